@@ -1,4 +1,4 @@
-//! What a store is: a tree of objects that can be read and, for some, written.
+//! Stores: trees of objects that can be read and, in some stores, written.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
@@ -15,28 +15,29 @@ use crate::{
 
 /// A store: a tree of objects.
 ///
-/// Paths are relative, `/`-separated and normal (no `.`, `..` or empty parts); the empty path is the root.
-/// If the URL named a single object, the root is that object. No path leads out of the store, whatever links are in it.
+/// Paths are relative, `/`-separated and normal (no `.`, `..` or empty parts); the empty path is
+/// the root. If the URL names a single object, the root is that object. No path leads out of the
+/// store, whatever links are in it.
 ///
-/// What changes a store is refused by default: as `ReadOnly` where [`Profile::writes`] is `No`, and as `Unsupported`
-/// where it is not. A call that returns has happened; whether it outlives a loss of power is said by
-/// [`sync_directory`](Self::sync_directory) for names and by [`WriteObject::sync`] for bytes.
+/// By default, operations that change a store fail: as `ReadOnly` where [`Profile::writes`] is
+/// `No`, as `Unsupported` elsewhere. A call has taken effect when it returns. For durability, see
+/// [`sync_directory`](Self::sync_directory) for names and [`WriteObject::sync`] for bytes.
 pub trait Backend: Debug + Send + Sync {
     /// The URL this store was opened with, without credentials; for messages.
     fn url(&self) -> &str;
 
-    /// What the engine must know to use this store well.
+    /// Properties that the engine needs to use this store well.
     fn profile(&self) -> Profile;
 
     /// Describes one entry. Blocks.
     ///
     /// # Errors
-    /// `NotFound` if nothing stands there; any other kind as the store says.
+    /// `NotFound` if there is none; other kinds as the store says.
     fn stat(&self, path: &Path) -> Result<Entry>;
 
-    /// Requests the root once, with the usual retries, and fails if nothing can be read there: a mount asks before it is
-    /// made, so that a wrong URL is an error and no mount. Returns what a user should know of the store, if there is
-    /// something, as a sentence without a capital and a full stop. Blocks.
+    /// Requests the root once, with the usual retries, and fails if it cannot be read. A mount
+    /// calls it first, so that a wrong URL is an error. Returns a note on the store for users, if
+    /// there is one, as a sentence without a capital and a full stop. Blocks.
     ///
     /// # Errors
     /// As [`stat`](Self::stat) of the root.
@@ -44,17 +45,18 @@ pub trait Backend: Debug + Send + Sync {
         self.stat(Path::new("")).map(|_| None)
     }
 
-    /// Lists a folder in byte order of names. Blocks.
+    /// Lists a directory in byte order of names. Blocks.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `Unsupported` where the store cannot list (plain HTTP).
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
 
-    /// Passes the entries of a directory to `found` as the store lists them, so that the first ones do not wait for the last;
-    /// with `recursive`, those of the directories in it, too. Paths are relative to `path`. Within a page of the store they come
-    /// in byte order, and a directory precedes what is in it; object stores list no directories with `recursive`, except
-    /// markers. A subdirectory that cannot be listed is passed as an error. Returns how many names were left out because they
-    /// are no paths. Blocks.
+    /// Passes the entries of a directory to `found` as the store lists them, so that the first
+    /// entries arrive early; with `recursive`, also those of its subdirectories. Paths are relative
+    /// to `path`. Within a page of the store, entries come in byte order, and a directory precedes
+    /// its contents. With `recursive`, object stores list no directories except markers. A
+    /// subdirectory that cannot be listed is passed as an error. Returns how many names were
+    /// omitted because they are no paths. Blocks.
     ///
     /// # Errors
     /// As [`list`](Self::list), of `path` itself.
@@ -73,7 +75,7 @@ pub trait Backend: Debug + Send + Sync {
             if !enters {
                 continue;
             }
-            // A server may show directories inside each other without end.
+            // A server may show endlessly nested directories.
             let listed = if below.as_os_str().len() > WALK_PATH_BYTES_MAX {
                 let message = format!("{}: the path is too long", crate::path::place(self.url(), &below));
                 Err(Error::new(ErrorKind::NameTooLong, message))
@@ -106,16 +108,17 @@ pub trait Backend: Debug + Send + Sync {
     /// `NotFound`, `IsADirectory`, and as the store says.
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>>;
 
-    /// Opens an object for writing. The final part of `path` is not followed if it is a link. Blocks.
+    /// Opens an object for writing. Does not follow a link at the end of `path`. Blocks.
     ///
     /// # Errors
-    /// `NotFound` without `create`, `Exists` with `exclusive`, `IsADirectory`, and as the store says.
+    /// `NotFound` without `create`, `Exists` with `exclusive`, `IsADirectory`, and as the store
+    /// says.
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let _ = how;
         Err(refused(self, path, "open for writing"))
     }
 
-    /// Makes a folder with these permission bits (the umask is the caller's). Blocks.
+    /// Creates a directory with these permission bits (the caller applies the umask). Blocks.
     ///
     /// # Errors
     /// `Exists`, `NotFound` if its parent is missing, and as the store says.
@@ -124,7 +127,8 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "make a folder"))
     }
 
-    /// Removes what is not a folder. Who has it open keeps its bytes where the store is a file system. Blocks.
+    /// Removes an entry that is not a directory. In file systems, open handles keep its bytes.
+    /// Blocks.
     ///
     /// # Errors
     /// `NotFound`, `IsADirectory`, and as the store says.
@@ -132,7 +136,7 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "remove"))
     }
 
-    /// Removes an empty folder. Blocks.
+    /// Removes an empty directory. Blocks.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NotEmpty`, and as the store says.
@@ -140,16 +144,17 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "remove a folder"))
     }
 
-    /// Gives an entry another name, in this store. Blocks.
+    /// Renames an entry within this store. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `NotEmpty`, `CrossDevice`, `Invalid` (a folder into itself), and as the store says.
+    /// `NotFound`, `Exists`, `NotEmpty`, `CrossDevice`, `Invalid` (a directory into itself), and as
+    /// the store says.
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
         let _ = (to, how);
         Err(refused(self, from, "rename"))
     }
 
-    /// As [`rename`](Self::rename), and changes attributes of what has the new name then. Blocks.
+    /// As [`rename`](Self::rename), and changes attributes of the renamed entry. Blocks.
     ///
     /// # Errors
     /// As `rename` and [`set_attributes`](Self::set_attributes).
@@ -158,7 +163,7 @@ pub trait Backend: Debug + Send + Sync {
         self.rename(from, to, how)
     }
 
-    /// Gives the file `from` a second name. Links are not followed. Blocks.
+    /// Creates a second name for the file `from`. Does not follow links. Blocks.
     ///
     /// # Errors
     /// `Exists`, `NotFound`, `CrossDevice`, and as the store says.
@@ -167,7 +172,7 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, from, "link"))
     }
 
-    /// Makes a symbolic link at `path` that holds `target`, which may be any text. Blocks.
+    /// Creates a symbolic link at `path` to `target`, which may be any text. Blocks.
     ///
     /// # Errors
     /// `Exists`, `NotFound` if its parent is missing, and as the store says.
@@ -176,11 +181,12 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "make a link"))
     }
 
-    /// Makes an empty file or a special one; `special_device` is the number of the device for device files, 0 for all
-    /// else. Blocks.
+    /// Creates an empty file or a special one. `special_device` is the device number of device
+    /// files, and 0 otherwise. Blocks.
     ///
     /// # Errors
-    /// `Exists`, `NotFound` if its parent is missing, `Invalid` for folders and links, and as the store says.
+    /// `Exists`, `NotFound` if its parent is missing, `Invalid` for directories and links, and as
+    /// the store says.
     fn make_node(
         &self,
         path: &Path,
@@ -193,7 +199,7 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "make a special file"))
     }
 
-    /// Changes attributes of an entry; of a link those of the link itself. Blocks.
+    /// Changes attributes of an entry; for a link, its own. Blocks.
     ///
     /// # Errors
     /// `NotFound`, `PermissionDenied`, and as the store says.
@@ -202,7 +208,7 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "change attributes"))
     }
 
-    /// Reads an extended attribute; of a link that of the link itself. Blocks.
+    /// Reads an extended attribute; for a link, its own. Blocks.
     ///
     /// # Errors
     /// `NoAttribute`, `Unsupported` for stores without them (the default).
@@ -237,7 +243,7 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, path, "remove an extended attribute"))
     }
 
-    /// How much room there is. Blocks.
+    /// Total and free space. Blocks.
     ///
     /// # Errors
     /// `Unsupported` where the store does not know (the default).
@@ -245,26 +251,27 @@ pub trait Backend: Debug + Send + Sync {
         Err(unsupported(Path::new(""), "room to tell of"))
     }
 
-    /// Returns when the names in a folder are safe from a loss of power. Blocks.
+    /// Returns when the names in a directory are durable. Blocks.
     ///
     /// # Errors
-    /// As the store says. Stores whose names are safe at once succeed (the default).
+    /// As the store says. Stores whose names are durable at once succeed (the default).
     fn sync_directory(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())
     }
 
-    /// What a disk cache in front of the store has done; `None` if there is none (the default).
+    /// Counters of a disk cache in front of the store; `None` without one (the default).
     fn disk(&self) -> Option<crate::DiskStats> {
         None
     }
 
-    /// What was requested of the store over the network, and how often in vain; `None` for stores without one (the default).
+    /// Counters of requests over the network, and of failures; `None` for stores without a network
+    /// (the default).
     fn network(&self) -> Option<crate::NetworkStats> {
         None
     }
 
-    /// Uploads that were begun and neither finished nor aborted, of this or other programs; none for stores without
+    /// Unfinished uploads of any program, neither finished nor aborted; none for stores without
     /// uploads (the default). Blocks.
     ///
     /// # Errors
@@ -273,10 +280,11 @@ pub trait Backend: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Aborts an upload that [`stray_uploads`](Self::stray_uploads) has shown. Blocks.
+    /// Aborts an upload that [`stray_uploads`](Self::stray_uploads) listed. Blocks.
     ///
     /// # Errors
-    /// As the store says; one that is gone is `NotFound` to some stores, and aborted to others.
+    /// As the store says. One that no longer exists is `NotFound` in some stores, and aborted in
+    /// others.
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
         Err(unsupported(&upload.path, "uploads"))
     }
@@ -285,7 +293,7 @@ pub trait Backend: Debug + Send + Sync {
 /// Takes an entry of [`Backend::walk`] and its path, or the error of a directory at that path; a break ends the walk.
 pub type FoundEntry<'a> = dyn FnMut(&Path, Result<Entry>) -> ControlFlow<()> + 'a;
 
-/// Longest path that [`Backend::walk`] descends into by itself, in bytes: Linux's `PATH_MAX`.
+/// Longest path in bytes that the default [`Backend::walk`] descends into: Linux's `PATH_MAX`.
 const WALK_PATH_BYTES_MAX: usize = 4096;
 
 /// An open object: bytes of a known size and identity.
@@ -293,56 +301,56 @@ pub trait Object: Debug + Send + Sync {
     /// Size in bytes, as of `open`.
     fn size(&self) -> u64;
 
-    /// What makes these bytes these bytes, as of `open`.
+    /// Identity of this version of the object, as of `open`.
     fn identity(&self) -> &Identity;
 
     /// Starts reading `buf.len()` bytes at `offset` and returns without waiting for the store.
     ///
-    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns:
-    /// any number of [`ReadSink::progress`], then [`ReadSink::done`] exactly once, whatever happens.
-    /// The buffer comes back with `done`; until then nobody else touches it. A read that reaches past the end
-    /// of the object gives the bytes up to the end; `Ok(n)` with `n` short of both means the store stopped
-    /// early (a short read), and the caller asks again for the rest.
+    /// The response comes through `sink`, on a thread of the backend, possibly before this call
+    /// returns: any number of [`ReadSink::progress`] calls, then [`ReadSink::done`] exactly once,
+    /// in every case. `done` returns the buffer; until then only the store accesses it. A read past
+    /// the end of the object returns the bytes up to the end. `Ok(n)` with a smaller `n` is a short
+    /// read: the store stopped early, and the caller requests the rest.
     ///
-    /// If the object is no longer the one that was opened, the read fails with [`ErrorKind::Changed`]; bytes of
-    /// two versions never meet.
+    /// If the object is no longer the version that was opened, the read fails with
+    /// [`ErrorKind::Changed`]; one read never returns bytes of two versions.
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>);
 
-    /// The same, by a caller that has nothing else to do until the bytes are there: the store may have this thread wait for
-    /// them, where that saves it switches between threads. By default it does not.
+    /// As [`read`](Self::read), for a caller that waits for the bytes in any case. The store may
+    /// block this thread, where that saves thread switches. By default it does not.
     fn read_here(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.read(offset, buf, sink);
     }
 
-    /// Tells the store bytes of this version that an earlier process has read, so that checksums of larger ranges are compared
-    /// all the same when the rest is read. By default nothing is compared. May block.
+    /// Passes bytes of this version that an earlier process has read, so that checksums of larger
+    /// ranges can be verified when the rest is read. By default nothing is verified. May block.
     ///
     /// # Errors
-    /// `Corrupt` if they are not the store's, as far as its checksums tell.
+    /// `Corrupt` if the store's checksums show that they are not the store's bytes.
     fn recall(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let _ = (offset, bytes);
         Ok(())
     }
 
-    /// The first place at or behind `offset` that is data or a hole. Blocks.
+    /// The first data or hole at or after `offset`. Blocks.
     ///
     /// # Errors
-    /// `Unsupported` for stores without holes (the default): then all is data. `ENXIO`, as an errno, where nothing of that
-    /// sort follows.
+    /// `Unsupported` for stores without holes (the default): then all is data. The errno `ENXIO` if
+    /// none follows.
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         let _ = (offset, what);
         Err(Error::new(ErrorKind::Unsupported, "cannot look for holes: this store has none"))
     }
 
-    /// Where the object begins on its device, in bytes from the beginning of that, for stores whose
-    /// [`Profile::seeks`](crate::Profile::seeks). Used to put requests in order and for nothing else, so a guess will do,
-    /// and objects may seem to overlap.
+    /// Offset of the object on its device, in bytes, for stores with
+    /// [`Profile::seeks`](crate::Profile::seeks). Used only to order requests, so a guess suffices,
+    /// and objects may appear to overlap.
     fn place(&self) -> u64 {
         0
     }
 
-    /// The same object opened anew for reading, with its identity and size as of now, whatever its names are by then; `None`
-    /// where only names lead to objects (the default). Blocks.
+    /// Reopens the object for reading, with its current identity and size, whatever its names are
+    /// now; `None` where objects are found only by name (the default). Blocks.
     ///
     /// # Errors
     /// As the store says.
@@ -356,33 +364,34 @@ pub trait Object: Debug + Send + Sync {
     }
 }
 
-/// Hears how a read goes. Called on the backend's threads: be quick and never block.
+/// Receives the progress of a read. Called on the backend's threads: be quick and never block.
 ///
-/// What `progress` has called final is the reader's from then on: nobody may touch those bytes again. A sink that is
-/// dropped without `done` counts as a failed read. Memory that has not come back when the read has ended, because
-/// something may still write to it, is the store's until the last piece of the buffer is dropped.
+/// Bytes that `progress` reported as final belong to the reader: the store must not access them again.
+/// A sink that is dropped without `done` counts as a failed read. If memory is not back at the end of
+/// the read, because it may still be written, it is leaked to the store until the last piece of the
+/// buffer is dropped.
 pub trait ReadSink: Send {
     /// The first `bytes` bytes of the buffer are final. Grows from call to call.
     fn progress(&mut self, bytes: usize);
 
-    /// The read has ended: the first `n` bytes are final, or it failed. Gives the buffer back.
+    /// The read ended: the first `n` bytes are final, or it failed. Returns the buffer.
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
 
-    /// When the read must have ended: a store behind a network then fails it as [`ErrorKind::TimedOut`]. Asked when the read
-    /// begins and at least once in each of the store's time-outs, for a speculative read may get a deadline later.
-    /// None by default.
+    /// When the read must have ended: a store behind a network then fails it as
+    /// [`ErrorKind::TimedOut`]. Called when the read begins and at least once in each of the
+    /// store's time-outs, since a speculative read may get a deadline later. None by default.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Becomes true when nobody wants the read any more, if that may happen: then a store that can stop may drop it, with
-    /// the sink. Asked once, when the read begins.
+    /// Becomes true when the read is no longer needed, if that can happen: then a store may drop
+    /// it, with the sink. Called once, when the read begins.
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         None
     }
 }
 
-/// The error of a change that the store does not do.
+/// The error of an unsupported change.
 fn refused<B: Backend + ?Sized>(store: &B, path: &Path, what: &str) -> Error {
     let place = crate::path::place(store.url(), path);
     if store.profile().writes == crate::Writes::No {

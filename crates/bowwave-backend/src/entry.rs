@@ -1,4 +1,4 @@
-//! What stores say about their entries and about themselves.
+//! Entries of stores, and profiles of stores.
 
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, SystemTime};
@@ -10,31 +10,31 @@ use crate::Writes;
 pub struct Entry {
     /// Last part of the path; empty for the root.
     pub name: OsString,
-    /// File, folder, link, or one of the special files that only file systems have.
+    /// File, directory, link, or a special file of a file system.
     pub kind: EntryKind,
-    /// Size in bytes; 0 for folders and special files.
+    /// Size in bytes; 0 for directories and special files.
     pub size: u64,
     /// Time of the last modification, where the store knows it.
     pub modified: Option<SystemTime>,
     /// Unix permission bits with set-user-id, set-group-id and sticky, where the store has them.
     pub mode: Option<u32>,
-    /// User that owns it, where a store that is no file system knows.
+    /// Owner, in stores that are no file systems, if known.
     pub uid: Option<u32>,
-    /// Group that owns it, where a store that is no file system knows.
+    /// Group, in stores that are no file systems, if known.
     pub gid: Option<u32>,
-    /// When the store was given this version, where `modified` is another time, which a program has set.
+    /// When the store received this version, if a program has set another time in `modified`.
     pub uploaded: Option<SystemTime>,
-    /// Whether the store may know more of it than a listing tells: mode, owner and time. [`Backend::stat`](crate::Backend::stat)
-    /// tells all.
+    /// Whether the store may know more than a listing tells: mode, owner and time.
+    /// [`Backend::stat`](crate::Backend::stat) returns all.
     pub partial: bool,
-    /// Identity, where the store tells it in a listing.
+    /// Identity, if the listing has it.
     pub identity: Option<Identity>,
-    /// The rest of what `stat` shows, where the store is a file system.
+    /// Further attributes, if the store is a file system.
     pub unix: Option<Unix>,
 }
 
 impl Entry {
-    /// An entry of which nothing but name and kind is known.
+    /// An entry with only a name and a kind.
     #[must_use]
     pub fn new(name: impl Into<OsString>, kind: EntryKind) -> Self {
         Self {
@@ -52,18 +52,18 @@ impl Entry {
         }
     }
 
-    /// A folder of which nothing but the name is known.
+    /// A directory with only a name.
     pub(crate) fn directory(name: &OsStr) -> Self {
         Self::new(name, EntryKind::Directory)
     }
 }
 
-/// What an [`Entry`] is.
+/// Kind of an [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// An object with bytes.
     File,
-    /// A folder (of object stores: a common prefix).
+    /// A directory (in object stores: a common prefix).
     Directory,
     /// A symbolic link.
     Link,
@@ -78,37 +78,38 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// Whether entries of this kind exist by name only: they are shown and can be removed, but have no bytes to open.
+    /// Whether entries of this kind exist by name only: they are listed and can be removed, but not
+    /// opened.
     #[must_use]
     pub fn is_special(self) -> bool {
         matches!(self, Self::Fifo | Self::Socket | Self::CharDevice | Self::BlockDevice)
     }
 }
 
-/// What only file systems know of an entry.
+/// Attributes that only file systems have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unix {
-    /// Device of the file system; with `inode` it names the file, whatever its names are.
+    /// Device of the file system. With `inode` it identifies the file, whatever its names are.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Names that the file has (hard links).
+    /// Number of names (hard links).
     pub links: u64,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of the device that a device file stands for; 0 for all else.
+    /// Device number of a device file; 0 otherwise.
     pub special_device: u64,
     /// Time of the last access.
     pub accessed: SystemTime,
     /// Time of the last change of bytes or attributes.
     pub changed: SystemTime,
-    /// Room taken on the device, in blocks of 512 bytes.
+    /// Allocated space, in blocks of 512 bytes.
     pub blocks: u64,
 }
 
-/// What must stay equal for two reads to be of the same bytes.
+/// Identity of a version: equal for two reads of the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Identity {
     /// Entity tag, as the server sent it, quotes and weakness mark included.
@@ -124,8 +125,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What an object store or web server does not tell, and which versions cannot be told apart then, as a phrase after
-    /// "gives"; `None` for an object with a strong entity tag. Of no meaning for local files.
+    /// The missing validators of an object store or web server, and which versions cannot be
+    /// distinguished then, as a phrase after "gives"; `None` for an object with a strong entity
+    /// tag. Not for local files.
     #[must_use]
     pub fn weakness(&self) -> Option<&'static str> {
         if self.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/")) {
@@ -138,38 +140,40 @@ impl Identity {
     }
 }
 
-/// How a store wants to be used.
+/// How a store should be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Short name for reports: `file`, `http`, `s3`, `memory`, `emulate:s3` …
     pub kind: String,
-    /// Request size in bytes beyond which larger requests no longer pay (about ten times latency × bandwidth
-    /// of one connection). A power of two.
+    /// Request size in bytes beyond which larger requests are no faster (about ten times latency ×
+    /// bandwidth of one connection). A power of two.
     pub request_bytes_best: u64,
-    /// Most requests that the store serves at once; the engine keeps no more in flight.
+    /// Most requests that the store serves at once; the engine's limit of requests in flight.
     pub slots: u32,
-    /// Alignment in bytes that offsets and buffers must have (1 where anything goes).
+    /// Alignment of offsets and buffers in bytes (1 if any).
     pub alignment: u32,
-    /// Typical time to the first byte, for choosing between few large and many small requests.
+    /// Typical time to the first byte (TTFB), to choose between few large and many small requests.
     pub latency: Duration,
-    /// Longest time that the engine waits for a read, all attempts together; `None` for as long as it takes, as the kernel does
-    /// with disks.
+    /// Longest wait of the engine for a read, over all attempts; `None` for unlimited, as the
+    /// kernel waits for disks.
     pub deadline: Option<Duration>,
-    /// Whether one head does all the work, so that places count: neighbouring bytes cost little, far ones a seek.
+    /// Whether the device has a head, so that distances matter: adjacent bytes cost little, distant
+    /// ones a seek.
     pub seeks: bool,
-    /// Whether listings tell sizes and times. Where they do not, entries have the size 0 and `stat` tells both.
+    /// Whether listings include sizes and times. Otherwise entries have size 0, and `stat` returns
+    /// both.
     pub lists_sizes: bool,
-    /// What can be written.
+    /// Supported writes.
     pub writes: Writes,
-    /// Whether a store of [`Writes::Whole`] keeps modes, owners and times of files that programs set.
+    /// Whether a store of [`Writes::Whole`] stores modes, owners and times that programs set.
     pub attributes: bool,
-    /// For [`Writes::Whole`] the size of a part in bytes; for [`Writes::Anywhere`] the write size in bytes beyond which
-    /// larger ones no longer pay. A power of two; 0 where nothing can be written.
+    /// For [`Writes::Whole`], the size of a part in bytes; for [`Writes::Anywhere`], the write size
+    /// in bytes beyond which larger writes are no faster. A power of two; 0 for read-only stores.
     pub write_part_bytes: u64,
 }
 
 impl Profile {
-    /// A store that is only read, at its best with requests of 1 MiB, and has nothing else to say: for others to start
+    /// A read-only store with a best request size of 1 MiB and defaults otherwise, to derive others
     /// from.
     #[must_use]
     pub fn read_only(kind: impl Into<String>) -> Self {
@@ -189,17 +193,17 @@ impl Profile {
     }
 }
 
-/// What was requested of a store over the network besides the bytes that the engine reads, since it was opened.
+/// Network requests of a store since it was opened, except the engine's reads of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NetworkStats {
     /// Requests, retries included.
     pub requests: u64,
-    /// Calls (a lookup, a page of a listing, a part of an upload, ...) that were tried again.
+    /// Calls (a lookup, a page of a listing, a part of an upload, ...) that were retried.
     pub retries: u64,
-    /// Of the failed attempts, those for silence, a deadline or too low a throughput.
+    /// Failed attempts that timed out: silence, a deadline or too low a throughput.
     pub timeouts: u64,
-    /// Of the failed attempts, those that the store refused because it is overloaded (429, 503).
+    /// Failed attempts that the store rejected because it is overloaded (429, 503).
     pub throttled: u64,
     /// Calls that failed after all attempts.
     pub gave_up: u64,

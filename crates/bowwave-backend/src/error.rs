@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::{fmt, io};
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a store: its kind, whether trying again may help, and one line that names cause and remedy.
+/// An error of a store: its kind, whether a retry may help, and one line with cause and remedy.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -19,29 +19,29 @@ pub struct Error {
     message: String,
 }
 
-/// What happened, for callers that must act on it (errno, retry, exit code).
+/// Kind of an error, for callers that act on it (errno, retry, exit code).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No such object or folder.
+    /// No such object or directory.
     NotFound,
-    /// The store refused: credentials are there but do not suffice.
+    /// Permission denied: the credentials are insufficient.
     PermissionDenied,
     /// Credentials are missing or wrong.
     Unauthenticated,
-    /// A folder where an object was wanted.
+    /// A directory in place of an object.
     IsADirectory,
-    /// An object where a folder was wanted.
+    /// An object in place of a directory.
     NotADirectory,
     /// The object is no longer the one that was opened.
     Changed,
-    /// The URL or an option cannot be understood.
+    /// The URL or an option cannot be parsed.
     InvalidUrl,
     /// The store cannot do this.
     Unsupported,
-    /// No answer in time.
+    /// No response in time.
     TimedOut,
-    /// The store asks to slow down (503, 429).
+    /// The store requests fewer requests (503, 429).
     Throttled,
     /// The store cannot be reached, or the connection broke.
     Unavailable,
@@ -53,25 +53,25 @@ pub enum ErrorKind {
     Corrupt,
     /// The operating system or server reported an I/O error.
     Io,
-    /// Something has this name already.
+    /// The name exists already.
     Exists,
-    /// The folder is not empty.
+    /// The directory is not empty.
     NotEmpty,
-    /// No room left, or no quota.
+    /// No space left, or the quota is exhausted.
     NoSpace,
-    /// The store, or the file system that it is on, is only read.
+    /// The store, or its file system, is read-only.
     ReadOnly,
     /// A name or path is too long.
     NameTooLong,
     /// The two names are on different file systems.
     CrossDevice,
-    /// The request makes no sense (a range past the largest file, a folder moved into itself).
+    /// The request is invalid (a range past the largest file, a directory moved into itself).
     Invalid,
     /// The file would be larger than the store can hold.
     TooLarge,
     /// No extended attribute of this name.
     NoAttribute,
-    /// In use by somebody else.
+    /// In use by another program.
     Busy,
 }
 
@@ -90,13 +90,13 @@ impl Error {
         Self { kind, retryable, retry_after: None, errno: None, cause: None, message: message.into() }
     }
 
-    /// The error for what the operating system said about `place`: its kind, and the number itself.
+    /// The error for an operating system error at `place`: its kind, and the number itself.
     #[must_use]
     pub fn from_os(place: impl fmt::Display, error: &io::Error) -> Self {
         let kind = match error.raw_os_error() {
             Some(errno) => kind(errno),
             None if error.kind() == io::ErrorKind::TimedOut => ErrorKind::TimedOut,
-            // A NUL in a name, or an offset that no system call takes.
+            // A NUL in a name, or an offset out of range for system calls.
             None if error.kind() == io::ErrorKind::InvalidInput => ErrorKind::Invalid,
             None => ErrorKind::Io,
         };
@@ -105,64 +105,64 @@ impl Error {
         Self { errno, cause, ..Self::new(kind, format!("{place}: {error}")) }
     }
 
-    /// The same error with the given answer to "may trying again help?".
+    /// Sets whether a retry may help.
     #[must_use]
     pub fn retryable(mut self, retryable: bool) -> Self {
         self.retryable = retryable;
         self
     }
 
-    /// The same error with the pause that the server asked for.
+    /// Sets the pause that the server requested.
     #[must_use]
     pub fn after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
         self
     }
 
-    /// The same error with this error number.
+    /// Sets the error number.
     #[must_use]
     pub(crate) fn with_errno(mut self, errno: i32) -> Self {
         self.errno = Some(errno);
         self
     }
 
-    /// The same error in other words.
+    /// Replaces the message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// What happened.
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The operating system's error number, where the error came from there: what a program sees without us.
+    /// The operating system's error number, if the error came from there.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.errno
     }
 
-    /// The error number that a program sees which knows system calls only: the operating system's where the error came
-    /// from there, else that of the kind.
+    /// The error number for programs: the operating system's if the error came from there, else
+    /// that of the kind.
     #[must_use]
     pub fn program_errno(&self) -> i32 {
         match self.errno {
-            // The kernel takes 1 to 511 from file systems, and keeps the others to itself.
+            // The kernel accepts 1 to 511 from file systems.
             Some(number @ 1..512) => number,
             _ => errno_of(self.kind),
         }
     }
 
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retryable
     }
 
-    /// The pause that the server asked for, if it did.
+    /// The pause that the server requested, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
@@ -175,15 +175,15 @@ impl fmt::Display for Error {
     }
 }
 
-/// The cause is the error of the operating system, where there is one. Messages name all causes, also those of network
-/// libraries.
+/// The source is the operating system's error, if there is one. Messages name all causes, also
+/// those of network libraries.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
     }
 }
 
-/// The kind of an error number of Linux.
+/// Kind of a Linux error number.
 fn kind(errno: i32) -> ErrorKind {
     match errno {
         libc::ENOENT => ErrorKind::NotFound,
@@ -207,7 +207,7 @@ fn kind(errno: i32) -> ErrorKind {
     }
 }
 
-/// The error number of Linux for a kind.
+/// Linux error number of a kind.
 fn errno_of(kind: ErrorKind) -> i32 {
     match kind {
         ErrorKind::NotFound => libc::ENOENT,
@@ -227,7 +227,7 @@ fn errno_of(kind: ErrorKind) -> i32 {
         ErrorKind::TooLarge => libc::EFBIG,
         ErrorKind::NoAttribute => libc::ENODATA,
         ErrorKind::Busy => libc::EBUSY,
-        // A program cannot tell these apart, nor act on them: the cause is in the message.
+        // Programs cannot distinguish these; the message has the cause.
         ErrorKind::InvalidUrl
         | ErrorKind::Throttled
         | ErrorKind::Unavailable

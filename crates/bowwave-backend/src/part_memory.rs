@@ -1,6 +1,7 @@
-//! Memory for a part of an object: taken from the system and given back to it at once.
+//! Memory for a part of an object, mapped and unmapped directly.
 //!
-//! The allocator would keep what parts leave behind, in one heap a thread: several times of what is in use at once.
+//! The allocator would retain freed parts in one heap for each thread: several times the memory in
+//! use.
 
 #![expect(unsafe_code, reason = "parts lie in anonymous memory maps")]
 
@@ -14,17 +15,17 @@ use crate::{Error, Result};
 pub struct PartMemory {
     base: NonNull<u8>,
     capacity: usize,
-    /// Bytes from `base` on that are initialised.
+    /// Initialised bytes from `base`.
     len: usize,
 }
 
 // SAFETY: it owns its memory, as a vector does.
 unsafe impl Send for PartMemory {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: a shared reference only reads it.
 unsafe impl Sync for PartMemory {}
 
 impl PartMemory {
-    /// Address space for `capacity` bytes; memory is taken as they are written.
+    /// Reserves address space for `capacity` bytes; memory is allocated as they are written.
     ///
     /// # Errors
     /// If there is none (`ENOMEM`).
@@ -32,7 +33,7 @@ impl PartMemory {
         let capacity = capacity.max(1);
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous map touches nothing that exists.
+        // SAFETY: a new anonymous mapping affects no existing memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), capacity, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(Error::from_os("memory for a part", &io::Error::last_os_error()));
@@ -44,32 +45,33 @@ impl PartMemory {
         Ok(Self { base, capacity, len: 0 })
     }
 
-    /// Bytes that are in it.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     ///
     /// # Panics
     /// If they do not fit.
     pub fn extend(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.capacity - self.len, "a part holds no more than its capacity");
-        // SAFETY: the bytes fit into our map behind what is there, and cannot overlap it: they are borrowed from elsewhere.
+        // SAFETY: the bytes fit into our mapping after its contents, and cannot overlap it: they
+        // are borrowed from elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(self.len).as_ptr(), bytes.len());
         }
         self.len += bytes.len();
     }
 
-    /// Takes all bytes out.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -79,14 +81,15 @@ impl std::ops::Deref for PartMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes of the map are initialised, and change through `&mut self` only.
+        // SAFETY: the first `len` bytes of the mapping are initialised, and change only through
+        // `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for PartMemory {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, of this size, and nobody borrows from it any more.
+        // SAFETY: the mapping is ours, of this size, and no borrow of it exists.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.capacity) };
     }
 }

@@ -1,4 +1,4 @@
-//! Paths inside a store, and what stands at their end.
+//! Paths inside a store, and errors for their entries.
 
 use std::path::{Component, Path};
 

@@ -1,7 +1,7 @@
-//! A store of made-up files whose every byte can be checked without keeping it.
+//! A store of generated files whose every byte can be verified without storing it.
 //!
-//! A file's name begins with its size (`1GiB`, `3000000000`, `64KiB-b`); its bytes are a function of its path and the
-//! offset alone, so a reader anywhere can tell a right byte from a wrong one with [`fill`].
+//! A file's name begins with its size (`1GiB`, `3000000000`, `64KiB-b`). Its bytes are a function
+//! of its path and the offset, so any reader can verify them with [`fill`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::generate::{Made, Source};
 use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, Result};
 use crate::{path, units};
 
-/// The made-up files below one path; its folders list as empty, yet every fitting name in them opens.
+/// The generated files below one path. Its directories list as empty, yet every valid name in them
+/// opens.
 #[derive(Debug, Clone)]
 pub struct PatternBackend {
     url: String,
@@ -21,7 +22,8 @@ pub struct PatternBackend {
 }
 
 impl PatternBackend {
-    /// The store of all made-up files at and below `base`: a single object if `base` itself begins with a size.
+    /// The store of all generated files at and below `base`; a single object if `base` itself
+    /// begins with a size.
     ///
     /// # Errors
     /// `InvalidUrl` if `base` is not a relative, normal path.
@@ -32,14 +34,14 @@ impl PatternBackend {
         Ok(Self { url, base })
     }
 
-    /// The size that the name says, if it is a file's.
+    /// The size in the name, if it is a file's.
     fn size_of(path: &Path) -> Option<u64> {
         units::leading_size(path.file_name()?.to_str()?)
     }
 
     /// The path from the root of the scheme.
     fn full(&self, path: &Path) -> PathBuf {
-        // Joining an empty path would add a slash, and with it another seed.
+        // Joining an empty path would add a slash, and so change the seed.
         if path.as_os_str().is_empty() { self.base.clone() } else { self.base.join(path) }
     }
 
@@ -98,7 +100,8 @@ impl Backend for PatternBackend {
     }
 }
 
-/// The seed of the made-up file at `path` (from the root of the scheme: `256MiB` for `pattern:/256MiB`).
+/// The seed of the generated file at `path` (from the root of the scheme: `256MiB` for
+/// `pattern:/256MiB`).
 #[must_use]
 pub fn seed(path: &Path) -> u64 {
     // FNV-1a: short, and the same on every machine.
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_says_the_size_and_a_file_is_no_folder() {
+    fn the_name_contains_the_size_and_a_file_is_no_directory() {
         let store = PatternBackend::new("").unwrap();
         assert_eq!(store.stat("64KiB-b".as_ref()).unwrap().size, 65536);
         assert_eq!(store.open("folder/3000000000".as_ref()).unwrap().size(), 3_000_000_000);

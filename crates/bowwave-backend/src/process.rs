@@ -1,20 +1,21 @@
-//! What a process has once, and a child of it again: threads are not inherited.
+//! State that each process creates once, and each forked child again: threads are not inherited.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often this process and those before it have forked, each child being told.
+/// Number of forks of this process and its ancestors, as reported by [`forked`].
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells this process that it is a child: threads that all stores share are started anew when they are next needed. To be
-/// called before anything else of this crate; stores opened before the fork must not be used, nor dropped.
+/// Reports that this process is a forked child: shared threads are started again when they are next
+/// needed. Call it before anything else of this crate. Stores opened before the fork must not be
+/// used or dropped.
 pub fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value that each process makes for itself. Those of parents stay, unused.
+/// A value that each process creates for itself. Values of parents stay, unused.
 pub(crate) struct PerProcess<T> {
-    /// By generation; a child never waits for one that its parent was about to make.
+    /// By generation; a child never waits for a value that its parent was creating.
     values: [OnceLock<T>; GENERATIONS],
 }
 
@@ -23,7 +24,7 @@ impl<T> PerProcess<T> {
         Self { values: [const { OnceLock::new() }; GENERATIONS] }
     }
 
-    /// The value, made now if there is none.
+    /// The value, created now if there is none.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let generation = GENERATION.load(Ordering::Relaxed);
         assert!(
@@ -34,7 +35,7 @@ impl<T> PerProcess<T> {
     }
 }
 
-/// Most parents in a row, each a child of the one before without an exec.
+/// Most successive forks without an exec.
 const GENERATIONS: usize = 64;
 
 #[cfg(test)]

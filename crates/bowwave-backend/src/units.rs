@@ -1,4 +1,4 @@
-//! Sizes, rates and times as people write them: `256MiB`, `90MB/s`, `10ms`.
+//! Sizes, rates and times in text: `256MiB`, `90MB/s`, `10ms`.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     scaled(number, scale)
 }
 
-/// A size as [`parse_size`] reads it, in the largest unit of 1024 that leaves a whole number: `64MiB`, `1000B`.
+/// Formats a size for [`parse_size`], in the largest unit of 1024 that leaves an integer: `64MiB`,
+/// `1000B`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
@@ -25,13 +26,14 @@ pub fn size_text(bytes: u64) -> String {
     whole.map_or_else(|| "0".to_owned(), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
-/// Reads a rate in bytes a second: a size, with or without `/s`.
+/// Parses a rate in bytes a second: a size, with or without `/s`.
 #[must_use]
 pub fn parse_rate(text: &str) -> Option<u64> {
     parse_size(text.strip_suffix("/s").unwrap_or(text)).filter(|&rate| rate > 0)
 }
 
-/// Reads a time: digits, with a fraction if wanted, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`; at most a day.
+/// Parses a time: digits, with an optional fraction, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`;
+/// at most a day.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_number(text)?;
@@ -48,7 +50,8 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     scaled(number, scale).map(Duration::from_nanos).filter(|&time| time <= Duration::from_secs(86_400))
 }
 
-/// Splits a size off the start of a file name: `64KiB-b` gives 65536. What follows must not be a letter or digit.
+/// Splits a size off the start of a file name: `64KiB-b` gives 65536. The next character must not
+/// be a letter or digit.
 pub(crate) fn leading_size(name: &str) -> Option<u64> {
     let end = name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len());
     parse_size(&name[..end])
@@ -85,7 +88,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     if fraction.is_empty() {
         return Some(whole);
     }
-    // Nine digits of a fraction are more than any unit can show; a second point does not parse.
+    // Nine digits of a fraction exceed any unit's precision; a second point does not parse.
     let digits = fraction.get(..fraction.len().min(9))?;
     let part = u128::from(digits.parse::<u64>().ok()?) * u128::from(scale) / 10u128.pow(digits.len() as u32);
     whole.checked_add(u64::try_from(part).ok()?)

@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens stores by URL.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -42,7 +42,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// How to open a store; the default suits most.
+/// Options for opening a store; the defaults suit most stores.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Object stores: allow endpoints of plain `http`. Default: no (`AWS_ALLOW_HTTP` allows it too).
@@ -51,43 +51,48 @@ pub struct Options {
     pub endpoint: Option<String>,
     /// Object stores: the region. Default: from the environment.
     pub region: Option<String>,
-    /// S3: the bucket stands in the path of requests, not in the host's name. Default: if an endpoint is given.
+    /// S3: put the bucket in the path of requests, not in the host's name. Default: if an endpoint
+    /// is given.
     pub path_style: Option<bool>,
     /// S3: the keys. Default: from the environment or the shared credentials file.
     pub credentials: Option<Credentials>,
     /// Object stores: send requests without a signature, for public data. Default: no.
     pub anonymous: bool,
-    /// Longest wait for a connection, for a response and between two bytes of a body; also the period over which
-    /// [`least_rate`](Self::least_rate) is measured. Default: 30 s.
+    /// Longest wait for a connection, for a response, and between two bytes of a body; also the
+    /// period of [`least_rate`](Self::least_rate). Default: 30 s.
     pub timeout: Duration,
-    /// Network stores: longest time of one call (a read, a lookup, a page of a listing), all attempts together. Default: one
-    /// and a quarter times [`timeout`](Self::timeout): a kernel reads a page that failed once more, and a program then still
-    /// has its error within three times.
+    /// Network stores: longest time of one call (a read, a lookup, a page of a listing), over all
+    /// attempts. Default: 1.25 times [`timeout`](Self::timeout). A kernel reads a failed page once
+    /// more, so a program has its error within three time-outs.
     pub deadline: Option<Duration>,
     /// Network stores: how often a failed request that changes nothing, or is safe to repeat, is sent again. Default: 6.
     pub retries: u32,
-    /// Network stores: least bytes a second of a response, measured over each [`timeout`](Self::timeout); 0 for none. Default:
-    /// 4096.
+    /// Network stores: least bytes a second of a response, over each [`timeout`](Self::timeout); 0
+    /// for none. Default: 4096.
     pub least_rate: u64,
-    /// Network stores: refuse to open objects without a strong entity tag, whose versions cannot be told apart for sure.
-    /// Default: no.
+    /// Network stores: refuse to open objects without a strong entity tag, whose versions cannot be
+    /// distinguished reliably. Default: no.
     pub require_version: bool,
-    /// S3: compare what is read with the checksums that the store has of whole objects and of parts. Default: yes.
+    /// S3: verify reads by the store's checksums of whole objects and of parts. Default: yes.
     pub verify: bool,
-    /// Object stores: most entries of one directory. Each takes some 400 bytes of memory while it is listed. Default: 10^6.
+    /// Object stores: most entries of one directory. Each takes about 400 bytes of memory during a
+    /// listing. Default: 10^6.
     pub list_entries_max: u64,
-    /// S3: store modes, owners and times of files in the metadata of objects, and read them from there. Default: no.
+    /// S3: store modes, owners and times of files in object metadata, and read them from there.
+    /// Default: no.
     pub attributes: bool,
-    /// Object stores: a prefix that nothing has yet is an empty directory, in place of an error. Default: no.
+    /// Object stores: treat a prefix without objects as an empty directory, not as an error.
+    /// Default: no.
     pub new_prefix: bool,
-    /// Web servers: list directories by their index pages, and check at the mount that a directory is there. Default: yes.
+    /// Web servers: list directories by their index pages, and check at the mount that the
+    /// directory exists. Default: yes.
     pub web_index: bool,
-    /// Web servers: size in bytes of the largest file that is read whole where the server does not support range requests.
-    /// Memory for two such files is used at most. Default: 64 MiB.
+    /// Web servers: size in bytes of the largest file that is read whole if the server does not
+    /// support range requests. Uses memory for at most two such files. Default: 64 MiB.
     pub no_range_bytes_max: u64,
-    /// Requests in flight at most. Default: what suits the store.
+    /// Most requests in flight. Default: the store's own number.
     pub connections: Option<u32>,
-    /// Files: read with `O_DIRECT` where the file system has it. Default: yes.
+    /// Files: read with `O_DIRECT` where the file system supports it. Default: yes.
     pub direct: bool,
     /// Files: how reads are carried out. Default: io_uring if the kernel offers it.
     pub file_io: FileIo,
@@ -176,7 +181,7 @@ pub fn redacted(url: &str) -> String {
     hide(url, url)
 }
 
-/// A text without the secrets of a URL.
+/// A text without a URL's secrets.
 fn hide(text: &str, url: &str) -> String {
     let Some((_, rest)) = url.split_once("://") else { return text.to_owned() };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -223,14 +228,15 @@ fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     }
 }
 
-/// Whether `url` is a web server without its scheme: `localhost:8000`, `127.0.0.1:80/dir`.
+/// Whether `url` is a web server without a scheme: `localhost:8000`, `127.0.0.1:80/dir`.
 fn is_host_and_port(url: &str) -> bool {
     let Some((host, rest)) = url.split_once(':') else { return false };
     let port = rest.split('/').next().unwrap_or_default();
     !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
 }
 
-/// Splits `scheme:rest`. A path may hold a colon, but not before its first slash, unless it begins with `./`.
+/// Splits `scheme:rest`. A path may have a colon, but not before its first slash, unless it begins
+/// with `./`.
 fn scheme(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let mut letters = scheme.chars();
@@ -273,14 +279,14 @@ fn emulate(url: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>>
     }
     let inner = match rest.strip_prefix(':') {
         Some("") => return Err(invalid(format!("{url}: no store follows; such as emulate:s3:file:///data"))),
-        // The emulated device sets the bound; the store behind it is to be as fast as it can.
+        // The emulated device sets the limit; the store below should be as fast as possible.
         Some(inner) => open_url(inner, &Options { connections: None, ..options.clone() })?,
         None => Arc::new(PatternBackend::new(rest.trim_matches('/'))?),
     };
     Ok(Arc::new(Emulate::new(inner, device)?))
 }
 
-/// The `,key=value` that `rest` begins with, and what follows them.
+/// The `,key=value` pairs at the start of `rest`, and the text after them.
 pub(crate) fn pairs<'a>(url: &str, mut rest: &'a str) -> Result<(Vec<(&'a str, &'a str)>, &'a str)> {
     let mut pairs = Vec::new();
     while let Some(option) = rest.strip_prefix(',') {
@@ -292,7 +298,8 @@ pub(crate) fn pairs<'a>(url: &str, mut rest: &'a str) -> Result<(Vec<(&'a str, &
     Ok((pairs, rest))
 }
 
-/// Where `key=value` ends: at a comma, a colon or a slash, but for the slash of `90MB/s` and those of a value that is a path.
+/// End of `key=value`: a comma, a colon or a slash, except the slash of `90MB/s` and slashes in a
+/// path.
 fn option_end(option: &str) -> usize {
     if option.split_once('=').is_some_and(|(_, value)| value.starts_with('/')) {
         return option.find([',', ':']).unwrap_or(option.len());

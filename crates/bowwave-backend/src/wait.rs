@@ -1,39 +1,40 @@
-//! Reads and writes that wait for their end: for tests, tools and metadata, not for the hot path.
+//! Blocking reads and writes: for tests, tools and metadata, not for the hot path.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
 use crate::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink};
 
-/// What a sink heard.
+/// An event of a sink.
 #[derive(Debug)]
 pub enum Heard {
     /// The first bytes of the buffer are final.
     Progress(usize),
-    /// The read has ended.
+    /// The read ended.
     Done(ReadBuf, Result<usize>),
-    /// The sink is gone; nothing follows.
+    /// The sink was dropped; nothing follows.
     Dropped,
 }
 
-/// Starts a read and returns where its progress and end can be heard.
+/// Starts a read and returns the channel of its events.
 pub fn start_read(object: &dyn Object, offset: u64, buf: ReadBuf) -> Receiver<Heard> {
     let (sender, receiver) = mpsc::sync_channel(PROGRESS_MAX + 2);
     object.read(offset, buf, Box::new(ChannelSink { sender, progress: 0 }));
     receiver
 }
 
-/// The same, where the store may read on this thread.
+/// As [`start_read`], where the store may read on this thread.
 pub fn start_read_here(object: &dyn Object, offset: u64, buf: ReadBuf) -> Receiver<Heard> {
     let (sender, receiver) = mpsc::sync_channel(PROGRESS_MAX + 2);
     object.read_here(offset, buf, Box::new(ChannelSink { sender, progress: 0 }));
     receiver
 }
 
-/// Reads up to `len` bytes at `offset`, asking again after short reads; gives fewer only at the end of the object.
+/// Reads up to `len` bytes at `offset`, and continues after short reads; returns fewer only at the
+/// end of the object.
 ///
 /// # Errors
-/// As the store says; `TimedOut` if nothing was heard for `patience`.
+/// As the store says; `TimedOut` if no event arrives for `patience`.
 pub fn read_exact(object: &dyn Object, offset: u64, len: usize, patience: Duration) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
@@ -54,7 +55,7 @@ pub fn read_exact(object: &dyn Object, offset: u64, len: usize, patience: Durati
 /// Reads up to `len` bytes at `offset` with one request.
 ///
 /// # Errors
-/// As the store says; `TimedOut` if nothing was heard for `patience`.
+/// As the store says; `TimedOut` if no event arrives for `patience`.
 pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duration) -> Result<Vec<u8>> {
     let heard = start_read(object, offset, ReadBuf::zeroed(len));
     loop {
@@ -76,22 +77,24 @@ pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duratio
     }
 }
 
-/// Starts a write and returns where its end can be heard: the buffer and the result; nothing if the store drops the sink.
+/// Starts a write and returns the channel of its end: the buffer and the result; disconnected if
+/// the store drops the sink.
 pub fn start_write(
     object: &dyn WriteObject,
     offset: u64,
     buf: WriteBuf,
 ) -> Receiver<(WriteBuf, Result<usize>)> {
-    // Room for a second end, so that a store that breaks the contract is found out rather than held up.
+    // Capacity for a second end, so that a store that violates the contract is detected instead of
+    // blocked.
     let (sender, receiver) = mpsc::sync_channel(2);
     object.write(offset, buf, Box::new(EndSink { sender }));
     receiver
 }
 
-/// Writes `bytes` at `offset`, going on after short writes.
+/// Writes `bytes` at `offset`, and continues after short writes.
 ///
 /// # Errors
-/// As the store says; `TimedOut` if nothing was heard for `patience`.
+/// As the store says; `TimedOut` if no event arrives for `patience`.
 pub fn write_exact(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience: Duration) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -107,7 +110,7 @@ pub fn write_exact(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience
 /// Writes `bytes` at `offset` with one request; returns how many were written.
 ///
 /// # Errors
-/// As the store says; `TimedOut` if nothing was heard for `patience`.
+/// As the store says; `TimedOut` if no event arrives for `patience`.
 pub fn write_once(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience: Duration) -> Result<usize> {
     let end = start_write(object, offset, WriteBuf::from_vec(bytes.to_vec()));
     match end.recv_timeout(patience) {
@@ -127,12 +130,12 @@ struct EndSink {
 
 impl WriteSink for EndSink {
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
-        // Nobody listens any more: then nobody misses it.
+        // The receiver may be gone.
         self.sender.try_send((buf, result)).ok();
     }
 }
 
-/// The room for the end and for the drop is kept free, so sending never blocks.
+/// Capacity for the end and the drop is reserved, so sending never blocks.
 struct ChannelSink {
     sender: SyncSender<Heard>,
     progress: usize,
@@ -142,7 +145,7 @@ impl ReadSink for ChannelSink {
     fn progress(&mut self, bytes: usize) {
         if self.progress < PROGRESS_MAX {
             self.progress += 1;
-            // Nobody listens any more: then nobody misses it (here and below).
+            // The receiver may be gone (here and below).
             self.sender.try_send(Heard::Progress(bytes)).ok();
         }
     }
@@ -158,5 +161,5 @@ impl Drop for ChannelSink {
     }
 }
 
-/// Calls of `progress` that are passed on; later ones are dropped, as each says what the ones before it said.
+/// Most `progress` events that are passed on; later ones are dropped, and `done` supersedes them.
 const PROGRESS_MAX: usize = 254;

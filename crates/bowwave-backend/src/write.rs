@@ -1,12 +1,13 @@
-//! Writing: open objects that take bytes, and the words for what can be changed in a store.
+//! Writing: objects open for writing, and types for changes of a store.
 //!
 //! ```text
 //!   engine --write(offset, WriteBuf, WriteSink)--> WriteObject --done(WriteBuf, result)--> engine
-//!          --sync: the bytes last; finish: they are to be seen-->
+//!          --sync: make bytes durable; finish: publish them-->
 //! ```
 //!
-//! Two sorts of stores take writes. File systems take bytes [`Anywhere`](Writes::Anywhere), at once. Object stores take
-//! [`Whole`](Writes::Whole) objects in parts, and show nothing of them before [`WriteObject::finish`].
+//! Two kinds of stores accept writes. File systems accept bytes [`Anywhere`](Writes::Anywhere), at
+//! once. Object stores accept [`Whole`](Writes::Whole) objects in parts, which are visible only after
+//! [`WriteObject::finish`].
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
@@ -15,35 +16,37 @@ use std::time::SystemTime;
 
 use crate::{Entry, Identity, Object, Result, WriteBuf};
 
-/// What a store lets be written.
+/// Writes that a store supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Writes {
-    /// Nothing.
+    /// None.
     #[default]
     No,
-    /// Whole objects, in parts of [`Profile::write_part_bytes`](crate::Profile::write_part_bytes) that may come in any
-    /// order; they are seen when finished, all at once.
+    /// Whole objects, in parts of [`Profile::write_part_bytes`](crate::Profile::write_part_bytes),
+    /// in any order. `finish` publishes them atomically.
     Whole,
     /// Any bytes of any file.
     Anywhere,
 }
 
-/// How to open an object for writing. The default opens what is there, changing nothing.
+/// Options for opening an object for writing. The default opens an existing object and changes
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OpenWrite {
-    /// Make the object if there is none.
+    /// Create the object if it does not exist.
     pub create: bool,
-    /// With `create`: fail if there is one, even if it is a link to nowhere.
+    /// With `create`: fail if it exists, even as a dangling link.
     pub exclusive: bool,
-    /// Cut it to no bytes.
+    /// Truncate it to 0 bytes.
     pub truncate: bool,
-    /// Unix permission bits of a new object; the umask is applied by the caller, not by the store.
+    /// Unix permission bits of a new object; the caller, not the store, applies the umask.
     pub mode: u32,
-    /// Whose a new object is to be; `None` for whoever runs the store.
+    /// Owner of a new object; `None` for the store's own user.
     pub owner: Option<Owner>,
 }
 
-/// Who makes an entry. In a folder with the set-group-id bit the folder's group wins, as the file system says.
+/// Creator of an entry. In a directory with the set-group-id bit, the file system uses the
+/// directory's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// User.
@@ -52,38 +55,41 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// An object open for writing, and for reading what was written.
+/// An object open for writing, and for reading its bytes.
 ///
-/// As an [`Object`] its `size` and `identity` are those of `open_write`; [`Attributes::stat`] has the size of now. Its
-/// reads reach up to the size of now and never fail as changed for what was written through this store: bytes of writes
-/// that have ended are seen by every read that begins later. Of [`Writes::Whole`] stores it reads what is published.
+/// As an [`Object`], its `size` and `identity` are those of `open_write`; [`Attributes::stat`] returns
+/// the current size. Its reads extend to the current size, and never fail as changed because of writes
+/// through this store. Reads that begin after a write has ended see its bytes. In [`Writes::Whole`]
+/// stores, reads return the published version.
 ///
-/// Dropping it keeps what [`Writes::Anywhere`] stores have taken; for [`Writes::Whole`] it is an [`abort`](Self::abort).
+/// Dropping it keeps accepted writes of [`Writes::Anywhere`] stores; for [`Writes::Whole`] it is an
+/// [`abort`](Self::abort).
 pub trait WriteObject: Object {
     /// Starts writing `buf` at `offset` and returns without waiting for the store.
     ///
-    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns. The bytes do not
-    /// change until then. Writes past the end of an [`Anywhere`](Writes::Anywhere) store's file extend it, and what lies
-    /// between reads as zeros. Writes in flight that overlap end up in any order.
+    /// The response comes through `sink`, on a thread of the backend, possibly before this call
+    /// returns. The bytes do not change until then. In [`Anywhere`](Writes::Anywhere) stores, a write
+    /// past the end extends the file, and the gap reads as zeros. Overlapping writes in flight take
+    /// effect in any order.
     ///
-    /// [`Whole`](Writes::Whole) stores take parts: `offset` is a multiple of the part's size, and `buf` one part, but for
-    /// the last of the object. A part that was written already is replaced. A write after `finish` begins a new version
-    /// of the object that starts as the published one.
+    /// [`Whole`](Writes::Whole) stores accept parts: `offset` is a multiple of the part's size, and `buf`
+    /// is one part, except for the last one of the object. Writing a part again replaces it. A write
+    /// after `finish` begins a new version that starts as a copy of the published one.
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>);
 
-    /// Returns when all writes that have ended are safe from a loss of power, as far as the store can know; with
-    /// `data_only` what is not needed to read them back (times) may be left out. Blocks.
+    /// Returns when all completed writes are durable, as far as the store can know. With `data_only`,
+    /// metadata that reads do not need, such as times, may be omitted. Blocks.
     ///
-    /// For [`Whole`](Writes::Whole) stores it does nothing: what is not finished does not last.
+    /// For [`Whole`](Writes::Whole) stores it does nothing: only finished objects are durable.
     ///
     /// # Errors
-    /// As the store says; failures of writes that it had taken before may be told here.
+    /// As the store says; includes failures of writes that it had accepted before.
     fn sync(&self, data_only: bool) -> Result<()>;
 
-    /// Cuts the object to `len` bytes or extends it with zeros. Blocks.
+    /// Truncates the object to `len` bytes or extends it with zeros. Blocks.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, but for cutting to 0.
+    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, except truncation to 0.
     fn set_len(&self, len: u64) -> Result<()>;
 
     /// Changes how `len` bytes at `offset` are allocated. Blocks.
@@ -95,23 +101,25 @@ pub trait WriteObject: Object {
         Err(self.cannot("allocate"))
     }
 
-    /// Publishes what was written, all at once, and returns the identity as of now; without writes since the last
-    /// `finish` nothing but the latter. Blocks. An object that was opened with `create` or `truncate` and is finished
-    /// without a write is published empty.
+    /// Publishes the written bytes atomically, and returns the current identity. Without writes since
+    /// the last `finish` it only returns the identity. Blocks. An object that was opened with `create`
+    /// or `truncate` and is finished without a write is published empty.
     ///
-    /// [`Anywhere`](Writes::Anywhere) stores have published each write when it ended; they only look.
+    /// [`Anywhere`](Writes::Anywhere) stores publish each write when it ends; they only return the
+    /// identity.
     ///
     /// # Errors
-    /// As the store says. A [`Whole`](Writes::Whole) object stays as it was before, and may be finished again if the
-    /// error is retryable. `Invalid` if parts are missing between the first and the last.
+    /// As the store says. A [`Whole`](Writes::Whole) object is then unchanged, and may be finished again
+    /// if the error is retryable. `Invalid` if parts are missing between the first and the last.
     fn finish(&self) -> Result<Identity>;
 
-    /// Gives up what was written since the last `finish`, where that is still possible. Later writes begin anew. Blocks.
+    /// Discards writes since the last `finish`, where that is still possible. Blocks.
     fn abort(&self) {}
 
-    /// Continues an upload that another process has left, in place of a new one. `fits` says of each range that the store
-    /// has, with the MD5 sum of its bytes, whether these are the bytes to be written. Returns the ranges that fit, which need
-    /// not be written; if there are none, the upload is left alone. Only before the first write. Blocks.
+    /// Continues another process's upload instead of a new one. The store passes each of its ranges to
+    /// `fits` with the MD5 sum of its bytes; `fits` returns whether these are the bytes to be written.
+    /// Returns the matching ranges, which need not be written; without any, the upload is unchanged. Call
+    /// it before the first write. Blocks.
     ///
     /// # Errors
     /// As the store says. Stores without uploads have no ranges (the default).
@@ -124,29 +132,29 @@ pub trait WriteObject: Object {
         Ok(Vec::new())
     }
 
-    /// Leaves what was written to be continued by [`continue_upload`](Self::continue_upload), in place of
+    /// Keeps the upload for [`continue_upload`](Self::continue_upload), instead of an
     /// [`abort`](Self::abort). Returns whether the store has anything of it. Blocks.
     fn leave_upload(&self) -> bool {
         self.abort();
         false
     }
 
-    /// The attributes that the next version is published with, where the store has some of files that are written whole;
-    /// none by default.
+    /// The attributes of the next version, in [`Whole`](Writes::Whole) stores with attributes; none by
+    /// default.
     fn next_attributes(&self) -> SetAttributes {
         SetAttributes::default()
     }
 
-    /// Has the next version published with these attributes and no others.
+    /// Sets the attributes of the next version, in place of all others.
     ///
     /// # Errors
-    /// `Unsupported` where the store has no such thing (the default).
+    /// `Unsupported` where the store has no attributes (the default).
     fn set_next_attributes(&self, attributes: &SetAttributes) -> Result<()> {
         let _ = attributes;
         Err(self.cannot("store attributes"))
     }
 
-    /// The error for what this object cannot do.
+    /// The error for unsupported operations.
     #[doc(hidden)]
     fn cannot(&self, what: &str) -> crate::Error {
         crate::Error::new(
@@ -156,17 +164,17 @@ pub trait WriteObject: Object {
     }
 }
 
-/// Hears how a write went. Called on the backend's threads: be quick and never block.
+/// Receives the result of a write. Called on the backend's threads: be quick and never block.
 ///
 /// A sink that is dropped without `done` counts as a failed write.
 pub trait WriteSink: Send {
-    /// The write has ended: the first `n` bytes are written, or it failed and which bytes were written is not known.
-    /// Gives the buffer back. `n` short of the buffer means that the store stopped early (a short write); the caller
-    /// writes the rest again.
+    /// The write ended: the first `n` bytes are written, or it failed and any bytes may be written.
+    /// Returns the buffer. A smaller `n` than the buffer is a short write: the caller writes the
+    /// rest again.
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>);
 }
 
-/// What only file systems can tell and change of an open file, whether or not it has a name any more.
+/// Attributes of an open file, linked or not, that only file systems have.
 pub trait Attributes: Debug + Send + Sync {
     /// Describes the file as it is now; the name is empty. Blocks.
     ///
@@ -208,25 +216,27 @@ pub trait Attributes: Debug + Send + Sync {
 /// How [`WriteObject::allocate`] changes a range, as `fallocate` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allocate {
-    /// Reserve room, so that writing there cannot find the device full. Extends the file unless `keep_size`.
+    /// Reserve space, so that writes there cannot fail for a full device. Extends the file unless
+    /// `keep_size`.
     Reserve {
-        /// Leave the size as it is.
+        /// Do not change the size.
         keep_size: bool,
     },
-    /// Give the room back; the range then reads as zeros. Never changes the size.
+    /// Release the space; the range then reads as zeros. Never changes the size.
     Punch,
-    /// Make the range read as zeros, keeping the room. Extends the file unless `keep_size`.
+    /// Make the range read as zeros and keep its space. Extends the file unless `keep_size`.
     Zero {
-        /// Leave the size as it is.
+        /// Do not change the size.
         keep_size: bool,
     },
-    /// Cut the range out; what follows moves up. The range is of whole blocks and lies before the end.
+    /// Remove the range; later bytes move up. The range is of whole blocks and lies before the end.
     Collapse,
-    /// Make room for the range; what follows moves down. The range is of whole blocks and lies before the end.
+    /// Insert the range; later bytes move down. The range is of whole blocks and lies before the
+    /// end.
     Insert,
 }
 
-/// What [`Object::seek`](crate::Object::seek) looks for.
+/// Target of [`Object::seek`](crate::Object::seek).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seek {
     /// Bytes that were written.
@@ -235,7 +245,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What [`Backend::rename`](crate::Backend::rename) does about what has the new name already.
+/// What [`Backend::rename`](crate::Backend::rename) does with an existing entry of the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rename {
     /// Replace it, atomically where the store is a file system.
@@ -243,12 +253,12 @@ pub enum Rename {
     Replace,
     /// Fail as [`Exists`](crate::ErrorKind::Exists).
     NoReplace,
-    /// Give it the old name; both must exist.
+    /// Exchange the two; both must exist.
     Exchange,
 }
 
-/// Attributes to change; `None` leaves one as it is. With none at all it is a change of the owner to who it was: the time
-/// of change moves, and set-user-id goes.
+/// Attributes to change; `None` leaves one unchanged. With none at all, the change time is updated
+/// and the set-user-id bit cleared, as by a change to the same owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permission bits with set-user-id, set-group-id and sticky.
@@ -264,7 +274,7 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    /// Whether it says nothing.
+    /// Whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -276,11 +286,11 @@ impl SetAttributes {
 pub enum SetTime {
     /// The store's clock at the time of the call.
     Now,
-    /// This time, as precisely as the store keeps it.
+    /// This time, as precisely as the store supports.
     At(SystemTime),
 }
 
-/// What [`Attributes::set_xattr`] does about an attribute of the same name.
+/// What [`Attributes::set_xattr`] does with an existing attribute of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SetXattr {
     /// Replace it.
@@ -292,31 +302,31 @@ pub enum SetXattr {
     Replace,
 }
 
-/// Room in a store.
+/// Space in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StatFs {
     /// Size in bytes of a block, the unit of the counts here.
     pub block_bytes: u64,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
-    /// Blocks that nothing is in.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Blocks that who runs the store may still fill.
+    /// Blocks available to the store's user.
     pub blocks_available: u64,
-    /// Files that there can be.
+    /// Most files.
     pub files: u64,
-    /// Files that there still can be.
+    /// Files that can still be created.
     pub files_free: u64,
     /// Longest name of an entry in bytes.
     pub name_bytes_max: u32,
 }
 
-/// An upload of a [`Writes::Whole`] store that was begun and neither finished nor aborted.
+/// An unfinished upload of a [`Writes::Whole`] store, neither finished nor aborted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Upload {
-    /// The object that it would become.
+    /// The object that it would create.
     pub path: std::path::PathBuf,
-    /// The store's name for the upload.
+    /// The store's identifier of the upload.
     pub id: String,
     /// When it was begun, where the store says.
     pub begun: Option<SystemTime>,

@@ -1,4 +1,4 @@
-//! The buffer that a write takes its bytes from.
+//! The buffer of a write.
 
 #![expect(unsafe_code, reason = "frames are raw memory that the engine lends to writes")]
 
@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crate::{PartMemory, ReadBuf};
 
-/// Memory lent to a write: segments, written in order as if they were one.
+/// Memory lent to a write: segments, written in order as one buffer.
 ///
-/// While a `WriteBuf` lives its bytes do not change, and anyone may read them; it moves into the write and comes back with
-/// its end.
+/// While a `WriteBuf` lives, its bytes do not change and may be read. The buffer moves into the
+/// write and returns at its end.
 pub struct WriteBuf(ReadBuf);
 
 impl WriteBuf {
@@ -27,37 +27,38 @@ impl WriteBuf {
         Self(buf)
     }
 
-    /// A buffer of the bytes that a read has brought, without a copy.
+    /// A buffer of the bytes that a read returned, without a copy.
     #[must_use]
     pub fn from_read(bytes: ReadBuf) -> Self {
         Self(bytes)
     }
 
-    /// A buffer over the first `len` of `bytes`, which nobody can change while it lives.
+    /// A buffer over the first `len` of `bytes`, which cannot change while it lives.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If there are fewer bytes.
     #[must_use]
     pub fn from_shared(bytes: Arc<PartMemory>, len: usize) -> Self {
         let base = bytes[..len].as_ptr();
-        // SAFETY: the memory lives in the owner, and as long as that is shared nobody has it mutably.
+        // SAFETY: the memory lives in the owner, and while that is shared there is no mutable
+        // reference to it.
         unsafe { Self::from_raw_segments([(base, len)], bytes) }
     }
 
-    /// A buffer over memory that `owner` keeps alive. The owner is dropped with the last piece of the buffer; if a piece
-    /// is lost, because something may still read it, the owner stays for ever.
+    /// A buffer over memory that `owner` keeps alive. The owner is dropped with the last piece of
+    /// the buffer. If a piece is leaked, because it may still be read, the owner is never dropped.
     ///
     /// # Safety
-    /// Each segment is valid for reads of its length and initialised while `owner` lives, and nobody writes to it until
-    /// this `WriteBuf` and all pieces split off it are dropped.
+    /// Each segment is valid for reads of its length and initialised while `owner` lives, and is
+    /// not written until this `WriteBuf` and all pieces split off it are dropped.
     #[must_use]
     pub unsafe fn from_raw_segments(
         segments: impl IntoIterator<Item = (*const u8, usize)>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         let segments = segments.into_iter().map(|(base, len)| (base.cast_mut(), len));
-        // SAFETY: nothing here writes through the ReadBuf, which never leaves this type, so that readable memory is
-        // enough; it lives as long as the owner, by the caller's promise.
+        // SAFETY: nothing here writes through the ReadBuf, which never leaves this type, so
+        // readable memory suffices; it lives as long as the owner, by the caller's promise.
         Self(unsafe { ReadBuf::from_raw_segments(segments, owner) })
     }
 
@@ -73,13 +74,14 @@ impl WriteBuf {
         self.0.is_empty()
     }
 
-    /// The segments, for vectored system calls and rings. Nobody may write through them.
+    /// The segments, for vectored system calls and rings. Do not write through them.
     #[must_use]
     pub fn segments(&self) -> &[libc::iovec] {
         self.0.segments()
     }
 
-    /// The pieces of segments that make up `range`, at most 1024 of them (`IOV_MAX`). Nobody may write through them.
+    /// The pieces of segments that make up `range`, at most 1024 of them (`IOV_MAX`). Do not write
+    /// through them.
     ///
     /// # Panics
     /// If the range does not lie within the buffer.
@@ -113,10 +115,10 @@ impl WriteBuf {
         })
     }
 
-    /// Copies the bytes from `offset` of the buffer on into `bytes`.
+    /// Copies the bytes from `offset` of the buffer into `bytes`.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If there are fewer bytes.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         assert!(
             offset <= self.len() && bytes.len() <= self.len() - offset,
@@ -151,8 +153,8 @@ impl WriteBuf {
         let vectors = self.vectors(range);
         let count = libc::c_int::try_from(vectors.len()).expect("vectors are cut at IOV_MAX");
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        // SAFETY: the vectors lie in our segments, which are valid for reads; the call ends before `vectors` and `self`
-        // can go away.
+        // SAFETY: the vectors lie in our segments, which are valid for reads; the call ends before
+        // `vectors` and `self` can be dropped.
         let written = unsafe { libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
@@ -166,16 +168,16 @@ impl WriteBuf {
         Self(self.0.split_off(at))
     }
 
-    /// Puts back what [`Self::split_off`] took from the end of this buffer.
+    /// Rejoins what [`Self::split_off`] split from the end of this buffer.
     ///
     /// # Panics
-    /// If `tail` is no part of the same memory.
+    /// If `tail` is not part of the same memory.
     pub fn unsplit(&mut self, tail: Self) {
         self.0.unsplit(tail.0);
     }
 
-    /// Gives the memory up for good: whoever still reads it may do so for ever, because the owner is never dropped. What
-    /// is left is an empty buffer of the same owner.
+    /// Leaks the memory: it may still be read, so the owner is never dropped. An empty buffer of
+    /// the same owner remains.
     #[cfg(feature = "io-uring")]
     pub(crate) fn lose(self) -> Self {
         Self(self.0.lose())
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_bytes_are_their_owners_again_when_the_buffer_is_gone() {
+    fn shared_bytes_return_to_their_owner_when_the_buffer_is_dropped() {
         let mut bytes = Arc::new(PartMemory::new(7).expect("there is memory"));
         Arc::get_mut(&mut bytes).expect("new").extend(b"abcdef");
         let buf = WriteBuf::from_shared(Arc::clone(&bytes), 4);
@@ -210,7 +212,7 @@ mod tests {
     fn bytes_are_copied_out_across_segments() {
         let owner = Arc::new([b"abcd".to_vec(), b"".to_vec(), b"efg".to_vec()]);
         let segments: Vec<_> = owner.iter().map(|part| (part.as_ptr(), part.len())).collect();
-        // SAFETY: the vectors live in the owner and nobody writes to them.
+        // SAFETY: the vectors live in the owner and are not written.
         let mut buf = unsafe { WriteBuf::from_raw_segments(segments, owner) };
         let mut out = [0; 4];
         buf.copy_out(2, &mut out);

@@ -31,33 +31,33 @@ pub struct Checker {
     now: Instant,
     files: BTreeMap<FileId, PageCount>,
     fills: BTreeMap<FillId, Fill>,
-    /// Their frames, for those that end as lost.
+    /// Frames of the fills, for those that end as lost.
     frames: BTreeMap<FillId, Vec<FrameId>>,
     frames_out: BTreeMap<WriteOutId, Vec<FrameId>>,
-    /// Pages in flight, less those invalidated since.
+    /// Pages in flight, except those invalidated since.
     in_flight: BTreeMap<(FileId, PageIndex), FillId>,
-    /// Pages of fills that were invalidated since: only readers who waited already get them, so another fill may have
-    /// the same page by now.
+    /// Pages of fills that were invalidated since. Only earlier waiters get them, so another fill
+    /// may have the same page.
     stale: BTreeMap<FillId, BTreeSet<PageIndex>>,
-    /// Those of the fill that this step ends: if it failed, they may be asked for again.
+    /// Stale pages of the fill that this step ends: if it failed, they may be requested again.
     stale_ended: BTreeSet<PageIndex>,
     reads: BTreeSet<Waiter>,
     write_outs: BTreeMap<WriteOutId, WriteOut>,
-    /// The write that this step makes.
+    /// The write of this step.
     write: Option<Write>,
-    /// Frames handed out and not given back.
+    /// Pinned frames.
     pinned: BTreeMap<FrameId, u32>,
 }
 
-/// A number that two action logs share only if they are the same (FNV-1a over their debug form).
+/// A digest of an action log (FNV-1a of its debug form). Equal digests mean equal logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionDigest(u64);
 
 impl Checker {
-    /// Checks one step, after it was made: `actions` are the answer of `cache` to `event`.
+    /// Checks one step after it was made: `actions` are the result of `event` on `cache`.
     ///
     /// # Errors
-    /// The first invariant that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(
         &mut self,
         now: Instant,
@@ -86,23 +86,23 @@ impl Checker {
         ensure(cache.frames_used() <= cache.frame_limit(), || "I4: more frames used than lent".into())
     }
 
-    /// Fills asked for and not answered, in the order of their names.
+    /// Fills in flight, in the order of their identifiers.
     pub fn fills(&self) -> impl Iterator<Item = &Fill> {
         self.fills.values()
     }
 
-    /// Write-outs asked for and not answered, in the order of their names.
+    /// Write-outs in flight, in the order of their identifiers.
     pub fn write_outs(&self) -> impl Iterator<Item = &WriteOut> {
         self.write_outs.values()
     }
 
-    /// Reads, writes and syncs not woken.
+    /// Reads, writes and syncs that still wait.
     #[must_use]
     pub fn reads_waiting(&self) -> usize {
         self.reads.len()
     }
 
-    /// Notes what the driver did; returns a fill that it reports as failed.
+    /// Applies an event; returns a fill that it reports as failed.
     fn take_in(&mut self, event: &Event) -> Result<Option<Fill>, Violation> {
         match event {
             Event::OpenFile { file, pages } => {
@@ -181,7 +181,7 @@ impl Checker {
                     format!("fill {} is past the end of its file", fill.id.0)
                 })?;
                 for page in (fill.range.start.0..fill.range.end.0).map(PageIndex) {
-                    // Asked for again with no decision of its own.
+                    // Requested again without a decision of its own.
                     if decision.is_none() && self.stale_ended.contains(&page) {
                         self.stale.entry(fill.id).or_default().insert(page);
                         continue;
@@ -206,7 +206,7 @@ impl Checker {
             Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
                 self.act_on_write(action)?
             }
-            // What became of the places is for tests of those who have some.
+            // Offset-mapped frames are checked by tests that use them.
             Action::Unmap { range, .. } | Action::Released { range, .. } => {
                 ensure(!range.is_empty(), || "no page is unmapped or released".into())?;
             }
@@ -232,7 +232,8 @@ impl Checker {
                     if let Some(pages) = self.files.get_mut(&write.file) {
                         *pages = (*pages).max(PageCount(range.end.0));
                     }
-                    // Who waits for a fill of these pages gets what it brings, but it is no longer the page's.
+                    // Waiters of a fill of these pages get its frames, which are no longer the page
+                    // table's.
                     self.invalidate(write.file, |page| range.contains(page));
                 }
                 Ok(())
@@ -254,7 +255,7 @@ impl Checker {
         }
     }
 
-    /// I5. The mark's page is new if it was not in flight before; that it was not resident shows in the fills.
+    /// I5. A new page was not in flight before; the fills show that it was not resident.
     fn check_mark(&self, decided: &Decision) -> Result<(), Violation> {
         let Some(mark) = decided.mark else { return Ok(()) };
         let window = decided.plan.window;
@@ -267,7 +268,7 @@ impl Checker {
         ensure(!old, || format!("I5: mark {} is on a page that was in flight", mark.0))
     }
 
-    /// I6: pages of a failed fill are gone, unless they were asked for again at once.
+    /// I6: pages of a failed fill are absent, unless they were requested again at once.
     fn check_failed(&self, fill: &Fill, cache: &Cache) -> Result<(), Violation> {
         if self.files.get(&fill.file).is_none_or(|pages| pages.0 < fill.range.end.0) {
             return Ok(());
@@ -290,7 +291,7 @@ impl Default for ActionDigest {
 }
 
 impl ActionDigest {
-    /// Takes in the actions of one step.
+    /// Adds the actions of one step.
     pub fn add(&mut self, actions: &[Action]) {
         for action in actions {
             writeln!(self, "{action:?}").expect("hashing does not fail");

@@ -7,45 +7,47 @@ use crate::page::PageSize;
 use crate::readahead::{Policy, RangeConfig, StreamConfig};
 use crate::write::WriteBackConfig;
 
-/// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
+/// Settings of a [`Cache`](crate::Cache), checked by [`Cache::new`](crate::Cache::new).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of a page. The core needs it only to size the inactive list; everything else counts pages.
+    /// Bytes of a page. The core uses it only to size the inactive list; everything else counts
+    /// pages.
     pub page_size: PageSize,
-    /// Frames that the cache may use at first; [`Event::Granted`](crate::Event::Granted) adds more.
-    /// 1 to 2^30, or [`Config::UNLIMITED`].
+    /// Initial number of frames; [`Event::Granted`](crate::Event::Granted) adds more. 1 to 2^30, or
+    /// [`Config::UNLIMITED`].
     pub frames: u32,
     /// Frames that readahead never takes, so that a demand read finds one at once. Below `frames`.
     pub reserve_frames: u32,
-    /// Most pages of a readahead window. 1 to 2^20. Linux has 32 (128 KiB) by default.
+    /// Largest readahead window, in pages: 1 to 2^20. Linux's default is 32 (128 KiB).
     pub ra_pages: u32,
-    /// Most pages of one fill; longer runs become several fills, each waking its readers by itself. At least 1.
+    /// Most pages of one fill, at least 1. Longer runs become several fills, each of which wakes
+    /// its own readers.
     pub fill_pages_max: u32,
     /// The readahead policy of handles opened from now on.
     pub policy: Policy,
-    /// The finer points of [`Policy::Range`].
+    /// Settings of [`Policy::Range`].
     pub range: RangeConfig,
-    /// The finer points of [`Policy::Stream`].
+    /// Settings of [`Policy::Stream`].
     pub stream: StreamConfig,
-    /// Which page gives way when frames are used up.
+    /// Which page is evicted when no frame is free.
     pub eviction: Eviction,
-    /// How many dirty pages there may be, and for how long.
+    /// Limits of dirty pages.
     pub write_back: WriteBackConfig,
 }
 
 named_enum! {
-    /// Which page gives way when frames are used up.
+    /// Which page is evicted when no frame is free.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Eviction {
-        /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
-        /// back straight to the active list what went too soon.
+        /// As Linux: an inactive list, an active list for pages touched twice, and shadows that
+        /// activate at once pages evicted too early.
         #[default]
         TwoList = "linux",
-        /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
-        /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
-        /// for a while only: what the readahead documents of 2007 were measured on.
+        /// As Linux 2.6.20: two lists without shadows. With each reclaimed page it deactivates
+        /// pages in proportion to the lists' lengths, so pages touched twice are protected only for
+        /// a while. The readahead documents of 2007 were measured with it.
         Scan = "linux-2.6",
-        /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
+        /// The least recently used page. For comparison: one scan of a file evicts everything else.
         Lru = "lru",
     }
 }
@@ -57,12 +59,12 @@ pub struct ConfigError {
     pub field: &'static str,
     /// Its value.
     pub value: u64,
-    /// What it must be.
+    /// The allowed values.
     pub bound: &'static str,
 }
 
 impl Config {
-    /// As many frames as anyone asks for; nothing is ever evicted.
+    /// Unlimited frames: nothing is ever evicted.
     pub const UNLIMITED: u32 = 1 << 30;
 
     /// Checks every field.
@@ -144,7 +146,7 @@ impl fmt::Display for Eviction {
     }
 }
 
-/// Parses the name on the command line; the error lists the names there are.
+/// Parses the name on the command line; the error lists all names.
 impl FromStr for Eviction {
     type Err = &'static str;
     fn from_str(name: &str) -> Result<Self, Self::Err> {

@@ -1,4 +1,4 @@
-//! What the driver tells the cache, and what the cache answers.
+//! Events that the driver reports to the cache, and the actions it returns.
 
 use alloc::vec::Vec;
 
@@ -8,332 +8,342 @@ use crate::readahead::Plan;
 use crate::request::{Fault, Part, Request};
 use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
-/// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
+/// Every event of a [`Cache`](crate::Cache). A log of events with their times replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A file of `pages` pages comes into being, with nothing cached. See [`Cache::open_file`](crate::Cache::open_file).
+    /// Opens a file of `pages` pages, with nothing cached. See
+    /// [`Cache::open_file`](crate::Cache::open_file).
     OpenFile {
         /// Not open now.
         file: FileId,
         /// Its length.
         pages: PageCount,
     },
-    /// A file and all its pages are forgotten. See [`Cache::close_file`](crate::Cache::close_file).
+    /// Forgets a file and all its pages. See [`Cache::close_file`](crate::Cache::close_file).
     CloseFile {
         /// Open, without handles.
         file: FileId,
     },
-    /// The pages of a file get places of their own. See [`Cache::place_file`](crate::Cache::place_file).
+    /// Gives the file's pages offset-mapped frames. See
+    /// [`Cache::place_file`](crate::Cache::place_file).
     PlaceFile {
-        /// An open file of which nothing is cached.
+        /// An open file with nothing cached.
         file: FileId,
     },
-    /// A program has pages mapped now. See [`Cache::mapped`](crate::Cache::mapped).
+    /// A program mapped pages. See [`Cache::mapped`](crate::Cache::mapped).
     Mapped {
-        /// The handle that was touched through, of a file with places.
+        /// The handle of the touch, on a file with offset-mapped frames.
         handle: HandleId,
         /// The page that was touched.
         page: PageIndex,
-        /// Which pages, that one included.
+        /// The mapped pages; includes the touched page.
         range: PageRange,
     },
-    /// A handle with a fresh readahead state. See [`Cache::open_handle`](crate::Cache::open_handle).
+    /// Opens a handle with a fresh readahead state. See
+    /// [`Cache::open_handle`](crate::Cache::open_handle).
     OpenHandle {
         /// Not open now.
         handle: HandleId,
         /// An open file.
         file: FileId,
     },
-    /// A handle's readahead state becomes that of another. See [`Cache::copy_handle`](crate::Cache::copy_handle).
+    /// Copies one handle's readahead state to another. See
+    /// [`Cache::copy_handle`](crate::Cache::copy_handle).
     CopyHandle {
         /// An open handle.
         from: HandleId,
         /// Another of the same file.
         to: HandleId,
     },
-    /// The handle's readahead state is forgotten. See [`Cache::close_handle`](crate::Cache::close_handle).
+    /// Forgets the handle's readahead state. See
+    /// [`Cache::close_handle`](crate::Cache::close_handle).
     CloseHandle {
         /// An open handle.
         handle: HandleId,
     },
-    /// Someone wants pages. See [`Cache::read`](crate::Cache::read).
+    /// Reads pages. See [`Cache::read`](crate::Cache::read).
     Read {
-        /// Who.
+        /// The waiter.
         waiter: Waiter,
-        /// Through which handle.
+        /// The handle.
         handle: HandleId,
-        /// What; may reach past the end of the file.
+        /// The request; may extend past the end of the file.
         request: Request,
     },
-    /// A mapped page was touched and must be there. See [`Cache::fault`](crate::Cache::fault).
+    /// A mapped page was touched and must be present. See [`Cache::fault`](crate::Cache::fault).
     Fault {
-        /// Who.
+        /// The waiter.
         waiter: Waiter,
-        /// Through which handle.
+        /// The handle.
         handle: HandleId,
-        /// Which page, and what is known of its mapping.
+        /// The page, and the advice of its mapping.
         fault: Fault,
     },
-    /// Someone wants pages and now gets to some of them. See [`Cache::read_part`](crate::Cache::read_part).
+    /// Reads some pages of a larger request. See [`Cache::read_part`](crate::Cache::read_part).
     ReadPart {
-        /// Who.
+        /// The waiter.
         waiter: Waiter,
-        /// What, and which of it now.
+        /// The request, and the part to read now.
         part: Part,
     },
-    /// A fill has ended. See [`Cache::filled`](crate::Cache::filled).
+    /// A fill ended. See [`Cache::filled`](crate::Cache::filled).
     Filled {
-        /// A fill that the cache asked for and that was not answered yet.
+        /// A fill in flight.
         fill: FillId,
-        /// How it ended.
+        /// The result.
         result: Result<(), FillError>,
     },
-    /// Pinned frames are no longer in use. See [`Cache::unpin`](crate::Cache::unpin).
+    /// Unpins frames. See [`Cache::unpin`](crate::Cache::unpin).
     Unpin {
-        /// Frames that a hit or a wake handed out, each as often as it did.
+        /// Frames of hits or wakes, once for each time they were returned.
         frames: Vec<FrameId>,
     },
-    /// The user says how a range will be used. See [`Cache::advise`](crate::Cache::advise).
+    /// Advice on a range. See [`Cache::advise`](crate::Cache::advise).
     Advise {
-        /// Through which handle.
+        /// The handle.
         handle: HandleId,
-        /// Which pages (`WillNeed` and `DontNeed`; the others concern the handle).
+        /// The pages (for `WillNeed` and `DontNeed`; other advice applies to the handle).
         range: PageRange,
-        /// How.
+        /// The advice.
         advice: Advice,
     },
-    /// A reader says what it will read. See [`Cache::follow`](crate::Cache::follow).
+    /// Adds to a handle's read plan. See [`Cache::follow`](crate::Cache::follow).
     Follow {
-        /// Through which handle.
+        /// The handle.
         handle: HandleId,
-        /// What, in order, behind what it has named before; nothing ends its plan.
+        /// Ranges in order, appended to the earlier ones; none ends the plan.
         ranges: Vec<PageRange>,
     },
-    /// Someone wants to write. See [`Cache::write`](crate::Cache::write).
+    /// Writes pages. See [`Cache::write`](crate::Cache::write).
     Write {
-        /// Who.
+        /// The waiter.
         waiter: Waiter,
-        /// What.
+        /// The write.
         write: Write,
     },
-    /// A write-out has ended. See [`Cache::written_out`](crate::Cache::written_out).
+    /// A write-out ended. See [`Cache::written_out`](crate::Cache::written_out).
     WrittenOut {
-        /// A write-out that the cache asked for and that was not answered yet.
+        /// A write-out in flight.
         id: WriteOutId,
-        /// How it ended.
+        /// The result.
         result: Result<(), FillError>,
     },
-    /// The store is to have what was written. See [`Cache::sync`](crate::Cache::sync).
+    /// Requires that the store has written pages. See [`Cache::sync`](crate::Cache::sync).
     Sync {
-        /// Who waits for it.
+        /// The waiter.
         waiter: Waiter,
-        /// Of which file.
+        /// The file.
         file: FileId,
-        /// Which pages.
+        /// The pages.
         range: PageRange,
-        /// Why.
+        /// The reason.
         why: SyncFor,
     },
-    /// What was written is no longer wanted. See [`Cache::discard`](crate::Cache::discard).
+    /// Discards written pages. See [`Cache::discard`](crate::Cache::discard).
     Discard {
-        /// Who waits for it.
+        /// The waiter.
         waiter: Waiter,
-        /// Of which file.
+        /// The file.
         file: FileId,
-        /// Which pages.
+        /// The pages.
         range: PageRange,
     },
-    /// Time has passed. See [`Cache::expire`](crate::Cache::expire).
+    /// Time passed. See [`Cache::expire`](crate::Cache::expire).
     Expire,
-    /// Pages are no longer what the store holds. See [`Cache::invalidate`](crate::Cache::invalidate).
+    /// The store's bytes of pages changed. See [`Cache::invalidate`](crate::Cache::invalidate).
     Invalidate {
-        /// Of which file.
+        /// The file.
         file: FileId,
-        /// Which pages.
+        /// The pages.
         range: PageRange,
     },
-    /// The device's queue has become too full for readahead, or no longer is.
+    /// The device's queue became too full for readahead, or ceased to be.
     Congestion {
-        /// Whether it is.
+        /// Whether it is too full.
         congested: bool,
     },
     /// The driver lends more frames. See [`Cache::grant`](crate::Cache::grant).
     Granted {
-        /// How many.
+        /// Number of frames.
         frames: u32,
     },
-    /// A file is longer or shorter than it was. See [`Cache::set_pages`](crate::Cache::set_pages).
+    /// The length of a file changed. See [`Cache::set_pages`](crate::Cache::set_pages).
     Extended {
         /// An open file.
         file: FileId,
         /// Its length.
         pages: PageCount,
     },
-    /// So many pages may be on their way ahead of readers. See [`Cache::allow_ahead`](crate::Cache::allow_ahead).
+    /// Sets the limit of readahead in flight. See
+    /// [`Cache::allow_ahead`](crate::Cache::allow_ahead).
     Allowed {
-        /// How many.
+        /// The limit, in pages.
         pages: u64,
     },
-    /// Settings change while the cache runs. See [`Cache::tune`](crate::Cache::tune).
+    /// Changes settings at run time. See [`Cache::tune`](crate::Cache::tune).
     Tuned {
-        /// Largest readahead window.
+        /// Largest readahead window, in pages.
         ra_pages: u32,
         /// Limits of dirty pages.
         write_back: WriteBackConfig,
     },
-    /// The driver wants frames back. See [`Cache::revoke`](crate::Cache::revoke).
+    /// The driver takes frames back. See [`Cache::revoke`](crate::Cache::revoke).
     Revoked {
-        /// How many at most.
+        /// Most frames to take.
         frames: u32,
     },
 }
 
-/// What the driver must do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A policy has decided; the fills that follow, up to the next decision, carry it out. For `explain` and metrics.
+    /// A policy decided; the fills up to the next decision carry it out. For `explain` and metrics.
     Decided(Decision),
-    /// Read a range into frames ([`Cache::fill_frames`](crate::Cache::fill_frames)); answer with exactly one
-    /// [`Event::Filled`].
+    /// Read a range into frames ([`Cache::fill_frames`](crate::Cache::fill_frames)). Complete it
+    /// with exactly one [`Event::Filled`].
     Fill(Fill),
-    /// A demand read now waits for this readahead fill: serve it as a demand fill.
+    /// A demand read waits for this readahead fill: serve it as a demand fill.
     Promote {
         /// The fill.
         fill: FillId,
     },
-    /// Nobody needs this fill any more: drop it if it has not started, and answer it with a failure.
+    /// This fill is no longer needed: drop it if it has not started, and complete it with a
+    /// failure.
     Cancel {
         /// The fill.
         fill: FillId,
     },
-    /// What became of an [`Event::Write`]; for drivers that log events. From [`WriteOutcome::Wait`] on it waits as others do.
+    /// The result of an [`Event::Write`], for drivers that log events. After [`WriteOutcome::Wait`]
+    /// the write waits for its wake.
     Took {
-        /// Who writes.
+        /// The waiter.
         waiter: Waiter,
-        /// What became of it.
+        /// The result.
         outcome: WriteOutcome,
-        /// Where the bytes of the pages taken go.
+        /// Target frames of the accepted pages.
         targets: Vec<Target>,
     },
-    /// Write these pages to the store from their frames ([`Cache::write_out_frames`](crate::Cache::write_out_frames));
-    /// answer with exactly one [`Event::WrittenOut`].
+    /// Write these pages to the store from their frames
+    /// ([`Cache::write_out_frames`](crate::Cache::write_out_frames)). Complete it with exactly one
+    /// [`Event::WrittenOut`].
     WriteOut(WriteOut),
-    /// Someone now waits for this write-out of write-back: serve it as that of a sync.
+    /// A sync waits for this write-out: serve it as the sync's.
     PromoteWrite {
         /// The write-out.
         id: WriteOutId,
     },
-    /// A read that waited may go on, with its pages pinned in page order, or has failed. So may a write or a sync, without
-    /// frames.
+    /// A waiting read continues with its pages pinned, in page order, or failed. Also ends waits of
+    /// writes and syncs, without frames.
     Wake {
-        /// Who waited.
+        /// The waiter.
         waiter: Waiter,
-        /// Its frames, or why not.
+        /// Its frames, or the error.
         result: Result<Vec<FrameId>, FillError>,
     },
-    /// Take these pages out of the program's mapping, so that its next touch of each is seen; what they hold stays.
+    /// Unmap these pages from the program, so that the cache sees its next touch of each. Their
+    /// contents stay.
     Unmap {
-        /// A file with places.
+        /// A file with offset-mapped frames.
         file: FileId,
-        /// Neighbours.
+        /// Adjacent pages.
         range: PageRange,
     },
-    /// These pages hold nothing any more: take them out of the program's mapping and give their memory back, before a fill
-    /// of them is begun.
+    /// These pages are empty: unmap them from the program and release their memory before any fill
+    /// of them begins.
     Released {
-        /// A file with places.
+        /// A file with offset-mapped frames.
         file: FileId,
-        /// Neighbours.
+        /// Adjacent pages.
         range: PageRange,
-        /// The frames that stood for them, in page order; they have no place now.
+        /// Their former frames, in page order, which are no longer offset-mapped.
         frames: Vec<FrameId>,
     },
-    /// These frames are the driver's again.
+    /// These frames belong to the driver again.
     Retired {
-        /// Which.
+        /// The frames.
         frames: Vec<FrameId>,
     },
 }
 
-/// What a [`Cache::read`](crate::Cache::read) found.
+/// The result of a [`Cache::read`](crate::Cache::read).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// Everything is there and pinned; the frames are in the lent buffer, in page order. Final.
+    /// All pages are present and pinned; the frames are in the lent buffer, in page order. Final.
     Hit,
-    /// Something is missing: exactly one [`Action::Wake`] follows, in this call's actions or later.
+    /// A page is missing: exactly one [`Action::Wake`] follows, in this call's actions or later.
     Wait,
 }
 
 /// A read of pages from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Its name.
+    /// Identifier of the fill.
     pub id: FillId,
-    /// Which file.
+    /// The file.
     pub file: FileId,
-    /// Which pages; not empty, within the file.
+    /// The pages; not empty, within the file.
     pub range: PageRange,
-    /// Whether someone waits.
+    /// Whether a read waits.
     pub urgency: Urgency,
 }
 
-/// How urgent a fill is.
+/// Urgency of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
-    /// Someone waits for it.
+    /// A read waits for it.
     Demand,
-    /// Nobody has asked for it yet.
+    /// No read has requested it yet.
     Readahead,
 }
 
-/// Why a fill failed: a number of the driver's choosing, handed through to the readers.
+/// Reason of a failed fill: a number that the driver chooses and readers receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FillError(pub u16);
 
 impl FillError {
-    /// A read wanted more pages at once than the cache has frames.
+    /// A read requested more pages at once than the cache has frames.
     pub const TOO_LARGE: Self = Self(u16::MAX);
     /// The handle was closed while a read through it waited for frames.
     pub const CLOSED: Self = Self(u16::MAX - 1);
-    /// The fill has ended, yet somebody may still write to its frames; or the write-out, yet somebody may still read them. The cache pins each
-    /// frame once for the driver, who unpins them when nobody can use them any more, or never; it lets go of the pages of
-    /// a fill.
+    /// The operation ended, but the backend may still access its frames. The cache pins each frame
+    /// once for the driver, which unpins it when no access is possible any more, or never. Pages of
+    /// a fill leave the page table.
     pub const LOST: Self = Self(u16::MAX - 2);
 }
 
-/// What a user says about a range or a handle, as in `posix_fadvise`.
+/// Advice on a range or a handle, as in `posix_fadvise`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
     /// No advice: the configured window.
     Normal,
-    /// Reads will be in order: twice the window.
+    /// Sequential reads: twice the window.
     Sequential,
-    /// Reads will be in no order: exactly what each asks for.
+    /// Random reads: exactly the requested pages.
     Random,
-    /// The range will be wanted soon: read it now.
+    /// The range will be read soon: read it now.
     WillNeed,
-    /// The range will not be wanted: drop what nobody uses.
+    /// The range will not be read: drop its unpinned pages.
     DontNeed,
-    /// Each page will be wanted once: drop it behind the reader.
+    /// Each page will be read once: drop it behind the reader.
     NoReuse,
 }
 
-/// What made a policy decide.
+/// The event that made a policy decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// A page was not there: sync readahead.
+    /// A page was missing: sync readahead.
     Miss,
-    /// A page bore the lookahead mark: async readahead.
+    /// A page had the lookahead mark: async readahead.
     Mark,
-    /// The user asked ([`Advice::WillNeed`]), or has named what it will read ([`Event::Follow`]).
+    /// [`Advice::WillNeed`], or a read plan ([`Event::Follow`]).
     Advice,
     /// The reader is about to look up a page, for policies with
     /// [`Asked::every_access`](crate::Asked::every_access): the first page of a request, or the
     /// one that [`Plans::next`](crate::Plans::next) named. Decisions report it as a miss or a mark.
     Lookup {
-        /// The page is not there.
+        /// Whether the page is missing.
         missing: bool,
-        /// An earlier plan, at another page, brought this page in, and no lookup has come to it.
+        /// An earlier plan at another page read this page, and no lookup has reached it since.
         fresh: bool,
     },
     /// A fault found its page, for policies with [`Asked::found`](crate::Asked::found). Plans are
@@ -360,18 +370,18 @@ impl Trigger {
     }
 }
 
-/// A decision of a readahead policy, and what became of it.
+/// A decision of a readahead policy, and its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whose readahead state decided.
+    /// The handle whose readahead state decided.
     pub handle: HandleId,
-    /// Of which file.
+    /// The file.
     pub file: FileId,
     /// The page that was accessed.
     pub page: PageIndex,
     /// Pages from there to the end of the request, not clipped at the end of the file.
     pub req_pages: PageCount,
-    /// What made it decide.
+    /// The trigger.
     pub trigger: Trigger,
     /// The plan before clipping, with its reason.
     pub plan: Plan,

@@ -1,10 +1,12 @@
-//! Names of things that cross the border between the cache and its driver.
+//! Identifiers that the cache and its driver exchange.
 
-/// A file of the cache; a small number that the driver picks and may use again after closing the file.
+/// A file of the cache: a small number that the driver chooses, and may reuse after it closes the
+/// file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// An open handle: one readahead state. A small number that the driver picks and may use again after closing it.
+/// An open handle with one readahead state: a small number that the driver chooses, and may reuse
+/// after it closes the handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u32);
 
@@ -12,14 +14,15 @@ pub struct HandleId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// A fill in flight. Never used twice.
+/// A fill in flight. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FillId(pub u64);
 
-/// A write-out in flight. Never used twice.
+/// A write-out in flight. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteOutId(pub u64);
 
-/// Whoever waits for a read, a write or a sync; the driver's own number, handed back in [`Action::Wake`](crate::Action::Wake).
+/// The waiter of a read, a write or a sync: a number of the driver, returned in
+/// [`Action::Wake`](crate::Action::Wake).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Waiter(pub u64);

@@ -1,52 +1,52 @@
-//! What readers ask for.
+//! Requests of readers.
 
 use crate::id::HandleId;
 use crate::page::{PageIndex, PageRange};
 
-/// A read, in pages; [`PageSize::request_of`](crate::PageSize::request_of) makes one from bytes.
+/// A read in pages; [`PageSize::request_of`](crate::PageSize::request_of) converts from bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Every page that holds a byte of it; may reach past the end of the file.
+    /// All pages that contain a byte of it; may extend past the end of the file.
     pub range: PageRange,
-    /// Whether it ends before its last page does, so that the next byte in order is on that page. Linux tells reads in
-    /// order by where that byte lies.
+    /// Whether it ends inside its last page, so that the next sequential byte is on that page.
+    /// Linux recognises sequential reads by that byte's page.
     pub ends_inside: bool,
 }
 
-/// A part of a read: what a reader gets to now. See [`Cache::read_part`](crate::Cache::read_part).
+/// A part of a read, to be read now. See [`Cache::read_part`](crate::Cache::read_part).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Through which handle.
+    /// The handle.
     pub handle: HandleId,
     /// The whole request.
     pub request: Request,
-    /// The pages to walk now, within it.
+    /// The pages to read now, within the request.
     pub pages: PageRange,
 }
 
-/// A touch of a mapped page that the hardware could not serve alone.
+/// A touch of a mapped page that faulted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
     /// The page.
     pub page: PageIndex,
-    /// How the mapping is advised to be used (`madvise`); a handle's advice concerns reads only.
+    /// Advice of the mapping (`madvise`); a handle's advice applies to reads only.
     pub pattern: Pattern,
 }
 
-/// How the user said something will be read.
+/// Advice on the order of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// Nothing was said.
+    /// No advice.
     #[default]
     Normal,
-    /// In order.
+    /// Sequential.
     Sequential,
-    /// In no order.
+    /// Random.
     Random,
 }
 
 impl Part {
-    /// All of a request at once.
+    /// The whole request at once.
     #[must_use]
     pub const fn whole(handle: HandleId, request: Request) -> Self {
         Self { handle, request, pages: request.range }

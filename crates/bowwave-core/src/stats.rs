@@ -4,68 +4,68 @@ use core::ops::AddAssign;
 
 use crate::readahead::Reason;
 
-/// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
+/// Counters of a cache, or of one file. Unit: pages, unless stated otherwise. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Reads.
     pub reads: u64,
-    /// Pages that reads asked for (within the file).
+    /// Pages requested by reads (within the file).
     pub accesses: u64,
-    /// Pages that were up to date when asked for.
+    /// Requested pages that were up to date.
     pub hits: u64,
-    /// Pages that were in flight when asked for.
+    /// Requested pages that were in flight.
     pub late: u64,
-    /// Pages that were neither.
+    /// Requested pages that were neither.
     pub misses: u64,
-    /// Fills asked for (not pages).
+    /// Fills requested (not pages).
     pub fills: u64,
     /// Fills that failed (not pages).
     pub fills_failed: u64,
-    /// Readahead fills that a demand read had to wait for (not pages).
+    /// Readahead fills that a demand read waited for (not pages).
     pub fills_promoted: u64,
-    /// Pages that fills were asked for.
+    /// Pages requested by fills.
     pub pages_filled: u64,
-    /// Of these, pages that nobody had asked for.
+    /// Pages of those that no reader had requested.
     pub pages_readahead: u64,
     /// Pages read ahead and used.
     pub pages_used: u64,
-    /// Of the pages read ahead, those that a reader's plan leads to.
+    /// Pages read ahead for a reader's plan.
     pub pages_planned: u64,
-    /// Of these, pages that were used.
+    /// Pages of those that were used.
     pub pages_planned_used: u64,
-    /// Pages read ahead for a plan and not used when their reader was far beyond them, had left the plan or was gone.
+    /// Planned pages that were unused when their reader was far past them, left its plan or closed.
     pub pages_given_up: u64,
-    /// Pages that readahead left out because the frame budget was used up.
+    /// Pages that readahead omitted for lack of frames.
     pub pages_refused: u64,
-    /// Pages evicted to make room.
+    /// Pages evicted to free frames.
     pub pages_evicted: u64,
-    /// Pages evicted unused and then wanted.
+    /// Pages evicted unused and then requested.
     pub pages_thrashed: u64,
-    /// Pages dropped unused and not wanted since.
+    /// Pages dropped unused and not requested since.
     pub pages_wasted: u64,
     /// Pages that came back after eviction.
     pub refaults: u64,
-    /// Of these, pages that came back soon enough to go straight to the active list.
+    /// Pages of those that returned soon enough to go straight to the active list.
     pub refaults_activated: u64,
-    /// Reads that had to wait for a frame.
+    /// Reads that waited for a frame.
     pub reads_starved: u64,
-    /// Pages that became dirty, each time they did.
+    /// Pages that became dirty, each time.
     pub pages_dirtied: u64,
-    /// Pages that the store has taken.
+    /// Pages accepted by the store.
     pub pages_written: u64,
-    /// Dirty pages dropped with their part of the file.
+    /// Dirty pages dropped because their part of the file was.
     pub pages_discarded: u64,
-    /// Write-outs asked for (not pages).
+    /// Write-outs requested (not pages).
     pub write_outs: u64,
     /// Write-outs that failed (not pages).
     pub write_outs_failed: u64,
-    /// Writes that had to wait for write-back or for a frame (not pages).
+    /// Writes that waited for write-back or for a frame (not pages).
     pub writes_throttled: u64,
-    /// Times that a readahead policy was asked to decide (not pages): on a miss, on a mark, and, of a policy that is asked as
-    /// readers walk, wherever it wanted to be; that it is told of a miss, too, does not count.
+    /// Decisions of readahead policies (not pages): on misses, on marks, and where a policy that
+    /// runs on every access asked to be called. Mere reports of misses do not count.
     pub policy_calls: u64,
-    /// Page-cache look-ups beyond the first of each page that reads asked for. See [`lookups`](Self::lookups).
+    /// Page-cache lookups beyond the first for each requested page. See [`lookups`](Self::lookups).
     pub lookups_more: u64,
     pub(crate) decisions: [u64; Reason::ALL.len()],
     pub(crate) counters: [u64; Self::COUNTERS],
@@ -75,14 +75,14 @@ impl Stats {
     /// Most counters of a policy.
     pub const COUNTERS: usize = 16;
 
-    /// A counter of the policy ([`Plans::note`](crate::Plans::note)), by its place in
+    /// A counter of the policy ([`Plans::note`](crate::Plans::note)), by its index in
     /// [`Policy::counters`](crate::Policy::counters); 0 if the policy has no such counter.
     #[must_use]
     pub fn counter(&self, number: usize) -> u64 {
         self.counters.get(number).copied().unwrap_or(0)
     }
 
-    /// Pages were there, of as many reads.
+    /// Counts `reads` reads of `pages` cached pages in total.
     pub(crate) fn count_hits(&mut self, reads: u64, pages: u64) {
         self.reads += reads;
         self.accesses += pages;
@@ -95,16 +95,18 @@ impl Stats {
         self.decisions[reason as usize]
     }
 
-    /// Page-cache lookups that Linux would have made for the same reads and decisions, with the same policy:
+    /// Page-cache lookups that Linux would have made for the same reads, decisions and policy:
     ///
     /// - one for each page of a read, in the reader's loop;
-    /// - one more for each page that was absent, after the policy has planned: the page is looked up again. A policy with
-    ///   [`Asked::every_access`](crate::Asked::every_access) plans before the lookup, and has no second one;
-    /// - one for each page of a window that exists in the file, cached or not, when it is submitted
-    ///   (`do_page_cache_readahead`). None for a page read singly (reason `demand`): that is entered without looking.
+    /// - one more for each missing page: after the policy has planned, Linux looks for the page again.
+    ///   A policy with [`Asked::every_access`](crate::Asked::every_access) plans before the lookup and
+    ///   has no second one;
+    /// - one for each page of a submitted window that is within the file, cached or not
+    ///   (`do_page_cache_readahead`). None for a page read singly (reason `demand`), which is entered
+    ///   without a lookup.
     ///
-    /// What a policy looks at of its own accord, such as the history of a context readahead, is not counted, and neither
-    /// are the look-ups that bowwave's page table makes: it finds 16 neighbouring pages at once.
+    /// Lookups inside policies, such as the history scan of context readahead, do not count. Neither
+    /// do lookups of bowwave's page table, which finds 16 adjacent pages at once.
     #[must_use]
     pub fn lookups(&self) -> u64 {
         self.accesses + self.lookups_more

@@ -1,102 +1,105 @@
-//! Words for writing: what a driver asks for, where it copies to, what it carries to the store.
+//! Types for writes: requests, target frames, and write-outs to the store.
 
 use crate::event::{FillError, Urgency};
 use crate::id::{FileId, FrameId, WriteOutId};
 use crate::page::{PageIndex, PageRange};
 
-/// Someone wants to write to pages that follow each other.
+/// A write to adjacent pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// An open file, without places.
+    /// An open file, without offset-mapped frames.
     pub file: FileId,
-    /// Which pages; not empty, and may reach past the end of the file, which then moves.
+    /// The pages; not empty. The range may extend past the end of the file, which then moves.
     pub range: PageRange,
-    /// Of the first page something stays that the file has.
+    /// The write leaves part of the first page unchanged.
     pub keeps_head: bool,
-    /// Of the last page something stays that the file has.
+    /// The write leaves part of the last page unchanged.
     pub keeps_tail: bool,
-    /// It has waited in line and was woken: it goes before those that wait.
+    /// The write was stalled and woken: it precedes writes that still wait.
     pub woken: bool,
 }
 
-/// Where the bytes of a page go. The driver copies before it lets go of the cache.
+/// Where the bytes of a page go. The driver copies them before it releases the cache's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The page's frame from now on.
     pub frame: FrameId,
-    /// What it holds so far.
+    /// What the frame holds before the copy.
     pub base: Base,
 }
 
-/// What a frame holds that is about to be written to.
+/// Contents of a frame before a write is copied into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The page.
     Page,
-    /// Nothing of use; the page is this frame's. Somebody reads it, or it is on its way to the store, and must not change.
+    /// Nothing valid; this other frame holds the page. It is being read or written out, so it must
+    /// not change.
     Copy(FrameId),
-    /// Nothing of use, and neither has the file: what is not written is zeros.
+    /// Nothing valid, and the file has nothing there: bytes not written are zeros.
     Zeros,
 }
 
-/// What became of a [`Write`].
+/// The result of a [`Write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The first so many pages are dirty now, their frames are in the lent buffer, in order; at least one. For the others
-    /// the driver asks again.
+    /// The first N pages (at least one) are dirty now, and their frames are in the lent buffer, in
+    /// order. For the rest the driver calls again.
     Taken(u64),
-    /// This page, the first, must be read before: the write changes a part of it.
+    /// This page, the first, must be read first: the write changes only a part of it.
     Read(PageIndex),
-    /// There are too many dirty pages, or too few frames: exactly one [`Action::Wake`](crate::Action::Wake) without frames
-    /// follows, and then the driver asks again, as [`woken`](Write::woken).
+    /// Too many dirty pages, or too few frames. Exactly one [`Action::Wake`](crate::Action::Wake)
+    /// without frames follows. Then the driver calls again, as [`woken`](Write::woken).
     Wait,
-    /// There are too many dirty pages, and the store takes none of them: its last error.
+    /// Too many dirty pages, and the store accepts none of them: its last error.
     Failed(FillError),
 }
 
 /// A write of pages to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOut {
-    /// Its name.
+    /// Identifier of the write-out.
     pub id: WriteOutId,
-    /// Which file.
+    /// The file.
     pub file: FileId,
-    /// Which pages; not empty. The file may have been cut since: the driver writes what lies before its end.
+    /// The pages; not empty. If the file was truncated since, the driver writes only up to its end.
     pub range: PageRange,
-    /// Whether someone waits: [`Urgency::Demand`] for a sync, [`Urgency::Readahead`] for write-back.
+    /// [`Urgency::Demand`] if a sync waits, [`Urgency::Readahead`] for write-back.
     pub urgency: Urgency,
 }
 
-/// Why the store is to have what was written.
+/// Why written pages must reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncFor {
-    /// It is to be safe: whoever waits for that goes before what nobody waits for.
+    /// Durability: takes priority over write-outs without a waiter.
     Safety,
-    /// The file is closed. Who closes waits, too, but was promised nothing by it: more than one write-out
-    /// ([`out_pages_max`](WriteBackConfig::out_pages_max)) is bulk, and goes as write-back does, so that it does not hold up
-    /// those who sync.
+    /// The file is closed. Close waits, but promises nothing. More than one write-out
+    /// ([`out_pages_max`](WriteBackConfig::out_pages_max)) runs at the priority of write-back, so
+    /// that it does not delay syncs.
     Close,
 }
 
-/// How many dirty pages a cache keeps, and for how long. Linux's terms: `dirty_ratio`, `dirty_background_ratio`,
-/// `dirty_expire_centisecs`, in pages and nanoseconds.
+/// How many dirty pages a cache holds, and for how long. As Linux's `dirty_ratio`,
+/// `dirty_background_ratio` and `dirty_expire_centisecs`, in pages and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBackConfig {
-    /// Pages that may be dirty or on their way to the store, before writers wait. At least 1; never more than half of the
-    /// frames count, whatever it says.
+    /// Dirty or written-out pages beyond which writers wait. At least 1; at most half of the frames
+    /// apply.
     pub dirty_max: u32,
-    /// Dirty pages from which on the cache writes back. Below `dirty_max`; never more than half of what that comes to.
+    /// Dirty pages at which write-back begins. Below `dirty_max`; at most half of the effective
+    /// `dirty_max` applies.
     pub background: u32,
-    /// Nanoseconds after which a dirty page is written back all the same, as soon as
-    /// [`Cache::expire`](crate::Cache::expire) is called.
+    /// Nanoseconds after which a dirty page is written back, at the next
+    /// [`Cache::expire`](crate::Cache::expire).
     pub expire_ns: u64,
     /// Most pages of one write-out. At least 1.
     pub out_pages_max: u32,
-    /// Most pages on their way to the store for write-back; for a sync there may be any number. At least 1.
+    /// Most pages in flight to the store for write-back; syncs are not limited. At least 1.
     pub in_flight_max: u32,
 }
 
-/// 256 MiB, half of it, 30 s, in write-outs of 1 MiB, 64 MiB at a time, if pages have 4 KiB.
+/// With 4 KiB pages: 256 MiB dirty, 128 MiB background, 30 s, write-outs of 1 MiB, 64 MiB in
+/// flight.
 impl Default for WriteBackConfig {
     fn default() -> Self {
         Self {

@@ -1,6 +1,7 @@
-//! How much may be on its way ahead of readers: held to the page, whatever is read, and no reader waits for it.
+//! The limit of readahead in flight: exact to the page for any reads, and no reader waits for it.
 //!
-//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test ahead` repeats it alone.
+//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test ahead` repeats it
+//! alone.
 
 mod rng;
 
@@ -13,7 +14,7 @@ use rng::{Rng, seeds};
 const FILE_PAGES: u64 = 4000;
 const HANDLES: u64 = 4;
 
-/// Readers of a file, and a store that answers when it likes.
+/// Readers of a file, and a store that completes requests in any order.
 struct Run {
     rng: Rng,
     cache: Cache,
@@ -22,7 +23,7 @@ struct Run {
     next_waiter: u64,
     waiting: u64,
     cursors: [u64; HANDLES as usize],
-    /// Pages sent for ahead of readers by one step, at most.
+    /// Most pages of readahead requested by one step.
     most: u64,
 }
 
@@ -113,7 +114,7 @@ impl Run {
 }
 
 #[test]
-fn no_more_is_on_its_way_ahead_than_may_be_and_every_reader_gets_through() {
+fn readahead_in_flight_stays_within_its_limit_and_every_reader_finishes() {
     let mut much = 0;
     for seed in seeds(160) {
         let mut run = Run::new(seed, 40);
@@ -129,7 +130,7 @@ fn no_more_is_on_its_way_ahead_than_may_be_and_every_reader_gets_through() {
 }
 
 #[test]
-fn where_nothing_may_be_on_its_way_ahead_nothing_is_read_ahead() {
+fn with_a_limit_of_zero_nothing_is_read_ahead() {
     for seed in seeds(40) {
         let mut run = Run::new(seed, 0);
         for _ in 0..400 {
@@ -144,9 +145,9 @@ fn where_nothing_may_be_on_its_way_ahead_nothing_is_read_ahead() {
     }
 }
 
-/// A little room is not worth a request, unless it is all that is wanted.
+/// A small rest of the limit is not worth a request, unless it is all that is needed.
 #[test]
-fn less_room_than_a_request_is_worth_is_left_alone() {
+fn a_rest_smaller_than_a_request_is_unused() {
     let ahead = |pages: u64, file_pages: u64| {
         let mut cache = Cache::new(Config { policy: Policy::OnDemand, ..Config::default() }).expect("valid");
         cache.open_file(FileId(0), PageCount(file_pages));

@@ -1,7 +1,8 @@
-//! `read_instant` against `read` with each fill answered at once: the same decisions, fills, counters and pages, and the
-//! same order of eviction, for every policy and eviction.
+//! `read_instant` compared with `read` whose fills complete at once: equal decisions, fills,
+//! counters, pages and order of eviction, for every policy and eviction.
 //!
-//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test instant` repeats it alone.
+//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test instant` repeats it
+//! alone.
 
 mod rng;
 
@@ -19,7 +20,7 @@ const HANDLES: u32 = 5;
 const FILE_PAGES: u64 = 500;
 
 #[test]
-fn an_instant_read_is_a_read_whose_fills_are_answered_at_once() {
+fn an_instant_read_equals_a_read_whose_fills_complete_at_once() {
     let mut total = bowwave_core::Stats::default();
     let mut hits = 0;
     for seed in seeds(SEEDS) {
@@ -31,7 +32,7 @@ fn an_instant_read_is_a_read_whose_fills_are_answered_at_once() {
         total += run.fast.stats();
         hits += run.hits;
     }
-    // The runs are worth something only if they reach the rare cases.
+    // The runs must reach the rare cases.
     for (what, count) in [
         ("whole requests hit", hits),
         ("pages evicted", total.pages_evicted),
@@ -42,13 +43,13 @@ fn an_instant_read_is_a_read_whose_fills_are_answered_at_once() {
     ] {
         assert!(count > 100, "only {count} {what}");
     }
-    // Jumps repeat only if nothing else is read for long; a scenario of `stream` has them.
+    // Jumps repeat only without other reads for long; a scenario of `stream` covers them.
     for reason in Reason::ALL.into_iter().filter(|&reason| reason != Reason::Jumps) {
         assert!(total.decided(reason) > 25, "{} was decided {} times", reason.name(), total.decided(reason));
     }
 }
 
-/// What a read led to, in order.
+/// Effects of a read, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Log {
     decisions: Vec<Decision>,
@@ -84,7 +85,7 @@ impl Run {
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
             policy: bowwave_baselines::ALL[seed as usize % bowwave_baselines::ALL.len()],
-            // Else every file here would be small.
+            // Otherwise every file here would be small.
             range: RangeConfig {
                 whole_bytes: if rng.chance(25) { 4 << 20 } else { 0 },
                 ..RangeConfig::default()
@@ -170,7 +171,7 @@ impl Run {
     fn read(&mut self, handle: HandleId) {
         let cursor = &mut self.cursors[handle.0 as usize];
         let length = 1 + if self.rng.chance(85) { self.rng.below(5) } else { self.rng.below(90) };
-        // Every third handle mostly reads at an even distance.
+        // Every third handle mostly reads with a stride.
         let strided = handle.0.is_multiple_of(3) && self.rng.chance(90);
         let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {
@@ -221,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Takes the frames back one by one: the pages that go are the order of eviction.
+    /// Takes the frames back one by one, which shows the order of eviction.
     fn empty(&mut self) {
         loop {
             let before = self.fast.frame_limit();
@@ -234,14 +235,14 @@ impl Run {
     }
 }
 
-/// Which pages there are.
+/// The resident pages.
 fn resident(cache: &Cache) -> Vec<(u32, u64)> {
     let pages = (0..FILES).flat_map(|file| (0..FILE_PAGES).map(move |page| (file, page)));
     pages.filter(|&(file, page)| cache.is_cached(FileId(file), PageIndex(page))).collect()
 }
 
 impl Log {
-    /// A read as a driver with an instant device does it; nothing if it failed.
+    /// A read by a driver with an instant device; none if it failed.
     fn read(&mut self, cache: &mut Cache, handle: HandleId, request: Request) -> Option<ReadOutcome> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let outcome = cache.read(Instant(0), Waiter(0), handle, request, &mut frames, &mut out);
@@ -251,7 +252,7 @@ impl Log {
         self.settle(cache, out).map(|()| outcome)
     }
 
-    /// Notes what was decided, answers the fills, and gives back the frames of the read; nothing if it failed.
+    /// Records the decisions, completes the fills, and unpins the read's frames; none if it failed.
     fn settle(&mut self, cache: &mut Cache, out: Vec<Action>) -> Option<()> {
         for action in &out {
             match action {
@@ -265,7 +266,7 @@ impl Log {
     }
 }
 
-/// Answers fills until there are none; how a waiting read was woken.
+/// Completes all fills; returns how a waiting read was woken.
 fn settle(cache: &mut Cache, mut actions: Vec<Action>) -> Option<Option<Vec<FrameId>>> {
     let mut woken = None;
     while !actions.is_empty() {
@@ -280,7 +281,7 @@ fn settle(cache: &mut Cache, mut actions: Vec<Action>) -> Option<Option<Vec<Fram
     woken
 }
 
-/// The page touched least recently goes, and no other: against a list that is searched from end to end.
+/// Exactly the least recently used page is evicted, compared with a linear search.
 #[test]
 fn lru_is_exact() {
     for frames in [1, 2, 7, 50] {

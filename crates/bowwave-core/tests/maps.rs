@@ -15,7 +15,8 @@ fn config(policy: Policy, ra_pages: u32) -> Config {
     Config { policy, ra_pages, fill_pages_max: 64, frames: 1 << 20, ..Config::default() }
 }
 
-/// `each` clusters of 64 to 256 pages for each thread, one in each 2 MiB of a GiB or more, in no order, front to back.
+/// `each` clusters of 64 to 256 pages for each thread, one in each 2 MiB of a GiB or more, in
+/// random order, each read upward.
 fn clusters(threads: u64, each: u64, seed: u64) -> (u64, Vec<Vec<u64>>) {
     let slots = (threads * each).max(512);
     let mut rng = Rng(seed);
@@ -35,7 +36,7 @@ fn clusters(threads: u64, each: u64, seed: u64) -> (u64, Vec<Vec<u64>>) {
     (slots * 512, threads.collect())
 }
 
-/// Waits of a cluster, and pages fetched for one touched.
+/// Waits for each cluster, and pages read for each page touched.
 fn cost(policy: Policy, threads: u64, each: u64) -> (f64, f64) {
     cost_by(config(policy, 256), threads, each)
 }
@@ -50,8 +51,9 @@ fn cost_by(config: Config, threads: u64, each: u64) -> (f64, f64) {
 }
 
 #[test]
-fn what_one_thread_learns_of_clusters_all_know() {
-    // Alone, a thread needs three or four waits for its first cluster, and some for each that is wider than those before.
+fn cluster_lengths_learned_by_one_thread_apply_to_all() {
+    // Alone, a thread waits three or four times for its first cluster, and a few times for each
+    // wider one.
     for (threads, each, most) in [(1, 1000, 1.05), (32, 100, 1.05), (1, 13, 1.2), (32, 13, 1.2)] {
         let (waits, pages) = cost(Policy::Range, threads, each);
         assert!(waits <= most && pages <= 1.6, "{threads} threads: {waits:.2} waits, {pages:.2} pages");
@@ -59,14 +61,14 @@ fn what_one_thread_learns_of_clusters_all_know() {
 }
 
 #[test]
-fn ranges_of_document_003_are_there_for_who_asks_for_them() {
+fn ranges_of_document_003_are_available() {
     let range = RangeConfig { clusters: Clusters::Mended, ..RangeConfig::default() };
     let (waits, pages) = cost_by(Config { range, ..config(Policy::Range, 256) }, 32, 13);
     assert!((6.0..7.0).contains(&waits) && pages <= 1.65, "{waits:.2} waits, {pages:.2} pages");
 }
 
 #[test]
-fn streams_of_many_threads_are_clusters_too_and_nobody_runs_out_of_readahead() {
+fn streams_of_many_threads_count_as_clusters_and_keep_their_readahead() {
     for (threads, each) in [(1, 13), (1, 1000), (4, 100), (32, 13), (32, 100), (64, 8)] {
         let (waits, pages) = cost(Policy::Stream, threads, each);
         assert!(waits <= 1.55 && pages <= 1.8, "{threads} threads: {waits:.2} waits, {pages:.2} pages");
@@ -74,7 +76,7 @@ fn streams_of_many_threads_are_clusters_too_and_nobody_runs_out_of_readahead() {
 }
 
 #[test]
-fn clusters_that_become_narrow_are_seen_to() {
+fn clusters_that_become_narrow_are_adapted_to() {
     const WIDE: u64 = 20;
     const NARROW: u64 = 280;
     for policy in [Policy::Range, Policy::Stream] {
@@ -95,7 +97,7 @@ fn clusters_that_become_narrow_are_seen_to() {
 }
 
 #[test]
-fn who_jumps_about_beside_clusters_is_told_from_them() {
+fn random_touches_beside_clusters_are_distinguished() {
     for policy in [Policy::Range, Policy::Stream] {
         let (file, mut of) = clusters(32, 13, 1);
         let mut rng = Rng(5);
@@ -110,7 +112,7 @@ fn who_jumps_about_beside_clusters_is_told_from_them() {
 }
 
 #[test]
-fn a_mapped_file_touched_in_order_is_far_ahead_and_takes_few_faults() {
+fn a_mapped_file_touched_sequentially_is_read_far_ahead_with_few_faults() {
     const PAGES: u64 = 1 << 16;
     for (ra_pages, store, waits, faults) in [(32, NEAR, 20, PAGES / 40), (256, FAR, 40, PAGES / 60)] {
         let told = touch(config(Policy::Stream, ra_pages), store, PAGES, vec![(0..PAGES).collect()]);

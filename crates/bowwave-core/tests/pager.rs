@@ -1,5 +1,5 @@
-//! A driver with memory, mappings and a store that are plain maps, and events by chance: what pages hold is compared with
-//! what was written to them, at every touch.
+//! A driver whose memory, mappings and store are maps, with random events. Every touch compares the
+//! page with what was written to it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -13,7 +13,7 @@ use bowwave_core::{Instant, PageCount, PageIndex, PageRange, Waiter};
 /// Pages of each region of the random tests.
 const PAGES: u64 = 300;
 
-/// Numbers by chance, the same for the same seed.
+/// A pseudo-random sequence from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// What is under way outside of the pager.
+/// Work in flight outside of the pager.
 #[derive(Debug)]
 enum Job {
     Read(SwapIn),
@@ -43,10 +43,10 @@ struct World {
     tracking: Tracking,
     chance: Chance,
     now: u64,
-    /// What each page must hold; pages that are not there hold 0.
+    /// Expected contents of each page; absent pages hold 0.
     truth: HashMap<PageId, u64>,
     memory: HashMap<PageId, u64>,
-    /// Whether it may be written to, and whether it was.
+    /// Whether it is writable, and whether it was written.
     mapped: BTreeMap<PageId, (bool, bool)>,
     store: HashMap<u64, u64>,
     jobs: VecDeque<Job>,
@@ -54,7 +54,7 @@ struct World {
     next: u64,
     retired: u64,
     broken_store: bool,
-    /// Whether it lifts protection by itself, and tells at unmapping which pages were written to.
+    /// Whether it lifts protection itself, and reports written pages when it unmaps.
     tells_written: bool,
     out: Vec<PagerAction>,
 }
@@ -89,7 +89,7 @@ impl World {
         self.pager.add_region(region, base, PageCount(PAGES)).expect("a free name");
     }
 
-    /// A program touches a page, which must lead to a mapped page at once or later.
+    /// A program touches a page; the page must become mapped, at once or later.
     fn touch(&mut self, id: PageId, touch: Touch) {
         let reach = self.mapped.get(&id).copied();
         let lifted = self.tells_written;
@@ -123,14 +123,14 @@ impl World {
         if touch == Touch::Store {
             assert!(*writable || self.tells_written, "a store finds its page writable");
             *written = true;
-            // Zeroes now and then: they are not stored.
+            // Zeros now and then: they are not stored.
             let value = if self.next.is_multiple_of(7) { 0 } else { self.next };
             self.truth.insert(id, value);
             self.memory.insert(id, value);
         }
     }
 
-    /// Carries out what the pager wants, but for what takes time.
+    /// Carries out the pager's actions, except those that take time.
     fn act(&mut self) {
         for action in std::mem::take(&mut self.out) {
             let each = |region: RegionId, pages: PageRange| {
@@ -180,13 +180,13 @@ impl World {
         assert!(self.memory.len() as u64 <= limit.frames.max(limit.frames_used), "the budget");
     }
 
-    /// Something that was under way ends.
+    /// Some work in flight ends.
     fn finish(&mut self) {
         if self.jobs.is_empty() {
             return;
         }
         let index = self.chance.below(self.jobs.len() as u64) as usize;
-        // Unmapping is told in order; all else ends as it likes.
+        // Unmappings end in order, other work in any order.
         let job = self.jobs.remove(index).expect("below the length");
         let (now, mut out) = (Instant(self.now), std::mem::take(&mut self.out));
         match job {
@@ -214,7 +214,7 @@ impl World {
                 let zero = |position: &usize| bytes[*position] == 0;
                 let zeroes: Vec<usize> = (0..bytes.len()).filter(zero).collect();
                 for (slot, &value) in (write.slot.0..).zip(&bytes) {
-                    // A write that fails leaves anything.
+                    // A failed write leaves arbitrary contents.
                     self.store.insert(slot, if result.is_ok() && value != 0 { value } else { u64::MAX });
                 }
                 assert!(self.pager.written(now, write.id, result, &zeroes, &mut out));
@@ -231,7 +231,7 @@ impl World {
         self.act();
     }
 
-    /// Something happens.
+    /// A random event.
     fn step(&mut self) {
         self.now += self.chance.below(2_000_000);
         let region = RegionId(self.chance.below(3) as u32);
@@ -288,7 +288,7 @@ impl World {
         ];
         let advice = all[self.chance.below(6) as usize];
         if advice == RegionAdvice::DontNeed {
-            // Whoever says so takes it out of reach.
+            // The driver unmaps discarded pages itself.
             let inside = |other: &PageId| other.region == id.region && range.contains(other.page);
             self.mapped.retain(|other, _| !inside(other));
             self.truth.retain(|other, _| !inside(other));
@@ -296,7 +296,7 @@ impl World {
         self.with(|pager, now, out| pager.advise(now, id.region, range, advice, out));
     }
 
-    /// Lets everything that is under way end well; nobody must be left waiting.
+    /// Completes all work in flight; no touch may be left waiting.
     fn come_to_rest(&mut self) {
         self.broken_store = false;
         let mut turns = 0;
@@ -307,7 +307,8 @@ impl World {
             turns += 1;
             assert!(turns < 100_000, "touches wait forever: {:?}", self.pager.load());
             if turns % 1000 == 0 && self.jobs.is_empty() {
-                // More pages than memory and store have room for: nobody goes on until someone gives some up.
+                // More pages than memory and store hold: all touches wait until pages are
+                // discarded.
                 let load = self.pager.load();
                 assert_eq!(
                     (load.slots_used, load.blocked),
@@ -345,12 +346,12 @@ fn run(name: &str, config: PagerConfig, seed: u64, steps: u64) -> Pager {
     world.pager
 }
 
-/// Random events on bowwave's own set-up and on Linux's, with this policy.
+/// Random events with bowwave's settings and with Linux's, for this policy.
 fn random_events(policy: SwapPolicy) {
     for seed in 1..=2 {
         let small = PagerConfig { low: 8, high: 16, write_pages: 8, ..PagerConfig::own(64, 4000) };
         let own = run("own", PagerConfig { policy, ..small }, seed, 62_500);
-        // Slots are scarce: 900 pages, of which a tenth has memory.
+        // Slots are scarce: 900 pages, and memory for a tenth of them.
         let tight = PagerConfig { slots: 700, low: 8, high: 16, ..PagerConfig::linux(64, 4000, policy) };
         let linux = run("linux", tight, seed, 62_500);
         for pager in [own, linux] {

@@ -1,4 +1,4 @@
-//! A read taken page by page on an instant device decides as the same read at once.
+//! A read page by page on an instant device makes the same decisions as one whole read.
 
 use bowwave_core::{
     Action, Cache, Config, Decision, FileId, HandleId, Instant, PageCount, PageRange, Part, Policy,
@@ -44,7 +44,7 @@ impl Reader {
 }
 
 #[test]
-fn a_read_page_by_page_decides_as_a_read_at_once() {
+fn a_read_page_by_page_decides_as_a_whole_read() {
     for policy in bowwave_baselines::ALL {
         let (mut whole, mut parts) = (Reader::new(policy), Reader::new(policy));
         let mut seed = 1u64;

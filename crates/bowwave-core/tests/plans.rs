@@ -1,7 +1,7 @@
-//! Readers who say what they will read: what is read ahead for them, when, and what is not.
+//! Read plans: what is read ahead for them, when, and what is not.
 //!
-//! A driver in virtual time stands for a far store: a fill takes a first byte and a while a page, as many at once as there are
-//! connections, those that readers wait for first.
+//! A driver in virtual time models a high-latency store. A fill takes a TTFB and a time for each
+//! page; as many run at once as there are connections, demand first.
 
 mod rng;
 
@@ -19,19 +19,19 @@ const FILE_PAGES: u64 = 1 << 20;
 const FIRST_BYTE_NS: u64 = 30_000_000;
 const PAGE_NS: u64 = 45_000;
 const CONNECTIONS: usize = 64;
-/// Looking at everything after each step would take most of the time.
+/// Full checks after each step would take most of the time.
 const CHECK_EVERY: u64 = 16;
 
-/// A cache before a far store, and what came of it.
+/// A cache over a high-latency store, and its results.
 struct Far {
     cache: Cache,
     checker: Checker,
     now: u64,
-    /// On their way: when they end.
+    /// Fills in flight, with their ends.
     sent: Vec<(u64, Fill)>,
     waiting: Vec<Fill>,
     cancelled: Vec<Fill>,
-    /// Pages read, in the order in which they were asked for, and how often each was.
+    /// Pages read, in the order of requests, and how often each was.
     asked: Vec<u64>,
     fetched: BTreeMap<u64, u32>,
     reasons: Vec<Reason>,
@@ -119,7 +119,8 @@ impl Far {
         }
     }
 
-    /// Lets the store go on until `until`, or until it has answered once if that is none; tells whether it had anything to do.
+    /// Runs the store until `until`, or until one completion if that is none; returns whether it
+    /// had anything to do.
     fn answer(&mut self, until: Option<u64>) -> bool {
         let next = (0..self.sent.len()).min_by_key(|&at| self.sent[at].0);
         let Some(at) = next.filter(|&at| until.is_none_or(|until| self.sent[at].0 <= until)) else {
@@ -136,14 +137,14 @@ impl Far {
         while self.answer(None) {}
     }
 
-    /// Thinks for a while.
+    /// Pauses the reader.
     fn think(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.answer(Some(until)) {}
         self.now = until;
     }
 
-    /// Reads pages and uses them; the time it waited.
+    /// Reads pages and uses them; returns the time it waited.
     fn read(&mut self, handle: u32, start: u64, end: u64) -> u64 {
         let begun = self.now;
         let request = PageRange::new(start, end).into();
@@ -167,7 +168,7 @@ impl Far {
     }
 }
 
-/// Ranges of so many pages that do not touch, in no order.
+/// Separate ranges of `pages` pages, in random order.
 fn scattered(seed: u64, count: u64, pages: u64) -> Vec<(u64, u64)> {
     let mut rng = Rng(seed);
     let mut slots = BTreeSet::new();
@@ -182,7 +183,7 @@ fn scattered(seed: u64, count: u64, pages: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn records_known_beforehand_are_read_as_fast_as_the_store_can_and_nothing_else_is() {
+fn planned_records_are_read_at_the_stores_speed_and_nothing_else_is() {
     let ranges = scattered(1, 1000, 16);
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &ranges);
@@ -201,7 +202,7 @@ fn records_known_beforehand_are_read_as_fast_as_the_store_can_and_nothing_else_i
 }
 
 #[test]
-fn one_long_range_is_read_in_many_parts_and_not_past_its_end() {
+fn one_long_range_is_read_in_many_requests_and_not_past_its_end() {
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &[(100, 40_100)]);
     let waited: u64 = (100..40_100).step_by(32).map(|page| far.read(0, page, page + 32)).sum();
@@ -216,7 +217,7 @@ fn one_long_range_is_read_in_many_parts_and_not_past_its_end() {
 }
 
 #[test]
-fn the_plan_is_read_from_the_moment_it_is_given_and_a_plan_past_the_end_is_cut() {
+fn a_plan_is_read_at_once_and_clipped_at_the_end_of_the_file() {
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &[(FILE_PAGES - 8, u64::MAX >> 12), (FILE_PAGES + 5, FILE_PAGES + 9), (3, 5)]);
     far.settle();
@@ -252,13 +253,13 @@ fn the_distance_grows_only_while_the_reader_waits() {
         far.most_unread
     });
     let [slow, fast] = slow_and_fast;
-    // Sixteen windows, and a part more by the last mark.
+    // Sixteen windows, and one more part at the last mark.
     assert!(slow <= 16 * 32 + 16, "{slow} pages ahead of one who takes his time");
     assert!(fast >= 2 * slow, "{fast} pages ahead of one who waits, {slow} of one who does not");
 }
 
 #[test]
-fn a_plan_larger_than_memory_has_its_share_of_it_and_nothing_is_read_twice() {
+fn a_plan_larger_than_memory_gets_its_share_and_nothing_is_read_twice() {
     let ranges = scattered(3, 4000, 4);
     let mut far = Far::plain(512);
     far.plan(0, &ranges);
@@ -283,7 +284,7 @@ fn plans_share_memory() {
     }
     let (mut waits, mut thrashed) = ([0u64; 8], 0);
     for at in 0..500 {
-        // The first ones had more until the others came.
+        // The first plans had more until the others came.
         thrashed = if at == 100 { far.stats().pages_thrashed } else { thrashed };
         for (handle, plan) in plans.iter().enumerate() {
             waits[handle] += u64::from(far.read(handle as u32, plan[at].0, plan[at].1) > 0);
@@ -298,28 +299,28 @@ fn plans_share_memory() {
 }
 
 #[test]
-fn who_skips_is_followed_from_there() {
+fn a_reader_that_skips_ranges_is_followed() {
     let ranges = scattered(4, 1000, 8);
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &ranges);
     far.read(0, ranges[0].0, ranges[0].1);
-    // Far beyond what was read ahead.
+    // Far beyond the readahead.
     let waited: u64 = ranges[700..900].iter().map(|&(start, end)| far.read(0, start, end)).sum();
     assert!(waited < 12 * (FIRST_BYTE_NS + 8 * PAGE_NS), "{waited}");
     far.settle();
     let passed = ranges[200..700].iter().filter(|range| far.fetched.contains_key(&range.0)).count();
     assert_eq!(passed, 0, "what was passed over is not read");
-    // Sixteen windows of 32 pages were read ahead of the first, and one range of them used.
+    // Sixteen windows of 32 pages were read ahead of the first range, of which one range was used.
     let given_up = far.stats().pages_given_up;
     assert!((400..=512).contains(&given_up), "{given_up} pages given up");
 }
 
 #[test]
-fn who_comes_in_another_order_is_followed_and_nothing_is_read_twice() {
+fn a_reader_in_another_order_is_followed_and_nothing_is_read_twice() {
     let ranges = scattered(5, 1000, 8);
     let mut order: Vec<usize> = (0..1000).collect();
     let mut rng = Rng(6);
-    // By turns of 20, shuffled.
+    // In groups of 20, shuffled.
     for turn in order.chunks_mut(20) {
         for at in (1..turn.len()).rev() {
             turn.swap(at, rng.below(at as u64 + 1) as usize);
@@ -332,7 +333,8 @@ fn who_comes_in_another_order_is_followed_and_nothing_is_read_twice() {
     assert!(waited < 30 * (FIRST_BYTE_NS + 8 * PAGE_NS), "{waited}");
     assert_eq!((far.pages_fetched(), far.stats().pages_given_up), (8000, 0));
 
-    // The second half first, then the first: what was read is there, so it goes on from the start.
+    // The second half first, then the first: cached ranges are skipped, so it continues from the
+    // start.
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &ranges);
     let waited: u64 =
@@ -343,14 +345,14 @@ fn who_comes_in_another_order_is_followed_and_nothing_is_read_twice() {
 }
 
 #[test]
-fn who_leaves_has_the_policy_and_the_plan_again_on_return() {
+fn a_reader_that_leaves_its_plan_gets_the_policy_and_the_plan_again_on_return() {
     let config = Config { ra_pages: 32, policy: Policy::OnDemand, ..Config::default() };
     let ranges = scattered(7, 1000, 8);
     let mut far = Far::new(config);
     far.plan(0, &ranges);
     far.read(0, ranges[0].0, ranges[0].1);
     let before = far.stats();
-    // In order, where the plan does not lead, until it has missed there often: windows.
+    // Sequential reads outside of the plan: windows, after enough misses there.
     let elsewhere =
         (0..).find(|&start| ranges.iter().all(|range| range.1 <= start || range.0 >= start + 64)).unwrap();
     let reads = (elsewhere..elsewhere + 64)
@@ -374,7 +376,7 @@ fn who_leaves_has_the_policy_and_the_plan_again_on_return() {
 }
 
 #[test]
-fn what_is_on_its_way_for_a_plan_that_ends_is_called_back_and_counted() {
+fn readahead_in_flight_for_an_ended_plan_is_cancelled_and_counted() {
     let ranges = scattered(9, 1000, 2);
     let mut far = Far::plain(Config::UNLIMITED);
     far.plan(0, &ranges);
@@ -387,15 +389,15 @@ fn what_is_on_its_way_for_a_plan_that_ends_is_called_back_and_counted() {
     assert_eq!(far.pages_fetched(), 128);
     assert_eq!(far.stats().pages_given_up, planned);
     assert_eq!((far.cache.frames_used(), far.cache.frames_unread()), (128, 128));
-    // The handle is as good as new.
+    // The handle works as a new one.
     far.plan(0, &ranges[500..502]);
     far.settle();
     assert_eq!(far.read(0, ranges[501].0, ranges[501].1), 0);
 }
 
 #[test]
-fn a_plan_costs_readahead_of_others_in_the_file_nothing() {
-    // `stream` keeps an account of what was read in vain: what readers asked for themselves is not on it.
+fn a_plan_costs_other_readers_of_the_file_no_readahead() {
+    // `stream` has a waste budget; planned pages do not count in it.
     let config = Config { ra_pages: 32, policy: Policy::Stream, ..Config::default() };
     let run = |planned: bool| {
         let mut far = Far::new(config.clone());
@@ -415,7 +417,7 @@ fn a_plan_costs_readahead_of_others_in_the_file_nothing() {
 }
 
 #[test]
-fn a_policy_that_is_asked_as_readers_walk_is_not_asked_where_the_plan_leads() {
+fn a_policy_that_runs_on_every_access_is_not_called_within_the_plan() {
     for policy in [bowwave_baselines::LEGACY, Policy::Range] {
         let mut far = Far::new(Config { ra_pages: 32, policy, ..Config::default() });
         let ranges = scattered(12, 300, 8);
@@ -453,14 +455,14 @@ fn too_many_ranges_are_refused_and_change_nothing() {
     assert!(cache.has_plan(HandleId(0)) && TooManyRanges.to_string().contains("1048576"));
 }
 
-/// Two readers who plan and read anything.
+/// Two readers with arbitrary plans and reads.
 struct Anyone {
     rng: Rng,
     far: Far,
-    /// Pages that a plan or a read has named.
+    /// Pages named by a plan or a read.
     named: BTreeSet<u64>,
     plans: [Vec<(u64, u64)>; 2],
-    /// Ranges of their plans that they are done with.
+    /// Ranges of their plans that they have finished.
     done: [usize; 2],
 }
 
@@ -502,7 +504,7 @@ impl Anyone {
                 self.named.extend(start..end);
                 self.far.read(handle as u32, start, end);
             }
-            // A few left out, some in another order, most as planned.
+            // A few skipped, some in another order, most as planned.
             20..24 => {
                 let skip = self.rng.below(20) as usize;
                 self.read(handle, skip, skip + 1);
@@ -530,7 +532,7 @@ impl Anyone {
         self.plans[handle].extend(ranges.into_iter().filter(|range| range.0 < range.1));
     }
 
-    /// Reads a range of its plan, and is done with so many.
+    /// Reads a range of its plan, and finishes `done` ranges.
     fn read(&mut self, handle: usize, skip: usize, done: usize) {
         let Some(&(start, end)) = self.plans[handle].get(self.done[handle] + skip) else { return };
         self.done[handle] += done;
@@ -538,9 +540,9 @@ impl Anyone {
     }
 }
 
-/// Every read ends with its pages, nothing is read that neither a plan nor a reader has named, and memory holds.
+/// Every read gets its pages, only named pages are read, and memory stays within its limit.
 #[test]
-fn any_plan_and_any_reader() {
+fn any_plan_with_any_reader() {
     for seed in seeds(200) {
         let mut anyone = Anyone::new(seed);
         (0..400).for_each(|_| anyone.step());

@@ -1,6 +1,8 @@
-//! Random drivers against the invariants: any order of reads, answers, failures, advice, invalidation, closing, lending.
+//! Random drivers against the invariants: any order of reads, completions, failures, advice,
+//! invalidation, closing, lending.
 //!
-//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_events` repeats it alone.
+//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_events`
+//! repeats it alone.
 
 mod rng;
 
@@ -17,7 +19,7 @@ use rng::{Rng, seeds};
 
 const SEEDS: u64 = 240;
 const EVENTS: u32 = 5_000;
-/// Checking everything after each event would take most of the time.
+/// Full checks after each event would take most of the time.
 const FULL_CHECK_EVERY: u32 = 16;
 
 #[test]
@@ -31,7 +33,7 @@ fn a_million_random_events_keep_every_invariant() {
         total += run.cache.stats();
         run.replay();
     }
-    // The runs are worth something only if they reach the rare cases.
+    // The runs must reach the rare cases.
     for (what, count) in [
         ("hits", total.hits),
         ("late", total.late),
@@ -46,13 +48,13 @@ fn a_million_random_events_keep_every_invariant() {
     ] {
         assert!(count > 100, "only {count} pages or fills were {what}");
     }
-    // Jumps repeat only if nothing else is read for long; a scenario of `stream` has them.
+    // Jumps repeat only without other reads for long; a scenario of `stream` covers them.
     for reason in Reason::ALL.into_iter().filter(|&reason| reason != Reason::Jumps) {
         assert!(total.decided(reason) > 20, "{} was decided {} times", reason.name(), total.decided(reason));
     }
 }
 
-/// One random driver and what it knows.
+/// One random driver and its state.
 struct Run {
     rng: Rng,
     cache: Cache,
@@ -66,9 +68,9 @@ struct Run {
     next_waiter: u64,
     /// Reads not woken, with their handles.
     waiting: BTreeMap<Waiter, HandleId>,
-    /// Frames of reads that were served and not unpinned.
+    /// Frames of completed reads that are still pinned.
     held: Vec<Vec<FrameId>>,
-    /// Where each handle's sequential reader stands.
+    /// Position of each handle's sequential reader.
     cursors: BTreeMap<HandleId, u64>,
 }
 
@@ -94,7 +96,7 @@ impl Run {
             },
             range: RangeConfig {
                 range_bytes: [0, 1 << 16, 1 << 17, 1 << 20][rng.below(4) as usize],
-                // Else every file here would be small.
+                // Otherwise every file here would be small.
                 whole_bytes: if rng.chance(25) { 1 << 20 } else { 0 },
                 file_bytes_max: 1 << (20 + rng.below(8)),
                 clusters: [Clusters::Suited, Clusters::Learned, bowwave_baselines::CLUSTERS_BEFORE]
@@ -137,7 +139,8 @@ impl Run {
         self.drain()
     }
 
-    /// Answers all fills and unpins all frames: then no read may be left waiting, and no frame in use.
+    /// Completes all fills and unpins all frames: then no read may wait, and no frame may be in
+    /// use.
     fn drain(&mut self) -> Result<(), String> {
         while self.cache.fills_in_flight() > 0 || !self.held.is_empty() {
             if let Some(frames) = self.held.pop() {
@@ -159,7 +162,7 @@ impl Run {
         let (now, mut out) = (Instant(self.now), Vec::new());
         self.log.push((now, event.clone()));
         if let Event::Filled { fill, result: Err(FillError::LOST) } = event {
-            // Given back at some time, as any frames.
+            // Unpinned later, like other frames.
             self.held.push(self.cache.fill_frames(fill).collect());
         }
         self.cache.step(now, event.clone(), &mut out);
@@ -178,7 +181,8 @@ impl Run {
         Ok(())
     }
 
-    /// Reads as drivers do that are done with the frames at once, if that can be; to the log it is a read and an unpin.
+    /// Reads as drivers do that use the frames at once, if possible; the log has a read and an
+    /// unpin.
     fn hit_unpinned(&mut self, waiter: Waiter, handle: HandleId, request: Request) -> Result<bool, String> {
         let (now, mut frames) = (Instant(self.now), Vec::new());
         if !self.cache.hit_at_once(handle, request, &mut frames) {
@@ -198,7 +202,7 @@ impl Run {
         Ok(true)
     }
 
-    /// The next thing that happens, if it can happen now.
+    /// The next event, if it is possible now.
     fn pick(&mut self) -> Option<Event> {
         match self.rng.below(100) {
             0..50 => self.pick_read(),
@@ -229,7 +233,7 @@ impl Run {
         let handle = self.open_handle()?;
         let cursor = self.cursors.entry(handle).or_default();
         let length = 1 + if self.rng.chance(80) { self.rng.below(6) } else { self.rng.below(90) };
-        // Every third handle mostly reads at an even distance.
+        // Every third handle mostly reads with a stride.
         let strided = handle.0.is_multiple_of(3) && self.rng.chance(90);
         let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {

@@ -1,6 +1,7 @@
-//! Random writers, readers, syncs and cuts, with what the pages hold: no read sees old bytes, no sync lies, nothing is lost.
+//! Random writers, readers, syncs and truncations, with page contents: no stale reads, no false
+//! syncs, no lost bytes.
 //!
-//! A page is two halves, a half is the number of the write that it is from. A failure prints its seed;
+//! A page has two halves; a half is the number of its write. A failure prints its seed;
 //! `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_writes` repeats it alone.
 
 mod rng;
@@ -23,7 +24,7 @@ const PAGES_MAX: u64 = 60;
 type Page = [u64; 2];
 
 #[test]
-fn what_is_read_is_what_was_written_and_what_is_synced_is_in_the_store() {
+fn reads_return_written_bytes_and_synced_bytes_are_in_the_store() {
     let (mut total, mut failures) = (Stats::default(), 0);
     for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
@@ -48,15 +49,15 @@ fn what_is_read_is_what_was_written_and_what_is_synced_is_in_the_store() {
     }
 }
 
-/// Who waits, and for what.
+/// A waiter and its wait.
 enum Wait {
     /// A read of pages, which then held at least this.
     Read(PageRange, Vec<Page>),
-    /// Room to write from one half to another.
+    /// Memory for a write from one half to another.
     Write(FileId, u64, u64),
-    /// The store is to have at least this of a file.
+    /// The store must have at least this of a file.
     Sync(FileId, PageRange, Vec<Page>),
-    /// A file is to be cut to so many pages.
+    /// A truncation to this many pages.
     Cut(FileId, u64),
 }
 
@@ -68,13 +69,13 @@ struct Run {
     now: u64,
     log: Vec<(Instant, Event)>,
     digest: ActionDigest,
-    /// What frames hold.
+    /// Contents of frames.
     memory: BTreeMap<FrameId, Page>,
-    /// What the store holds.
+    /// Contents of the store.
     store: Vec<Vec<Page>>,
-    /// What was written.
+    /// Written contents.
     truth: Vec<Vec<Page>>,
-    /// Files that are being cut: nobody writes to them.
+    /// Files that are being truncated: no writes.
     cut: [bool; FILES],
     stamp: u64,
     next_waiter: u64,
@@ -169,7 +170,7 @@ impl Run {
         self.finish()
     }
 
-    /// Everything ends well from here on: nothing waits, and the store has it all.
+    /// Everything succeeds from here on: nothing waits, and the store has all bytes.
     fn finish(&mut self) -> Result<(), String> {
         for round in 0.. {
             while self.checker.write_outs().next().is_some() || self.checker.fills().next().is_some() {
@@ -186,7 +187,7 @@ impl Run {
             if self.waiting.is_empty() {
                 break;
             }
-            // What the store has refused is tried again then.
+            // Rejected pages are retried then.
             self.now += self.config.write_back.expire_ns;
             self.step(Event::Expire)?;
             if round > 10_000 {
@@ -224,12 +225,12 @@ impl Run {
         let range = PageRange::new(from / 2, to.div_ceil(2));
         let keeps_head = !from.is_multiple_of(2);
         let keeps_tail = !to.is_multiple_of(2);
-        // One at a time, as engines do: a cut waits for the end of writes.
+        // One at a time, as in engines: a truncation waits for writes to end.
         let waiter = self.waiter(Wait::Write(file, from, to));
         self.step(Event::Write { waiter, write: Write { file, range, keeps_head, keeps_tail, woken } })
     }
 
-    /// The cache has said where bytes go.
+    /// The cache returned target frames.
     fn took(&mut self, waiter: Waiter, outcome: WriteOutcome, targets: &[Target]) -> Result<(), String> {
         if outcome == WriteOutcome::Wait {
             return Ok(());
@@ -260,12 +261,12 @@ impl Run {
                     }
                     self.memory.insert(target.frame, bytes);
                 }
-                // A gap reads as zeros; engines have the store lengthen the file.
+                // A gap reads as zeros; engines make the store extend the file.
                 let stored = &mut self.store[file.0 as usize];
                 stored.resize(stored.len().max((from / 2) as usize), [0, 0]);
                 if end < to { self.write_halves(file, end, to, false) } else { Ok(()) }
             }
-            // Asked for, and written another time.
+            // Requested, and written another time.
             WriteOutcome::Read(page) => self.read_pages(file, PageRange::new(page.0, page.0 + 1)),
             WriteOutcome::Failed(_) => {
                 self.writes_failed += 1;
@@ -303,7 +304,7 @@ impl Run {
         let truth = &self.truth[file.0 as usize];
         let clipped = range.clip(PageIndex(truth.len() as u64));
         let pages = clipped.start.0 as usize..clipped.end.0 as usize;
-        // Of a file that is being cut nothing is sure.
+        // Contents of a file in truncation are undefined.
         let sure = if self.cut[file.0 as usize] { None } else { truth.get(pages) };
         let now = sure.unwrap_or_default().to_vec();
         let waiter = self.waiter(Wait::Sync(file, clipped, now));
@@ -320,7 +321,7 @@ impl Run {
         self.cut[file] = true;
         let pages = self.rng.below(self.truth[file].len() as u64 + 1);
         let waiter = self.waiter(Wait::Cut(FileId(file as u32), pages));
-        // What others wait for may be gone now.
+        // Bytes that others wait for may be discarded now.
         for wait in self.waiting.values_mut() {
             match wait {
                 Wait::Sync(of, _, held) if of.0 as usize == file => held.clear(),
@@ -366,7 +367,7 @@ impl Run {
         let failed = self.rng.chance(failing);
         let frames = self.cache.write_out_frames(out.id).to_vec();
         let file = &mut self.store[out.file.0 as usize];
-        // A write that fails may have written something, too.
+        // A failed write may have written something.
         let some = if failed { self.rng.below(out.range.count().0 + 1) } else { out.range.count().0 };
         for (frame, page) in frames.iter().zip(out.range.start.0..).take(some as usize) {
             let bytes = *self.memory.get(frame).ok_or("a dirty page without bytes")?;
@@ -377,7 +378,7 @@ impl Run {
         }
         let lost = failed && self.rng.chance(20);
         if lost {
-            // Given back at some time, as any frames.
+            // Unpinned later, like other frames.
             self.held.push(frames);
         }
         let result = match (failed, lost) {

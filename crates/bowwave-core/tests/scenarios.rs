@@ -19,9 +19,9 @@ const NOW: Instant = Instant(0);
 /// A cache with one file of 1000 pages, open once.
 struct Scene {
     cache: Cache,
-    /// Fills not answered, oldest first, with their first pages.
+    /// Fills in flight, oldest first, with their first pages.
     fills: Vec<(FillId, u64)>,
-    /// Frames handed out.
+    /// Pinned frames.
     held: Vec<Vec<FrameId>>,
 }
 
@@ -37,7 +37,7 @@ impl Scene {
         Self::new(Config { frames, reserve_frames, policy, ..Config::default() })
     }
 
-    /// A read of pages; says `hit` or what it leads to.
+    /// Reads pages; returns `hit` or the effects.
     fn read(&mut self, start: u64, end: u64) -> Vec<String> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let range = PageRange::new(start, end);
@@ -68,7 +68,7 @@ impl Scene {
         self.tell(out)
     }
 
-    /// Everyone gives back the frames they have.
+    /// Unpins all frames.
     fn unpin(&mut self) -> Vec<String> {
         let mut out = Vec::new();
         for frames in std::mem::take(&mut self.held) {
@@ -77,7 +77,7 @@ impl Scene {
         self.tell(out)
     }
 
-    /// Reads pages one by one and gives them back, the device being instant.
+    /// Reads pages one by one and unpins them, with an instant device.
     fn walk(&mut self, pages: impl IntoIterator<Item = u64>) {
         for page in pages {
             self.read(page, page + 1);
@@ -237,7 +237,7 @@ fn a_read_larger_than_the_cache_fails_at_once() {
 }
 
 #[test]
-fn the_second_touch_saves_a_page_from_a_scan() {
+fn the_second_touch_protects_a_page_from_a_scan() {
     let mut scene = Scene::with_frames(10, 0, Policy::None);
     scene.walk([0, 1, 2]);
     scene.walk([500]);
@@ -291,7 +291,7 @@ fn a_page_that_comes_back_soon_is_active_at_once() {
 }
 
 #[test]
-fn thrashing_and_waste_are_counted_apart() {
+fn thrashing_and_waste_are_counted_separately() {
     let mut scene = Scene::with_frames(16, 0, Policy::OnDemand);
     scene.walk([0]);
     assert_eq!(scene.cached(0..4), [0, 1, 2, 3]);
@@ -355,7 +355,7 @@ fn the_end_of_the_file_cuts_windows_and_reads() {
 }
 
 #[test]
-fn invalidated_pages_are_read_anew_while_old_readers_keep_theirs() {
+fn invalidated_pages_are_read_again_while_old_readers_keep_theirs() {
     let mut scene = Scene::with_frames(64, 0, Policy::None);
     scene.read(0, 2);
     scene.cache.invalidate(FILE, PageRange::new(0, 1000));
@@ -367,7 +367,7 @@ fn invalidated_pages_are_read_anew_while_old_readers_keep_theirs() {
 }
 
 #[test]
-fn closing_the_last_handle_cancels_readahead_that_nobody_waits_for() {
+fn closing_the_last_handle_cancels_readahead_without_waiters() {
     let mut scene = Scene::new(Config::default());
     scene.walk([0]);
     scene.read(1, 2);
@@ -415,18 +415,18 @@ fn long_plans_become_several_fills() {
 }
 
 #[test]
-fn a_policy_that_walks_reads_ahead_at_hits_too() {
+fn a_policy_that_runs_on_every_access_reads_ahead_at_hits_too() {
     let mut scene = Scene::with_frames(Config::UNLIMITED, 0, LEGACY);
     assert_eq!(scene.read(0, 1), ["initial 0+4/0", "fill 0..4 demand"]);
     assert_eq!(scene.fill(0, Ok(())), ["wake 0 ok 1"]);
     assert_eq!(scene.read(1, 2), ["hit", "ahead 4+8/0", "fill 4..12 readahead"]);
-    // In flight, so this is no hit: it waits, and still the policy is asked.
+    // In flight, so no hit: it waits, and the policy is still called.
     assert_eq!(scene.read(2, 5), ["ahead 12+16/0", "fill 12..28 readahead", "promote 4"]);
     assert_eq!(scene.fill(4, Ok(())), ["wake 2 ok 3"]);
 }
 
 #[test]
-fn what_a_walking_policy_left_out_is_read_page_by_page() {
+fn pages_that_such_a_policy_omits_are_read_page_by_page() {
     let mut scene = Scene::with_frames(Config::UNLIMITED, 0, LEGACY);
     scene.advise(0, 0, Advice::Random);
     let said = scene.read(7, 9);
@@ -435,7 +435,7 @@ fn what_a_walking_policy_left_out_is_read_page_by_page() {
 }
 
 #[test]
-fn policy_calls_and_look_ups_count_what_linux_makes() {
+fn policy_calls_and_lookups_count_as_in_linux() {
     let walk = |policy| {
         let mut scene = Scene::with_frames(Config::UNLIMITED, 0, policy);
         let mut counts = Vec::new();
@@ -449,14 +449,15 @@ fn policy_calls_and_look_ups_count_what_linux_makes() {
         }
         counts
     };
-    // On demand: a miss looks the page up twice and the window of 4 once; the mark at page 1 only the next window, 8.
+    // On demand: a miss looks up the page twice and the window of 4 once; the mark at page 1 only
+    // the next window, 8.
     assert_eq!(walk(Policy::OnDemand), [(1, 1 + 1 + 4), (2, 6 + 1 + 8), (2, 16), (2, 17)]);
-    // 2.6.20 is asked at every read, before the page is looked up.
+    // 2.6.20 is called at every read, before the lookup.
     assert_eq!(walk(LEGACY), [(1, 1 + 4), (2, 5 + 1 + 8), (3, 15), (4, 16)]);
 }
 
 #[test]
-fn reading_a_cached_file_again_costs_2_6_20_calls_and_look_ups_and_on_demand_none() {
+fn reading_a_cached_file_again_costs_2_6_20_calls_and_lookups_and_on_demand_none() {
     let reread = |policy| {
         let mut scene = Scene::with_frames(Config::UNLIMITED, 0, policy);
         scene.advise(0, 1000, Advice::WillNeed);
@@ -479,7 +480,7 @@ fn reading_a_cached_file_again_costs_2_6_20_calls_and_look_ups_and_on_demand_non
 }
 
 #[test]
-fn a_copied_handle_goes_on_where_its_source_was_and_leaves_that_alone() {
+fn a_copied_handle_continues_from_its_source_and_does_not_change_it() {
     let read = |cache: &mut Cache, handle, start| {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         cache.read(NOW, Waiter(start), handle, PageRange::new(start, start + 2), &mut frames, &mut out);
@@ -491,11 +492,11 @@ fn a_copied_handle_goes_on_where_its_source_was_and_leaves_that_alone() {
         scene.cache.open_handle(copy, FILE);
         scene.read(500, 502);
         scene.cache.copy_handle(HANDLE, copy);
-        // Alone, the copy would take this for a random read and send the request only.
+        // A new handle would take this for a random read and request only the page.
         read(&mut scene.cache, copy, 502);
         let pages = scene.cache.stats().pages_filled;
         assert!(pages > 4, "{policy}: {pages} pages");
-        // The source knows nothing of it.
+        // The source is unchanged.
         read(&mut scene.cache, copy, 900);
         let before = scene.cache.stats().decided(Reason::Random);
         read(&mut scene.cache, HANDLE, 502);

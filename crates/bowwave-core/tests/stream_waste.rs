@@ -22,7 +22,7 @@ const FILE: FileId = FileId(0);
 const EPISODE: u64 = 4000;
 const ROUNDS: u64 = 300;
 
-/// How an adversary reads: weights of what it does, in percent, and sizes.
+/// How an adversary reads: weights of its actions, in percent, and sizes.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
     /// Goes on, jumps to a mark, steps evenly, goes backward, begins anew; the rest is page 0 and the file's end.
@@ -36,11 +36,11 @@ struct Habit {
     file_pages: u64,
     frames: u32,
     readers: u64,
-    /// How far away the store is.
+    /// Latency of the store.
     fill_ns: u64,
 }
 
-/// Remembers where marks were set.
+/// Remembers the positions of marks.
 #[derive(Default)]
 struct Marks(Vec<u64>);
 
@@ -52,7 +52,7 @@ impl Observer for Marks {
     }
 }
 
-/// A cache before a store that takes as long for any request, or no time at all; a reader takes a microsecond for a page.
+/// A cache over a store with a constant latency, or none; a reader needs 1 µs a page.
 struct Store {
     cache: Cache,
     fill_ns: u64,
@@ -122,7 +122,7 @@ impl Habit {
         }
     }
 
-    /// The same, with one thing changed.
+    /// A copy with one change.
     fn changed(self, rng: &mut Rng) -> Self {
         let other = Self::draw(rng);
         let mut habit = self;
@@ -142,7 +142,7 @@ impl Habit {
         habit
     }
 
-    /// Reads for an episode; the most pages unread beyond the share of what was used.
+    /// Reads for an episode; returns the most unread pages beyond the share of used pages.
     fn run(&self, seed: u64) -> u64 {
         let mut rng = Rng(seed);
         let config = Config { policy: Policy::Stream, frames: self.frames, ..Config::default() };
@@ -190,7 +190,7 @@ impl Habit {
 }
 
 #[test]
-fn nobody_makes_it_waste_more_than_promised() {
+fn no_adversary_makes_it_waste_more_than_its_budget() {
     let mut rng = Rng(7);
     let mut worst: [(u64, Option<Habit>); 2] = [(0, None); 2];
     for round in 0..ROUNDS {

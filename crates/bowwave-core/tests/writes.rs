@@ -14,16 +14,16 @@ use bowwave_core::{
 const FILE: FileId = FileId(0);
 const OTHER: FileId = FileId(1);
 
-/// A cache with two files of 100 pages, of which nothing is cached.
+/// A cache with two files of 100 pages, with nothing cached.
 struct Scene {
     cache: Cache,
     now: Instant,
-    /// Write-outs not answered, with their first pages.
+    /// Write-outs in flight, with their first pages.
     outs: Vec<(WriteOutId, FileId, u64)>,
 }
 
 impl Scene {
-    /// At most 8 dirty pages, written back from 4 on, in write-outs of 4 pages, 8 pages at a time.
+    /// At most 8 dirty pages, write-back from 4 on, in write-outs of 4 pages, 8 pages in flight.
     fn new() -> Self {
         Self::with(WriteBackConfig {
             dirty_max: 8,
@@ -155,7 +155,7 @@ fn too_many_dirty_pages_make_writers_wait_in_line() {
 }
 
 #[test]
-fn what_is_on_its_way_does_not_change_and_a_sync_waits_for_what_came_after() {
+fn pages_in_flight_do_not_change_and_a_sync_waits_for_later_writes() {
     let mut scene = Scene::new();
     assert_eq!(scene.write(1, FILE, 0, 6), ["took 6", "out 0..4"]);
     assert_eq!(scene.write(1, FILE, 2, 3), ["took 1", "copy 2"], "a frame of its own");
@@ -168,7 +168,7 @@ fn what_is_on_its_way_does_not_change_and_a_sync_waits_for_what_came_after() {
 }
 
 #[test]
-fn a_close_with_much_to_write_goes_as_write_back_until_a_sync_wants_the_same() {
+fn a_large_close_runs_as_write_back_until_a_sync_needs_its_pages() {
     let mut scene = Scene::new();
     assert_eq!(scene.write(1, FILE, 0, 4), ["took 4"]);
     assert_eq!(
@@ -187,7 +187,7 @@ fn a_close_with_much_to_write_goes_as_write_back_until_a_sync_wants_the_same() {
 }
 
 #[test]
-fn a_part_of_a_page_needs_the_rest_of_it_unless_the_file_ends_before() {
+fn a_partial_page_write_needs_the_rest_unless_the_file_ends_before() {
     let mut scene = Scene::new();
     assert_eq!(scene.write_as(1, FILE, PageRange::new(7, 8), true, false), ["read 7"]);
     assert_eq!(scene.write_as(1, FILE, PageRange::new(100, 101), true, false), ["took 1"]);
@@ -196,7 +196,7 @@ fn a_part_of_a_page_needs_the_rest_of_it_unless_the_file_ends_before() {
 }
 
 #[test]
-fn what_the_store_refuses_stays_is_told_once_and_is_tried_again_later() {
+fn rejected_pages_stay_dirty_fail_once_and_are_retried_later() {
     let mut scene = Scene::new();
     scene.write(1, FILE, 0, 3);
     assert_eq!(scene.sync(2, FILE), ["wait", "out 0..3 demand"]);
@@ -213,7 +213,7 @@ fn what_the_store_refuses_stays_is_told_once_and_is_tried_again_later() {
 }
 
 #[test]
-fn writers_who_wait_hear_that_the_store_takes_nothing() {
+fn stalled_writers_fail_if_the_store_accepts_nothing() {
     let mut scene = Scene::new();
     assert_eq!(scene.write(1, FILE, 0, 8), ["took 8", "out 0..4"]);
     assert_eq!(scene.write(2, OTHER, 0, 1), ["wait", "out 4..8"]);
@@ -222,7 +222,7 @@ fn writers_who_wait_hear_that_the_store_takes_nothing() {
 }
 
 #[test]
-fn old_dirty_pages_go_however_few_and_files_take_turns() {
+fn old_dirty_pages_are_written_however_few_and_files_take_turns() {
     let mut scene = Scene::new();
     scene.write(1, FILE, 5, 6);
     scene.now = Instant(10);
@@ -234,7 +234,7 @@ fn old_dirty_pages_go_however_few_and_files_take_turns() {
 }
 
 #[test]
-fn what_is_discarded_never_reaches_the_store_unless_it_was_on_its_way() {
+fn discarded_pages_never_reach_the_store_unless_in_flight() {
     let mut scene = Scene::new();
     scene.write(1, FILE, 0, 6);
     let mut out = Vec::new();

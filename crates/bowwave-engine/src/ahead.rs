@@ -1,16 +1,16 @@
-//! How much may be on its way ahead of readers: of one engine, or of several together.
+//! Budget of readahead in flight, for one engine or several together.
 
 use std::fmt;
 
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that may be on their way ahead of readers at a time, queued or at a store, and that nobody has asked for. Engines
-/// whose [`Options`](crate::Options) have the same budget, or clones of it, share it; [`part`](Self::part) makes a smaller one
-/// within it, as for one of several mounts.
+/// Limit of readahead in flight, in bytes, queued or at a store. Engines whose
+/// [`Options`](crate::Options) have the same budget, or clones of it, share it. [`part`](Self::part)
+/// creates a smaller budget within it, such as for one of several mounts.
 ///
-/// Readers' own requests need no leave. Readahead takes what it finds as far as that makes requests worth making, or does
-/// without. What may stay in memory unused is another matter: the cache's size bounds that.
+/// Demand reads are not limited. Readahead uses what is left as far as that makes requests worth
+/// making, or is omitted. The cache's size separately bounds unread pages in memory.
 ///
 /// ```
 /// use bowwave_engine::{AheadBudget, Engine, Options};
@@ -31,31 +31,31 @@ struct Purse {
 }
 
 impl AheadBudget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self(Arc::new(Purse { bytes, left: AtomicU64::new(bytes), of: None }))
     }
 
-    /// A budget of so many bytes within this one: what is on its way counts in both.
+    /// A budget within this one: readahead in flight counts in both.
     #[must_use]
     pub fn part(&self, bytes: u64) -> Self {
         Self(Arc::new(Purse { bytes, left: AtomicU64::new(bytes), of: Some(self.clone()) }))
     }
 
-    /// Bytes that may be on their way.
+    /// Size of the budget in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Bytes that are, or that somebody is deciding about just now.
+    /// Bytes in flight, or reserved by a current decision.
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.0.bytes - self.0.left.load(Ordering::Relaxed)
     }
 
-    /// Takes half of what is left, or `least` bytes if that is less than so many, or what there is.
+    /// Takes half of the rest; or `least` bytes if half is less; or what is left.
     fn draw(&self, least: u64) -> u64 {
         let share = |left: u64| (left / 2).max(least).min(left);
         let got = self.take(share);
@@ -102,24 +102,24 @@ impl fmt::Debug for AheadBudget {
     }
 }
 
-/// What a shard has of a budget: as much as it has on its way, and more while it decides.
+/// A shard's share of a budget: its readahead in flight, and more during a decision.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     budget: AheadBudget,
     page_bytes: u64,
-    /// What it takes for a decision, in bytes, if there is as much.
+    /// Bytes drawn for a decision, if available.
     least: u64,
     pages: u64,
 }
 
 impl Drawn {
-    /// Nothing so far. Decisions of windows of so many pages are to be made.
+    /// An empty share, for decisions about windows of `ra_pages` pages.
     pub(crate) fn new(budget: AheadBudget, page_bytes: u64, ra_pages: u32) -> Self {
         Self { budget, page_bytes, least: 2 * u64::from(ra_pages) * page_bytes, pages: 0 }
     }
 
-    /// Draws what a decision may need, or all there is if the reader has said what it wants; the pages that may be on their
-    /// way now.
+    /// Draws for a decision, or all there is if the reader announced a plan; returns the pages that
+    /// may be in flight now.
     pub(crate) fn draw(&mut self, all: bool) -> u64 {
         let bytes = self.budget.draw(if all { u64::MAX } else { self.least });
         self.budget.give(bytes % self.page_bytes);
@@ -127,7 +127,7 @@ impl Drawn {
         self.pages
     }
 
-    /// Gives back all but so many pages; tells whether that was anything.
+    /// Returns all but `pages` pages; returns whether that was anything.
     pub(crate) fn settle(&mut self, pages: u64) -> bool {
         let back = self.pages.saturating_sub(pages);
         self.budget.give(back * self.page_bytes);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_counts_in_every_budget_around_and_comes_back() {
+    fn a_draw_counts_in_every_enclosing_budget_and_is_returned() {
         let all = AheadBudget::new(100 * 4096);
         let [small, large] = [all.part(30 * 4096), all.part(90 * 4096 + 5)];
         let mut first = Drawn::new(large.clone(), 4096, 8);

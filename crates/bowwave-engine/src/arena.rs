@@ -1,4 +1,4 @@
-//! Memory of page frames: one stretch of address space a shard, backed by memory as frames are first used.
+//! Memory of frames: one range of address space for each shard, backed by memory on first use.
 
 #![allow(unsafe_code, reason = "page frames are raw memory, shared by turns with backends and the kernel")]
 
@@ -22,15 +22,15 @@ pub(crate) struct Arena {
     base: *mut u8,
     frames: u32,
     page_size: PageSize,
-    /// Whether memory may be of huge pages.
+    /// Whether huge pages may be used.
     huge: bool,
-    /// Bytes from the start on of which it is settled whether they are.
+    /// Bytes from the start for which huge pages were decided.
     settled: AtomicUsize,
-    /// Bytes that are of small pages after the next huge page that comes slowly.
+    /// Bytes that use small pages after the next slow huge page.
     pause: AtomicUsize,
-    /// Of frames that stand for pages of mapped files: where these lie. Made with the first such file.
+    /// Addresses of offset-mapped frames. Created with the first mapped file.
     places: OnceLock<Box<[AtomicPtr<u8>]>>,
-    /// What the next release waits for.
+    /// The next release waits for this.
     #[cfg(test)]
     pub(crate) before_release: Hook,
 }
@@ -46,20 +46,21 @@ impl std::fmt::Debug for Hook {
     }
 }
 
-// SAFETY: the mapping is plain memory that lives as long as the arena; who may touch which frame when is settled by pins
-// and fills (see `copy_out` and `segment`).
+// SAFETY: the mapping is plain memory that lives as long as the arena. Pins and fills regulate
+// access to frames (see `copy_out` and `segment`).
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves address space for `frames` frames; memory follows with use, in `huge` pages where the system has them at hand.
+    /// Reserves address space for `frames` frames; memory follows on use, in `huge` pages where the
+    /// system has them available.
     ///
     /// # Errors
-    /// If the system has no such stretch of address space.
+    /// If there is no such range of address space.
     pub(crate) fn new(frames: u32, page_size: PageSize, huge: bool) -> Result<Self> {
         let len = frames as usize * page_size.bytes() as usize;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing.
+        // SAFETY: a fresh anonymous mapping at an address that the kernel chooses.
         let base = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -72,7 +73,8 @@ impl Arena {
             let message = format!("cannot map {len} bytes for the cache: {error}; give a smaller cache");
             Error::Store(StoreError::new(ErrorKind::Io, message))
         })?;
-        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, other pages serve.
+        // SAFETY: advice on our own mapping that changes no contents. Only a hint: if it fails,
+        // other pages serve.
         let _others_do = unsafe { madvise(base, len, Advice::LinuxNoHugepage) };
         Ok(Self {
             base: base.cast(),
@@ -89,7 +91,7 @@ impl Arena {
 
     /// Address and length of a frame, for a backend to fill.
     ///
-    /// The caller makes sure that the frame belongs to a fill in flight.
+    /// The caller ensures that the frame belongs to a fill in flight.
     pub(crate) fn segment(&self, frame: FrameId) -> (*mut u8, usize) {
         assert!(frame.0 < self.frames, "frame {} is outside the arena", frame.0);
         let bytes = self.page_size.bytes() as usize;
@@ -103,11 +105,12 @@ impl Arena {
         (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
     }
 
-    /// A frame is about to be filled: its memory is of a huge page, as long as those come quickly.
+    /// Prepares a frame for its fill: uses a huge page, as long as those are fast.
     ///
-    /// The system clears a huge page when it is first used. Where a host lends a virtual machine its memory as it is used, and takes
-    /// back what is free in large pieces, that takes ten times as long as for small pages, which are seldom given back. What is at
-    /// hand lies beside what is not, so each huge page is tried; after a slow one pages are small for a while, each time twice as long.
+    /// The kernel clears a huge page on first use. A host that lends a virtual machine its memory on use,
+    /// and takes back large free blocks, makes that ten times slower than small pages. Fast and slow
+    /// memory lie side by side, so each huge page is tried. After a slow one, pages are small for a
+    /// while, twice as long each time.
     pub(crate) fn settle(&self, frame: FrameId) {
         let end = (frame.0 as usize + 1) * self.page_size.bytes() as usize;
         if self.huge && end > self.settled.load(Ordering::Relaxed) {
@@ -119,17 +122,17 @@ impl Arena {
     fn settle_up_to(&self, end: usize, comes_quickly: impl FnOnce(*mut c_void) -> bool) {
         let len = self.frames as usize * self.page_size.bytes() as usize;
         let settled = self.settled.load(Ordering::Relaxed);
-        // The huge page with the last byte, or the first after what it is a part of, if that begins before the arena.
+        // The huge page with the last byte, or the first one if that begins before the arena.
         let first = self.base.align_offset(HUGE_PAGE);
         let page = first + end.saturating_sub(first + 1) / HUGE_PAGE * HUGE_PAGE;
         let to = (page + HUGE_PAGE).min(len);
-        // Whoever is first does it; what others fill meanwhile is of small pages.
+        // One thread decides; fills at the same time use small pages.
         let is_first =
             self.settled.compare_exchange(settled, to, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if end <= settled || !is_first || page + HUGE_PAGE > len {
             return;
         }
-        // Frames are filled in about their order: pages that were left out lie before this one.
+        // Frames are filled roughly in order: pages that were skipped lie before this one.
         let from = settled.max(page.saturating_sub(LEFT_OUT_MAX));
         let start = self.base.wrapping_add(from).cast::<c_void>();
         // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
@@ -142,9 +145,10 @@ impl Arena {
         }
     }
 
-    /// The memory of a frame lies at `place` from now on; or, if that is null, in the arena.
+    /// Sets the memory of a frame to `place`, or to the arena's if `place` is null.
     ///
-    /// Under the shard's lock, while nobody uses the frame: whoever comes to use it has held the lock since.
+    /// Call it under the shard's lock, while the frame is unused; later users have held the lock
+    /// since.
     pub(crate) fn set_place(&self, frame: FrameId, place: *mut u8) {
         if self.places.get().is_none() && place.is_null() {
             return;
@@ -153,7 +157,7 @@ impl Arena {
         places[frame.0 as usize].store(place, Ordering::Relaxed);
     }
 
-    /// Whether the memory of one frame begins where that of another ends.
+    /// Whether the memory of one frame ends where that of the next begins.
     fn is_next(&self, frame: FrameId, next: FrameId) -> bool {
         match self.places.get() {
             None => frame.0 + 1 == next.0,
@@ -169,38 +173,40 @@ impl Arena {
         self.page_size.bytes()
     }
 
-    /// Frames that `len` bytes fill, from the start of the first.
+    /// Frames needed for `len` bytes from the start of the first.
     pub(crate) fn frames_for(&self, len: usize) -> usize {
         len.div_ceil(self.page_size.bytes() as usize)
     }
 
-    /// Makes the bytes of consecutive pages, held by `frames`, zeros from `skip` bytes into the first on.
+    /// Zeros the bytes of consecutive pages in `frames`, from `skip` bytes into the first.
     ///
     /// # Safety
-    /// Nobody else reads or writes the frames for the whole call.
+    /// The caller has exclusive access to the frames for the whole call.
     pub(crate) unsafe fn zero_from(&self, frames: &[FrameId], skip: usize) {
         let bytes = self.page_size.bytes() as usize;
         for (index, &frame) in frames.iter().enumerate().skip(skip / bytes) {
             let (base, len) = self.segment(frame);
             let from = skip.saturating_sub(index * bytes);
-            // SAFETY: `from < len`, so the stretch lies within the frame, which is the caller's alone.
+            // SAFETY: `from < len`, so the range lies within the frame, to which the caller has
+            // exclusive access.
             unsafe { ptr::write_bytes(base.add(from), 0, len - from) };
         }
     }
 
-    /// Copies from consecutive pages, held by `frames`, starting `skip` bytes into the first, until `buf` is full.
+    /// Copies from consecutive pages in `frames`, from `skip` bytes into the first, until `buf` is
+    /// full.
     ///
     /// # Safety
-    /// The frames are up to date and stay so for the whole call (pinned, or the shard's lock is held), so nobody writes to
-    /// them.
+    /// The frames are up to date and stay so for the whole call (pinned, or the shard's lock is
+    /// held), so they are not written.
     ///
     /// # Panics
-    /// If the frames hold less than `buf` wants.
+    /// If the frames hold fewer bytes than `buf`.
     pub(crate) unsafe fn copy_out(&self, frames: &[FrameId], skip: usize, buf: &mut [u8]) {
         let bytes = self.page_size.bytes() as usize;
         assert!(skip + buf.len() <= frames.len() * bytes, "too few frames for the copy");
         let (mut rest, mut skip) = (buf, skip);
-        // Neighbouring frames are one stretch of memory.
+        // Adjacent frames are one range of memory.
         for run in frames.chunk_by(|&a, &b| self.is_next(a, b)) {
             if rest.is_empty() {
                 break;
@@ -208,15 +214,17 @@ impl Arena {
             let (base, _) = self.segment(run[0]);
             let count = rest.len().min(run.len() * bytes - skip);
             let (head, tail) = rest.split_at_mut(count);
-            // SAFETY: `skip + count` is within the run, whose frames lie side by side in a mapping; the frames
-            // are not written to (the caller's promise); `buf` is exclusive, so it does not overlap the mapping.
+            // SAFETY: `skip + count` is within the run, whose frames are adjacent in a mapping. The
+            // frames are not written (the caller's promise). `buf` is exclusive, so it does not
+            // overlap the mapping.
             unsafe { copy(base.add(skip), head.as_mut_ptr(), count) };
             rest = tail;
             skip = 0;
         }
     }
 
-    /// Gives the memory of frames that hold nothing back to the system; they read as zeros when used again.
+    /// Returns the memory of empty frames to the system; they read as zeros when they are used
+    /// again.
     pub(crate) fn release(&self, frames: &[FrameId]) {
         #[cfg(test)]
         if let Some(wait) = self.before_release.0.lock().expect("no panic").take() {
@@ -228,7 +236,8 @@ impl Arena {
             let (base, bytes) = self.segment(run[0]);
             self.segment(run[run.len() - 1]);
             let len = run.len() * bytes;
-            // SAFETY: the frames are inside the mapping and retired, so nobody reads or writes them. If it fails the memory merely stays.
+            // SAFETY: the frames are inside the mapping and retired, so they are not accessed. On
+            // failure the memory merely stays.
             let _memory_stays = unsafe { madvise(base.cast::<c_void>(), len, Advice::LinuxDontNeed) };
         }
     }
@@ -237,30 +246,32 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let len = self.frames as usize * self.page_size.bytes() as usize;
-        // SAFETY: our own mapping; requests in flight hold the arena by an `Arc`, so none is left.
+        // SAFETY: our own mapping. Requests in flight hold the arena by an `Arc`, so none is left.
         let unmapped = unsafe { munmap(self.base.cast(), len) };
         debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
     }
 }
 
-/// Takes a huge page into use, which keeps what it holds; whether that was quick.
+/// Populates a huge page, which keeps its contents; returns whether that was fast.
 fn comes_quickly(page: *mut c_void) -> bool {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
     };
     let begin = now();
-    // SAFETY: in our own mapping, as the caller has it; no contents change. Kernels before 5.14 refuse: then it is for them to know.
+    // SAFETY: in our own mapping, as the caller ensures; no contents change. Kernels before 5.14
+    // refuse; then the kernel decides.
     let populated = unsafe { madvise(page, HUGE_PAGE, Advice::LinuxPopulateWrite) };
     populated.is_err() || now().saturating_sub(begin) < QUICK
 }
 
 const HUGE_PAGE: usize = 2 << 20;
-/// Bytes of small pages after the first huge page that came slowly.
+/// Bytes that use small pages after the first slow huge page.
 const PAUSE: usize = 64 << 20;
-/// Bytes before a huge page that may be of huge pages because it is.
+/// Bytes before a fast huge page for which huge pages are enabled, too.
 const LEFT_OUT_MAX: usize = 64 << 20;
-/// Of the thread's own time: memory is cleared at 10 GB/s where it is at hand, at 1 GB/s and less where it is not.
+/// CPU time of this thread: memory is cleared at 10 GB/s if it is available, at 1 GB/s or less if
+/// not.
 const QUICK: Duration = Duration::from_micros(700);
 
 #[cfg(test)]
@@ -269,7 +280,7 @@ mod tests {
     use super::*;
     use std::{fs, path::Path};
 
-    /// What the kernel was told about the mapping at an address, as `/proc/self/smaps` has it.
+    /// The kernel's flags of the mapping at an address, from `/proc/self/smaps`.
     fn flags(base: *const u8) -> Vec<String> {
         let smaps = fs::read_to_string("/proc/self/smaps").expect("there is one");
         let mut mappings = smaps.split_inclusive('\n').skip_while(|line| {
@@ -283,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_of_huge_pages_if_asked_for_and_at_hand() {
+    fn memory_uses_huge_pages_if_requested_and_available() {
         if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             eprintln!("skipped: this kernel has no transparent huge pages");
             return;
@@ -300,7 +311,7 @@ mod tests {
         let arena_of_huge = arena(true);
         let first = arena_of_huge.base.align_offset(HUGE_PAGE);
         let page = |at: usize| first + at * HUGE_PAGE;
-        // Tries the page with the frame at an offset: whether it was tried.
+        // Whether the huge page of the frame at an offset was tried.
         let tries = |at: usize, quick: bool| {
             let mut tried = None;
             arena_of_huge.settle_up_to(at + 4096, |page| {
@@ -319,7 +330,7 @@ mod tests {
                 && is_huge(&arena_of_huge, page(3))
                 && !is_huge(&arena_of_huge, page(4))
         );
-        // What comes slowly is of small pages for a while, and then for longer.
+        // Slow huge pages are followed by small pages, longer each time.
         assert_eq!(tries(page(4), false), Some(page(4)));
         assert!(is_huge(&arena_of_huge, page(3)) && !is_huge(&arena_of_huge, page(4)));
         let after = |at: usize, pause: usize| at + 1 + pause / HUGE_PAGE;
@@ -330,15 +341,15 @@ mod tests {
         assert_eq!(tries(page(later) - 4096, true), None);
         assert_eq!(tries(page(later), true), Some(page(later)));
         assert!(is_huge(&arena_of_huge, page(later)) && !is_huge(&arena_of_huge, page(later) - 4096));
-        // A page that would reach past the end is none.
+        // A page that extends past the end does not count.
         assert_eq!(tries(8 * PAUSE - 4096, true).is_some(), first == 0);
         let small = arena(false);
         small.settle(FrameId(0));
         assert!(!is_huge(&small, page(0)));
-        // What is found out changes nothing that is there.
+        // Trying a page keeps its contents.
         let real = arena(true);
         let (base, len) = real.segment(FrameId(600));
-        // SAFETY: a frame of our own arena, which nobody else has.
+        // SAFETY: a frame of our own arena, unused elsewhere.
         unsafe { ptr::write_bytes(base, 7, len) };
         real.settle(FrameId(600));
         // SAFETY: as above.

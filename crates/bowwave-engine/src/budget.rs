@@ -1,25 +1,25 @@
-//! Frames lent to shards in lots: first from the pool, then from whoever has no use for them, then from whoever makes the
-//! least use of theirs.
+//! Frames lent to shards in lots: first from the pool, then from shards with free frames, then from
+//! the shard with the fewest accesses a frame.
 
 use crate::shard::{Effect, Shard};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Frames that no shard has.
+/// Frames of the pool.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pool: AtomicU32,
     /// All frames that there are.
     frames: u32,
     lot: u32,
-    /// Frames that a shard keeps however idle: enough for its largest read.
+    /// Frames that an idle shard keeps: enough for its largest read.
     floor: u32,
-    /// Counts calls for frames that the pool could not meet.
+    /// Requests for frames that the pool could not satisfy.
     calls: AtomicU32,
-    /// Whether the last look found frames that their shard had no use for.
+    /// Whether the last check found a shard with free frames.
     spare: AtomicBool,
 }
 
-/// How many unmet calls go by between looks at what each shard is worth.
+/// Unsatisfied requests between comparisons of the shards.
 const REBALANCE_EVERY: u32 = 16;
 
 impl Budget {
@@ -34,12 +34,12 @@ impl Budget {
         }
     }
 
-    /// Frames that no shard has.
+    /// Frames in the pool.
     pub(crate) fn pool(&self) -> u32 {
         self.pool.load(Ordering::Relaxed)
     }
 
-    /// Lends a shard that is short of frames a lot more, if there is one to be had.
+    /// Lends a lot to a shard that is short of frames, if one is available.
     pub(crate) fn relieve(
         &self,
         shards: &[Shard],
@@ -49,9 +49,10 @@ impl Budget {
         let (used, limit, stalled) = shards[needy]
             .with_cache(|cache| (cache.frames_used(), cache.frame_limit(), cache.writes_stalled() > 0));
         let free = limit.saturating_sub(used);
-        // What nobody uses is there for the next window: no policy takes more than a quarter of all frames for one.
+        // Free frames suffice for the next window: no policy uses more than a quarter of all frames
+        // for one.
         let room = (self.frames / 4).saturating_sub(free);
-        // Half of what is lent may be dirty.
+        // At most half of the lent frames may be dirty.
         let short = stalled || used.saturating_add(self.lot) >= limit;
         if room == 0 && !short {
             return;
@@ -76,7 +77,7 @@ impl Budget {
         }
     }
 
-    /// Takes up to `frames` away from all, those first that no shard has; says how many.
+    /// Takes up to `frames` frames, first from the pool, then from the shards; returns how many.
     pub(crate) fn take(
         &self,
         shards: &[Shard],
@@ -96,12 +97,12 @@ impl Budget {
         got
     }
 
-    /// Gives back what was taken.
+    /// Returns frames that were taken.
     pub(crate) fn give(&self, frames: u32) {
         self.pool.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Takes so many frames, or what is left, from the pool.
+    /// Takes up to `frames` frames from the pool.
     fn draw(&self, frames: u32) -> u32 {
         let taken = self.pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| {
             (pool > 0).then(|| pool.saturating_sub(frames))
@@ -109,8 +110,9 @@ impl Budget {
         taken.map_or(0, |before| before.min(frames))
     }
 
-    /// Takes up to `wanted` frames that other shards have no use for, who have more of them than the needy one, which has
-    /// `free`. They keep half, so that shards which all fill up do not take the same frames from each other in turn.
+    /// Takes up to `wanted` free frames from shards that have more of them than the needy one,
+    /// which has `free`. Those shards keep half, so that shards which all fill up do not exchange
+    /// the same frames.
     fn take_unused(
         &self,
         shards: &[Shard],
@@ -135,8 +137,8 @@ impl Budget {
         got
     }
 
-    /// Takes a lot from the shard with the fewest accesses a frame of late that has some to give, if the needy one has
-    /// at least twice as many.
+    /// Takes a lot from the shard with the fewest recent accesses a frame that can give one, if the
+    /// needy one has at least twice as many.
     fn take_from_idlest(
         &self,
         shards: &[Shard],
@@ -147,7 +149,7 @@ impl Budget {
         let mut others: Vec<usize> =
             (0..shards.len()).filter(|&shard| worth[shard] * 2.0 < worth[needy]).collect();
         others.sort_by(|&a, &b| worth[a].total_cmp(&worth[b]));
-        // The idlest may have nothing left to give.
+        // The idlest may have no frames to give.
         for idle in others {
             let mut effects = Vec::new();
             let got = shards[idle].revoke(self.lot, self.floor, &mut effects);

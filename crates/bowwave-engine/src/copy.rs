@@ -18,14 +18,15 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { ptr::copy_nonoverlapping(from, to, len) }
 }
 
-/// Where a plain loop of vector moves beats `memcpy`, which takes to `rep movsb` from 2 KiB on: that needs some 20 ns to
-/// start (4 KiB in cache: 31 ns instead of 45) and wins again where the copy no longer fits into the first-level cache.
+/// Where a loop of vector moves is faster than `memcpy`, which uses `rep movsb` from 2 KiB on. That
+/// needs about 20 ns to start (4 KiB in cache: 31 ns instead of 45), and is faster again where the
+/// copy exceeds the first-level cache.
 #[cfg(target_arch = "x86_64")]
 const LOOP_MIN: usize = 2 << 10;
 #[cfg(target_arch = "x86_64")]
 const LOOP_MAX: usize = 16 << 10;
 
-/// Bytes of one turn of the loop.
+/// Bytes of one iteration of the loop.
 #[cfg(target_arch = "x86_64")]
 const TURN: usize = 128;
 
@@ -37,7 +38,8 @@ unsafe fn copy_in_loop(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
 
     let turn = |at: usize| {
-        // SAFETY: `at + TURN <= len`, within what the caller vouches for; unaligned moves have no other condition.
+        // SAFETY: `at + TURN <= len`, within the caller's promise; unaligned moves have no other
+        // condition.
         unsafe {
             let (from, to) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
             let (a, b) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
@@ -54,7 +56,7 @@ unsafe fn copy_in_loop(from: *const u8, to: *mut u8, len: usize) {
         turn(at);
         at += TURN;
     }
-    // The last turn may overlap the one before: it writes the same bytes again.
+    // The last iteration may overlap the one before: it writes the same bytes again.
     turn(last);
 }
 

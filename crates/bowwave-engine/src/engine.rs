@@ -1,4 +1,4 @@
-//! The engine: shards, budget, timer, and carrying out what shards decide.
+//! The engine: shards, memory budget, timer, and the effects of shards' decisions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::timer::{Job, Timer};
 use crate::wait::Delivery;
 use crate::whole::Room;
 
-/// A page cache over any number of stores. Cheap to clone; all clones are one cache.
+/// A page cache over any number of stores. Cheap to clone; clones share one cache.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
 }
 
-/// What engine, stores, files and requests share.
+/// State shared by engine, stores, files and requests.
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: Options,
@@ -37,35 +37,36 @@ pub(crate) struct Inner {
     shards: Vec<Shard>,
     budget: Budget,
     timer: Arc<Timer>,
-    /// For objects that are written as a whole.
+    /// Memory for object uploads.
     room: Room,
     queues: Mutex<Vec<Arc<Queue>>>,
-    /// Of stores that are gone.
+    /// Counters of closed stores.
     past_stores: Mutex<(StoreStats, Latencies)>,
-    /// Files of stores that are gone, with requests still on their way.
+    /// Files of closed stores with requests in flight.
     orphans: Mutex<Vec<Arc<FileEntry>>>,
     has_orphans: AtomicBool,
-    /// The timer will look for what has been dirty for long.
+    /// The timer will check for old dirty pages.
     watches_dirty: AtomicBool,
     next_shard: AtomicUsize,
     next_uid: AtomicU64,
     chance: AtomicU64,
-    /// Most pages that one pass of a read asks for.
+    /// Most pages requested by one pass of a read.
     chunk_pages: u64,
-    /// What [`Engine::tune`] changes.
+    /// Settings that [`Engine::tune`] changes.
     tuning: Mutex<Tuning>,
-    /// [`Tuning::dirty_expire`] again, for holders of a shard's lock.
+    /// A copy of [`Tuning::dirty_expire`], for holders of a shard's lock.
     dirty_expire_ns: AtomicU64,
 }
 
 impl Engine {
-    /// Sets up a cache; memory is taken as it is used.
+    /// Creates a cache; memory is allocated on use.
     ///
     /// # Errors
-    /// An option out of bounds, a cache smaller than one readahead window, no address space or no thread.
+    /// An option out of bounds, a cache smaller than one readahead window, no address space or no
+    /// thread.
     pub fn new(options: Options) -> Result<Self> {
         let plan = options.plan()?;
-        // Half of the frames are dealt out at once, the rest goes to whoever needs it. A lone shard gets all.
+        // Half of the frames are distributed at once, the rest on demand. A single shard gets all.
         let count = u32::try_from(plan.shards).expect("few shards");
         let share = if count == 1 { plan.frames } else { (plan.frames / 2 / count).max(1) };
         let mut config = plan.config.clone();
@@ -75,9 +76,10 @@ impl Engine {
             .map(|number| Shard::new(number, &config, plan.frames, &options))
             .collect::<Result<_>>()?;
         let lot = (plan.frames / 64).clamp(16, 4096);
-        // Reads hold their frames while they wait: none may hold more than a quarter of what a shard has at first.
+        // Reads hold their frames while they wait: at most a quarter of a shard's initial frames.
         let chunk_pages = u64::from(share / 4).clamp(1, (8 << 20) / plan.page_size.bytes());
-        // Memory that goes to other shards must leave room for that, or large reads would fail.
+        // A shard that lends frames to others must keep enough for such a read, or large reads
+        // would fail.
         let floor = share.min(u32::try_from(chunk_pages).unwrap_or(u32::MAX) + config.reserve_frames + 1);
         let inner = Arc::new(Inner {
             page_size: plan.page_size,
@@ -107,7 +109,7 @@ impl Engine {
     /// Opens one object by its URL.
     ///
     /// # Errors
-    /// As [`store`](Self::store), and `IsADirectory` if the URL names a folder.
+    /// As [`store`](Self::store), and `IsADirectory` if the URL names a directory.
     pub fn open(&self, url: &str) -> Result<File> {
         self.store(url)?.open(Path::new(""))
     }
@@ -115,7 +117,7 @@ impl Engine {
     /// Opens a store by its URL.
     ///
     /// # Errors
-    /// `InvalidUrl` for what cannot be understood, or as the store says.
+    /// `InvalidUrl` if the URL cannot be parsed, or as the store says.
     pub fn store(&self, url: &str) -> Result<Store> {
         Ok(self.store_of(open_url(url, &self.inner.options.store)?))
     }
@@ -128,7 +130,7 @@ impl Engine {
         Store::new(Arc::clone(&self.inner), backend, queue)
     }
 
-    /// What the engine has done so far.
+    /// Counters of the engine.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         let mut stats = EngineStats { page_bytes: self.inner.page_size.bytes(), ..EngineStats::default() };
@@ -150,19 +152,20 @@ impl Engine {
         stats
     }
 
-    /// What can be changed while the engine runs, as it is now.
+    /// Current values of the settings that can be changed at run time.
     #[must_use]
     pub fn tuning(&self) -> Tuning {
         *self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what can be changed while the engine runs, from the next decision of each shard on. [`options`](Self::options)
-    /// stay as they were at first.
+    /// Changes settings at run time, from each shard's next decision on. [`options`](Self::options)
+    /// keep their initial values.
     ///
     /// # Errors
-    /// As [`new`](Self::new): a value out of bounds, or a window too large for the cache. Nothing is changed then.
+    /// As [`new`](Self::new): a value out of bounds, or a window too large for the cache. Then
+    /// nothing changes.
     pub fn tune(&self, tuning: Tuning) -> Result<()> {
-        // Held to the end, so that two calls do not leave shards of one and shards of the other.
+        // Held to the end, so that concurrent calls do not mix their values across shards.
         let mut current = self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner);
         let options = tuning.apply(self.inner.options.clone());
         let plan = options.plan()?;
@@ -177,7 +180,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How long requests to stores have waited and taken so far.
+    /// Times that requests to stores waited and took so far.
     #[must_use]
     pub fn latencies(&self) -> Latencies {
         let mut all = self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
@@ -187,7 +190,7 @@ impl Engine {
         all
     }
 
-    /// The journals of the shards, if [`Options::journal_events`] asked for them.
+    /// The journals of the shards, if [`Options::journal_events`] enables them.
     #[must_use]
     pub fn journals(&self) -> Vec<Journal> {
         self.inner.shards.iter().filter_map(Shard::journal).collect()
@@ -229,7 +232,7 @@ impl Inner {
         Queue::new(backend.url(), &backend.profile(), &self.options)
     }
 
-    /// The shard of the next new file.
+    /// Shard for the next new file.
     pub(crate) fn next_shard(&self) -> usize {
         self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len()
     }
@@ -238,44 +241,44 @@ impl Inner {
         self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for the jitter of retries (SplitMix64).
+    /// A random number for the jitter of retries (SplitMix64).
     pub(crate) fn random(&self) -> u64 {
         mix(self.chance.fetch_add(MIX_STEP, Ordering::Relaxed))
     }
 
-    /// Lends a shard more frames if it is short and there are some.
+    /// Lends a shard more frames, if it is short and some are free.
     pub(crate) fn relieve(self: &Arc<Self>, shard: usize) {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
     }
 
-    /// Memory for objects that are written as a whole.
+    /// Memory for object uploads.
     pub(crate) fn room(&self) -> &Room {
         &self.room
     }
 
-    /// Takes up to so many frames away from the cache, and says how many.
+    /// Takes up to `frames` frames from the cache; returns how many.
     pub(crate) fn take_frames(self: &Arc<Self>, frames: u32) -> u32 {
         self.budget.take(&self.shards, frames, |shard, effects| self.perform(shard, effects))
     }
 
-    /// Gives back what [`take_frames`](Self::take_frames) has taken.
+    /// Returns frames of [`take_frames`](Self::take_frames).
     pub(crate) fn give_frames(&self, frames: u32) {
         self.budget.give(frames);
     }
 
-    /// Does something at `due`.
+    /// Schedules a job at `due`.
     pub(crate) fn at(&self, due: Instant, job: Job) {
         self.timer.add(due, job);
     }
 
-    /// Gives frames back and carries out what follows.
+    /// Unpins frames and carries out the effects.
     pub(crate) fn unpin(self: &Arc<Self>, shard: usize, frames: &[FrameId]) {
         let mut effects = Vec::new();
         self.shards[shard].unpin(frames, &mut effects);
         self.perform(shard, effects);
     }
 
-    /// Answers fills and carries out what follows.
+    /// Completes fills and carries out the effects.
     pub(crate) fn filled(
         self: &Arc<Self>,
         shard: usize,
@@ -289,17 +292,17 @@ impl Inner {
         }
     }
 
-    /// Forgets files that nobody can open any more, as soon as no request for them is on its way.
+    /// Takes over files of a closed store, and forgets them when their requests have ended.
     pub(crate) fn adopt(&self, entries: Vec<Arc<FileEntry>>) {
         let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
         orphans.extend(entries);
-        // Before looking: a fill that ends meanwhile looks again.
+        // Before the check: a fill that ends meanwhile checks again.
         self.has_orphans.store(true, Ordering::Relaxed);
         orphans.retain(|entry| !self.shards[entry.shard].close_file(entry.file));
         self.has_orphans.store(!orphans.is_empty(), Ordering::Relaxed);
     }
 
-    /// A store is gone; its counters stay.
+    /// A store was closed; its counters stay.
     pub(crate) fn forget_queue(&self, queue: &Arc<Queue>) {
         let mut past = self.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
         past.0 += queue.stats();
@@ -308,7 +311,7 @@ impl Inner {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Answers write-outs and carries out what follows.
+    /// Completes write-outs and carries out the effects.
     pub(crate) fn written_out(
         self: &Arc<Self>,
         shard: usize,
@@ -327,16 +330,16 @@ impl Inner {
         self.timer.add(due, Job::Send(piece));
     }
 
-    /// Something is dirty: sees to it that it is written back when it is old.
+    /// Pages became dirty: schedules their write-back by age.
     pub(crate) fn watch_dirty(&self) {
         if !self.watches_dirty.swap(true, Ordering::AcqRel) {
             self.timer.add(Instant::now() + self.look_at_dirty_every(), Job::WriteBack);
         }
     }
 
-    /// Writes back what has been dirty for long; comes again while anything is dirty.
+    /// Writes back old dirty pages; reschedules itself while pages are dirty.
     pub(crate) fn write_back_old(self: &Arc<Self>) {
-        // Before looking: who makes something dirty meanwhile has the next look.
+        // Before the check: a concurrent writer then schedules the next one.
         self.watches_dirty.store(false, Ordering::Release);
         let mut is_dirty = false;
         for shard in 0..self.shards.len() {
@@ -354,14 +357,14 @@ impl Inner {
         (expire / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
     }
 
-    /// The object behind a file is another one now: nothing cached of it counts any more.
+    /// The object of a file was replaced: its cached pages are invalid.
     pub(crate) fn make_stale(&self, entry: &FileEntry) {
         if entry.set_stale() {
             self.shards[entry.shard].invalidate(entry);
         }
     }
 
-    /// Carries out what a shard decided. Holds no lock but, for moments, those of queues and slots.
+    /// Carries out effects of a shard. Holds no lock, except briefly those of queues and slots.
     pub(crate) fn perform(self: &Arc<Self>, shard: usize, effects: Vec<Effect>) {
         let mut effects = effects;
         let mut touched: Vec<Arc<Queue>> = Vec::new();

@@ -1,4 +1,4 @@
-//! One file as the cache knows it.
+//! A file in the cache.
 
 use std::path::{Path, PathBuf};
 
@@ -12,29 +12,29 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::whole::Whole;
 
-/// One version of one object: what its readers share. Several names of one file are one entry.
+/// One version of one object: the state its readers share. All names of a file share one entry.
 #[derive(Debug)]
 pub(crate) struct FileEntry {
-    /// Never used twice.
+    /// Never reused.
     pub(crate) uid: u64,
     pub(crate) shard: usize,
     pub(crate) file: FileId,
     pub(crate) queue: Arc<Queue>,
-    /// Bytes that the file has now.
+    /// Current size in bytes.
     size: AtomicU64,
-    /// Bytes that the store has of it: pages behind that were never there.
+    /// Bytes that the store has: later pages were never stored.
     stored: AtomicU64,
-    /// As of the last agreement with the store.
+    /// Identity as of the last comparison with the store.
     identity: Mutex<Identity>,
-    /// What names it. Changes only under the lock of [`Files`](crate::files::Files).
+    /// Its key. Changes only under the lock of [`Files`](crate::files::Files).
     key: Mutex<Key>,
-    /// Where it was opened last, for messages.
+    /// Path of the last open, for messages.
     path: Mutex<PathBuf>,
     /// Open handles. Changes only under the lock of [`Files`](crate::files::Files).
     pub(crate) handles: AtomicU32,
-    /// Number of its last closing. Changes only under the lock of [`Files`](crate::files::Files).
+    /// Number of its last close. Changes only under the lock of [`Files`](crate::files::Files).
     pub(crate) closing: AtomicU64,
-    /// The open object, while there are handles.
+    /// The open object, while handles exist.
     object: Mutex<Option<Arc<dyn Object>>>,
     place: AtomicU64,
     stale: AtomicBool,
@@ -42,24 +42,24 @@ pub(crate) struct FileEntry {
     damage: OnceLock<StoreError>,
     last_error: Mutex<Option<StoreError>>,
     pub(crate) writing: Writing,
-    /// What is written to it, if that is an object of a store of whole objects.
+    /// The upload, if the object is being written to a store of whole objects.
     pub(crate) whole: OnceLock<Arc<Whole>>,
-    /// Where its pages lie, if it is mapped.
+    /// The memory of its pages, if it is mapped.
     pub(crate) places: OnceLock<Arc<Places>>,
 }
 
-/// What concerns the writers of a file.
+/// State of a file's writers.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// One write, cut or allocation at a time, as the inode's lock of a kernel.
+    /// Serializes writes, truncations and allocations, as a kernel's inode lock.
     pub(crate) turn: Mutex<()>,
     /// Handles open for writing. Changes only under the lock of [`Files`](crate::files::Files).
     pub(crate) writers: AtomicU32,
-    /// What they write to, while there are any.
+    /// The object they write to, while handles are open for writing.
     object: Mutex<Option<Arc<dyn WriteObject>>>,
-    /// Write-outs that failed for good so far, and why the last did.
+    /// Write-outs that failed permanently so far, and the last error.
     errors: Mutex<(u64, Option<StoreError>)>,
-    /// It has no name any more: what is written goes with the last handle.
+    /// Unlinked: written bytes are discarded with the last handle.
     nameless: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl FileEntry {
         }
     }
 
-    /// For messages: the path, or the store's URL where the store is this one object.
+    /// The path, or the store's URL if the store is this one object; for messages.
     pub(crate) fn name(&self) -> String {
         let path = lock(&self.path);
         if path.as_os_str().is_empty() { self.queue.url().to_owned() } else { path.display().to_string() }
@@ -104,7 +104,7 @@ impl FileEntry {
         lock(&self.path).clone()
     }
 
-    /// Notes where it was opened last.
+    /// Sets the path of the last open.
     pub(crate) fn set_path(&self, path: &Path) {
         let mut known = lock(&self.path);
         if *known != path {
@@ -129,56 +129,56 @@ impl FileEntry {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Whoever reads from now on finds the end here. The cache has room for it by now; only the writer whose turn it is
-    /// calls this.
+    /// Sets the end for later reads. The cache has frames for it by now; only the writer with the
+    /// lock calls this.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }
 
-    /// Bytes that the store has at least.
+    /// Least number of bytes in the store.
     pub(crate) fn stored(&self) -> u64 {
         self.stored.load(Ordering::Acquire)
     }
 
-    /// The store has bytes up to here now.
+    /// The store has bytes up to `end`.
     pub(crate) fn has_stored(&self, end: u64) {
         self.stored.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// The store has the file cut, or made longer.
+    /// The store truncated or extended the file.
     pub(crate) fn set_stored(&self, len: u64) {
         self.stored.store(len, Ordering::Release);
     }
 
-    /// A write-out has failed for good.
+    /// A write-out failed permanently.
     pub(crate) fn note_write_error(&self, error: &StoreError) {
         let mut errors = lock(&self.writing.errors);
         errors.0 += 1;
         errors.1 = Some(error.clone());
     }
 
-    /// How many write-outs have failed for good so far, and why the last did.
+    /// Write-outs that failed permanently so far, and the last error.
     pub(crate) fn write_errors(&self) -> (u64, Option<StoreError>) {
         lock(&self.writing.errors).clone()
     }
 
-    /// Its last name is gone.
+    /// Its last name was removed.
     pub(crate) fn set_nameless(&self) {
         self.writing.nameless.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody can still read it when the handle is gone that is being closed: by a name, or by another handle.
+    /// Whether it can still be read after the current close: by a name, or through another handle.
     pub(crate) fn is_kept(&self) -> bool {
         !self.is_nameless() || self.handles() > 1
     }
 
-    /// Whether it has no name any more.
+    /// Whether it is unlinked.
     pub(crate) fn is_nameless(&self) -> bool {
         self.writing.nameless.load(Ordering::Relaxed)
     }
 
-    /// Whether pages of this file are those of an object with this identity. A size alone, or a weak tag, proves nothing:
-    /// then only readers of the same time share.
+    /// Whether this file's pages are those of an object with this identity. A size alone, or a weak
+    /// tag, is no proof: then only concurrent readers share pages.
     pub(crate) fn is_still(&self, identity: &Identity) -> bool {
         let strong_tag = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
         let proves = strong_tag || identity.modified_ns.is_some() || identity.inode.is_some();
@@ -205,22 +205,22 @@ impl FileEntry {
         *lock(&self.object) = object;
     }
 
-    /// Where it begins on its device, as far as is known; for order.
+    /// Where it begins on its device, as far as known; for request order.
     pub(crate) fn place(&self) -> u64 {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// Whether the object behind it has become another one, or was found damaged.
+    /// Whether the object was replaced or found damaged.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// Notes that it has; tells whether that is news.
+    /// Marks it stale; returns whether it was not before.
     pub(crate) fn set_stale(&self) -> bool {
         !self.stale.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether handles are open that write.
+    /// Whether handles are open for writing.
     pub(crate) fn is_written(&self) -> bool {
         self.writing.writers.load(Ordering::Relaxed) > 0
     }
@@ -229,25 +229,25 @@ impl FileEntry {
         lock(&self.writing.object).clone()
     }
 
-    /// From now on reads and writes go through `object`. Reads through the one before could take our writes for those of
-    /// others.
+    /// Reads and writes go through `object` from now on. The earlier object would report our own
+    /// writes as foreign changes.
     pub(crate) fn set_write_object(&self, object: &Arc<dyn WriteObject>) {
         *lock(&self.writing.object) = Some(Arc::clone(object));
         self.set_object(Some(Arc::clone(object) as Arc<dyn Object>));
     }
 
-    /// Nobody writes any more. Reads go on through the object they have.
+    /// No writer is left. Reads continue through the object they have.
     pub(crate) fn drop_write_object(&self) {
         *lock(&self.writing.object) = None;
     }
 
-    /// Keeps an error for the readers that will be woken with its number.
+    /// Stores an error for the readers woken with its number.
     pub(crate) fn note_error(&self, error: &StoreError) -> FillError {
         *lock(&self.last_error) = Some(error.clone());
         FillError(0)
     }
 
-    /// The error that a read was woken with, in full.
+    /// The full error of a woken read.
     pub(crate) fn error(&self, error: FillError) -> StoreError {
         match error {
             FillError::TOO_LARGE => {
@@ -261,13 +261,13 @@ impl FileEntry {
         }
     }
 
-    /// Keeps the error of bytes that are not what the store has, for all later readers.
+    /// Stores the error of bytes that differ from the store's, for all later readers.
     pub(crate) fn note_damage(&self, error: &StoreError) {
-        // The first one is the reason.
+        // The first error is the reason.
         let _ = self.damage.set(error.clone());
     }
 
-    /// What readers of a changed or damaged object get.
+    /// The error for readers of a changed or damaged object.
     pub(crate) fn stale_error(&self) -> StoreError {
         if let Some(damage) = self.damage.get() {
             return damage.clone();

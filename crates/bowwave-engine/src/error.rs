@@ -1,4 +1,4 @@
-//! What can go wrong, for callers.
+//! Errors of the engine.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// An option is out of bounds, or options do not fit together.
     Options(String),
-    /// The store failed, after retries where they might have helped.
+    /// The store failed, after retries where those could help.
     Store(bowwave_backend::Error),
 }
 
 impl Error {
-    /// What happened, where the store says so.
+    /// The kind, if the store reports one.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
@@ -46,7 +46,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The store's part of it, for interfaces that know stores only.
+/// The store's error, for interfaces that know only stores.
 impl From<Error> for bowwave_backend::Error {
     fn from(error: Error) -> Self {
         match error {

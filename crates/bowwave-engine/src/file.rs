@@ -22,8 +22,8 @@ use crate::sync::atomic::AtomicU64;
 use crate::wait::{Outcome, Slot};
 pub(crate) use write::ALL;
 
-/// An open handle of an object, with its own readahead state. Any number of threads may read through it; streams that
-/// should be told apart want handles of their own.
+/// An open handle of an object, with its own readahead state. Any number of threads may read
+/// through it; use one handle for each independent stream.
 #[derive(Debug)]
 pub struct File {
     pub(crate) engine: Arc<Inner>,
@@ -31,22 +31,22 @@ pub struct File {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) handle: HandleId,
     access: Access,
-    /// Write-outs of the file that had failed when this handle was last told of them.
+    /// Failed write-outs of the file when this handle last returned one.
     errors_told: AtomicU64,
 }
 
-/// What a handle was opened for.
+/// Access mode of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reading.
+    /// Read.
     Read,
-    /// Writing, too.
+    /// Read and write.
     Write,
-    /// Writing at the end.
+    /// Read and append.
     Append,
 }
 
-/// Buffers that each thread uses again and again.
+/// Buffers that each thread reuses.
 #[derive(Debug, Default)]
 struct Scratch {
     frames: Vec<FrameId>,
@@ -57,7 +57,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Lends the thread's buffers. Where the thread is about to end, or reads within a read, they are new ones.
+/// Lends the thread's buffers. At the end of a thread, or in a nested read, they are new ones.
 fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
     let result = act(&mut scratch);
@@ -65,11 +65,11 @@ fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
     result
 }
 
-/// A part of a read that the cache is asked for at once.
+/// The part of a read that the cache processes at once.
 #[derive(Clone, Copy)]
 struct Chunk {
     request: Request,
-    /// Bytes before the wanted ones in the first page.
+    /// Bytes before the requested ones in the first page.
     skip: usize,
     len: usize,
 }
@@ -86,7 +86,7 @@ impl File {
         Self { engine, store, entry, handle, access, errors_told }
     }
 
-    /// A handle more, to read the same version of the object, with a readahead state of its own.
+    /// Another read handle of the same version, with its own readahead state.
     pub(crate) fn another(&self) -> Self {
         let (engine, store, entry) =
             (Arc::clone(&self.engine), Arc::clone(&self.store), Arc::clone(&self.entry));
@@ -94,30 +94,30 @@ impl File {
         Self::new(engine, store, entry, handle, Access::Read)
     }
 
-    /// Size in bytes, now: as of the opening, and as writers have changed it since.
+    /// Current size in bytes: as of the open, and as writers changed it since.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.entry.whole.get().map_or_else(|| self.entry.size(), |whole| whole.size())
     }
 
-    /// Identity, as of the last agreement with the store.
+    /// Identity, as of the last comparison with the store.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.entry.identity()
     }
 
-    /// A number that stands for the object's version: the same for two handles only if they read the same bytes. What is
-    /// written through this engine does not change it.
+    /// A number for the object's version: two handles have the same one only if they read the same
+    /// bytes. Writes through this engine do not change it.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.entry.uid
     }
 
-    /// Reads into `buf` from `offset`; returns how many bytes there were before the end of the file.
+    /// Reads into `buf` from `offset`; returns the bytes before the end of the file.
     ///
     /// # Errors
-    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. What
-    /// `buf` then holds is unspecified.
+    /// `Changed` if the object is no longer the version that was opened; otherwise as the store
+    /// says, after retries. The contents of `buf` are then unspecified.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.check_readable()?;
         let len = self.clip(offset, buf.len());
@@ -127,9 +127,11 @@ impl File {
         with_scratch(|scratch| self.read_chunks(offset, buf, scratch))
     }
 
-    /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
+    /// As [`read_at`](Self::read_at), without blocking the thread, for any async runtime. The
+    /// future may be dropped half-way.
     ///
-    /// Poll it when it wakes: its pages stay pinned until then, but for a second at most; polled later, it reads anew.
+    /// Poll it when it wakes: its pages stay pinned until then, for at most one second; a later
+    /// poll reads again.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -151,7 +153,7 @@ impl File {
                     let waiting = Waiting { file: self, slot: &slot };
                     let outcome = poll_fn(|context| waiting.slot.poll(context)).await;
                     std::mem::forget(waiting);
-                    // None: it was polled too late, and others have the frames.
+                    // `None`: it was polled too late, and the frames were reclaimed.
                     let Some(outcome) = outcome else { continue };
                     self.finish(outcome, chunk, part, &mut scratch, &mut tries)?
                 }
@@ -161,9 +163,10 @@ impl File {
         Ok(done)
     }
 
-    /// Says how the file, or `len` bytes of it from `offset`, will be read. 0 for `len` means to the end.
+    /// Advises how the file, or `len` bytes of it from `offset`, will be read. A `len` of 0 means
+    /// to the end.
     ///
-    /// `DontNeed` drops only pages that lie wholly within the bytes.
+    /// `DontNeed` drops only pages that lie completely within the range.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
         let size = self.entry.size();
         let end = if len == 0 { size } else { offset.saturating_add(len).min(size) };
@@ -172,7 +175,7 @@ impl File {
         let mut range = page.range_of(offset, end - offset);
         if advice == Advice::DontNeed {
             let start = PageIndex(page.count_for(offset).0);
-            // The last page of the file counts as whole.
+            // The last page of the file counts as complete.
             let stop = if end == size { range.end } else { page.index_of(end) };
             range = PageRange { start, end: stop.max(start) };
         }
@@ -181,13 +184,13 @@ impl File {
         self.engine.perform(self.entry.shard, effects);
     }
 
-    /// What the cache has done for this file, through all handles.
+    /// Counters of this file, over all handles.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
     }
 
-    /// The short way of most reads: one turn under the lock, if all is there; tells whether it was.
+    /// The fast path of most reads: one lock, if all pages are cached; returns whether they were.
     #[inline]
     fn copy_hit(&self, offset: u64, part: &mut [u8]) -> Result<bool> {
         let chunk = self.chunk(offset, part.len());
@@ -213,8 +216,8 @@ impl File {
         Ok(done)
     }
 
-    /// What to ask for next of a read of `len` bytes at `offset`, `done` of which it has; nothing at the end of the file,
-    /// which may have come nearer meanwhile.
+    /// The next chunk of a read of `len` bytes at `offset` of which `done` are read. None at the
+    /// end of the file, which may move meanwhile.
     fn next_chunk(&self, offset: u64, done: usize, len: usize) -> Option<Chunk> {
         let from = offset.checked_add(done as u64)?;
         let left = self.clip(from, len - done);
@@ -243,7 +246,7 @@ impl File {
         self.entry.whole.get().map_or(Ok(()), |whole| whole.check_readable())
     }
 
-    /// Asks the cache for a chunk, and sees to what follows from it.
+    /// Requests a chunk from the cache, and carries out the effects.
     fn start(&self, chunk: Chunk, scratch: &mut Scratch) -> Found {
         let shard = self.engine.shard(self.entry.shard);
         let found = shard.read(
@@ -253,7 +256,7 @@ impl File {
             &mut scratch.frames,
             &mut scratch.effects,
         );
-        // A hit may have read ahead, too.
+        // A hit may also read ahead.
         if matches!(found, Found::Later(_)) || !scratch.effects.is_empty() {
             self.engine.perform(self.entry.shard, std::mem::take(&mut scratch.effects));
             self.engine.relieve(self.entry.shard);
@@ -261,7 +264,7 @@ impl File {
         found
     }
 
-    /// Takes what a wake has brought; `false` if the chunk must be asked for again.
+    /// Handles the outcome of a wake; `false` if the chunk must be requested again.
     fn finish(
         &self,
         outcome: Outcome,
@@ -274,7 +277,7 @@ impl File {
             Ok(frames) => Ok(self.copy(&frames, chunk, part, &mut scratch.effects)),
             Err(error) => {
                 let cause = self.entry.error(error);
-                // A request that kept its frames could not be tried again; the read can, into others.
+                // A request with leaked frames cannot be retried; the read can, into other frames.
                 if error == FillError::LOST && cause.is_retryable() && *tries > 0 {
                     *tries -= 1;
                     return Ok(false);
@@ -284,13 +287,15 @@ impl File {
         }
     }
 
-    /// Copies out of pinned frames, and unpins them; `false` if they are too few, because the file was cut meanwhile.
+    /// Copies from pinned frames and unpins them; `false` if they are too few, because the file was
+    /// truncated meanwhile.
     #[allow(unsafe_code, reason = "reads page frames")]
     fn copy(&self, frames: &[FrameId], chunk: Chunk, part: &mut [u8], effects: &mut Vec<Effect>) -> bool {
         let shard = self.engine.shard(self.entry.shard);
         let enough = chunk.skip + part.len() <= frames.len() * self.engine.page_size().bytes() as usize;
         if enough {
-            // SAFETY: a hit or a wake has just handed these frames out, up to date and pinned; they are unpinned below.
+            // SAFETY: a hit or a wake has just returned these frames, up to date and pinned; they
+            // are unpinned below.
             unsafe { shard.arena.copy_out(frames, chunk.skip, part) };
         }
         shard.unpin(frames, effects);
@@ -302,9 +307,10 @@ impl File {
 }
 
 impl Drop for File {
-    /// Closes the handle. The last one that writes first writes out what is left to, so that the store has it; errors that
-    /// nobody has heard of by [`flush`](Self::flush) are counted
-    /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost), and [`objects_lost`](crate::StoreStats::objects_lost)).
+    /// Closes the handle. The last writing handle first writes out all dirty pages. Errors that no
+    /// [`flush`](Self::flush) has returned are counted
+    /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost),
+    /// [`objects_lost`](crate::StoreStats::objects_lost)).
     fn drop(&mut self) {
         match self.entry.whole.get() {
             Some(whole) => self.store.close_whole(whole, &self.entry, self.handle),
@@ -318,7 +324,7 @@ impl Drop for File {
     }
 }
 
-/// Gives back what a dropped task waited for.
+/// Returns the frames of a dropped task.
 pub(crate) struct Waiting<'a> {
     pub(crate) file: &'a File,
     pub(crate) slot: &'a Slot,

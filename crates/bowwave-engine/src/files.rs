@@ -1,4 +1,4 @@
-//! The table of a store's files: which entry stands for which file, and how long a closed one is remembered.
+//! The table of a store's files: entries by key, and how long closed files are remembered.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use bowwave_backend::Identity;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 
-/// Closed files whose pages stay; with twice as many, those closed longest ago are forgotten.
+/// Closed files whose pages stay. At twice as many, the files closed longest ago are forgotten.
 const CLOSED_FILES: usize = 16_384;
 
-/// What makes a file this file, whatever its bytes are.
+/// Identifies a file, whatever its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// Where the store tells: it stays when the file is renamed, and all names of the file have it.
+    /// For stores that tell: all names of the file share it, and renames keep it.
     Inode { device: Option<u64>, inode: u64 },
-    /// Elsewhere the name is all there is.
+    /// For other stores: the path.
     Path(PathBuf),
 }
 
@@ -31,16 +31,17 @@ impl Key {
     }
 }
 
-/// The files that have pages, or handles.
+/// Files with pages or handles.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     by_key: HashMap<Key, Arc<FileEntry>>,
-    /// No longer what their key names; forgotten with their last handle.
+    /// Detached: their key names another file now. Forgotten with their last handle.
     detached: Vec<Arc<FileEntry>>,
-    /// Closed, by the order of closing, with the number of the closing; stale if the file was closed again since.
+    /// Closed files in order of closing, with the number of the close; stale if the file was closed
+    /// again since.
     closed: VecDeque<(u64, Arc<FileEntry>)>,
     closings: u64,
-    /// Those that handles are open for writing of.
+    /// Files with handles open for writing.
     written: Vec<Arc<FileEntry>>,
 }
 
@@ -49,7 +50,7 @@ impl Files {
         self.by_key.get(key)
     }
 
-    /// Makes `entry` what its key names. Handles of what it named before go on.
+    /// Enters `entry` under its key. Handles of an earlier entry stay valid.
     pub(crate) fn insert(&mut self, entry: Arc<FileEntry>, engine: &Inner) {
         if let Some(old) = self.by_key.insert(entry.key(), entry) {
             self.detached.push(old);
@@ -57,7 +58,7 @@ impl Files {
         }
     }
 
-    /// The key no longer names `entry`. Its handles go on.
+    /// Removes `entry` from its key. Its handles stay valid.
     pub(crate) fn detach(&mut self, entry: &Arc<FileEntry>, engine: &Inner) {
         let key = entry.key();
         if self.by_key.get(&key).is_some_and(|known| Arc::ptr_eq(known, entry)) {
@@ -67,7 +68,7 @@ impl Files {
         }
     }
 
-    /// Files that are known by their paths, at `from` and below, are now at `to` and below, and with `exchange` the
+    /// Moves files known by path from `from` and below to `to` and below, with `exchange` also the
     /// other way round. Returns them with their new paths.
     pub(crate) fn rename(
         &mut self,
@@ -93,7 +94,8 @@ impl Files {
         placed
     }
 
-    /// Takes out the files known by paths at `from` and below; with the paths they have when that is `to`.
+    /// Removes the files known by paths at `from` and below; returns them with their paths below
+    /// `to`.
     fn take_below(&mut self, from: &Path, to: &Path) -> Vec<(Arc<FileEntry>, PathBuf)> {
         let moves = |key: &Key| match key {
             Key::Path(path) => path.strip_prefix(from).ok().map(|rest| join(to, rest)),
@@ -104,12 +106,12 @@ impl Files {
             .extract_if(|key, _| moves(key).is_some())
             .map(|(key, entry)| (entry, moves(&key)))
             .collect();
-        // Whatever the order of the table.
+        // Independent of the table's order.
         found.sort_by_key(|(entry, _)| entry.uid);
         found.into_iter().filter_map(|(entry, path)| Some((entry, path?))).collect()
     }
 
-    /// Counts a handle more that writes; tells whether it is the first.
+    /// Counts a new writing handle; returns whether it is the first.
     pub(crate) fn opened_writer(&mut self, entry: &Arc<FileEntry>) -> bool {
         let first = entry.writing.writers.fetch_add(1, Ordering::Relaxed) == 0;
         if first {
@@ -118,7 +120,7 @@ impl Files {
         first
     }
 
-    /// Counts a handle less that writes; tells whether it was the last.
+    /// Counts a closed writing handle; returns whether it was the last.
     pub(crate) fn closed_writer(&mut self, entry: &Arc<FileEntry>) -> bool {
         let last = entry.writing.writers.fetch_sub(1, Ordering::Relaxed) == 1;
         if last {
@@ -127,28 +129,28 @@ impl Files {
         last
     }
 
-    /// The files that handles are open for writing of.
+    /// Files with handles open for writing.
     pub(crate) fn written(&self) -> Vec<Arc<FileEntry>> {
         self.written.clone()
     }
 
-    /// Enters a file that no key names: nobody else will find it.
+    /// Enters a file without a key: later opens do not find it.
     pub(crate) fn insert_detached(&mut self, entry: Arc<FileEntry>) {
         self.detached.push(entry);
     }
 
-    /// Counts a handle more.
+    /// Counts a new handle.
     pub(crate) fn opened(&self, entry: &FileEntry) {
         entry.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a handle less; tells whether it was the last.
+    /// Counts a closed handle; returns whether it was the last.
     pub(crate) fn closed(&mut self, entry: &Arc<FileEntry>, engine: &Inner) -> bool {
         if entry.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
             return false;
         }
         entry.set_object(None);
-        // Nobody opens a mapped file again: it goes, with its memory and descriptor.
+        // A mapped file is never opened again: it is forgotten, with its memory and descriptor.
         if entry.places.get().is_none() {
             self.closings += 1;
             entry.closing.store(self.closings, Ordering::Relaxed);
@@ -159,7 +161,7 @@ impl Files {
         true
     }
 
-    /// All entries, in the order of their first opening.
+    /// All entries, in order of their first open.
     pub(crate) fn take_all(&mut self) -> Vec<Arc<FileEntry>> {
         let mut entries = std::mem::take(&mut self.detached);
         entries.extend(self.by_key.drain().map(|(_, entry)| entry));
@@ -167,7 +169,8 @@ impl Files {
         entries
     }
 
-    /// Now and then drops stale notes of closings, and forgets the files closed longest ago if there are too many.
+    /// Occasionally drops stale closing notes, and forgets the files closed longest ago if there
+    /// are too many.
     fn forget_oldest(&mut self) {
         if self.closed.len() <= 2 * CLOSED_FILES {
             return;
@@ -185,7 +188,7 @@ impl Files {
         }
     }
 
-    /// Forgets detached files that nobody has open and for which no request is on its way.
+    /// Forgets detached files without handles and without requests in flight.
     pub(crate) fn sweep(&mut self, engine: &Inner) {
         self.detached.retain(|entry| {
             entry.handles.load(Ordering::Relaxed) > 0 || !engine.shard(entry.shard).close_file(entry.file)

@@ -1,14 +1,14 @@
-//! Reads that somebody waits for and that run late are asked for a second time: what comes first counts.
+//! Hedged reads: a late demand read is requested a second time, and the first response counts.
 //!
 //! ```text
-//!   first try  ├────────────────────────────── late ···✕ no longer wanted
-//!   second try             ├───────────┤ its bytes go to the reader
-//!                 the time that is late
+//!   first request   ├────────────────────────────── late ···✕ no longer needed
+//!   second request              ├───────────┤ its bytes go to the reader
+//!                        the read is late
 //! ```
 //!
-//! Each try has memory of its own, for a store may write to what it was lent until it gives that back, however late. Late is
-//! what takes longer than nearly all do: the mean of what reads have taken and four times their deviation, as TCP has it. Of
-//! hundred reads at most so many are asked for again as the options say: where all are late, that helps nobody.
+//! Each request has its own memory, since a store may write to a buffer until it returns it, however
+//! late. A read is late after the mean latency plus four times its deviation, as in TCP. The options
+//! limit the share of hedged reads: where all reads are late, hedging only adds load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,36 +21,36 @@ use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::timer::Job;
 
-/// Longer requests are few, and their time says how long they are.
+/// Longer requests are few, and their times depend on their length.
 const BYTES_MAX: usize = 256 << 10;
-/// Nearer stores are done before anybody could look.
+/// Stores with a lower latency respond before a timer could fire.
 const LATENCY_MIN: Duration = Duration::from_millis(1);
 
-/// When reads of a store are late, and how many were asked for again.
+/// Latencies of a store's reads, and the number of hedged reads.
 #[derive(Debug)]
 pub(crate) struct Hedges {
     hedging: Mutex<Hedging>,
 }
 
-/// A read that may be asked for twice.
+/// A read that may be hedged.
 #[derive(Debug)]
 pub(crate) struct Race {
     queue: Arc<Queue>,
     object: Arc<dyn Object>,
     offset: u64,
     state: Mutex<State>,
-    /// Nobody wants what is still on its way.
+    /// The other request is no longer needed.
     unwanted: Arc<AtomicBool>,
 }
 
 struct State {
-    /// Where the bytes go, until they have.
+    /// Destination of the bytes, until they arrive.
     prize: Option<(ReadBuf, Box<dyn ReadSink>)>,
     running: u32,
     error: Option<StoreError>,
 }
 
-/// One try.
+/// One of the requests.
 struct Runner {
     race: Arc<Race>,
     begun: Instant,
@@ -59,7 +59,8 @@ struct Runner {
 }
 
 impl Hedges {
-    /// For a store that is far enough, if that is wanted: of hundred reads that somebody waits for, at most `percent`.
+    /// For stores of sufficient latency, if enabled: hedges at most `percent` percent of demand
+    /// reads.
     pub(crate) fn new(profile: &Profile, percent: u32) -> Option<Self> {
         let suits = percent > 0 && profile.latency >= LATENCY_MIN && profile.alignment <= 1;
         let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
@@ -72,7 +73,7 @@ impl Hedges {
 }
 
 impl Race {
-    /// Reads `buf.len()` bytes; once more, if they are late and that is worth it.
+    /// Reads `buf.len()` bytes, with a second request if the read is late and hedging is allowed.
     pub(crate) fn run(
         engine: &Arc<Inner>,
         queue: &Arc<Queue>,
@@ -93,7 +94,7 @@ impl Race {
         }
     }
 
-    /// It is late now.
+    /// The read is late.
     pub(crate) fn hedge(self: &Arc<Self>) {
         let granted = || self.queue.hedges().is_some_and(|hedges| hedges.lock().grant());
         if !self.unwanted.load(Ordering::Relaxed) && granted() {
@@ -104,7 +105,7 @@ impl Race {
 
     fn start(self: &Arc<Self>, is_second: bool) {
         let mut state = self.lock();
-        // It may have ended just now; then it was counted in vain.
+        // It may have ended just now; then the hedge was counted in vain.
         let Some(len) = state.prize.as_ref().map(|(buf, _)| buf.len()) else { return };
         state.running += 1;
         drop(state);
@@ -112,7 +113,7 @@ impl Race {
         self.object.read(self.offset, ReadBuf::zeroed(len), Box::new(runner));
     }
 
-    /// A try has brought so many bytes.
+    /// A request returned bytes.
     fn win(&self, from: &ReadBuf, bytes: usize, runner: &Runner) {
         let prize = {
             let mut state = self.lock();
@@ -132,14 +133,14 @@ impl Race {
         sink.done(buf, Ok(bytes));
     }
 
-    /// A try has failed, or was lost.
+    /// A request failed or was dropped.
     fn lose(&self, error: Option<StoreError>) {
         let (prize, error) = {
             let mut state = self.lock();
             state.running -= 1;
             let before = state.error.take();
             state.error = error.or(before);
-            // The other one may still make it.
+            // The other request may still succeed.
             let prize = if state.running == 0 { state.prize.take() } else { None };
             (prize, state.error.clone())
         };
@@ -147,7 +148,7 @@ impl Race {
         self.unwanted.store(true, Ordering::Relaxed);
         match error {
             Some(error) => sink.done(buf, Err(error)),
-            // The sink says so itself.
+            // The sink reports that itself.
             None => drop((buf, sink)),
         }
     }
@@ -165,7 +166,7 @@ impl std::fmt::Debug for State {
 
 impl ReadSink for Runner {
     fn progress(&mut self, _bytes: usize) {
-        // The bytes are seen when the buffer comes back.
+        // The bytes are checked when the buffer returns.
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_that_are_near_or_want_alignment_are_asked_once() {
+    fn low_latency_or_aligned_stores_are_not_hedged() {
         let far = Profile { latency: Duration::from_millis(30), ..Profile::read_only("far") };
         assert!(Hedges::new(&far, 0).is_none() && Hedges::new(&far, 1).is_some());
         assert!(Hedges::new(&Profile { alignment: 512, ..far.clone() }, 5).is_none());

@@ -1,4 +1,4 @@
-//! A journal of everything that happened to a shard: a field report that replays.
+//! A journal of all events of a shard, for replay.
 
 use bowwave_core::check::ActionDigest;
 use bowwave_core::{Action, Cache, Config, Event, Instant};
@@ -8,10 +8,10 @@ use bowwave_core::{Action, Cache, Config, Event, Instant};
 pub struct Journal {
     config: Config,
     events: Vec<(Instant, Event)>,
-    /// Most events kept.
+    /// Most events recorded.
     limit: usize,
     digest: ActionDigest,
-    /// Events came after the limit was reached; what is kept replays up to there.
+    /// Events came after the limit was reached; the journal replays up to there.
     truncated: bool,
 }
 
@@ -20,7 +20,7 @@ impl Journal {
         Self { config, events: Vec::new(), limit, digest: ActionDigest::default(), truncated: false }
     }
 
-    /// Notes an event and its actions.
+    /// Records an event and its actions.
     pub(crate) fn record(&mut self, now: Instant, event: Event, actions: &[Action]) {
         if self.events.len() >= self.limit {
             self.truncated = true;
@@ -36,13 +36,13 @@ impl Journal {
         &self.events
     }
 
-    /// Whether more happened than was kept.
+    /// Whether events were omitted.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 
-    /// Steps a fresh cache through the events; tells whether it acted exactly as the shard did.
+    /// Replays the events in a new cache; returns whether its actions are identical.
     #[must_use]
     pub fn replays(&self) -> bool {
         let Ok(mut cache) = Cache::new(self.config.clone()) else { return false };

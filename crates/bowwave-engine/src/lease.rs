@@ -1,14 +1,15 @@
-//! Frames on loan to a store: they are nobody else's until the buffer that lends them is gone.
+//! Frames lent to a store: nothing else uses them until the buffer that lends them is dropped.
 //!
 //! ```text
 //!                 buffer dropped                request ended
-//!   Out ─────────────────────────────► Back ────────────────────► retried, or answered: frames are free
+//!   Out ─────────────────────────────► Back ────────────────────► retried or completed: frames are free
 //!    │  request ended, buffer still out
-//!    └───────────────► Orphaned (answered as lost: out of the page table, pinned) ─── buffer dropped ──► unpinned
+//!    └───────────────► Orphaned (completed as leaked: out of the page table, pinned)
+//!                                          └── buffer dropped ──► unpinned
 //! ```
 //!
-//! A ring that fails, or a store that loses a request, ends the request although something may still write to the buffer.
-//! The readers hear of it at once; the frames come back when the buffer is dropped, and never if it never is.
+//! A failed ring, or a store that drops a request, ends the request although the buffer may still be
+//! written. Readers get the error at once. The frames return when the buffer is dropped, or never.
 
 use bowwave_core::FrameId;
 
@@ -31,7 +32,7 @@ pub(crate) struct Loan(Arc<Mutex<State>>);
 enum State {
     Out,
     Back,
-    /// The request has ended; these frames are pinned until the buffer comes.
+    /// The request ended; these frames stay pinned until the buffer is dropped.
     Orphaned(Vec<FrameId>),
 }
 
@@ -52,8 +53,8 @@ impl Drop for Lease {
 }
 
 impl Loan {
-    /// Whether the memory is back. If not, `orphan` has the cache pin the frames, and names them; it is done before the
-    /// memory can come back.
+    /// Whether the memory is back. If not, `orphan` pins the frames in the cache and returns them;
+    /// this completes before the memory can come back.
     pub(crate) fn is_back_or(&self, orphan: impl FnOnce() -> Vec<FrameId>) -> bool {
         let mut state = lock(&self.0);
         if matches!(*state, State::Out) {

@@ -1,4 +1,4 @@
-//! A file to be mapped into memory: its pages come when they are touched, to where the program sees them.
+//! Mapped files: pages are read when a program touches them, into the memory that it maps.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -12,20 +12,22 @@ use crate::file::{File, Waiting};
 use crate::places::{Mapping, Places};
 use crate::shard::{Effect, Touch};
 
-/// What may be mapped with a page that is touched.
+/// What may be mapped together with a touched page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Around {
     /// Within these bytes of the file.
     pub bytes: Range<u64>,
-    /// Most bytes behind the page that were read ahead and that nobody has used. What is mapped counts as used: the less,
-    /// the better readahead learns what is.
+    /// Most unread readahead behind the page to map, in bytes. Mapped pages count as used, so
+    /// smaller values teach readahead more.
     pub unread_bytes: u64,
 }
 
-/// An open object whose pages lie in a memory object in file order, for whoever maps that and serves its faults.
+/// An open object with offset-mapped frames in a memory object, for a program that maps it and
+/// serves its faults.
 ///
-/// The memory holds only what the cache holds: pages come by [`fault`](Self::fault), and go as the cache needs room,
-/// first out of the mapping ([`attach`](Self::attach)). Pages also share in the budget of the [`Engine`](crate::Engine).
+/// The memory holds only cached pages. [`fault`](Self::fault) reads pages; the cache evicts them
+/// under memory pressure, after it unmaps them ([`attach`](Self::attach)). Pages count in the
+/// budget of the [`Engine`](crate::Engine).
 #[derive(Debug)]
 pub struct MappedFile {
     file: File,
@@ -38,52 +40,54 @@ impl MappedFile {
         Self { file, places }
     }
 
-    /// The same mapped file, with a readahead state of its own: for another stream of touches, such as another thread's.
+    /// The same mapped file with its own readahead state, for another stream of touches, such as
+    /// another thread's.
     #[must_use]
     pub fn another(&self) -> Self {
         Self { file: self.file.another(), places: Arc::clone(&self.places) }
     }
 
-    /// The object as any other open file: to read, advise, or look at. What is read this way and what is mapped share pages.
+    /// The object as an ordinary open file, to read or advise. Reads and the mapping share pages.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes of a page of the cache, a multiple of the machine's.
+    /// Bytes of a page of the cache; a multiple of the machine's page size.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.file.engine.page_size().bytes()
     }
 
-    /// The memory object. Every page that a fault has mapped has the file's bytes there, at the file's offset; any other
-    /// may have half of them. Past the end of the file, to the end of its last page, there are zeros.
+    /// The memory object. Pages that a fault has mapped hold the file's bytes at the file's offset;
+    /// other pages may be incomplete. The last page is zero past the end of the file.
     #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.places.memory()
     }
 
-    /// Says who has the file mapped, in place of whoever had before.
+    /// Sets the program's mapping, in place of an earlier one.
     pub fn attach(&self, mapping: Weak<dyn Mapping>) {
         self.places.attach(mapping);
     }
 
-    /// Says how the mapping will be touched: the whole of it (`Normal`, `Sequential`, `Random`) or a range of bytes.
+    /// Advises the whole mapping (`Normal`, `Sequential`, `Random`) or a range of bytes.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
         self.file.advise(offset, len, advice);
     }
 
-    /// What the cache has done for it.
+    /// Counters of the file.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.file.stats()
     }
 
-    /// A program has touched the byte at `offset`, in a mapping advised as `pattern` says, and found its page not mapped. When the page is up to
-    /// date, `map` is called once with the bytes to map: the page and what lies around it, as `around` says; they stay what they are during the
-    /// call, which runs under a lock of the cache. It tells how many bytes it has mapped, from the first on.
+    /// Handles a fault at `offset`, in a mapping with the advice `pattern`. When the page is up to date,
+    /// calls `map` once with the bytes to map: the page and its surroundings within `around`. They do not
+    /// change during the call, which runs under a lock of the cache. `map` returns how many bytes it has
+    /// mapped, from the first on.
     ///
-    /// For any executor; may be dropped half-way.
+    /// For any executor; the future may be dropped half-way.
     ///
     /// # Errors
     /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. `map` is not called then.
@@ -117,19 +121,19 @@ impl MappedFile {
                 Some(Err(error)) => {
                     let cause = entry.error(error);
                     if error == FillError::LOST {
-                        // Somebody may still write to the place of that page, and it has no other.
+                        // The backend may still write to the page's only frame.
                         engine.make_stale(entry);
                     }
                     return Err(cause.into());
                 }
-                // It was polled too late, and others have the frame.
+                // It was polled too late, and the frame was reclaimed.
                 None => {}
             }
         }
     }
 
-    /// As [`fault`](Self::fault), if the page is up to date and not mapped; tells whether it was. If not, nothing has happened,
-    /// and `map` was not called.
+    /// As [`fault`](Self::fault), if the page is up to date and unmapped; returns whether it was.
+    /// If not, nothing happens, and `map` is not called.
     pub fn fault_if_there(
         &self,
         offset: u64,
@@ -169,7 +173,7 @@ impl MappedFile {
 
     fn perform(&self, effects: Vec<Effect>) {
         let File { engine, entry, .. } = &self.file;
-        // A page that was there takes no memory, unless more is read with it.
+        // A cached page takes no memory, unless readahead follows.
         if !effects.is_empty() {
             engine.perform(entry.shard, effects);
             engine.relieve(entry.shard);

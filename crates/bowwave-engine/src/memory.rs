@@ -1,11 +1,12 @@
-//! How much memory this process may use.
+//! Memory available to this process.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of memory that this process may use: the machine's, or less if a control group (v1 or v2) says so.
+/// Bytes of memory available to this process: the machine's, or less if a control group (v1 or v2)
+/// limits it.
 ///
-/// 1 GiB where `/proc` does not tell.
+/// 1 GiB if `/proc` is not available.
 #[must_use]
 pub fn available_memory() -> u64 {
     let machine =
@@ -22,8 +23,8 @@ fn parse_meminfo(text: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that may limit the groups listed in `/proc/self/cgroup`, those of parent groups included. A file that says
-/// `max` does not parse and so does not limit.
+/// Limit files of the groups in `/proc/self/cgroup` and their parents. A file that contains `max`
+/// does not parse and so sets no limit.
 fn limit_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_parent_groups_count() {
+    fn limits_of_parent_groups_apply() {
         assert_eq!(
             limit_files("0::/a/b\n5:cpu:/x\n7:memory,hugetlb:/m\n"),
             [

@@ -9,56 +9,61 @@ use crate::ahead::AheadBudget;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
 
-/// How an [`Engine`](crate::Engine) is set up.
+/// Settings of an [`Engine`](crate::Engine).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of memory for pages and their bookkeeping; a quarter of the memory there is if `None`.
+    /// Bytes of memory for pages and bookkeeping; `None` for a quarter of the memory.
     pub cache_bytes: Option<u64>,
     /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
     pub page_bytes: u64,
-    /// Most pages of a readahead window. 32 pages (128 KiB) is Linux's default; slow stores want far more.
+    /// Largest readahead window, in pages. Linux's default is 32 pages (128 KiB); high-latency
+    /// stores need far more.
     pub ra_pages: u32,
     /// The readahead policy.
     pub policy: Policy,
-    /// The finer points of [`Policy::Range`].
+    /// Settings of [`Policy::Range`].
     pub range: RangeConfig,
-    /// The finer points of [`Policy::Stream`].
+    /// Settings of [`Policy::Stream`].
     pub stream: StreamConfig,
-    /// How much may be on its way ahead of readers, for this engine or for several together; as much as memory has room for if
-    /// `None`.
+    /// Limit of readahead in flight, for this engine or several together; `None` for as much as
+    /// memory holds.
     pub ahead_max: Option<AheadBudget>,
-    /// Shards of the cache, each with its own lock; one for each processor, but no more than 16, if `None`. Small caches
-    /// get fewer.
+    /// Shards of the cache, each with its own lock; `None` for one for each processor, at most 16.
+    /// Small caches get fewer.
     pub shards: Option<usize>,
-    /// In which order a store is asked.
+    /// Scheduler of requests to a store.
     pub scheduler: Algorithm,
-    /// Its [knobs](bowwave_core::schedule::KNOBS) that are not to be as the store has them, such as `starved=4,promotion=0`.
+    /// [Knobs](bowwave_core::schedule::KNOBS) that override the store's defaults, such as
+    /// `starved=4,promotion=0`.
     pub scheduler_knobs: Option<String>,
-    /// Requests kept at a store at once, the others wait where they can still be put in order; what suits the store
-    /// ([`Profile::slots`](bowwave_backend::Profile::slots)) if `None`. A store that is given more than that lets them
-    /// wait, too, in its own order.
+    /// Requests in flight at a store; the others wait where they can be reordered. `None` for the
+    /// store's own number ([`Profile::slots`](bowwave_backend::Profile::slots)). Beyond that
+    /// number, requests wait in the store, in its order.
     pub device_depth: Option<u32>,
-    /// Bytes that may be dirty or on their way to a store, before writers wait; a fifth of the cache if `None`, and never
-    /// more than half of it. Shared out evenly among the shards, as files are.
+    /// Dirty or written-out bytes beyond which writers wait; `None` for a fifth of the cache, at
+    /// most half of it. Divided evenly among the shards.
     pub dirty_bytes: Option<u64>,
-    /// Dirty bytes from which on the engine writes back; half of [`dirty_bytes`](Self::dirty_bytes) if `None`.
+    /// Dirty bytes at which write-back begins; `None` for half of
+    /// [`dirty_bytes`](Self::dirty_bytes).
     pub dirty_background_bytes: Option<u64>,
-    /// How long bytes may be dirty before they are written back, however few.
+    /// Age at which dirty bytes are written back, however few.
     pub dirty_expire: Duration,
-    /// Whether the cache's memory is of huge pages where the system offers them: warm random reads of 4 KiB in this process
-    /// are then some tenth faster. Memory is taken 2 MiB at a time; where that takes long, because the system has no such memory at hand, pages are small.
+    /// Use huge pages for the cache where the system offers them: warm random reads of 4 KiB in
+    /// this process are then about 10 % faster. Memory is allocated 2 MiB at a time; where that is
+    /// slow, pages are small.
     pub huge_pages: bool,
-    /// How often a failed request is tried again, where that may help.
+    /// Retries of a failed request, where a retry may help.
     pub retries: u32,
-    /// Of hundred reads that somebody waits for, how many at most may be asked for a second time because they are late; 0 for
-    /// none. For stores whose requests now and then take very much longer than others and cost nothing: the second try counts
-    /// as a request. Reads of up to 256 KiB of stores a millisecond away and more; writes never.
+    /// Maximum share of demand reads that may be hedged, in percent; 0 for none. For stores whose
+    /// requests occasionally take much longer than others and cost nothing, since a hedge is a
+    /// second request. Applies to reads of up to 256 KiB from stores with a latency of 1 ms or
+    /// more; never to writes.
     pub hedge_percent: u32,
-    /// Seed of the jitter in the pauses between tries.
+    /// Seed of the jitter in the pauses between retries.
     pub seed: u64,
-    /// How the stores are reached.
+    /// Options of the stores.
     pub store: bowwave_backend::Options,
-    /// Keep a journal of every event for up to this many events a shard; 0 for none.
+    /// Most events in each shard's journal; 0 for no journal.
     pub journal_events: usize,
 }
 
@@ -89,31 +94,31 @@ impl Default for Options {
     }
 }
 
-/// What follows from the options.
+/// Values derived from the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) page_size: PageSize,
     pub(crate) frames: u32,
-    /// Bytes of the cache as the options or the machine have it.
+    /// Bytes of the cache, from the options or the machine.
     pub(crate) cache_bytes: u64,
     pub(crate) shards: usize,
-    /// Of each shard; `frames` is what it gets at first.
+    /// Settings of each shard; `frames` is its initial number.
     pub(crate) config: Config,
 }
 
-/// Bookkeeping of a frame, in the worst case of single pages far apart: its entry, its leaf in the page table, the shadow of
-/// a page that it held before. Counted against the cache, so that it stays within its bytes.
+/// Bookkeeping bytes of a frame in the worst case of scattered single pages: its entry, its leaf in
+/// the page table, and the shadow of an earlier page. Counted in the cache's size.
 const METADATA_BYTES: u64 = 320;
-/// Bytes of a write-out; the queue joins neighbours.
+/// Bytes of a write-out; the queue merges adjacent ones.
 const WRITE_OUT_BYTES: u64 = 1 << 20;
-/// Bytes that each shard has on their way to stores for write-back: as many as the queue of a disk in Linux holds, 128
-/// requests of 512 KiB.
+/// Bytes that each shard has in flight to stores for write-back: as Linux's disk queue, 128
+/// requests of 512 KiB. Smaller: idle disks. Larger: longer waits for syncs.
 const WRITE_BACK_BYTES: u64 = 64 << 20;
-/// Bytes of a fill: readers wake when theirs is done, and the queue joins neighbours again.
+/// Bytes of a fill: readers wake when their own fill ends, and the queue merges adjacent ones.
 pub(crate) const FILL_BYTES: u64 = 256 << 10;
 
 impl Options {
-    /// Checks the options and works out what follows.
+    /// Checks the options and derives values.
     ///
     /// # Errors
     /// `Error::Options` names the option, its value and its bound.
@@ -155,7 +160,7 @@ impl Options {
             )));
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from).min(16);
-        // Each shard must hold a few windows at the least, or sharding would cost more than it gains.
+        // Each shard must hold several windows, or sharding costs more than it gains.
         let roomy = (frames / self.ra_pages.max(1) / 8).max(1) as usize;
         let shards = match self.shards {
             Some(0) => return Err(Error::Options("shards is 0, but must be at least 1".into())),
@@ -169,7 +174,7 @@ impl Options {
     }
 }
 
-/// What can be changed while an engine runs: [`Engine::tune`](crate::Engine::tune).
+/// Settings that can be changed at run time: [`Engine::tune`](crate::Engine::tune).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// As [`Options::ra_pages`].
@@ -183,7 +188,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What the options say, for a cache of `cache_bytes`.
+    /// The options' values, for a cache of `cache_bytes`.
     pub(crate) fn of(options: &Options, cache_bytes: u64) -> Self {
         let dirty_bytes = options.dirty_bytes.unwrap_or(cache_bytes / 5);
         Self {
@@ -206,13 +211,13 @@ impl Tuning {
     }
 }
 
-/// Sets knobs, if there are any.
+/// Sets knobs, if any.
 pub(crate) fn turn(config: &mut SchedulerConfig, knobs: Option<&str>) -> std::result::Result<(), KnobError> {
     knobs.map_or(Ok(()), |knobs| config.turn(knobs))
 }
 
 impl Options {
-    /// How much each shard may have dirty.
+    /// Each shard's limits of dirty pages.
     pub(crate) fn write_back(
         &self,
         cache_bytes: u64,
@@ -242,7 +247,7 @@ impl Options {
     }
 }
 
-/// Frames set aside for demand: a sixteenth, at most 1024.
+/// Frames reserved for demand: one in 16, at most 1024.
 fn reserve(frames: u32) -> u32 {
     (frames / 16).clamp(u32::from(frames > 1), 1024)
 }
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_name_the_option_and_the_bound() {
+    fn bad_options_are_named_with_their_bound() {
         assert!(
             refusal(Options { page_bytes: 0, ..Options::default() })
                 .starts_with("page_size is 0, but must be")

@@ -1,4 +1,5 @@
-//! The memory of a mapped file: in file order, so that programs can map it, and only what the cache holds takes memory.
+//! The memory of a mapped file, in file order, so that programs can map it. Only cached pages use
+//! memory.
 
 #![allow(unsafe_code, reason = "maps memory that backends fill")]
 
@@ -16,35 +17,35 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::error::Result;
 use crate::sync::{Mutex, PoisonError, Weak};
 
-/// Memory for every page of a file, each at the place that it has in the file.
+/// Address space for every page of a file, at the page's offset.
 #[derive(Debug)]
 pub(crate) struct Places {
     memory: OwnedFd,
     base: *mut u8,
     len: usize,
     page_size: PageSize,
-    /// Who has it mapped.
+    /// The program's mapping.
     mapping: Mutex<Option<Weak<dyn Mapping>>>,
 }
 
 /// A program's mapping of a mapped file.
 pub trait Mapping: Debug + Send + Sync {
-    /// Takes these bytes of the file out of the mapping, so that the next touch of each page is a fault. Called under a lock
-    /// of the cache: must not read the mapping, nor call the engine.
+    /// Unmaps these bytes of the file, so that the next touch of each page is a fault. Called under
+    /// a lock of the cache: it must not read the mapping or call the engine.
     fn unmap(&self, bytes: Range<u64>);
 }
 
-// SAFETY: the mapping is plain memory that lives as long as this does; who may touch which page when is settled by the
-// cache, as for the arena.
+// SAFETY: the mapping is plain memory that lives as long as this value. The cache regulates access
+// to pages, as for the arena.
 unsafe impl Send for Places {}
 // SAFETY: as above.
 unsafe impl Sync for Places {}
 
 impl Places {
-    /// Address space for `pages` pages; memory follows with use.
+    /// Reserves address space for `pages` pages; memory follows on use.
     ///
     /// # Errors
-    /// If the system gives no such memory object or no such stretch of address space.
+    /// If the system has no memory object or no such range of address space.
     pub(crate) fn new(pages: u64, page_size: PageSize) -> Result<Self> {
         let bytes = pages.saturating_mul(page_size.bytes());
         let refused = |error: &dyn std::fmt::Display| {
@@ -60,21 +61,21 @@ impl Places {
         })?;
         ftruncate(&memory, bytes).map_err(|error| refused(&error))?;
         let both = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choosing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses.
         let base =
             unsafe { mmap(ptr::null_mut(), len, both, MapFlags::SHARED | MapFlags::NORESERVE, &memory, 0) }
                 .map_err(|error| refused(&format!("{error}; is the address space limited (ulimit -v)?")))?;
         Ok(Self { memory, base: base.cast(), len, page_size, mapping: Mutex::default() })
     }
 
-    /// Where a page lies.
+    /// Address of a page.
     pub(crate) fn address(&self, page: PageIndex) -> *mut u8 {
         let offset = (page.0 << self.page_size.shift()) as usize;
         assert!(offset < self.len, "page {} is outside the file", page.0);
         self.base.wrapping_add(offset)
     }
 
-    /// The memory object, which has the file's bytes at the file's offsets.
+    /// The memory object; its offsets are those of the file.
     pub(crate) fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
@@ -83,7 +84,7 @@ impl Places {
         *self.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapping);
     }
 
-    /// Takes pages out of the program's mapping.
+    /// Unmaps pages from the program.
     pub(crate) fn unmap(&self, range: PageRange) {
         let mapping =
             self.mapping.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
@@ -92,12 +93,12 @@ impl Places {
         }
     }
 
-    /// Gives the memory of pages back to the system, out of every mapping first.
+    /// Unmaps pages everywhere and returns their memory to the system.
     pub(crate) fn release(&self, range: PageRange) {
         let bytes = self.bytes(range);
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // The range is within the object, which is ours: nothing but lack of memory in the kernel can stop it, and then a page
-        // that holds the same bytes as before stays.
+        // The range is within our own object, so only lack of kernel memory can prevent this. Then
+        // the page stays, with the same bytes.
         let punched = fallocate(&self.memory, how, bytes.start, bytes.end - bytes.start);
         debug_assert!(punched.is_ok(), "punching a hole into memory of our own: {punched:?}");
     }
@@ -110,7 +111,8 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; requests in flight hold the entry, and so this, until they have ended.
+        // SAFETY: our own mapping; requests in flight hold the entry, and so this value, until they
+        // end.
         let unmapped = unsafe { munmap(self.base.cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
     }

@@ -35,46 +35,46 @@ use crate::write_out::Rest;
 /// The queue of one store.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The store's, for messages.
+    /// URL of the store, for messages.
     url: String,
     shape: Shape,
     alignment: u64,
     page_bytes: u64,
     state: Mutex<State>,
     congested: AtomicBool,
-    /// Nanoseconds that a reader waits for at most, all attempts together.
+    /// Longest wait of a reader in nanoseconds, over all attempts.
     deadline_ns: Option<u64>,
-    /// If late reads are asked for again.
+    /// Hedging of late reads, if enabled.
     hedges: Option<Hedges>,
 }
 
-/// What goes to the store as one request.
+/// One request to the store.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// Its name, for [`Queue::ended`].
+    /// Identifier for [`Queue::ended`].
     pub(crate) id: DispatchId,
-    /// When it was taken from the queue.
+    /// When it left the queue.
     pub(crate) sent: Instant,
     pub(crate) parts: Parts,
 }
 
-/// What a request is made of: neighbours of one file in page order, at least one.
+/// Parts of a request: adjacent ranges of one file in page order, at least one.
 #[derive(Debug)]
 pub(crate) enum Parts {
-    /// It reads these.
+    /// Reads.
     Fills(Vec<QueuedFill>),
-    /// It writes these.
+    /// Writes.
     Writes(Vec<QueuedWrite>),
 }
 
 #[derive(Debug)]
 struct State {
-    /// Requests, and when each was added.
+    /// Requests, and the time each was added.
     dispatcher: Dispatcher<(Piece, Instant)>,
     ids: HashMap<Key, RequestId>,
-    /// What is left of writes that the store ended early.
+    /// Rests of writes that the store ended early.
     rests: VecDeque<Rest>,
-    /// Pages to be read that wait.
+    /// Queued pages to read.
     queued_fill_pages: u64,
     stats: StoreStats,
     latencies: Latencies,
@@ -154,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// Takes a fill out, if it still waits.
+    /// Removes a fill that is still queued.
     pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
         let mut state = self.lock();
         let id = *state.ids.get(&Key::Fill(key))?;
@@ -167,10 +167,10 @@ impl Queue {
         }
     }
 
-    /// Sends what the store has room for.
+    /// Sends as many requests as the store has slots for.
     ///
     /// # Panics
-    /// If the store does, after what else there is has been sent: nobody else may come to send it.
+    /// If the store does, after the other requests were sent: no later call may come to send them.
     pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;
@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// Keeps what is left of a write for the next [`pump`](Self::pump). It still counts as at the device.
+    /// Stores the rest of a write for the next [`pump`](Self::pump). It still counts as in flight.
     pub(crate) fn add_rest(&self, rest: Rest) {
         self.lock().rests.push_back(rest);
     }
@@ -198,12 +198,12 @@ impl Queue {
         self.lock().rests.pop_front()
     }
 
-    /// Bytes that fills wanted have come.
+    /// Bytes of fills arrived.
     pub(crate) fn arrived(&self, bytes: u64) {
         self.lock().stats.bytes_fetched += bytes;
     }
 
-    /// The same, and with them fills that were sent at a time have all they need.
+    /// As [`arrived`](Self::arrived), and completes the timing of fills that were sent at `sent`.
     pub(crate) fn answered(&self, bytes: u64, sent: Instant, fills: &[QueuedFill]) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
@@ -213,12 +213,12 @@ impl Queue {
         }
     }
 
-    /// The store has refused so many pages for good.
+    /// The store rejected pages permanently.
     pub(crate) fn lost(&self, pages: u64) {
         self.lock().stats.pages_lost += pages;
     }
 
-    /// The store has taken bytes of write-outs that were sent at a time.
+    /// The store accepted bytes of write-outs that were sent at `sent`.
     pub(crate) fn taken(&self, bytes: u64, sent: Instant, writes: &[QueuedWrite]) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
@@ -228,8 +228,8 @@ impl Queue {
         }
     }
 
-    /// A part of an object that was sent at a time has ended: the store has taken so many bytes, or it failed, and may be
-    /// tried again.
+    /// An object part that was sent at `sent` ended: the store accepted bytes, or it failed and may
+    /// be retried.
     pub(crate) fn part_ended(&self, sent: Instant, taken: Option<u64>, is_tried_again: bool) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
@@ -243,29 +243,29 @@ impl Queue {
         }
     }
 
-    /// When reads are late, if those are asked for again.
+    /// Hedging of late reads, if enabled.
     pub(crate) fn hedges(&self) -> Option<&Hedges> {
         self.hedges.as_ref()
     }
 
-    /// A late read is asked for again.
+    /// A late read was hedged.
     pub(crate) fn hedged(&self) {
         let mut state = self.lock();
         state.stats.requests += 1;
         state.stats.hedges += 1;
     }
 
-    /// The second try came first.
+    /// The second request completed first.
     pub(crate) fn hedge_won(&self) {
         self.lock().stats.hedges_won += 1;
     }
 
-    /// An object could not be published, and nobody was left to be told.
+    /// An object could not be published, and no handle was left to return the error.
     pub(crate) fn lost_object(&self) {
         self.lock().stats.objects_lost += 1;
     }
 
-    /// A request has ended.
+    /// A request ended.
     pub(crate) fn ended(&self, id: DispatchId, tell: impl FnOnce(&mut StoreStats)) {
         let mut state = self.lock();
         let known = state.dispatcher.complete(clock::precise(), id);
@@ -273,8 +273,8 @@ impl Queue {
         tell(&mut state.stats);
     }
 
-    /// Bounds of the attempts at a fill or a write-out. Readahead that nobody waits for gives up earlier: a reader that comes
-    /// then still has a whole deadline for its own request.
+    /// Limits for the attempts of a fill or a write-out. Readahead without a waiter gives up
+    /// earlier, so that a later reader still has a whole deadline for its own request.
     pub(crate) fn retry_limits(&self, retries: u32, is_demand: bool) -> RetryLimits {
         let budget_ns = match self.deadline_ns {
             Some(deadline) if is_demand => deadline,
@@ -284,7 +284,7 @@ impl Queue {
         RetryLimits { attempts_max: retries.saturating_add(1), budget_ns, ..RetryLimits::default() }
     }
 
-    /// Whether calls of the store end by a deadline, and are repeated by the store until then.
+    /// Whether calls of the store end by a deadline, and the store itself retries until then.
     pub(crate) fn has_deadline(&self) -> bool {
         self.deadline_ns.is_some()
     }
@@ -294,12 +294,12 @@ impl Queue {
         Some(Instant(since.0.saturating_add(self.deadline_ns?)))
     }
 
-    /// Alignment in bytes that the store wants offsets to have.
+    /// Alignment of offsets that the store requires, in bytes.
     pub(crate) fn alignment(&self) -> u64 {
         self.alignment
     }
 
-    /// Whether requests wait or are at the store.
+    /// Whether requests are queued or in flight.
     pub(crate) fn is_in_use(&self) -> bool {
         let state = self.lock();
         state.dispatcher.at_device() + state.dispatcher.waiting() > 0
@@ -314,7 +314,7 @@ impl Queue {
         self.lock().latencies.clone()
     }
 
-    /// The next request; none if the store is busy or nothing waits that may go.
+    /// The next request; none if the store is busy or no queued request may be sent.
     fn next_request(&self) -> Option<Batch> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -351,7 +351,7 @@ impl Queue {
 }
 
 impl State {
-    /// A piece no longer waits.
+    /// A piece left the queue.
     fn forget(&mut self, piece: &Piece) {
         self.ids.remove(&piece.key());
         self.queued_fill_pages -= piece.fill_pages();

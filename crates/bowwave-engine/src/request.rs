@@ -1,4 +1,4 @@
-//! One request to a store: neighbouring fills in one read, answered one by one as their bytes arrive.
+//! One request to a store: adjacent fills in one read, completed one by one as their bytes arrive.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,26 +17,26 @@ use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill};
 use crate::shard::Effect;
 use crate::write_out;
 
-/// Hears how the request goes.
+/// Receives the result of the request.
 struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
     id: DispatchId,
     entry: Arc<FileEntry>,
-    /// What was asked.
+    /// The object that was read.
     object: Option<Arc<dyn Object>>,
-    /// Of the frames of all fills.
+    /// Loan of the frames of all fills.
     loan: Loan,
-    /// Fills not answered yet, in page order.
+    /// Fills in flight, in page order.
     parts: std::vec::IntoIter<QueuedFill>,
-    /// Bytes of the buffer that belong to fills answered already.
+    /// Bytes of the buffer in completed fills.
     answered_bytes: usize,
     /// Bytes of the buffer that are final.
     final_bytes: usize,
     /// Bytes that the store has for this request: the buffer, or less at the end of the file.
     wanted: usize,
     sent: CoreInstant,
-    /// It has been seen to its end.
+    /// Its end was handled.
     ended: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, batch: Batch) {
     }
 }
 
-/// Sends fills as one read. They are of one file and follow each other.
+/// Sends fills as one read. They are of one file and adjacent.
 fn read(
     engine: &Arc<Inner>,
     queue: &Arc<Queue>,
@@ -65,10 +65,10 @@ fn read(
     let have = first.have_bytes;
     let offset = (first.range.start.0 << page_size.shift()) + have;
     let end = last.range.end.0 << page_size.shift();
-    // What was written behind the store's end and is not here was never written: zeros.
+    // Uncached bytes past the store's end were never written: zeros.
     let wanted = entry.stored().min(end).saturating_sub(offset);
-    // No more than that, as far as the store can be asked for so little: what is behind the end now may be written before
-    // the store is done with the buffer.
+    // Not more than that, as far as alignment allows: bytes past the current end may be written
+    // before the store returns the buffer.
     let room = wanted.next_multiple_of(queue.alignment());
     let (buf, loan) = lend(engine, &parts, usize::try_from(room).expect("a request fits into memory"));
     clear_tail(&parts, have + wanted);
@@ -97,12 +97,12 @@ fn read(
         }
         Some(object) if demanded => Race::run(engine, queue, object, offset, (buf, sink)),
         Some(object) => object.read(offset, buf, sink),
-        // The last handle has been closed while this fill waited.
+        // The last handle was closed while this fill was queued.
         None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
     }
 }
 
-/// The frames of the fills, or their first `room` bytes that are still to come, as one buffer.
+/// The frames of the fills, or the rest of their first `room` bytes, as one buffer.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
 fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loan) {
     let mut segments: Vec<(*mut u8, usize)> = Vec::new();
@@ -111,12 +111,12 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loa
         arena.settle(frame);
         let (base, len) = arena.segment(frame);
         match segments.last_mut() {
-            // Frames side by side become one segment.
+            // Adjacent frames become one segment.
             Some((last, last_len)) if last.wrapping_add(*last_len) == base => *last_len += len,
             _ => segments.push((base, len)),
         }
     }
-    // An earlier request has brought the first bytes.
+    // An earlier request returned the first bytes.
     let mut have = usize::try_from(parts[0].have_bytes).expect("a fill fits into memory");
     segments.retain_mut(|(base, len)| {
         let skip = have.min(*len);
@@ -132,15 +132,15 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loa
         *len > 0
     });
     let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
-    // SAFETY: segments lie in the arena, which the lease keeps mapped (it holds the engine; all parts are of one file, so
-    // of one shard and arena). Frames of a fill in flight belong to that fill alone until it is answered, and it is
-    // answered when the bytes are final, when the buffer is back, or as lost: then the frames stay pinned, in no page
-    // table, until the lease is dropped.
+    // SAFETY: segments lie in the arena. The lease keeps it mapped: it holds the engine, and all
+    // parts are of one file, so of one shard and arena. Frames of a fill in flight belong to that
+    // fill alone until it is completed: when the bytes are final, when the buffer is back, or as
+    // leaked. Leaked frames stay pinned, in no page table, until the lease is dropped.
     (unsafe { ReadBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
 }
 
-/// Makes the bytes behind the end of what the store has zeros: who makes the file longer later finds a hole there, and who
-/// has made it longer already. `wanted` bytes, from the first fill's start on, come from the store.
+/// Zeros the bytes past the store's end: a file that is or becomes longer has a hole there.
+/// `wanted` bytes, from the first fill's start on, come from the store.
 #[allow(unsafe_code, reason = "writes to page frames")]
 fn clear_tail(parts: &[QueuedFill], wanted: u64) {
     let mut left = usize::try_from(wanted).expect("a request fits into memory");
@@ -148,7 +148,8 @@ fn clear_tail(parts: &[QueuedFill], wanted: u64) {
         let bytes: usize = part.frames.iter().map(|&frame| part.arena.segment(frame).1).sum();
         let skip = left.min(bytes);
         left -= skip;
-        // SAFETY: the frames are those of a fill in flight that was not sent yet: nobody else's.
+        // SAFETY: the frames are those of a fill in flight that was not sent yet, so they are used
+        // nowhere else.
         unsafe { part.arena.zero_from(&part.frames, skip) };
     }
 }
@@ -158,14 +159,14 @@ impl ReadSink for Sink {
         self.answer_through(bytes, false);
     }
 
-    /// The earliest of those whose readers wait.
+    /// The earliest deadline of the waiting readers.
     fn deadline(&self) -> Option<Instant> {
         let waiting = self.parts.as_slice().iter().filter_map(|part| part.demanded.since());
         self.queue.deadline(waiting.min()?).map(clock::instant)
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
-        // Before its frames can be used for anything else.
+        // Before its frames can be reused.
         drop(buf);
         let outcome = match result {
             Ok(bytes) => {
@@ -178,8 +179,8 @@ impl ReadSink for Sink {
     }
 }
 
-/// A backend that panics, or loses the request in another way, must not leave readers waiting for ever. The buffer may go
-/// before or after the sink.
+/// A backend that panics or drops the request must not leave readers waiting forever. The buffer
+/// may be dropped before or after the sink.
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.ended {
@@ -189,22 +190,22 @@ impl Drop for Sink {
     }
 }
 
-/// How a request has ended.
+/// Result of a request.
 enum Outcome {
-    /// Every byte is there.
+    /// All bytes arrived.
     Done,
-    /// So many bytes are missing, for no reason given.
+    /// Bytes are missing, without an error.
     Short(usize),
     /// It failed.
     Failed(StoreError),
 }
 
 impl Sink {
-    /// Tries again or fails what is not answered, and makes room for the next request.
+    /// Retries or fails the fills in flight, and frees the slot for the next request.
     fn end(&mut self, outcome: Outcome) {
         self.ended = true;
         if !self.is_back(&outcome) {
-            // The store has the memory still: nothing of it can be tried again.
+            // The store still has the memory: nothing can be retried.
             return self.end_lost(outcome);
         }
         let left_over = self.keep_left_over();
@@ -232,8 +233,8 @@ impl Sink {
         self.queue.pump(&self.engine);
     }
 
-    /// An object that has changed may be one that the file has let go of, because it is now written through another: then
-    /// the fills are asked of that one.
+    /// A changed object may be one that the file no longer uses, because it is now written through
+    /// another object. Then the fills are retried with that one.
     fn weigh(&self, outcome: Outcome) -> Outcome {
         let Outcome::Failed(error) = outcome else { return outcome };
         let now = self.entry.object();
@@ -245,7 +246,7 @@ impl Sink {
         Outcome::Failed(error.retryable(again))
     }
 
-    /// Whether the memory of all that is not answered is back; if not, its readers' part in it ends here.
+    /// Whether the memory of all fills in flight is back; if not, their readers get the error.
     fn is_back(&mut self, outcome: &Outcome) -> bool {
         let Self { engine, entry, loan, parts, .. } = self;
         let mut effects: Vec<Effect> = Vec::new();
@@ -263,7 +264,7 @@ impl Sink {
         is_back
     }
 
-    /// Makes room for the next request after one whose memory has not come back. Its fills have been answered.
+    /// Frees the slot of a request whose memory is not back. Its fills are completed.
     fn end_lost(&mut self, outcome: Outcome) {
         let lost = std::mem::take(&mut self.parts).len() as u64;
         let failed = matches!(outcome, Outcome::Failed(_)) || lost > 0;
@@ -273,8 +274,8 @@ impl Sink {
         self.queue.pump(&self.engine);
     }
 
-    /// Notes what came of the first fill that is not answered, so that only its rest is asked for, from where the store's
-    /// alignment allows. Returns the bytes kept.
+    /// Records how much of the first incomplete fill arrived, so that only the rest is requested,
+    /// from an aligned offset. Returns the bytes kept.
     fn keep_left_over(&mut self) -> u64 {
         let came = self.final_bytes.saturating_sub(self.answered_bytes) as u64;
         let Some(part) = self.parts.as_mut_slice().first_mut() else { return 0 };
@@ -287,8 +288,9 @@ impl Sink {
         kept
     }
 
-    /// Answers the fills whose bytes are among the first `bytes` of the buffer. The fill at the end of the file only when
-    /// the request is `done`: until then the store may write behind the end, where a program writes meanwhile.
+    /// Completes the fills whose bytes are among the first `bytes` of the buffer. The fill at the
+    /// end of the file only when the request is `done`: until then the store may write past the
+    /// end, where a program may write.
     fn answer_through(&mut self, bytes: usize, done: bool) {
         let mut answered = Vec::new();
         self.final_bytes = self.final_bytes.max(bytes.min(self.wanted));
@@ -304,7 +306,7 @@ impl Sink {
             answered.extend(self.parts.next());
         }
         if !answered.is_empty() {
-            // Before the readers wake, so that they find themselves counted.
+            // Before the readers wake, so that they see themselves counted.
             let came = (self.answered_bytes.min(self.wanted) - before) as u64;
             self.queue.answered(came, self.sent, &answered);
             let answers = answered.iter().map(|part| (part.key.fill, Ok(()))).collect();
@@ -313,8 +315,8 @@ impl Sink {
     }
 }
 
-/// Tries again the fills that are not done, where that may help, and fails the others. Returns how many are tried again.
-/// `at_once` without a pause: the store works, it only gives little at a time.
+/// Retries incomplete fills where that may help, and fails the others; returns the number of
+/// retries. With `at_once` there is no pause: the store works, but returns little at a time.
 fn retry_or_fail(
     engine: &Arc<Inner>,
     entry: &Arc<FileEntry>,
@@ -344,7 +346,7 @@ fn retry_or_fail(
             None => failed.push((part.key.fill, Err(entry.note_error(error)))),
         }
     }
-    // Of a damaged object nobody knows which pages are right.
+    // In a damaged object, any page may be wrong.
     if matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt) && !error.is_retryable() {
         if error.kind() == ErrorKind::Corrupt {
             entry.note_damage(error);
@@ -357,7 +359,7 @@ fn retry_or_fail(
     retries
 }
 
-/// When to try again after an error, if that may help.
+/// When to retry after an error, if that may help.
 pub(crate) fn again_at(engine: &Inner, retry: &mut Retry, error: &StoreError) -> Option<CoreInstant> {
     let nanos = |pause: Duration| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
     let failure = Failure { transient: error.is_retryable(), retry_after_ns: error.retry_after().map(nanos) };

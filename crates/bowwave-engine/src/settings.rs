@@ -1,4 +1,4 @@
-//! Options in one line of text, for programs that are handed them: by an environment variable, through a C function.
+//! Options in one line of text, for environment variables and the C interface.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +16,8 @@ use crate::memory::available_memory;
 use crate::options::{FILL_BYTES, Options};
 use crate::store::Store;
 
-/// How an engine is set up and stores are opened, as `KEY=VALUE` separated by white space. What is not said is as in
-/// [`Options::default`], but the readahead window, which is what suits the stores.
+/// Settings of an engine and its stores, as `KEY=VALUE` separated by white space. Defaults are those of
+/// [`Options::default`], except the readahead window, which depends on the store.
 ///
 /// ```text
 ///   cache=1GiB  page_size=64KiB  ra_pages=4096  ahead_max=64MiB  policy=range  shards=4    the cache
@@ -36,14 +36,14 @@ use crate::store::Store;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Everything but the window.
+    /// All options except the window.
     pub options: Options,
-    /// Most pages of a readahead window; what suits the stores if `None`.
+    /// Largest readahead window, in pages; `None` for the store's best.
     pub ra_pages: Option<u32>,
 }
 
 impl Settings {
-    /// An engine with a window that suits stores like these.
+    /// Creates an engine with a window for stores with these profiles.
     ///
     /// # Errors
     /// As [`Engine::new`].
@@ -71,15 +71,15 @@ impl Settings {
         })
     }
 
-    /// Opens the store at `url`, not yet behind a cache.
+    /// Opens the store at `url` without a cache.
     ///
     /// # Errors
-    /// `InvalidUrl` for what cannot be understood, or as the store says.
+    /// `InvalidUrl` if the URL cannot be parsed, or as the store says.
     pub fn backend(&self, url: &str) -> Result<Arc<dyn Backend>> {
         Ok(open_url(url, &self.options.store)?)
     }
 
-    /// Opens the store at `url` behind a cache of its own.
+    /// Opens the store at `url` with its own cache.
     ///
     /// # Errors
     /// As [`backend`](Self::backend) and [`Engine::new`].
@@ -157,7 +157,7 @@ impl FromStr for Settings {
     }
 }
 
-/// The text of it, all that [`from_str`](Self::from_str) understands.
+/// The text form, as [`from_str`](Self::from_str) parses it.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { cache_bytes, page_bytes, policy, range, ahead_max, shards, .. } = &self.options;
@@ -192,14 +192,16 @@ impl fmt::Display for Settings {
     }
 }
 
-/// The readahead window that suits a store, in pages: enough to keep it busy while the reader works on what came.
+/// The best readahead window for a store, in pages: enough to keep it busy while the reader
+/// processes pages.
 ///
-/// Near stores get Linux's 128 KiB. For others the best request size is about ten times latency × bandwidth of one
-/// connection, which the engine spreads over several connections: a lone reader of an object store keeps about 20 of
-/// them busy. More than a sixteenth of the cache would let few readers push each other's pages out.
+/// Low-latency stores get Linux's 128 KiB. For others the best request size is about ten times
+/// latency × bandwidth of one connection. The engine spreads it over several connections: one
+/// reader of an object store keeps about 20 busy. With more than a sixteenth of the cache, a few
+/// readers would evict each other's pages.
 ///
-/// The policy `stream` keeps several windows ahead of readers who have to wait, and measures what it may waste by windows:
-/// it gets smaller ones.
+/// The policy `stream` keeps several windows ahead of waiting readers, and its waste budget is in
+/// windows, so it gets smaller ones.
 #[must_use]
 pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
     let window = match policy {
@@ -211,7 +213,7 @@ pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cac
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
-/// [`StreamConfig::slow_window_pages`] for a store: a fill's, where requests cost time and nothing else.
+/// [`StreamConfig::slow_window_pages`] for a store: one fill, where requests cost only time.
 fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
     let costs_time_only = profile.latency >= DISTANT && !profile.seeks;
     if costs_time_only { (FILL_BYTES / page_bytes.max(1)).max(1) } else { 0 }
@@ -219,11 +221,12 @@ fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
 
 const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
                     scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
-/// First bytes that come later than this are those of a store that serves many at once.
+/// A longer TTFB is that of a store that serves many requests at once.
 const DISTANT: Duration = Duration::from_millis(5);
-/// First bytes that come sooner than this are those of a local disk.
+/// A shorter TTFB is that of a local disk.
 const NEAR: Duration = Duration::from_micros(100);
-/// For `stream` on stores further off: of 512 KiB to 16 MiB what fetches least in vain at the same speed.
+/// Window of `stream` on high-latency stores: of 512 KiB to 16 MiB, it wastes least at the same
+/// speed.
 const STREAM_WINDOW: u64 = 1 << 20;
 /// Linux's default window.
 const NEAR_WINDOW: u64 = 128 << 10;
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_what_was_said_or_what_suits_the_slowest_store() {
+    fn the_window_is_the_set_one_or_the_slowest_stores_best() {
         let (near, far) = (profile(Duration::ZERO, 4096), profile(Duration::from_secs(1), 2 << 20));
         let engine = |text: &str| {
             let settings: Settings = text.parse().expect("valid");
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_survive_being_written_and_read() {
+    fn settings_round_trip_through_text() {
         for text in [
             "",
             "cache=1GiB page_size=64KiB ra_pages=4096 ahead_max=64MiB policy=range shards=4",
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_settings_name_the_key_and_what_it_takes() {
+    fn bad_settings_name_the_key_and_its_values() {
         for (text, want) in [
             ("cache", "cache: not KEY=VALUE; known keys: cache, "),
             ("cash=1", "cash: no such option; known: cache, "),

@@ -1,4 +1,4 @@
-//! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
+//! One shard: a cache under a lock, its memory, and the effects to carry out outside the lock.
 #![allow(unsafe_code, reason = "reads and writes page frames")]
 
 mod mapped;
@@ -32,7 +32,7 @@ pub(crate) struct Shard {
     number: usize,
     pub(crate) arena: Arc<Arena>,
     state: Mutex<State>,
-    /// Pages accessed up to the last look at what memory here is worth, less half of what was recent then.
+    /// Accesses at the last comparison of shards, minus half of the recent ones then.
     accesses_seen: AtomicU64,
 }
 
@@ -50,54 +50,54 @@ impl InFlight {
     }
 }
 
-/// What the lock guards.
+/// State under the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     cache: Cache,
     now: Instant,
-    /// What the cache was last told of the store in use.
+    /// Congestion of the current store, as last reported to the cache.
     congested: bool,
     waiting: HashMap<Waiter, Arc<Slot>>,
     next_waiter: u64,
     files: Vec<Option<Arc<FileEntry>>>,
-    /// Fills in flight, whose they are, and whether a reader waits for them.
+    /// Fills in flight, with their file, and whether a reader waits.
     fills: HashMap<FillId, InFlight>,
-    /// The fill that has just failed, whose readers' pages may be requested again.
+    /// The fill that has just failed; its readers' pages may be requested again.
     failed: Option<InFlight>,
-    /// Write-outs in flight, whose they are, and whether a sync waits for them.
+    /// Write-outs in flight, with their file, and whether a sync waits.
     write_outs: HashMap<WriteOutId, (Arc<FileEntry>, Arc<Demand>)>,
     free_files: Vec<FileId>,
     free_handles: Vec<HandleId>,
     next_handle: u32,
-    /// What it has of the budget of what may be on its way ahead, if there is one.
+    /// Its share of the budget of readahead in flight, if there is one.
     ahead: Option<Drawn>,
     journal: Option<Journal>,
     actions: Vec<Action>,
-    /// Of a read that is copied under the lock.
+    /// Frames of a read that is copied under the lock.
     frames: Vec<FrameId>,
-    /// Of a write, likewise.
+    /// Target frames of a write.
     targets: Vec<Target>,
 }
 
-/// Something to do outside the lock.
+/// An effect to carry out outside the lock.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Ask the store, or give it.
+    /// Send a read or a write to the store.
     Send(Piece),
-    /// Someone waits for this one now.
+    /// It has a waiter now.
     Promote(Arc<FileEntry>, Key),
-    /// Nobody needs this one.
+    /// It is no longer needed.
     Cancel(Arc<FileEntry>, FillKey),
-    /// Tell a reader, a writer or who syncs.
+    /// Wake a read, a write or a sync.
     Wake(Arc<Slot>, Outcome),
 }
 
-/// What a read found.
+/// Result of a read.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// The frames are in the lent buffer, pinned.
     Hit,
-    /// They will come through the slot.
+    /// They arrive through the slot.
     Later(Arc<Slot>),
 }
 
@@ -134,7 +134,7 @@ impl Shard {
             }),
             accesses_seen: AtomicU64::new(0),
         };
-        // Nothing, until it has drawn something.
+        // No readahead until it has drawn from the budget.
         let mut state = shard.lock();
         if state.ahead.is_some() {
             state.step(Event::Allowed { pages: 0 });
@@ -143,8 +143,9 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Fills `part` from a place `skip` bytes into the first page of `request`, if every page is a plain hit and the copy is
-    /// short enough to make under the lock; tells whether it has. If not, nothing has happened.
+    /// Fills `part` from `skip` bytes into the first page of `request`, if every page is a plain
+    /// hit and the copy is short enough for the lock; returns whether it did. If not, nothing
+    /// happens.
     #[inline]
     pub(crate) fn copy_hit(&self, handle: HandleId, request: Request, skip: usize, part: &mut [u8]) -> bool {
         if part.len() > COPY_BYTES_MAX {
@@ -156,17 +157,18 @@ impl Shard {
         if journal.is_some() || !cache.hit_at_once(handle, request, frames) {
             return false;
         }
-        // A file that was cut since its size was looked at.
+        // The file was truncated since its size was read.
         if frames.len() < self.arena.frames_for(skip + part.len()) {
             return false;
         }
-        // SAFETY: these frames are up to date now, and nothing happens to any frame of this shard but under its lock,
-        // which we hold.
+        // SAFETY: these frames are up to date now, and frames of this shard change only under its
+        // lock, which we hold.
         unsafe { self.arena.copy_out(frames, skip, part) };
         true
     }
 
-    /// Reads pages through a handle of a file whose store is `congested` or not. On a hit the frames are in `frames`, to be unpinned after use.
+    /// Reads pages through a handle of a file whose store is `congested` or not. After a hit, the
+    /// frames are in `frames`; unpin them after use.
     pub(crate) fn read(
         &self,
         handle: HandleId,
@@ -188,7 +190,7 @@ impl Shard {
         let outcome = state.cache.read(now, waiter, handle, request, frames, &mut state.actions);
         if let Some(journal) = &mut state.journal {
             if outcome == ReadOutcome::Hit {
-                // As `step` would answer.
+                // The same actions as `step` returns.
                 state.actions.push(Action::Wake { waiter, result: Ok(frames.clone()) });
             }
             journal.record(now, Event::Read { waiter, handle, request }, &state.actions);
@@ -198,7 +200,7 @@ impl Shard {
             state.next_waiter += 1;
         }
         if outcome == ReadOutcome::Hit {
-            // A policy that is asked as the reader walks may read ahead even then.
+            // A policy that runs on every access may read ahead even then.
             if state.actions.is_empty() {
                 state.settle_ahead();
             } else {
@@ -213,7 +215,7 @@ impl Shard {
         Found::Later(slot)
     }
 
-    /// Gives frames back.
+    /// Unpins frames.
     pub(crate) fn unpin(&self, frames: &[FrameId], effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -227,7 +229,7 @@ impl Shard {
         }
     }
 
-    /// Answers fills.
+    /// Completes fills.
     pub(crate) fn filled(
         &self,
         answers: impl IntoIterator<Item = (FillId, std::result::Result<(), bowwave_core::FillError>)>,
@@ -256,7 +258,7 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// Takes in what will be read through a handle of a file whose store is `congested` or not.
+    /// Adds to the read plan of a handle of a file whose store is `congested` or not.
     pub(crate) fn follow(
         &self,
         handle: HandleId,
@@ -281,35 +283,35 @@ impl Shard {
         Ok(())
     }
 
-    /// A handle's plan ends.
+    /// Ends a handle's plan.
     pub(crate) fn end_plan(&self, handle: HandleId, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         state.step(Event::Follow { handle, ranges: Vec::new() });
         self.collect(&mut state, effects);
     }
 
-    /// Forgets all pages of a file, if it is still known.
+    /// Drops all pages of a file, if it is still known.
     pub(crate) fn invalidate(&self, entry: &FileEntry) {
         let mut state = self.lock();
         let known = state.files.get(entry.file.0 as usize).and_then(Option::as_ref);
-        // The number may be another file's by now.
+        // The number may have been reused for another file.
         if known.is_some_and(|known| known.uid == entry.uid) {
             state.step(Event::Invalidate { file: entry.file, range: PageRange::new(0, u64::MAX) });
             self.collect_places(&mut state);
         }
     }
 
-    /// A file has another length.
+    /// Sets a file's length.
     pub(crate) fn set_pages(&self, file: FileId, pages: PageCount) {
         self.lock().step(Event::Extended { file, pages });
     }
 
-    /// Forgets some pages of a file.
+    /// Drops some pages of a file.
     pub(crate) fn invalidate_pages(&self, file: FileId, range: PageRange) {
         self.lock().step(Event::Invalidate { file, range });
     }
 
-    /// Enters a file, which `make` builds once its number is known.
+    /// Enters a file, which `make` builds from its number.
     pub(crate) fn open_file(
         &self,
         pages: PageCount,
@@ -326,7 +328,7 @@ impl Shard {
         entry
     }
 
-    /// Forgets a file, unless requests for it are on their way; tells whether it did.
+    /// Forgets a file, unless it has requests in flight; returns whether it did.
     pub(crate) fn close_file(&self, file: FileId) -> bool {
         let mut state = self.lock();
         let mut in_flight = (state.fills.values().map(|fill| &fill.entry))
@@ -382,7 +384,7 @@ impl Shard {
         before - state.cache.frame_limit()
     }
 
-    /// Looks at the cache.
+    /// Inspects the cache.
     pub(crate) fn with_cache<T>(&self, look: impl FnOnce(&Cache) -> T) -> T {
         look(&self.lock().cache)
     }
@@ -391,7 +393,8 @@ impl Shard {
         self.lock().journal.clone()
     }
 
-    /// Pages accessed of late for each frame lent: what memory here is worth. Each look halves what came before.
+    /// Recent accesses for each lent frame: the benefit of memory here. Each call halves the
+    /// earlier accesses.
     pub(crate) fn recent_accesses_per_frame(&self) -> f64 {
         let (accesses, frames) = self.with_cache(|cache| (cache.accesses(), cache.frame_limit()));
         let recent = accesses.saturating_sub(self.accesses_seen.load(Ordering::Relaxed));
@@ -400,11 +403,12 @@ impl Shard {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug of ours; the counters may be off, but the table was never half changed by others.
+        // A panic under the lock is our own bug; counters may be wrong, but the table is never half
+        // changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Turns the actions at hand into effects that need no lock.
+    /// Turns the pending actions into effects that need no lock.
     fn collect(&self, state: &mut State, effects: &mut Vec<Effect>) {
         state.cache.tell_places(&mut state.actions);
         let mut actions = std::mem::take(&mut state.actions);
@@ -431,8 +435,8 @@ impl Shard {
                         .expect("each read registers before its wake is looked at");
                     effects.push(Effect::Wake(slot, result));
                 }
-                // Under the lock, for once: outside it the frames could be lent again, and filled, before their memory
-                // is given away.
+                // Under the lock: outside, the frames could be lent again and filled before their
+                // memory is released.
                 Action::Retired { frames } => self.arena.release(&frames),
                 Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
                 Action::WriteOut(write) => {
@@ -456,7 +460,7 @@ impl Shard {
         let entry = Arc::clone(entry);
         let demanded = Arc::new(Demand::default());
         if fill.urgency == Urgency::Demand {
-            // Readers that a failed fill has kept waiting go on waiting: their deadline is the same.
+            // Readers of a failed fill continue to wait, with the same deadline.
             let failed = state.failed.as_ref().filter(|failed| failed.holds(&entry, fill.range));
             let since = failed.and_then(|failed| failed.demanded.since());
             demanded.come(since.unwrap_or_else(clock::precise));
@@ -484,17 +488,18 @@ impl Shard {
     }
 }
 
-/// Maximum bytes copied under the lock. Up to here, pinning and unpinning costs more than other threads' wait.
+/// Most bytes copied under the lock. Up to here, pinning and unpinning costs more than the wait of
+/// other threads.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
 impl State {
-    /// The time, which never runs back under the lock.
+    /// The time, which never runs backward under the lock.
     fn tick(&mut self) -> Instant {
         self.now = self.now.max(clock::now());
         self.now
     }
 
-    /// Draws what may be on its way ahead, before a decision.
+    /// Draws from the budget of readahead in flight, before a decision.
     fn draw_ahead(&mut self, all: bool) {
         if let Some(drawn) = &mut self.ahead {
             let pages = drawn.draw(all);
@@ -502,7 +507,7 @@ impl State {
         }
     }
 
-    /// Gives back what is not on its way. No action waits to be carried out.
+    /// Returns what is not in flight. No action is pending.
     fn settle_ahead(&mut self) {
         let pages = self.cache.pages_ahead();
         if self.ahead.as_mut().is_some_and(|drawn| drawn.settle(pages)) {
@@ -510,7 +515,7 @@ impl State {
         }
     }
 
-    /// The cache hears of the store that is in use now.
+    /// Reports the current store's congestion to the cache.
     fn note_congestion(&mut self, congested: bool) {
         if congested != self.congested {
             self.congested = congested;

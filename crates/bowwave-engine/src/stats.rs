@@ -1,4 +1,4 @@
-//! Counters of an engine and of its stores, and how long things took.
+//! Counters and latencies of an engine and of its stores.
 
 use std::time::Duration;
 
@@ -6,62 +6,64 @@ use bowwave_core::Stats;
 use bowwave_core::schedule::SchedulerStats;
 use hdrhistogram::Histogram;
 
-/// What an engine has done so far, and how it stands.
+/// Counters and current state of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineStats {
-    /// Reads, hits, fills, evictions: in pages, see [`Stats`].
+    /// Reads, hits, fills, evictions, in pages: see [`Stats`].
     pub cache: Stats,
     /// Requests to stores.
     pub store: StoreStats,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// Pages that are dirty or on their way to a store.
+    /// Pages that are dirty or in flight to a store.
     pub pages_unwritten: u64,
-    /// Frames that hold a page or wait for one.
+    /// Frames that hold a page or are in flight.
     pub frames_used: u64,
-    /// Frames there are.
+    /// Number of frames.
     pub frames: u64,
     /// Bytes of bookkeeping.
     pub metadata_bytes: u64,
 }
 
-/// What was asked of a store.
+/// Requests to a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Requests sent, tries included.
+    /// Requests sent, including retries.
     pub requests: u64,
     /// Requests that failed.
     pub requests_failed: u64,
-    /// Requests that brought less than they asked for.
+    /// Requests that returned fewer bytes than requested.
     pub requests_short: u64,
-    /// Fills tried again after a failed or short request.
+    /// Fills retried after a failed or short request.
     pub retries: u64,
-    /// Reads that somebody waited for and that were asked for once more because they were late; they count as requests, too.
+    /// Late demand reads that were hedged: requested a second time. They also count as requests.
     pub hedges: u64,
-    /// Of these, those that came before the first try.
+    /// Hedges whose second request completed first.
     pub hedges_won: u64,
-    /// Bytes that arrived, but for those of late tries that nobody wanted any more.
+    /// Bytes received, except those of hedged requests that were no longer needed.
     pub bytes_fetched: u64,
-    /// Bytes that the store has taken by write-back and for syncs, and in parts of objects.
+    /// Bytes that the store accepted from write-back, syncs and object parts.
     pub bytes_written: u64,
-    /// Pages that the store refused even when the last handle that wrote was closed: what they held is lost.
+    /// Pages that the store still rejected when the last writing handle closed: their bytes are
+    /// lost.
     pub pages_lost: u64,
-    /// Objects that could not be published when they were closed by being dropped, which tells nobody.
+    /// Objects whose publication failed when a handle was dropped, which returns no error.
     pub objects_lost: u64,
     /// Nanoseconds from sending to the end, summed over requests.
     pub latency_ns_total: u64,
     /// Most requests that were in flight at once.
     pub in_flight_max: u64,
-    /// Most requests that waited at once, after merging.
+    /// Most requests queued at once, after merging.
     pub waiting_max: u64,
-    /// Requests at the store when one was sent, that one included, summed over requests: by their number, the depth that
-    /// the store's queue had.
+    /// Requests in flight when one was sent, including it, summed over requests. Divided by the
+    /// number of requests: mean queue depth of the store.
     pub in_flight_total: u64,
-    /// Requests that still waited then, after merging, summed likewise.
+    /// Requests still queued then, after merging, summed likewise.
     pub waiting_total: u64,
-    /// What the scheduler did: fills that were merged, promoted, cancelled, and requests by the reason for their turn.
+    /// The scheduler's counters: merged, promoted and cancelled fills, and requests by reason of
+    /// dispatch.
     pub scheduler: SchedulerStats,
 }
 
@@ -86,23 +88,23 @@ impl std::ops::AddAssign for StoreStats {
     }
 }
 
-/// What requests are told apart by in [`Latencies`]: which way the bytes go, and whether someone waits.
+/// Classes of requests in [`Latencies`]: direction, and demand or speculative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
-    /// Reads that someone waited for when they were sent, promoted readahead included.
+    /// Demand reads when they were sent, including promoted readahead.
     DemandRead,
-    /// Reads ahead of their readers.
+    /// Speculative reads.
     Readahead,
-    /// Writes that an fsync waited for when they were sent.
+    /// Writes with a waiting sync when they were sent.
     SyncWrite,
-    /// Writes that nobody waited for.
+    /// Writes without a waiter.
     WriteBack,
 }
 
-/// How long things waited for the store, and how long it took, by [`Work`].
+/// Times that requests waited for the store and that the store took, by [`Work`].
 ///
-/// A fill or a write-out counts once, with each try that succeeded; those of one joint request count each by itself.
-/// Values are kept to 1 %.
+/// Each fill or write-out counts once for each successful attempt; those of one merged request
+/// count separately. Values are exact to 1 %.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Latencies {
@@ -110,39 +112,39 @@ pub struct Latencies {
     kinds: [Times; Work::ALL.len()],
 }
 
-/// Taken when first needed: each is some tens of kilobytes.
+/// Allocated on first use: each takes tens of kilobytes.
 #[derive(Clone, Debug, Default)]
 struct Times {
     queue: Option<Histogram<u64>>,
     device: Option<Histogram<u64>>,
 }
 
-/// Figures of a distribution of times.
+/// Statistics of a distribution of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// How many were counted.
+    /// Number of samples.
     pub count: u64,
-    /// Their average.
+    /// Mean.
     pub mean: Duration,
-    /// Half took no longer.
+    /// Median.
     pub p50: Duration,
-    /// Nine of ten took no longer.
+    /// 90th percentile.
     pub p90: Duration,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: Duration,
-    /// 999 of 1000 took no longer.
+    /// 99.9th percentile.
     pub p999: Duration,
-    /// The longest, to 1 %.
+    /// Maximum, exact to 1 %.
     pub max: Duration,
 }
 
-/// Times below count as this.
+/// Shorter times count as this.
 const SHORTEST_NS: u64 = 512;
-/// Times above count as this: an hour.
+/// Longer times count as this: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl Work {
-    /// All of it.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::DemandRead, Self::Readahead, Self::SyncWrite, Self::WriteBack];
 
     /// Its name in tables and JSON.
@@ -158,25 +160,25 @@ impl Work {
 }
 
 impl Latencies {
-    /// From entering the queue to being sent.
+    /// From queueing to sending.
     #[must_use]
     pub fn queue(&self, work: Work) -> Spread {
         self.kinds[work as usize].queue.as_ref().map(Spread::of).unwrap_or_default()
     }
 
-    /// From being sent to the last byte that was wanted.
+    /// From sending to the last byte needed.
     #[must_use]
     pub fn device(&self, work: Work) -> Spread {
         self.kinds[work as usize].device.as_ref().map(Spread::of).unwrap_or_default()
     }
 
-    /// What has come since an earlier look at the same.
+    /// The difference from an earlier snapshot.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         for (now, before) in self.kinds.iter_mut().zip(&before.kinds) {
             for (now, before) in [(&mut now.queue, &before.queue), (&mut now.device, &before.device)] {
                 if let (Some(now), Some(before)) = (now, before) {
-                    // Of something else it could say no; then it stays whole.
+                    // Fails only for a different histogram; then the value stays unchanged.
                     let _other = now.subtract(before);
                 }
             }
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_apart_by_work_added_and_taken_off() {
+    fn times_are_counted_by_work_added_and_subtracted() {
         let (mut first, mut second) = (Latencies::default(), Latencies::default());
         for ms in 1..=100 {
             first.record_device(Work::DemandRead, ms * 1_000_000);

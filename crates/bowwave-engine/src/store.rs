@@ -58,33 +58,35 @@ impl Store {
         self.inner.backend.url()
     }
 
-    /// How the store wants to be used.
+    /// The store's profile.
     #[must_use]
     pub fn profile(&self) -> Profile {
         self.inner.profile.clone()
     }
 
-    /// What was requested of the store over the network besides reads, and how often in vain; `None` for stores without one.
+    /// Counters of requests over the network besides reads, and of failures; `None` for stores
+    /// without a network.
     #[must_use]
     pub fn network(&self) -> Option<NetworkStats> {
         self.inner.backend.network()
     }
 
-    /// What a disk cache in front of the store has done; `None` if there is none.
+    /// Counters of a disk cache in front of the store; `None` without one.
     #[must_use]
     pub fn disk(&self) -> Option<DiskStats> {
         self.inner.backend.disk()
     }
 
-    /// Requests the root of the store once, and returns what a user should know of the store, if there is something.
+    /// Requests the root of the store once; returns a note on the store for users, if there is one.
     ///
     /// # Errors
-    /// As the store says, if nothing can be read there.
+    /// As the store says, if the root cannot be read.
     pub fn probe(&self) -> Result<Option<String>> {
         Ok(self.inner.backend.probe()?)
     }
 
-    /// Describes one entry; the empty path is the root. Of a file that is being written the size is that of now.
+    /// Describes one entry; the empty path is the root. For a file being written, the size is
+    /// current.
     ///
     /// # Errors
     /// As the store says.
@@ -106,7 +108,7 @@ impl Store {
         }
     }
 
-    /// Lists a folder.
+    /// Lists a directory.
     ///
     /// # Errors
     /// As the store says.
@@ -132,16 +134,16 @@ impl Store {
         self.inner.open(path)
     }
 
-    /// Opens an object to map it into memory. Its pages are this handle's own: other readers of the object share neither
-    /// them nor its readahead.
+    /// Opens an object to map it into memory. Its pages belong to this handle: other readers of the
+    /// object share neither them nor its readahead.
     ///
     /// # Errors
-    /// As the store says; `Io` if there is no address space for it; `Invalid` for an empty object.
+    /// As the store says; `Io` without address space for it; `Invalid` for an empty object.
     pub fn open_mapped(&self, path: &Path) -> Result<MappedFile> {
         self.inner.open_mapped(path)
     }
 
-    /// What was asked of the store so far.
+    /// Counters of requests to the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.inner.queue.stats()
@@ -156,20 +158,21 @@ impl StoreInner {
         let entry = loop {
             let known = files.get(&Key::new(path, object.identity())).cloned();
             match known {
-                // Written files are not held against their identity: each write changes that.
+                // Written files are not compared with their identity, which each write changes.
                 Some(entry) if entry.is_written() => break entry,
                 Some(entry) if entry.is_still(object.identity()) => {
                     entry.set_object(Some(object));
                     break entry;
                 }
-                // Another version than we know, or one that a writer of ours has just left behind: a second look tells.
+                // Another version than the known one, or one that our own writer has just left: a
+                // second lookup tells.
                 Some(_) if looks == 1 => {
                     drop(files);
                     object = self.open_object(path)?;
                     files = self.files();
                     looks += 1;
                 }
-                // Readers of an old version go on with their handles; what is read from now on is the new one.
+                // Readers of an old version keep their handles; later opens read the new version.
                 _ => {
                     let entry = self.new_entry(path, object.identity().clone());
                     files.insert(Arc::clone(&entry), &self.engine);
@@ -202,7 +205,7 @@ impl StoreInner {
             let message = format!("{}: an empty file cannot be mapped", path.display());
             return Err(StoreError::new(ErrorKind::Invalid, message).into());
         }
-        // A mapped file that readahead was still on its way for when it was closed keeps a descriptor.
+        // A mapped file keeps a descriptor if readahead was in flight when it was closed.
         self.files().sweep(engine);
         let places = Arc::new(Places::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
@@ -222,7 +225,7 @@ impl StoreInner {
         Ok(MappedFile::new(File::new(Arc::clone(engine), Arc::clone(self), entry, handle, Access::Read)))
     }
 
-    /// A handle more of an entry that has one, so that it is still known.
+    /// Adds a handle to an entry with handles, which is therefore known.
     pub(crate) fn another_handle(&self, entry: &FileEntry) -> HandleId {
         self.files().opened(entry);
         self.engine.shard(entry.shard).open_handle(entry.file)
@@ -244,7 +247,7 @@ impl StoreInner {
         self.files().closed(entry, &self.engine);
     }
 
-    /// A file of which nothing is cached, in no table.
+    /// A file with nothing cached, in no table.
     fn new_entry(&self, path: &Path, identity: Identity) -> Arc<FileEntry> {
         let engine = &self.engine;
         let shard = engine.next_shard();
@@ -260,7 +263,7 @@ impl StoreInner {
 }
 
 impl Drop for StoreInner {
-    /// Files hold the store, so none is open: all pages go.
+    /// Files hold the store, so none is open: all pages are dropped.
     fn drop(&mut self) {
         let entries = self.files.get_mut().unwrap_or_else(PoisonError::into_inner).take_all();
         self.engine.adopt(entries);
@@ -268,7 +271,7 @@ impl Drop for StoreInner {
     }
 }
 
-/// Fails for sizes that no file has.
+/// Fails for impossible sizes.
 fn check_size(path: &Path, size: u64) -> Result<()> {
     if i64::try_from(size).is_ok() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What threads meet at: the standard library's, or in a model checker (ADR 22) doubles whose every step is a point at which
-//! another thread may come first.
+//! Synchronization primitives: the standard library's, or a model checker's doubles (ADR 22), in
+//! which another thread may run at every step.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ pub(crate) use shuttle::{sync::atomic, sync::*, thread, thread_local};
 #[cfg(feature = "model")]
 pub(crate) use std::sync::OnceLock;
 
-/// How long until `due`; `None` if it has come. In the model it always has: what waits for a time there may happen at once,
-/// and so at any moment.
+/// Time until `due`; `None` if it has passed. In the model it always has: a timed wait may end at
+/// any moment.
 pub(crate) fn until(due: Instant) -> Option<std::time::Duration> {
     if cfg!(feature = "model") {
         return None;

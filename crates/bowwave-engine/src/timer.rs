@@ -1,4 +1,4 @@
-//! What waits for its time: fills and write-outs for their next try, tasks' frames for being taken back.
+//! Timers: retries of fills and write-outs, reclaim of tasks' frames.
 
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,17 +11,17 @@ use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
 use crate::wait::Slot;
 use crate::whole::Part;
 
-/// How long a task that has been woken may leave its frames pinned before others get them.
+/// How long a woken task may leave its frames pinned before they are reclaimed.
 const TASK_PATIENCE: Duration = Duration::from_secs(1);
-/// Tasks' frames are looked at together, as each fault of a mapped file leaves some to be looked at.
+/// Tasks' frames are checked in batches, since each fault of a mapped file adds some.
 const COARSE: Duration = Duration::from_millis(250);
 
-/// Does things when their time has come.
+/// Runs jobs at their times.
 #[derive(Debug)]
 pub(crate) struct Timer {
     state: Mutex<State>,
     changed: Condvar,
-    /// Times that need not be exact are multiples of [`COARSE`] since then.
+    /// Inexact times are multiples of [`COARSE`] since then.
     epoch: Instant,
 }
 
@@ -43,22 +43,22 @@ struct Waiting {
     job: Job,
 }
 
-/// What to do then.
+/// A timed job.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Hand a fill or a write-out back to its queue.
+    /// Return a fill or a write-out to its queue.
     Send(Piece),
-    /// Write back what has been dirty for long, and come again.
+    /// Write back old dirty pages, and repeat.
     WriteBack,
-    /// Ask for a read again that is late, if it still is on its way.
+    /// Hedge a late read, if it is still in flight.
     Hedge(Weak<Race>),
-    /// Send the part again.
+    /// Send a part again.
     Part(Part),
-    /// Take the frames back that a task has not come for.
+    /// Reclaim the frames that a task has not collected.
     TakeBack {
-        /// Of which shard they are.
+        /// Shard of the frames.
         shard: usize,
-        /// Where they wait.
+        /// Slot that holds them.
         slot: Weak<Slot>,
     },
 }
@@ -88,13 +88,13 @@ impl Job {
 }
 
 impl Timer {
-    /// Starts the thread, which ends when the engine does.
+    /// Starts the thread, which ends with the engine.
     pub(crate) fn start(self: &Arc<Self>, engine: Weak<Inner>) -> std::io::Result<()> {
         let timer = Arc::clone(self);
         thread::Builder::new().name("bowwave-timer".into()).spawn(move || timer.run(&engine)).map(drop)
     }
 
-    /// Keeps a job until `due`.
+    /// Schedules a job at `due`.
     pub(crate) fn add(&self, due: Instant, job: Job) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = state.waiting.peek().is_none_or(|first| due < first.due);
@@ -105,7 +105,7 @@ impl Timer {
         }
     }
 
-    /// Takes the frames back that a task is told of now, if it does not come for them.
+    /// Schedules the reclaim of frames that a task was just told of.
     pub(crate) fn take_back(&self, shard: usize, slot: &Arc<Slot>) {
         let due = (self.epoch.elapsed() + TASK_PATIENCE).as_nanos().next_multiple_of(COARSE.as_nanos());
         let due = Duration::from_nanos(u64::try_from(due).expect("nobody waits for centuries"));
@@ -132,8 +132,8 @@ impl Timer {
             let Waiting { job, .. } = state.waiting.pop().expect("peeked above");
             drop(state);
             let Some(engine) = engine.upgrade() else { return };
-            // A store that panics here has nobody to tell but the panic hook, and ends its own request; others still
-            // wait for this thread.
+            // A panic of a store is reported by the panic hook and ends its own request; other jobs
+            // still need this thread.
             let _told = catch_unwind(AssertUnwindSafe(|| job.carry_out(&engine)));
             drop(engine);
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl PartialOrd for Waiting {
         Some(self.cmp(other))
     }
 }
-/// The heap gives the largest first; the largest is the one due first.
+/// `BinaryHeap` pops the largest, so the earliest compares as the largest.
 impl Ord for Waiting {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.due.cmp(&self.due)

@@ -1,4 +1,4 @@
-//! Where a reader waits until its pages are there.
+//! A reader's wait for its pages.
 
 use std::task::{Context, Poll, Waker};
 
@@ -6,17 +6,17 @@ use bowwave_core::{FillError, FrameId};
 
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What a wake brings: the pinned frames, or why not.
+/// Result of a wait: the pinned frames, or the error.
 pub(crate) type Outcome = Result<Vec<FrameId>, FillError>;
 
-/// What became of an outcome.
+/// What happened to a delivered outcome.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// A thread has it, or will as soon as it runs.
+    /// A thread has it, or will when it runs.
     ToThread,
-    /// A task may come for it.
+    /// A task may collect it.
     ToTask,
-    /// Nobody wants it any more.
+    /// The reader is gone.
     Unwanted(Outcome),
 }
 
@@ -34,9 +34,9 @@ enum State {
     /// A task waits.
     Polled(Waker),
     Done(Outcome),
-    /// A task did not come for its pages in time.
+    /// A task did not collect its pages in time.
     TakenBack,
-    /// The reader has gone; what comes must be given back.
+    /// The reader is gone; the outcome must be returned.
     Abandoned,
 }
 
@@ -59,7 +59,7 @@ impl Slot {
         Delivery::ToThread
     }
 
-    /// Takes the frames back that a task has not come for.
+    /// Takes back the frames that a task has not collected.
     pub(crate) fn take_back(&self) -> Option<Vec<FrameId>> {
         let mut state = self.lock();
         if !matches!(*state, State::Done(Ok(_))) {
@@ -71,7 +71,7 @@ impl Slot {
         }
     }
 
-    /// Blocks until the outcome is there.
+    /// Blocks until the outcome arrives.
     pub(crate) fn wait(&self) -> Outcome {
         let mut state = self.lock();
         loop {
@@ -82,7 +82,7 @@ impl Slot {
         }
     }
 
-    /// The outcome, `None` if it was taken back, or a promise to wake the task.
+    /// The outcome, `None` if it was taken back, or pending with the task's waker stored.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Option<Outcome>> {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
@@ -95,7 +95,7 @@ impl Slot {
         }
     }
 
-    /// The reader goes away; returns the outcome if it is there already, for the caller to give back.
+    /// The reader is gone; returns an outcome that has arrived already, for the caller to return.
     pub(crate) fn abandon(&self) -> Option<Outcome> {
         match std::mem::replace(&mut *self.lock(), State::Abandoned) {
             State::Done(outcome) => Some(outcome),
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_woken_and_what_a_dropped_one_waited_for_comes_back() {
+    fn a_task_is_woken_and_a_dropped_tasks_outcome_is_returned() {
         let slot = Slot::default();
         let context = Context::from_waker(Waker::noop());
         assert!(slot.poll(&context).is_pending());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_comes_too_late_is_told_to_read_again() {
+    fn a_late_task_must_read_again() {
         let slot = Slot::default();
         let context = Context::from_waker(Waker::noop());
         assert!(slot.poll(&context).is_pending());

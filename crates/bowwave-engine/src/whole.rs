@@ -1,18 +1,20 @@
-//! Objects that are written as a whole: parts go to the store as they come, and nothing of them is seen before all is.
+//! Object uploads: parts go to the store as they are written; readers see nothing of an object
+//! until all of it is published.
 //!
 //! ```text
 //!   write (at the end only) ──► tail: the last part, not full yet
-//!                                 └── full ──► Slots, Room (the writer waits) ──► WriteObject::write ── again, if need be
-//!   fsync, close ──► tail, all parts are there ──► WriteObject::finish: seen      failed ──► abort: it stays as it was
+//!                                 └── full ──► Slots, Room (the writer waits) ──► WriteObject::write ── retried
+//!   fsync, close ──► tail, all parts are accepted ──► WriteObject::finish: published
+//!                                                     failed ──► abort: the object is unchanged
 //! ```
 //!
-//! All handles that write one object write one *draft* of the next version, as they would write one file. Opening with
-//! `truncate` begins a new draft: who has written to the one before can write no more, and does not publish. A draft is
-//! published by any fsync, and when the last of those who have written to it closes, so that a version that somebody else
-//! is in the middle of is not.
+//! All handles that write one object write one *upload* of its next version, as they would write one
+//! file. Opening with `truncate` begins a new upload: handles that wrote to the earlier one can write
+//! no more, and do not publish. Any fsync publishes an upload, and so does the close of the last
+//! handle that wrote to it. So a close never publishes a version that another handle is still writing.
 //!
-//! Of a draft that fails nothing is left, and each handle that was open then hears of it once, from fsync or close; who has
-//! written to it hears of it from each write, too.
+//! A failed upload is aborted. Each handle that was open gets the error once, from fsync or close; a
+//! handle that wrote to the upload gets it from each write, too.
 
 mod attributes;
 mod discarded;
@@ -42,7 +44,7 @@ pub(crate) use part::Part;
 use room::Buffer;
 pub(crate) use room::{Room, Slots};
 
-/// An object of a store of whole objects, for as long as handles are open that write it.
+/// An object in a store of whole objects, while handles are open for writing.
 #[derive(Debug)]
 pub(crate) struct Whole {
     engine: Arc<Inner>,
@@ -55,13 +57,13 @@ pub(crate) struct Whole {
     path: PathBuf,
     /// For messages.
     name: String,
-    /// One write, cut or publication at a time.
+    /// Serializes writes, truncations and publications.
     turn: Mutex<Tail>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// The last part of the draft, if it is not full. It stays when the draft is published, for who goes on with it.
+/// The last part of the upload, if it is not full. It stays after publication, for later writes.
 #[derive(Debug, Default)]
 struct Tail {
     buffer: Option<Buffer>,
@@ -69,65 +71,66 @@ struct Tail {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes of the draft if there is one, else of what is published.
+    /// Size of the upload in bytes, or of the published object if there is none.
     end: u64,
-    /// There is a draft, to be published.
-    is_draft: bool,
-    /// Something is seen under the name.
+    /// There is an upload to be published.
+    is_upload: bool,
+    /// An object is published under the name.
     is_published: bool,
     published_bytes: u64,
-    /// Drafts begun so far from nothing, or after one that failed.
-    draft: u64,
+    /// Uploads begun so far from nothing, or after a failed one.
+    upload: u64,
     in_flight: u32,
-    /// Memory to be used again.
+    /// Buffers to be reused.
     spare: Vec<Buffer>,
-    /// Parts that fail are not tried again.
+    /// Failed parts are not retried.
     is_given_up: bool,
-    /// What a part of this draft has failed with.
+    /// Error of a part of this upload.
     part_error: Option<StoreError>,
-    /// Drafts that failed so far; which was the last, and why.
+    /// Failed uploads so far; the last one, and its error.
     failures: u64,
     last_failure: Option<(u64, StoreError)>,
-    /// It has lost its name: what is written goes nowhere.
-    gone: Option<Gone>,
+    /// Unlinked: further writes are discarded.
+    unlinked: Option<Unlinked>,
     handles: HashMap<HandleId, Mine>,
-    /// Those of the version that is published next.
+    /// Attributes of the version that is published next.
     attributes: SetAttributes,
     written_at: Option<SystemTime>,
 }
 
-/// What is known of a handle.
+/// State of a handle.
 #[derive(Debug, Clone, Copy)]
 struct Mine {
-    /// The draft that it writes.
-    draft: u64,
-    /// It has written to it, and neither fsync nor close has been since.
+    /// The upload that it writes.
+    upload: u64,
+    /// It has written to it since the last fsync or close.
     has_written: bool,
-    /// Failures before it was opened, or that it was told of.
+    /// Failures before it was opened, or that it has returned.
     heard: u64,
     is_open: bool,
 }
 
-/// How an object can lose its name while it is being written.
+/// How an object can lose its name during an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// Removed or replaced: as in file systems, who writes it may go on, and nobody sees it.
+pub(crate) enum Unlinked {
+    /// Removed or replaced: as in file systems, its writers continue, and their bytes are
+    /// discarded.
     Removed,
-    /// It has another, and nothing can be written to it there.
+    /// Renamed; it cannot be written under the new name.
     Renamed,
 }
 
-/// Who writes.
+/// A handle that writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'a> {
     pub(crate) entry: &'a FileEntry,
     pub(crate) handle: HandleId,
-    /// At the end, wherever it asks for.
+    /// Writes go to the end, whatever their offset.
     pub(crate) appends: bool,
 }
 
 impl Whole {
-    /// An object that was just opened; not published if its identity says nothing.
+    /// An object that was just opened; not published if it has no identity.
     pub(crate) fn new(
         engine: &Arc<Inner>,
         object: Arc<dyn WriteObject>,
@@ -139,17 +142,17 @@ impl Whole {
         let bytes = object.size();
         let state = State {
             end: bytes,
-            is_draft: !is_published,
+            is_upload: !is_published,
             is_published,
             published_bytes: bytes,
-            draft: 0,
+            upload: 0,
             in_flight: 0,
             spare: Vec::new(),
             is_given_up: false,
             part_error: None,
             failures: 0,
             last_failure: None,
-            gone: None,
+            unlinked: None,
             handles: HashMap::new(),
             attributes: object.next_attributes(),
             written_at: (!is_published).then(SystemTime::now),
@@ -169,56 +172,57 @@ impl Whole {
         }
     }
 
-    /// Where it is to be seen.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes as far as it is written, or published.
+    /// Bytes written so far, or published.
     pub(crate) fn size(&self) -> u64 {
         self.state().end
     }
 
-    /// Whether something is to be published.
-    pub(crate) fn is_draft(&self) -> bool {
+    /// Whether there is something to publish.
+    pub(crate) fn is_upload(&self) -> bool {
         let state = self.state();
-        state.is_draft && state.gone.is_none()
+        state.is_upload && state.unlinked.is_none()
     }
 
-    /// Whether nobody sees anything under its name yet.
+    /// Whether nothing is published under its name yet.
     pub(crate) fn is_new(&self) -> bool {
         !self.state().is_published
     }
 
-    /// Whether its name is gone, or another object's.
+    /// Whether its name was removed, or is another object's.
     pub(crate) fn is_nameless(&self) -> bool {
-        self.state().gone.is_some()
+        self.state().unlinked.is_some()
     }
 
-    /// Fails while there is a draft: of that nothing can be read.
+    /// Fails during an upload, whose bytes cannot be read.
     pub(crate) fn check_readable(&self) -> Result<()> {
-        if !self.state().is_draft {
+        if !self.state().is_upload {
             return Ok(());
         }
         let what = "what is being written to an object can be read when it is closed or synced";
         Err(self.unsupported(what).into())
     }
 
-    /// Counts a handle more.
+    /// Counts a new handle.
     pub(crate) fn opened(&self, handle: HandleId) {
         let mut state = self.state();
-        let mine = Mine { draft: state.draft, has_written: false, heard: state.failures, is_open: true };
+        let mine = Mine { upload: state.upload, has_written: false, heard: state.failures, is_open: true };
         state.handles.insert(handle, mine);
     }
 
-    /// Counts a handle less, and says how many are left.
+    /// Counts a closed handle; returns how many are left.
     pub(crate) fn closed(&self, handle: HandleId) -> usize {
         let mut state = self.state();
         state.handles.remove(&handle);
         state.handles.len()
     }
 
-    /// Writes at the end; returns where that was, and how many bytes it took: all of them, unless an error came half-way.
+    /// Writes at the end; returns the offset and the number of bytes written: all, unless an error
+    /// occurs half-way.
     pub(crate) fn write(
         self: &Arc<Self>,
         who: Writer<'_>,
@@ -227,7 +231,7 @@ impl Whole {
     ) -> Result<(u64, usize)> {
         let mut turn = self.turn()?;
         let offset = self.admit(who, offset, bytes.len())?;
-        if self.state().gone == Some(Gone::Removed) {
+        if self.state().unlinked == Some(Unlinked::Removed) {
             self.state().end = offset + bytes.len() as u64;
             return Ok((offset, bytes.len()));
         }
@@ -242,11 +246,11 @@ impl Whole {
         Ok((offset, done))
     }
 
-    /// Whether a write may be, and where.
+    /// Whether a write is allowed, and its offset.
     fn admit(&self, who: Writer<'_>, offset: u64, len: usize) -> Result<u64> {
         let mut state = self.state();
-        let (draft, end) = (state.draft, state.end);
-        if state.gone == Some(Gone::Renamed) {
+        let (upload, end) = (state.upload, state.end);
+        if state.unlinked == Some(Unlinked::Renamed) {
             return Err(self
                 .error(ErrorKind::Changed, "was renamed while it was open; open it again")
                 .into());
@@ -254,10 +258,10 @@ impl Whole {
         let failure = state.last_failure.clone();
         let mine = state.handles.get_mut(&who.handle).filter(|mine| mine.is_open);
         let mine = mine.ok_or_else(|| self.closed_already())?;
-        if mine.has_written && mine.draft != draft {
-            // What this handle has written is lost, and what it writes now would be without that.
+        if mine.has_written && mine.upload != upload {
+            // This handle's bytes are lost, so later bytes would be without them.
             match failure {
-                Some((failed, error)) if failed == mine.draft => return Err(error.into()),
+                Some((failed, error)) if failed == mine.upload => return Err(error.into()),
                 _ if who.appends => {}
                 _ => {
                     let what = "was begun anew by another program while this one wrote it";
@@ -277,13 +281,13 @@ impl Whole {
             return Err(self.error(ErrorKind::TooLarge, "no object has bytes beyond 2^63").into());
         }
         if len > 0 {
-            *mine = Mine { draft, has_written: true, ..*mine };
+            *mine = Mine { upload, has_written: true, ..*mine };
             self.forget_time(&mut state);
         }
         Ok(offset)
     }
 
-    /// Adds what the last part has room for, and sends it when it is full. Returns how many bytes that were.
+    /// Adds bytes to the last part, and sends it when it is full. Returns the bytes added.
     fn fill(self: &Arc<Self>, turn: &mut Tail, at: u64, bytes: &[u8]) -> Result<usize> {
         let have = usize::try_from(at % self.part as u64).expect("smaller than a part");
         let mut buffer = match turn.buffer.take() {
@@ -292,7 +296,7 @@ impl Whole {
                 let spare = self.state().spare.pop();
                 let mut buffer = spare.map_or_else(|| Buffer::new(&self.engine, self.part), Ok)?;
                 if have > 0 {
-                    // What is published ends within a part, which is written again.
+                    // The published version ends within a part, which is written again.
                     buffer.extend(&self.published(at - have as u64, have)?, self.part)?;
                 }
                 buffer
@@ -301,13 +305,13 @@ impl Whole {
         debug_assert_eq!(buffer.len(), have, "the buffer holds what is behind the last full part");
         let count = bytes.len().min(self.part - have);
         if let Err(error) = buffer.extend(&bytes[..count], self.part) {
-            // What was there is still.
+            // The earlier bytes are still valid.
             turn.buffer = Some(buffer);
             return Err(error.into());
         }
         let mut state = self.state();
         state.end = at + count as u64;
-        state.is_draft = true;
+        state.is_upload = true;
         drop(state);
         if buffer.len() == self.part {
             self.send(at - have as u64, buffer.share(), Some(buffer));
@@ -317,7 +321,7 @@ impl Whole {
         Ok(count)
     }
 
-    /// Sends a part when it is its turn; waits for that.
+    /// Sends a part once it has a slot.
     fn send(self: &Arc<Self>, offset: u64, bytes: Arc<PartMemory>, buffer: Option<Buffer>) {
         let slot = self.slots.take();
         let mut buffer = buffer;
@@ -343,18 +347,18 @@ impl Whole {
         Ok(bytes)
     }
 
-    /// Whether parts on their way are still good for something.
+    /// Whether parts in flight are still needed.
     fn is_wanted(&self) -> bool {
         let state = self.state();
         state.part_error.is_none() && !state.is_given_up
     }
 
-    /// A part is with the store, or never will be.
+    /// A part was accepted, or failed for good.
     fn part_ended(&self, error: Option<StoreError>, buffer: Option<Buffer>) {
         let kept = if error.is_none() { buffer.and_then(Buffer::reuse) } else { None };
         let mut state = self.state();
         state.in_flight -= 1;
-        let keep = state.spare.len() < SPARE_MAX && state.is_draft;
+        let keep = state.spare.len() < SPARE_MAX && state.is_upload;
         let unused = kept.and_then(|buffer| {
             if keep {
                 state.spare.push(buffer);
@@ -371,8 +375,8 @@ impl Whole {
         self.changed.notify_all();
     }
 
-    /// Publishes what this handle has written, unless others have written, too, and are not done; tells what went wrong
-    /// since it was told last.
+    /// Publishes what this handle has written, unless other handles have unfinished writes. Returns
+    /// an error that this handle has not returned yet.
     pub(crate) fn flush(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
         let mut turn = self.turn()?;
         if self.is_done_writing(who.handle)
@@ -383,7 +387,7 @@ impl Whole {
         self.tell(who.handle)
     }
 
-    /// As [`flush`](Self::flush), and publishes a draft that nobody has written to, too.
+    /// As [`flush`](Self::flush), and publishes an upload that was never written.
     pub(crate) fn flush_untouched(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
         let mut turn = self.turn()?;
         let is_done = self.is_done_writing(who.handle);
@@ -395,18 +399,18 @@ impl Whole {
         self.tell(who.handle)
     }
 
-    /// Whether nobody has written to this draft and is not done.
+    /// Whether no handle has unfinished writes to this upload.
     fn is_untouched(&self) -> bool {
         let state = self.state();
-        !state.handles.values().any(|mine| mine.has_written && mine.draft == state.draft)
+        !state.handles.values().any(|mine| mine.has_written && mine.upload == state.upload)
     }
 
-    /// Publishes what all have written.
+    /// Publishes the writes of all handles.
     pub(crate) fn sync(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
         let mut turn = self.turn()?;
         self.tell(who.handle)?;
         match self.publish(&mut turn, who.entry) {
-            // Worth trying again: what was written is still there.
+            // Worth a retry: the written bytes are still in memory.
             Err(error) if error.is_retryable() && self.state().part_error.is_none() => Err(error.into()),
             Err(error) => {
                 self.fail(&mut turn, &error);
@@ -416,8 +420,8 @@ impl Whole {
         }
     }
 
-    /// The handle writes no more: as [`flush`](Self::flush), and publishes what nobody has written to, if it was the last.
-    /// Does nothing the second time.
+    /// Ends the handle's writing: as [`flush`](Self::flush), and the last handle publishes an
+    /// upload that was never written. A second call does nothing.
     pub(crate) fn end(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
         let mut turn = self.turn()?;
         let was_last = self.is_done_writing(who.handle);
@@ -440,16 +444,16 @@ impl Whole {
         self.tell(who.handle)
     }
 
-    /// The handle writes no more, and what it has written is not to be published.
+    /// Ends the handle's writing without publishing its writes.
     pub(crate) fn abandon(self: &Arc<Self>, handle: HandleId) {
         let mut turn = self.lock_turn();
         let mut state = self.state();
-        let draft = state.draft;
+        let upload = state.upload;
         let Some(mine) = state.handles.get_mut(&handle).filter(|mine| mine.is_open) else { return };
         mine.is_open = false;
-        let has_written = mine.has_written && mine.draft == draft;
+        let has_written = mine.has_written && mine.upload == upload;
         let none_left = state.handles.values().all(|mine| !mine.is_open);
-        let is_lost = state.is_draft && state.gone.is_none() && (has_written || none_left);
+        let is_lost = state.is_upload && state.unlinked.is_none() && (has_written || none_left);
         drop(state);
         if is_lost {
             self.fail(&mut turn, &self.error(ErrorKind::Io, "was given up before it was closed"));
@@ -459,17 +463,18 @@ impl Whole {
         }
     }
 
-    /// Takes note that a handle is done writing; tells whether it had written to this draft, and no other is at it.
+    /// Marks a handle as done writing; returns whether it had written to this upload, and no other
+    /// handle is writing.
     fn is_done_writing(&self, handle: HandleId) -> bool {
         let mut state = self.state();
-        let draft = state.draft;
+        let upload = state.upload;
         let Some(mine) = state.handles.get_mut(&handle) else { return false };
-        let had_written = mine.has_written && mine.draft == draft;
+        let had_written = mine.has_written && mine.upload == upload;
         mine.has_written = false;
-        had_written && !state.handles.values().any(|mine| mine.has_written && mine.draft == draft)
+        had_written && !state.handles.values().any(|mine| mine.has_written && mine.upload == upload)
     }
 
-    /// What went wrong since the handle was told last.
+    /// Returns an error that the handle has not returned yet.
     fn tell(&self, handle: HandleId) -> Result<()> {
         let mut state = self.state();
         let (failures, last) = (state.failures, state.last_failure.clone());
@@ -478,7 +483,7 @@ impl Whole {
         mine.heard = failures;
         match last {
             Some((_, error)) if news => {
-                // Having been told, it may begin again.
+                // After the error it may begin again.
                 mine.has_written = false;
                 Err(error.into())
             }
@@ -486,9 +491,9 @@ impl Whole {
         }
     }
 
-    /// Publishes the draft, if there is one.
+    /// Publishes the upload, if there is one.
     fn publish(self: &Arc<Self>, turn: &mut Tail, entry: &FileEntry) -> bowwave_backend::Result<()> {
-        if !self.is_draft() {
+        if !self.is_upload() {
             return Ok(());
         }
         let end = self.size();
@@ -500,10 +505,10 @@ impl Whole {
         }
         let identity = self.persist(|| self.object.finish())?;
         let mut state = self.state();
-        state.is_draft = false;
+        state.is_upload = false;
         state.is_published = true;
         state.published_bytes = end;
-        // The next version has a time of its own.
+        // The next version has its own time.
         state.attributes.modified = None;
         self.object.set_next_attributes(&state.attributes).ok();
         drop(std::mem::take(&mut state.spare));
@@ -514,7 +519,7 @@ impl Whole {
         Ok(())
     }
 
-    /// Waits for the end of all parts on their way, which nobody wants any more.
+    /// Waits for all parts in flight, which are no longer needed.
     fn drain(&self) {
         self.state().is_given_up = true;
         self.wait_for_parts();
@@ -523,7 +528,7 @@ impl Whole {
         state.part_error = None;
     }
 
-    /// Waits for the end of all parts on their way; gives the error of one that failed.
+    /// Waits for all parts in flight; returns the error of a failed one.
     fn wait_for_parts(&self) -> Option<StoreError> {
         let mut state = self.state();
         while state.in_flight > 0 {
@@ -532,7 +537,7 @@ impl Whole {
         state.part_error.clone()
     }
 
-    /// Who reads through these handles reads the new version.
+    /// Switches readers of these handles to the new version.
     fn show(&self, entry: &FileEntry, identity: Identity) {
         let pages = self.engine.page_size().count_for(identity.size);
         let shard = self.engine.shard(entry.shard);
@@ -554,36 +559,36 @@ impl Whole {
         entry.set_identity(identity);
     }
 
-    /// The draft is lost, and the object stays as it was.
+    /// The upload failed; the object is unchanged.
     fn fail(&self, turn: &mut Tail, error: &StoreError) {
         self.drain();
         self.object.abort();
         turn.buffer = None;
         let mut state = self.state();
-        state.is_draft = false;
+        state.is_upload = false;
         state.end = state.published_bytes;
         state.failures += 1;
-        state.last_failure = Some((state.draft, error.clone()));
-        state.draft += 1;
+        state.last_failure = Some((state.upload, error.clone()));
+        state.upload += 1;
         drop(std::mem::take(&mut state.spare));
-        if state.gone.is_none() {
+        if state.unlinked.is_none() {
             self.discarded.add(&self.path, error);
         }
     }
 
-    /// Begins a draft of no bytes, or leaves the object as it is if it has that length.
+    /// Begins an empty upload, or does nothing if the object has that length.
     pub(crate) fn set_len(self: &Arc<Self>, who: Writer<'_>, len: u64) -> Result<()> {
         let mut turn = self.turn()?;
         let mut state = self.state();
-        match state.gone {
-            Some(Gone::Removed) => {
+        match state.unlinked {
+            Some(Unlinked::Removed) => {
                 state.end = len;
                 return Ok(());
             }
-            Some(Gone::Renamed) => {
+            Some(Unlinked::Renamed) => {
                 return Err(self.error(ErrorKind::Changed, "was renamed while it was open").into());
             }
-            None if len == state.end && (len > 0 || state.is_draft) => return Ok(()),
+            None if len == state.end && (len > 0 || state.is_upload) => return Ok(()),
             None => {}
         }
         let end = state.end;
@@ -599,25 +604,25 @@ impl Whole {
         turn.buffer = None;
         let mut state = self.state();
         state.end = 0;
-        state.is_draft = true;
-        state.draft += 1;
+        state.is_upload = true;
+        state.upload += 1;
         self.forget_time(&mut state);
-        let draft = state.draft;
+        let upload = state.upload;
         if let Some(mine) = state.handles.get_mut(&who.handle) {
-            *mine = Mine { draft, has_written: false, ..*mine };
+            *mine = Mine { upload, has_written: false, ..*mine };
         }
         Ok(())
     }
 
-    /// What cannot be done with objects.
+    /// The error for operations that objects do not support.
     pub(crate) fn unsupported(&self, what: &str) -> StoreError {
         self.error(ErrorKind::Unsupported, what)
     }
 
-    /// Does what takes the name away, while nobody writes or publishes.
+    /// Runs an operation that removes the name, while no write or publication is running.
     pub(crate) fn lose_name<T>(
         &self,
-        how: Gone,
+        how: Unlinked,
         act: impl FnOnce() -> bowwave_backend::Result<T>,
     ) -> bowwave_backend::Result<T> {
         let mut turn = self.lock_turn();
@@ -626,18 +631,18 @@ impl Whole {
         self.object.abort();
         turn.buffer = None;
         let mut state = self.state();
-        state.gone = Some(how);
-        state.is_draft = false;
+        state.unlinked = Some(how);
+        state.is_upload = false;
         drop(std::mem::take(&mut state.spare));
         Ok(done)
     }
 
-    /// Waits until nobody publishes it.
+    /// Waits for a running publication.
     pub(crate) fn settle(&self) {
         drop(self.lock_turn());
     }
 
-    /// Nobody else writes, cuts or publishes until the end of the turn. If a part has failed, so has the draft.
+    /// Locks writes, truncations and publications. If a part failed, the upload failed.
     fn turn(&self) -> Result<MutexGuard<'_, Tail>> {
         let mut turn = self.lock_turn();
         let failed = self.state().part_error.clone();
@@ -651,7 +656,7 @@ impl Whole {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries again what may go better the next time.
+    /// Retries an operation that may succeed later.
     fn persist<T>(&self, mut act: impl FnMut() -> bowwave_backend::Result<T>) -> bowwave_backend::Result<T> {
         let limits = self.queue.retry_limits(self.engine.retries(), true);
         let mut retry = Retry::new(limits, clock::precise());
@@ -678,7 +683,7 @@ impl Whole {
     }
 }
 
-/// Longest wait for the bytes that a draft goes on from; stores give up long before.
+/// Longest wait for the bytes that an upload continues from; stores give up much earlier.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Buffers of parts kept for the next ones.
+/// Buffers kept for reuse.
 const SPARE_MAX: usize = 4;

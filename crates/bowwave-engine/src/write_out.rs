@@ -1,4 +1,4 @@
-//! One request to a store: neighbouring write-outs in one write.
+//! One request to a store: adjacent write-outs in one write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::queue::{Piece, Queue, QueuedWrite};
 use crate::request::again_at;
 use crate::shard::Effect;
 
-/// Hears how the request goes.
+/// Receives the result of the request.
 struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
     id: DispatchId,
     entry: Arc<FileEntry>,
     object: Option<Arc<dyn WriteObject>>,
-    /// Of the frames of all write-outs.
+    /// Loan of the frames of all write-outs.
     loan: Loan,
-    /// Not answered, in page order.
+    /// Write-outs in flight, in page order.
     parts: Vec<QueuedWrite>,
-    /// Up to where the store has taken the bytes.
+    /// End of the bytes that the store accepted.
     offset: u64,
-    /// Bytes that the store has taken so far.
+    /// Bytes accepted by the store so far.
     taken: u64,
     sent: CoreInstant,
-    /// It has been seen to its end.
+    /// Its end was handled.
     ended: bool,
 }
 
-/// What is left of a write that the store ended early.
+/// The rest of a write that the store ended early.
 pub(crate) struct Rest {
     object: Arc<dyn WriteObject>,
     buf: WriteBuf,
@@ -58,7 +58,7 @@ impl fmt::Debug for Rest {
     }
 }
 
-/// Sends write-outs as one write. They are of one file and follow each other.
+/// Sends write-outs as one write. They are of one file and adjacent.
 pub(crate) fn send(
     engine: &Arc<Inner>,
     queue: &Arc<Queue>,
@@ -69,7 +69,7 @@ pub(crate) fn send(
     let entry = Arc::clone(&first.entry);
     let page_size = engine.page_size();
     let offset = first.range.start.0 << page_size.shift();
-    // What lies behind the end of the file is no part of it.
+    // Bytes past the end of the file are not written.
     let end = (last.range.end.0 << page_size.shift()).min(entry.size());
     let len = usize::try_from(end.saturating_sub(offset)).expect("a request fits into memory");
     let (buf, loan) = lend(engine, &parts, len);
@@ -88,7 +88,7 @@ pub(crate) fn send(
         ended: false,
     });
     match object {
-        // The file was cut meanwhile.
+        // The file was truncated meanwhile.
         Some(_) if len == 0 => sink.done(buf, Ok(0)),
         Some(object) => object.write(offset, buf, sink),
         None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
@@ -109,16 +109,17 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedWrite], len: usize) -> (WriteBuf, Lo
         let bytes = bytes.min(left);
         left -= bytes;
         match segments.last_mut() {
-            // Frames side by side become one segment.
+            // Adjacent frames become one segment.
             Some((last, last_len)) if last.wrapping_add(*last_len) == base.cast_const() => *last_len += bytes,
             _ => segments.push((base.cast_const(), bytes)),
         }
     }
     let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].shard);
-    // SAFETY: segments lie in the arena, which the lease keeps mapped (it holds the engine; all parts are of one file, so
-    // of one shard and arena). The frames of a write-out in flight hold their page's bytes and are pinned, and the cache
-    // lets nobody write to them, until it is answered; that happens when the buffer is back, or as lost: then the frames
-    // stay pinned, and unchanged, until the lease is dropped.
+    // SAFETY: segments lie in the arena. The lease keeps it mapped: it holds the engine, and all
+    // parts are of one file, so of one shard and arena. Frames of a write-out in flight hold their
+    // page's bytes and are pinned, and the cache allows no write to them until the write-out is
+    // completed. It is completed when the buffer is back, or as leaked: then the frames stay pinned
+    // and unchanged until the lease is dropped.
     (unsafe { WriteBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
 }
 
@@ -127,13 +128,14 @@ impl WriteSink for Sink {
         let mut buf = buf;
         let result = match result {
             Ok(count) if count < buf.len() && count > 0 => {
-                // The store has stopped early: the rest, from there.
+                // The store stopped early: the rest follows as another write.
                 let rest = buf.split_off(count);
                 drop(buf);
                 self.offset += count as u64;
                 self.taken += count as u64;
                 if let Some(object) = self.object.clone() {
-                    // Not sent from here: a store that completes inline would use more stack with every write.
+                    // Queued, not sent here: with a store that completes inline, each write would
+                    // use more stack.
                     let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
                     queue.add_rest(Rest { object, buf: rest, sink: self });
                     return queue.pump(&engine);
@@ -152,14 +154,14 @@ impl WriteSink for Sink {
             }
             Err(error) => Err(error),
         };
-        // Before its frames can be used for anything else.
+        // Before its frames can be reused.
         drop(buf);
         self.end(result);
     }
 }
 
-/// A backend that panics, or loses the request in another way, must not leave syncs waiting for ever. The buffer may go
-/// before or after the sink.
+/// A backend that panics or drops the request must not leave syncs waiting forever. The buffer may
+/// be dropped before or after the sink.
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.ended {
@@ -170,17 +172,17 @@ impl Drop for Sink {
 }
 
 impl Sink {
-    /// Answers the write-outs, or tries them again, and makes room for the next request.
+    /// Completes the write-outs or retries them, and frees the slot for the next request.
     fn end(&mut self, result: bowwave_backend::Result<()>) {
         self.ended = true;
         let failed = result.is_err();
         let mut retries = 0;
         if !self.is_back(&result) {
-            // Answered there.
+            // Completed there.
         } else if let Err(error) = result {
             retries = self.retry_or_fail(&error);
         } else {
-            // Before who waits wakes, so that they find themselves counted.
+            // Before waiters wake, so that they see themselves counted.
             self.queue.taken(self.taken, self.sent, &self.parts);
             self.entry.has_stored(self.offset);
             let answers = self.parts.drain(..).map(|part| (part.id, Ok(()))).collect();
@@ -195,7 +197,8 @@ impl Sink {
         self.queue.pump(&self.engine);
     }
 
-    /// Whether the memory is back; if not, the write-outs end here, and their frames stay as they are.
+    /// Whether the memory is back. If not, the write-outs end here, and their frames stay
+    /// unchanged.
     fn is_back(&mut self, result: &bowwave_backend::Result<()>) -> bool {
         let Self { engine, entry, loan, parts, .. } = self;
         let mut effects: Vec<Effect> = Vec::new();
@@ -212,7 +215,7 @@ impl Sink {
         is_back
     }
 
-    /// Tries again where that may help, and fails the others. Returns how many are tried again.
+    /// Retries where that may help, and fails the others. Returns the number of retries.
     fn retry_or_fail(&mut self, error: &StoreError) -> u64 {
         let mut failed: Vec<(WriteOutId, Result<(), FillError>)> = Vec::new();
         let mut retries = 0;

@@ -1,4 +1,4 @@
-//! How much is on its way ahead of readers: of one engine, and of several that share a budget.
+//! Readahead in flight: limits of one engine, and of several that share a budget.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -13,7 +13,7 @@ use bowwave_engine::{Advice, AheadBudget, Engine, Options, Policy};
 use gate::{Bench, KIB, MIB};
 
 #[test]
-fn readahead_stays_within_its_budget_and_goes_on_as_it_comes() {
+fn readahead_stays_within_its_budget_and_resumes_as_fills_end() {
     let budget = AheadBudget::new(2 * MIB);
     let options = Options { ahead_max: Some(budget.clone()), ..Bench::options() };
     let mut bench = Bench::with(options, Profile { slots: 64, ..Profile::read_only("gate") });
@@ -22,7 +22,7 @@ fn readahead_stays_within_its_budget_and_goes_on_as_it_comes() {
     bench.gate.came(1);
     assert_eq!(budget.in_use(), 2 * MIB);
     assert_eq!(bench.engine.stats().cache.pages_readahead, 512);
-    // Who waits needs no leave.
+    // Demand reads are not limited.
     bench.read("b", 4);
     bench.until(|bench| bench.gate.held().log.iter().any(|request| request.0 == 'b'));
     file.advise(16 * MIB, MIB, Advice::WillNeed);
@@ -36,7 +36,7 @@ fn readahead_stays_within_its_budget_and_goes_on_as_it_comes() {
 }
 
 #[test]
-fn engines_that_share_a_budget_keep_within_it_together_and_every_byte_is_right() {
+fn engines_that_share_a_budget_stay_within_it_and_every_byte_is_right() {
     let all = AheadBudget::new(4 * MIB);
     let engines: Vec<(Engine, AheadBudget)> = (0..3)
         .map(|_| {
@@ -89,7 +89,7 @@ fn engines_that_share_a_budget_keep_within_it_together_and_every_byte_is_right()
         watch.join().expect("no budget is overdrawn")
     });
     assert!(most > MIB && most <= 4 * MIB, "{most} bytes at most on their way");
-    // What is still on its way ends, and engines that go give back all.
+    // Readahead in flight ends, and dropped engines return their budget.
     drop(engines);
     let begun = std::time::Instant::now();
     while all.in_use() > 0 {
@@ -99,7 +99,7 @@ fn engines_that_share_a_budget_keep_within_it_together_and_every_byte_is_right()
 }
 
 #[test]
-fn without_leave_nothing_is_read_ahead_and_the_journal_tells_why() {
+fn without_a_budget_nothing_is_read_ahead_and_the_journal_shows_it() {
     let options = Options {
         ahead_max: Some(AheadBudget::new(0)),
         journal_events: 1 << 16,

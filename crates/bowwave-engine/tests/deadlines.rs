@@ -1,11 +1,11 @@
-//! How long a read waits for a store that does not answer, answers slowly, or breaks off every body.
+//! How long a read waits for a store that is silent, slow, or ends every body early.
 
 use std::time::{Duration, Instant};
 
 use bowwave_engine::{Engine, ErrorKind, File, Options, Policy, backend};
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
-/// Short, so that tests are; long enough that a busy machine does not reach it by itself.
+/// Short, for fast tests; long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
 fn open(server: &HostileServer, path: &str, policy: Policy, retries: u32) -> File {
@@ -21,7 +21,8 @@ fn server(mode: &str) -> HostileServer {
     server
 }
 
-/// The pages that the reader needs were requested again, alone, with a deadline of their own: the read took twice as long.
+/// Regression: the reader's pages were requested again with their own deadline, so the read took
+/// twice as long.
 #[test]
 fn a_read_ends_by_its_deadline_whatever_is_requested_for_it() {
     for mode in ["silent", "silent-after-head", "silent-in-body", "drip-body", "trickle"] {
@@ -37,7 +38,7 @@ fn a_read_ends_by_its_deadline_whatever_is_requested_for_it() {
     }
 }
 
-/// Each attempt brought some bytes, and so another attempt, for as long as there were any left.
+/// Regression: each attempt returned some bytes, and so caused another attempt.
 #[test]
 fn progress_does_not_reset_the_attempts() {
     let server = server("reset-in-body,calls=reads");
@@ -49,7 +50,7 @@ fn progress_does_not_reset_the_attempts() {
 }
 
 #[test]
-fn a_response_that_breaks_off_goes_on_from_where_it_came() {
+fn an_interrupted_response_continues_at_its_last_byte() {
     let server = server("reset-in-body,calls=reads,first=2");
     let file = open(&server, "read/object", Policy::None, 6);
     let mut bytes = vec![0; 128 << 10];
@@ -57,7 +58,7 @@ fn a_response_that_breaks_off_goes_on_from_where_it_came() {
     assert_eq!(bytes, server.object("read/object").expect("is there")[..bytes.len()]);
 }
 
-/// It began with an empty name.
+/// Regression: the message began with an empty name.
 #[test]
 fn an_error_of_a_store_that_is_one_object_names_its_url() {
     let server = server("honest");

@@ -1,4 +1,4 @@
-//! Late reads that are asked for a second time.
+//! Hedged reads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ fn engine(hedge_percent: u32) -> Engine {
     Engine::new(options).expect("valid options")
 }
 
-/// How long 600 reads by 12 threads took, sorted, each of a page of its own; every byte is looked at.
+/// Sorted times of 600 reads by 12 threads, each of its own page; every byte is checked.
 fn times(store: &Store) -> Vec<Duration> {
     let seed = pattern::seed("64MiB".as_ref());
     let mut times: Vec<Duration> = thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn times(store: &Store) -> Vec<Duration> {
 }
 
 #[test]
-fn where_two_of_hundred_requests_are_a_second_late_nearly_nobody_waits_for_them() {
+fn hedging_hides_two_percent_of_slow_requests() {
     let url = "fault:stalled=0.02,stall=1s,seed=3:emulate:s3,latency=20ms,metadata=0:pattern:/";
     let late = Duration::from_secs(1);
     let plain = engine(0);
@@ -76,7 +76,7 @@ fn where_two_of_hundred_requests_are_a_second_late_nearly_nobody_waits_for_them(
     assert!(p99(&hedged) < late / 2, "{:?} where {:?} were waited for", p99(&hedged), p99(&alone));
 }
 
-/// A store that answers a read only when it is told to.
+/// A store that completes a read only on request.
 #[derive(Clone, Debug)]
 struct Slow {
     memory: MemoryBackend,
@@ -107,7 +107,7 @@ impl Slow {
         Self { memory, held: Arc::default(), reads: Arc::default(), writes: Arc::default() }
     }
 
-    /// Waits until so many reads are held, and takes them.
+    /// Waits for this many held reads, and takes them.
     fn take(&self, count: usize) -> Vec<Held> {
         let held = self.held.0.lock().expect("no panic");
         let patience = Duration::from_secs(30);
@@ -175,7 +175,7 @@ impl WriteObject for SlowObject {
         sink: Box<dyn bowwave_engine::backend::WriteSink>,
     ) {
         self.1.writes.fetch_add(1, Ordering::Relaxed);
-        // Far later than any read is said to be late.
+        // Much later than the time at which a read is late.
         thread::sleep(Duration::from_millis(60));
         self.0.write(offset, buf, sink);
     }
@@ -199,7 +199,8 @@ fn read(file: &File) -> bowwave_engine::Result<u8> {
     })
 }
 
-/// Reads once, with two tries held; what the reader got, and what `then` made of the tries.
+/// Reads once, with both requests held; returns the reader's result, and that of `then` for the
+/// requests.
 fn raced(then: impl FnOnce(Held, Held) + Send) -> (bowwave_engine::Result<u8>, Engine) {
     let (engine, slow) = (engine(100), Slow::new());
     let store = engine.store_of(Arc::new(slow.clone()));
@@ -215,11 +216,11 @@ fn raced(then: impl FnOnce(Held, Held) + Send) -> (bowwave_engine::Result<u8>, E
 }
 
 #[test]
-fn what_comes_first_counts_and_the_other_one_is_told_and_harms_nobody() {
+fn the_first_response_counts_and_the_other_one_is_harmless() {
     let (got, engine) = raced(|first, second| {
         second.answer(2);
         assert!(first.unwanted.load(Ordering::Relaxed), "nobody wants it any more");
-        // It comes all the same, later.
+        // It completes later all the same.
         first.answer(1);
     });
     assert_eq!(got.expect("it reads"), 2);
@@ -230,7 +231,7 @@ fn what_comes_first_counts_and_the_other_one_is_told_and_harms_nobody() {
     let (got, engine) = raced(|first, second| {
         first.answer(1);
         assert!(second.unwanted.load(Ordering::Relaxed));
-        // A store that can stop drops it.
+        // A store that can cancel drops it.
         drop(second);
     });
     assert_eq!(got.expect("it reads"), 1);
@@ -238,7 +239,7 @@ fn what_comes_first_counts_and_the_other_one_is_told_and_harms_nobody() {
 }
 
 #[test]
-fn a_try_that_fails_leaves_it_to_the_other_one_and_two_that_fail_are_an_error() {
+fn a_failed_request_leaves_the_read_to_the_other_one_and_two_failures_are_an_error() {
     let (got, engine) = raced(|first, second| {
         first.fail();
         second.answer(2);
@@ -254,7 +255,7 @@ fn a_try_that_fails_leaves_it_to_the_other_one_and_two_that_fail_are_an_error() 
 }
 
 #[test]
-fn of_reads_that_are_all_late_no_more_are_asked_for_again_than_may_be() {
+fn hedges_stay_within_their_share_if_all_reads_are_late() {
     let engine = engine(10);
     let url = "fault:stalled=1,stall=150ms,seed=1:emulate:s3,latency=2ms,metadata=0:pattern:/";
     let store = engine.store(url).expect("ours");
@@ -270,13 +271,13 @@ fn of_reads_that_are_all_late_no_more_are_asked_for_again_than_may_be() {
         }
     });
     let stats = store.stats();
-    // After some, that is what reads take, and they are not late any more.
+    // After some reads that latency is normal, and they are no longer late.
     assert!(stats.hedges >= 1 && stats.hedges <= 10, "{stats:?}");
     assert_eq!(stats.requests, 100 + stats.hedges);
 }
 
 #[test]
-fn writes_are_asked_for_once_however_late_they_are() {
+fn late_writes_are_not_hedged() {
     let (engine, slow) = (engine(100), Slow::new());
     let store = engine.store_of(Arc::new(slow.clone()));
     let options = OpenOptions { write: true, ..OpenOptions::default() };

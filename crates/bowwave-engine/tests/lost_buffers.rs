@@ -1,4 +1,4 @@
-//! Memory that a store does not give back: nobody reads or reuses it while something may still write to it.
+//! Leaked memory: it is not read or reused while a store may still write to it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use bowwave_engine::backend::{
 };
 use bowwave_engine::{Engine, Options};
 
-/// A store that, while `failing`, ends requests but keeps their buffers, as a ring that has failed does.
+/// A store that, while `failing`, ends requests but keeps their buffers, as a failed ring does.
 #[derive(Clone, Debug)]
 struct Keeper {
     memory: MemoryBackend,
@@ -31,7 +31,7 @@ impl Keeper {
         Self { memory, failing, retryable, kept: Arc::default(), requests: Arc::default() }
     }
 
-    /// What a kernel may do that was never told to stop.
+    /// Writes late, as a kernel may that was never told to stop.
     fn scribble(&self) {
         for buf in self.kept.lock().expect("no panic").iter_mut() {
             let len = buf.len();
@@ -78,7 +78,7 @@ impl Object for Kept {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes that show their offset.
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 4096 * 31 + at % 251) as u8).collect()
 }
@@ -88,9 +88,9 @@ fn engine() -> Engine {
     Engine::new(options).expect("valid options")
 }
 
-/// The frames went to other pages while the kernel might still write to them.
+/// Regression: the frames went to other pages while the kernel could still write to them.
 #[test]
-fn frames_that_a_failed_store_may_still_write_to_hold_no_page_until_they_are_back() {
+fn leaked_frames_hold_no_page_until_they_are_back() {
     let source = bytes(16 << 20);
     let keeper = Keeper::new(source.clone(), false);
     let engine = engine();
@@ -101,7 +101,7 @@ fn frames_that_a_failed_store_may_still_write_to_hold_no_page_until_they_are_bac
     let lost = engine.stats().frames_used;
     assert!(lost >= 64, "only {lost} frames are set aside");
 
-    // Every other frame is used, several times, while the lost ones are written to.
+    // All other frames are used several times, while the leaked ones are written.
     keeper.failing.store(false, Ordering::Relaxed);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn frames_that_a_failed_store_may_still_write_to_hold_no_page_until_they_are_bac
     let stats = engine.stats();
     assert!(stats.cache.pages_evicted > 0 && stats.frames_used <= stats.frames, "{stats:?}");
 
-    // Once they are back, they are like any other.
+    // Once they are back, they are ordinary frames.
     keeper.kept.lock().expect("no panic").clear();
     let store = engine.store("pattern:/").expect("a scheme of ours");
     drop(file);
@@ -132,13 +132,13 @@ fn frames_that_a_failed_store_may_still_write_to_hold_no_page_until_they_are_bac
 }
 
 #[test]
-fn a_read_whose_request_kept_its_frames_is_tried_again_with_others() {
+fn a_read_with_leaked_frames_is_retried_with_others() {
     let source = bytes(1 << 20);
     let keeper = Keeper::new(source.clone(), true);
     let engine = engine();
     let file = engine.store_of(Arc::new(keeper.clone())).open(Path::new("a")).expect("it is there");
     let mut read = vec![0; 4096];
-    // As many tries as any failed request gets, then the error.
+    // As many attempts as for any failed request, then the error.
     file.read_at(0, &mut read).expect_err("the store keeps failing");
     assert_eq!(keeper.requests.load(Ordering::Relaxed), u64::from(Options::default().retries) + 1);
     keeper.failing.store(false, Ordering::Relaxed);

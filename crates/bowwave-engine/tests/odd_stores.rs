@@ -1,4 +1,4 @@
-//! Stores that behave oddly: each test says what went wrong with them once.
+//! Regression tests with misbehaving stores.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use bowwave_engine::{Engine, Options, Policy, Store};
 
 type Read = dyn Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync;
 
-/// A store of one object that reads as the test says.
+/// A store of one object whose reads the test defines.
 #[derive(Clone)]
 struct Odd {
     identity: Identity,
@@ -72,9 +72,10 @@ fn serve(byte: u8, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
     sink.done(buf, Ok(len));
 }
 
-/// A request whose sink was dropped was never answered: its reader hung, and its slot was lost.
+/// Regression: a request with a dropped sink was never completed; its reader hung, and its slot
+/// leaked.
 #[test]
-fn a_request_that_the_store_drops_is_tried_again() {
+fn a_request_that_the_store_drops_is_retried() {
     let requests = AtomicU64::new(0);
     let store = Odd::store(1 << 20, move |_, buf, sink| {
         if requests.fetch_add(1, Ordering::Relaxed) > 0 {
@@ -86,9 +87,9 @@ fn a_request_that_the_store_drops_is_tried_again() {
     assert_eq!(bytes, [7; 10]);
 }
 
-/// A store that panicked left the queue marked as busy, and every later read hung.
+/// Regression: a store that panicked left the queue marked as busy, and every later read hung.
 #[test]
-fn a_store_that_panics_does_not_take_later_reads_with_it() {
+fn a_panicking_store_does_not_block_later_reads() {
     let requests = AtomicU64::new(0);
     let store = Odd::store(1 << 20, move |_, buf, sink| {
         assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "a bug of the store");
@@ -102,11 +103,11 @@ fn a_store_that_panics_does_not_take_later_reads_with_it() {
     assert_eq!(bytes, [7; 10]);
 }
 
-/// A store that panicked at a second try took the thread with it that makes second tries: whoever had to wait for one
-/// from then on hung. And if the reader had asked again before the panicking thread had let go of the request, that
-/// thread did not send what the reader asked for, and nobody else came to.
+/// Regression: a store that panicked in a retry ended the retry thread, and later retries hung. If
+/// the reader requested again before the panicking thread had released the request, no thread sent
+/// the new request.
 #[test]
-fn a_store_that_panics_at_a_second_try_does_not_end_second_tries() {
+fn a_panic_in_a_retry_does_not_end_retries() {
     let requests = AtomicU64::new(0);
     let store = Odd::store(1 << 20, move |_, buf, sink| match requests.fetch_add(1, Ordering::Relaxed) % 3 {
         0 => sink.done(buf, Err(Error::new(ErrorKind::Io, "try again").retryable(true))),
@@ -128,9 +129,10 @@ fn a_store_that_panics_at_a_second_try_does_not_end_second_tries() {
     }
 }
 
-/// An identity that is a size alone counted as proof that nothing has changed, so a fresh open read old bytes.
+/// Regression: an identity with only a size counted as proof of an unchanged object, so a new open
+/// read old bytes.
 #[test]
-fn without_validators_each_open_reads_anew() {
+fn without_validators_each_open_reads_again() {
     let byte = Arc::new(AtomicU8::new(1));
     let now = Arc::clone(&byte);
     let store = Odd::store(4096, move |_, buf, sink| serve(now.load(Ordering::Relaxed), buf, sink));
@@ -141,9 +143,9 @@ fn without_validators_each_open_reads_anew() {
     assert_eq!(read, [2]);
 }
 
-/// The last page's end wrapped to zero for sizes near 2^64, as a server can claim them.
+/// Regression: the last page's end wrapped to zero for sizes near 2^64, which a server can claim.
 #[test]
-fn sizes_that_no_file_has_are_refused() {
+fn impossible_sizes_are_refused() {
     for size in [u64::MAX, u64::MAX - 4095, 1 << 63] {
         let store = Odd::store(size, |_, buf, sink| serve(7, buf, sink));
         let error = store.open(Path::new("a")).expect_err("no file is that long");
@@ -156,9 +158,9 @@ fn sizes_that_no_file_has_are_refused() {
     assert_eq!(file.read_at(u64::MAX, &mut bytes).expect("past the end"), 0);
 }
 
-/// Notes of the closings of one busy file pushed out a file that was closed once.
+/// Regression: closing notes of one busy file displaced a file that was closed once.
 #[test]
-fn a_file_closed_once_stays_while_another_is_opened_again_and_again() {
+fn a_file_closed_once_stays_while_another_is_reopened_repeatedly() {
     let engine =
         Engine::new(Options { cache_bytes: Some(8 << 20), ..Options::default() }).expect("valid options");
     let store = engine.store("pattern:/").expect("a scheme of ours");
@@ -173,7 +175,7 @@ fn a_file_closed_once_stays_while_another_is_opened_again_and_again() {
     assert_eq!(store.stats().requests, before, "two files fit into any cache");
 }
 
-/// The handle of a damaged object said at its next read that the object had changed.
+/// Regression: the handle of a damaged object returned `Changed` at its next read.
 #[test]
 fn a_damaged_object_stays_damaged_for_its_handle() {
     let store = Odd::store(1 << 20, |offset, buf, sink| match offset {

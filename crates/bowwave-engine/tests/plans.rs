@@ -1,4 +1,4 @@
-//! Readers who say what they will read, before stores that are real, or that hold requests until they are told to go on.
+//! Read plans, with real stores, and with stores that hold requests until they are released.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -11,13 +11,13 @@ use bowwave_engine::{Algorithm, Engine, Options, Policy};
 
 use gate::{Bench, KIB, MIB};
 
-/// Records of 64 KiB, far from each other, in no order.
+/// Records of 64 KiB, scattered, in random order.
 fn records(count: u64) -> Vec<Range<u64>> {
     (0..count).map(|n| (n * 37 % count) * 256 * KIB).map(|start| start..start + 64 * KIB).collect()
 }
 
 #[test]
-fn a_plan_is_read_ahead_from_the_store_byte_by_byte_and_nothing_beyond_it() {
+fn a_plan_is_read_ahead_exactly_and_nothing_beyond_it() {
     let options = Options {
         cache_bytes: Some(64 << 20),
         policy: Policy::Stream,
@@ -27,7 +27,7 @@ fn a_plan_is_read_ahead_from_the_store_byte_by_byte_and_nothing_beyond_it() {
     let engine = Engine::new(options).expect("valid options");
     let store = engine.store("emulate:s3,latency=20ms,metadata=0:pattern:/").expect("a scheme of ours");
     let file = store.open(Path::new("64MiB")).expect("the pattern has every size");
-    // A record, one without bytes, one past the end and one across it.
+    // A record, an empty one, one past the end and one across it.
     let (a, b) = (70_000..71_000, 60_000_000..u64::MAX);
     file.plan([a, 7..7, u64::MAX - 1..u64::MAX].into_iter().chain(records(200)).chain(Some(b.clone())))
         .expect("few ranges");
@@ -49,7 +49,7 @@ fn a_plan_is_read_ahead_from_the_store_byte_by_byte_and_nothing_beyond_it() {
     let pages = 1 + 200 * 16 + ((64 << 20) - b.start / 4096 * 4096) / 4096;
     assert_eq!(stats.store.bytes_fetched, pages * 4096, "{stats:?}");
     assert_eq!((stats.cache.pages_given_up, stats.cache.pages_wasted), (0, 0));
-    // One after the other the records alone would wait 200 times: here some do, and most find theirs.
+    // Without the plan each of 200 records would wait; with it, few do.
     assert!(stats.cache.misses < 100, "{stats:?}");
     file.end_plan();
     for journal in engine.journals() {
@@ -58,11 +58,11 @@ fn a_plan_is_read_ahead_from_the_store_byte_by_byte_and_nothing_beyond_it() {
 }
 
 #[test]
-fn a_plan_goes_to_the_store_in_its_order_and_neighbours_as_one_request() {
+fn a_plan_is_requested_in_its_order_and_neighbours_as_one_request() {
     let mut bench = Bench::new(Algorithm::Deadline, Profile { slots: 2, ..Profile::read_only("gate") });
     let file = bench.open("a");
     let kib = |start: u64, len: u64| start * KIB..(start + len) * KIB;
-    // The third is the fourth's neighbour.
+    // The third is adjacent to the fourth.
     file.plan([kib(900, 8), kib(20, 4), kib(3004, 12), kib(3000, 4), kib(500, 4)]).expect("few ranges");
     bench.gate.came(2);
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_plan_goes_to_the_store_in_its_order_and_neighbours_as_one_request() {
 }
 
 #[test]
-fn what_waits_for_a_plan_that_has_ended_is_not_sent() {
+fn queued_reads_of_an_ended_plan_are_not_sent() {
     let bench = Bench::new(Algorithm::Deadline, Profile { slots: 2, ..Profile::read_only("gate") });
     let file = bench.open("a");
     file.plan((0..20).map(|n| n * MIB..n * MIB + 4 * KIB)).expect("few ranges");
@@ -104,7 +104,7 @@ fn a_plan_of_too_many_ranges_is_refused_with_the_number() {
     let ranges = (0..=1u64 << 20).map(|n| n * 8192..n * 8192 + 1);
     let error = file.plan(ranges).expect_err("too many").to_string();
     assert!(error.contains("1048576 ranges"), "{error}");
-    // In order they are one.
+    // Adjacent in order, they count as one.
     file.plan((0..=1u64 << 20).map(|n| n * 4096..n * 4096 + 4096)).expect("one range");
     assert_eq!(engine.stats().cache.pages_given_up, 0);
 }

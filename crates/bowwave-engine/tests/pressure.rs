@@ -1,5 +1,5 @@
-//! Hits are copied under the shard's lock and unpinned before anybody can look. Here everything that takes frames away
-//! from a page happens meanwhile: eviction, advice, a changed object, memory lent to another shard.
+//! Hits are copied under the shard's lock and unpinned at once. Here all causes that take frames
+//! from a page run concurrently: eviction, advice, a changed object, memory lent to another shard.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bowwave_backend::{MemoryBackend, pattern};
 use bowwave_engine::{Advice, Engine, ErrorKind, File, Options};
 
-/// Reads in a row that make a thread at home in a shard, several times over.
+/// Consecutive reads that bind a thread to a shard, several times over.
 const STREAK: u64 = 20_000;
 
-/// Reads a page's worth somewhere in the first `span` bytes, and checks it against the whole file's bytes.
+/// Reads about a page at `at` within the first `span` bytes, and checks it.
 fn check_one(file: &File, bytes: &[u8], at: u64, span: u64) {
     let mut read = [0xAA; 4096];
     let offset = at.wrapping_mul(7919 * 512) % (span - 4096);
@@ -22,16 +22,18 @@ fn check_one(file: &File, bytes: &[u8], at: u64, span: u64) {
     assert!(read[..] == bytes[offset..offset + 4096], "wrong bytes at {offset}");
 }
 
-/// One thread reads a hot file without end while others scan past it, drop it, and want its shard's memory.
+/// One thread reads a hot file continuously while others scan past it, drop it, and take its
+/// shard's memory.
 #[test]
-fn hot_pages_read_right_while_eviction_advice_and_lending_take_their_frames() {
+fn hot_pages_read_right_under_eviction_advice_and_lending() {
     let options = Options { cache_bytes: Some(4 << 20), ra_pages: 32, shards: Some(2), ..Options::default() };
     let engine = Engine::new(options).expect("valid options");
     let store = engine.store("pattern:/").expect("a scheme of ours");
     let mut bytes = vec![0; 1 << 20];
     pattern::fill(pattern::seed(Path::new("1MiB")), 0, &mut bytes);
     let hot = store.open(Path::new("1MiB")).expect("the pattern has every size");
-    // Files go to the shards in turn: the first scan is on the other shard, the second on the hot one.
+    // Files are assigned to the shards in turn: the first scan is on the other shard, the second on
+    // the hot one.
     let scans = ["64MiB-a", "64MiB-b"].map(|name| store.open(Path::new(name)).expect("any size"));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -44,7 +46,7 @@ fn hot_pages_read_right_while_eviction_advice_and_lending_take_their_frames() {
                         break;
                     }
                     scan.read_at(offset, &mut buf).expect("the pattern never fails");
-                    // Pauses now and then, for the hot reader to settle in.
+                    // Occasional pauses, for the hot reader to bind again.
                     if offset.is_multiple_of(8 << 20) {
                         thread::sleep(Duration::from_millis(3));
                     }
@@ -67,8 +69,8 @@ fn hot_pages_read_right_while_eviction_advice_and_lending_take_their_frames() {
     assert!(stats.cache.hits > STREAK && stats.cache.pages_evicted > 0, "{stats:?}");
 }
 
-/// Each version of the object is one byte over and over: a read holds one version throughout, and never one that its
-/// handle was not opened on.
+/// Each version of the object is one repeated byte: a read returns one version throughout, and only
+/// the one its handle was opened on.
 #[test]
 fn no_read_of_a_hot_object_mixes_versions_or_outlives_the_change() {
     let memory = MemoryBackend::new();
@@ -108,7 +110,7 @@ fn no_read_of_a_hot_object_mixes_versions_or_outlives_the_change() {
                 thread::yield_now();
             }
             memory.insert("a", vec![version; 256 << 10]);
-            // Whoever reads on through an old handle finds out when it must ask the store.
+            // A reader with an old handle gets the error when it must request from the store.
             let file = store.open(Path::new("a")).expect("it is there");
             file.advise(0, 0, Advice::DontNeed);
         }

@@ -1,4 +1,4 @@
-//! Every byte that comes out of the engine is the store's, whatever happens on the way.
+//! Every byte that the engine returns is the store's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread;
 use bowwave_backend::{MemoryBackend, pattern};
 use bowwave_engine::{Advice, Engine, ErrorKind, File, Options, Policy};
 
-/// A policy as another crate has it.
+/// A policy of another crate.
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../bowwave-core/examples/policy.rs"]
 mod policy;
@@ -20,7 +20,7 @@ fn small() -> Options {
     Options { cache_bytes: Some(2 << 20), ra_pages: 32, ..Options::default() }
 }
 
-/// The bytes that `pattern:/NAME` holds at `offset`.
+/// The bytes of `pattern:/NAME` at `offset`.
 fn expected(name: &str, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     pattern::fill(pattern::seed(Path::new(name)), offset, &mut bytes);
@@ -54,7 +54,7 @@ fn every_size_and_offset_reads_right() {
 }
 
 #[test]
-fn sixteen_readers_with_a_cache_far_smaller_than_the_data() {
+fn sixteen_readers_with_a_cache_much_smaller_than_the_data() {
     for policy in bowwave_baselines::ALL.into_iter().chain([policy::DOUBLING]) {
         let engine = engine(Options { policy, ..small() });
         let store = engine.store("pattern:/").expect("a scheme of ours");
@@ -89,7 +89,7 @@ fn sixteen_readers_with_a_cache_far_smaller_than_the_data() {
 }
 
 #[test]
-fn a_warm_read_asks_the_store_for_nothing() {
+fn a_warm_read_sends_no_request() {
     let engine = engine(Options { cache_bytes: Some(16 << 20), ..Options::default() });
     let file = engine.open("pattern:/1MiB").expect("a scheme of ours");
     assert_reads(&file, "1MiB", 0, 1 << 20);
@@ -102,8 +102,9 @@ fn a_warm_read_asks_the_store_for_nothing() {
 }
 
 #[test]
-fn a_sequential_reader_is_served_in_few_requests() {
-    // 1024 pages: windows of 4, 8, 16, then 32; of stream, once its reader had to wait, at least a quarter of one at a time.
+fn a_sequential_reader_needs_few_requests() {
+    // 1024 pages: windows of 4, 8, 16, then 32; with `stream`, after its first wait, at least a
+    // quarter of a window at a time.
     for (policy, most) in [(Policy::OnDemand, 40), (Policy::Stream, 140)] {
         let engine = engine(Options { cache_bytes: Some(16 << 20), policy, ..Options::default() });
         let file = engine.open("pattern:/4MiB").expect("a scheme of ours");
@@ -158,7 +159,7 @@ fn a_changed_object_fails_with_changed_and_never_mixes() {
 }
 
 #[test]
-fn advice_is_taken() {
+fn advice_is_applied() {
     let engine = engine(Options { cache_bytes: Some(16 << 20), ..Options::default() });
     let file = engine.open("pattern:/2MiB").expect("a scheme of ours");
     file.advise(0, 0, Advice::WillNeed);
@@ -211,7 +212,7 @@ fn async_reads_give_the_same_bytes_and_may_be_dropped() {
     struct Notify(mpsc::SyncSender<()>);
     impl Wake for Notify {
         fn wake(self: Arc<Self>) {
-            // A wake-up is waiting already if the channel is full.
+            // If the channel is full, a wake-up is pending already.
             let _full = self.0.try_send(());
         }
     }
@@ -257,7 +258,7 @@ fn memory_moves_to_the_shard_that_needs_it_and_never_grows() {
             }
         });
     };
-    // Files go to the shards in turn: all shards are used, then one alone.
+    // Files are assigned to the shards in turn: all shards are used, then one alone.
     read_all(&(0..32).map(|number| format!("{}", 3_000_000 + number)).collect::<Vec<_>>());
     let all = engine.stats();
     assert!(all.frames * all.page_bytes + all.metadata_bytes <= cache_bytes, "{all:?}");
@@ -270,12 +271,12 @@ fn memory_moves_to_the_shard_that_needs_it_and_never_grows() {
     let stats = engine.stats();
     assert!(stats.frames * stats.page_bytes + stats.metadata_bytes <= cache_bytes, "{stats:?}");
     let hits = stats.cache.hits - before;
-    // 20 MB of the 32 MiB, though a quarter of them was the shard's share.
+    // 20 MB of the 32 MiB, although a quarter was the shard's share.
     assert!(hits > 4_800, "only {hits} hits; a file of 4883 pages should fit");
 }
 
 #[test]
-fn sixty_four_readers_of_a_tiny_cache_all_get_through() {
+fn sixty_four_readers_of_a_tiny_cache_all_finish() {
     let engine = engine(Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() });
     let store = engine.store("pattern:/").expect("a scheme of ours");
     thread::scope(|scope| {
@@ -293,9 +294,10 @@ fn sixty_four_readers_of_a_tiny_cache_all_get_through() {
     assert!(engine.stats().cache.reads_starved > 0, "the cache was not tiny enough");
 }
 
-/// A task that was woken and never polled kept its frames pinned, and in a small cache no other read got any.
+/// Regression: a woken task that was never polled kept its frames pinned, and in a small cache
+/// other reads got none.
 #[test]
-fn a_woken_task_that_is_not_polled_lets_others_have_its_frames_and_reads_on_later() {
+fn frames_of_a_woken_but_unpolled_task_are_reclaimed_and_it_reads_again() {
     use std::future::Future;
     use std::pin::pin;
     use std::sync::mpsc;
@@ -318,7 +320,7 @@ fn a_woken_task_that_is_not_polled_lets_others_have_its_frames_and_reads_on_late
         ..Options::default()
     });
     let file = engine.open("emulate:nvme:pattern:/1MiB").expect("a scheme of ours");
-    // As many tasks as it takes to pin nearly every frame; each has been woken.
+    // As many tasks as needed to pin nearly every frame; each was woken.
     let mut bufs = vec![vec![0; 100_000]; 5];
     let mut tasks: Vec<_> = bufs
         .iter_mut()
@@ -330,7 +332,7 @@ fn a_woken_task_that_is_not_polled_lets_others_have_its_frames_and_reads_on_late
             receiver.recv().expect("the sender lives in the waker");
             true
         }
-        // So slow was this thread that all had come before it could wait.
+        // This thread was so slow that all frames had arrived before its wait.
         Poll::Ready(result) => {
             assert_eq!(result.expect("the pattern never fails"), 100_000);
             false

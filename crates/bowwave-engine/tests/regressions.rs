@@ -1,4 +1,4 @@
-//! Bugs that were, each with what broke and why the input finds it.
+//! Regression tests, each with the cause of its bug.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,14 +17,14 @@ fn engine(cache_bytes: u64, shards: usize) -> Engine {
     Engine::new(options).expect("valid options")
 }
 
-/// Gives at most 20 000 bytes a read.
+/// Returns at most 20,000 bytes a read.
 #[derive(Debug)]
 struct Sips(MemoryBackend);
 
 #[derive(Debug)]
 struct Sip(Arc<dyn Object>);
 
-/// Gives the whole buffer back after a read of its head.
+/// Rejoins the whole buffer after a read of its head.
 struct Rejoin(Box<dyn ReadSink>, ReadBuf);
 
 impl Backend for Sips {
@@ -69,10 +69,10 @@ impl ReadSink for Rejoin {
     }
 }
 
-/// A short answer was asked for again from its beginning, so a store that never gives a whole fill at once failed after a
-/// few tries. The contract lets a store stop early every time.
+/// A short read was requested again from its beginning, so a store that never returns a whole fill
+/// at once failed after a few attempts. The contract allows short reads every time.
 #[test]
-fn a_store_that_always_stops_early_is_asked_for_the_rest() {
+fn a_store_that_always_stops_early_gets_requests_for_the_rest() {
     let memory = MemoryBackend::new();
     let bytes: Vec<u8> = (0..1_000_003u32).map(|at| ((at * 7) >> 3) as u8).collect();
     memory.insert("a", bytes.clone());
@@ -85,12 +85,13 @@ fn a_store_that_always_stops_early_is_asked_for_the_rest() {
     assert_eq!(store.stats().bytes_fetched, bytes.len() as u64, "nothing is fetched twice");
 }
 
-/// Memory went to a busy shard until the idle one had less than a large read takes, and that read failed.
+/// Memory went to a busy shard until the idle one had less than a large read needs, and that read
+/// failed.
 #[test]
 fn a_large_read_succeeds_on_a_shard_whose_memory_was_lent_to_another() {
     let engine = engine(64 << 20, 2);
     let store = engine.store("pattern:/").expect("a scheme of ours");
-    // Files go to the shards in turn.
+    // Files are assigned to the shards in turn.
     let idle = store.open(Path::new("16MiB")).expect("the pattern has every size");
     let busy = store.open(Path::new("100MiB")).expect("the pattern has every size");
     let mut bytes = vec![0; 8 << 20];
@@ -104,9 +105,9 @@ fn a_large_read_succeeds_on_a_shard_whose_memory_was_lent_to_another() {
     assert_eq!(idle.read_at(0, &mut bytes).expect("frames are elsewhere, but not all"), bytes.len());
 }
 
-/// Files of a dropped store whose requests were on their way kept their pages for ever.
+/// Files of a dropped store with requests in flight kept their pages forever.
 #[test]
-fn pages_of_a_store_that_is_dropped_with_reads_in_flight_go() {
+fn pages_of_a_store_dropped_with_reads_in_flight_are_freed() {
     let engine = engine(8 << 20, 1);
     let store = engine.store("emulate:s3,latency=20ms,metadata=0ms:pattern:/").expect("a scheme of ours");
     let file = store.open(Path::new("2MiB")).expect("the pattern has every size");
@@ -120,9 +121,10 @@ fn pages_of_a_store_that_is_dropped_with_reads_in_flight_go() {
     assert!(engine.stats().store.requests > 0, "the counters of a store outlive it");
 }
 
-/// Each closing of a file was noted, and after 16384 of them the file itself was forgotten, though it was in use.
+/// Each close of a file was recorded, and after 16384 of them the file itself was forgotten, though
+/// it was in use.
 #[test]
-fn a_file_in_use_again_and_again_stays_cached() {
+fn a_file_in_repeated_use_stays_cached() {
     let engine = engine(8 << 20, 1);
     let store = engine.store("pattern:/").expect("a scheme of ours");
     let mut byte = [0];
@@ -135,7 +137,7 @@ fn a_file_in_use_again_and_again_stays_cached() {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A task that is dropped when it is woken, as by an executor that has been shut down.
+/// A task that is dropped when it is woken, as by an executor that was shut down.
 struct DropOnWake(Mutex<Option<Task>>, mpsc::SyncSender<()>);
 
 impl Wake for DropOnWake {
@@ -147,7 +149,7 @@ impl Wake for DropOnWake {
 
 /// Tasks were woken under the lock that dropping them takes.
 #[test]
-fn a_task_may_be_dropped_by_its_own_wake() {
+fn a_task_may_be_dropped_by_its_own_wake_up() {
     let engine = engine(2 << 20, 1);
     let file = engine.open("emulate:s3,latency=20ms,metadata=0ms:pattern:/1MiB").expect("a scheme of ours");
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -165,8 +167,8 @@ fn a_task_may_be_dropped_by_its_own_wake() {
     receiver.recv_timeout(Duration::from_secs(20)).expect("the wake returns");
 }
 
-/// What was set aside for bookkeeping did not cover single pages far apart: each has a leaf of the page table to itself, and
-/// so has the shadow of each page evicted before it.
+/// The reserve for bookkeeping did not cover scattered single pages: each has its own leaf of the
+/// page table, and so has the shadow of each page evicted before it.
 #[test]
 fn bookkeeping_of_scattered_pages_stays_within_the_cache() {
     let cache_bytes = 16 << 20;
@@ -183,10 +185,11 @@ fn bookkeeping_of_scattered_pages_stays_within_the_cache() {
     assert!(stats.frames * stats.page_bytes + stats.metadata_bytes <= cache_bytes, "{stats:?}");
 }
 
-/// A thread's buffers were gone when it read a file in its end, and the read panicked: in the end of a thread, that ends the
-/// process. The file was first read here, so that what the engine keeps for the thread goes before it.
+/// A thread's buffers were destroyed before it read a file at its end, and the read panicked, which
+/// ends the process there. The file is first read here, so that the engine's thread state is
+/// destroyed first.
 #[test]
-fn a_thread_reads_in_its_end() {
+fn a_thread_can_read_at_its_end() {
     struct ReadsAtEnd(Mutex<Option<bowwave_engine::File>>, mpsc::SyncSender<usize>);
 
     impl Drop for ReadsAtEnd {
@@ -216,10 +219,10 @@ fn a_thread_reads_in_its_end() {
     thread.join().expect("no panic");
 }
 
-/// A shard got more memory in small lots, and only when it had come to its end, and what another shard had no use for stayed
-/// there: what was cached was evicted, while much of the memory lay idle.
+/// A shard got more memory in small lots and only at its limit, and another shard's unused memory
+/// stayed there. So cached pages were evicted while much memory was unused.
 #[test]
-fn nothing_is_evicted_while_memory_is_idle() {
+fn nothing_is_evicted_while_memory_is_unused() {
     for (policy, ra_pages) in [(Policy::OnDemand, 32), (Policy::OnDemand, 4096), (Policy::Range, 512)] {
         let options =
             Options { cache_bytes: Some(128 << 20), shards: Some(2), ra_pages, policy, ..Options::default() };

@@ -1,4 +1,4 @@
-//! In which order a store is asked: a store that holds requests until it is told to let one go shows each decision.
+//! Order of requests: a store that holds requests until they are released shows each decision.
 
 #[path = "common/gate.rs"]
 mod gate;
@@ -12,13 +12,13 @@ use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Store, Wo
 
 use gate::{Bench, Gate, KIB, MIB};
 
-/// A store that keeps `slots` requests, with a head or without.
+/// A store with `slots` slots, with or without a head.
 fn profile(slots: u32, seeks: bool) -> Profile {
     Profile { slots, seeks, ..Profile::read_only("gate") }
 }
 
 #[test]
-fn demand_overtakes_readahead_that_waits_but_for_noop() {
+fn demand_overtakes_queued_readahead_except_with_noop() {
     for scheduler in [Algorithm::Deadline, Algorithm::Noop] {
         let mut bench = Bench::new(scheduler, profile(1, false));
         let file = bench.open("a");
@@ -34,7 +34,7 @@ fn demand_overtakes_readahead_that_waits_but_for_noop() {
 }
 
 #[test]
-fn readahead_that_a_reader_comes_for_goes_first_and_alone() {
+fn promoted_readahead_is_sent_first_and_alone() {
     let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
     let file = bench.open("a");
     file.advise(0, 8 * MIB, Advice::WillNeed);
@@ -58,7 +58,7 @@ fn readahead_that_a_reader_comes_for_goes_first_and_alone() {
 }
 
 #[test]
-fn readahead_has_every_third_turn_however_much_is_demanded() {
+fn readahead_gets_every_third_turn_under_any_demand() {
     let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
     bench.read("c", 0);
     // Gaps, so that nothing merges.
@@ -74,7 +74,7 @@ fn readahead_has_every_third_turn_however_much_is_demanded() {
 }
 
 #[test]
-fn a_device_with_a_head_is_asked_in_the_order_of_places_across_files() {
+fn a_device_with_a_head_gets_requests_in_device_order_across_files() {
     let mut bench = Bench::new(Algorithm::Deadline, profile(1, true));
     bench.read("a", 0);
     for (name, kib) in [("b", 300), ("c", 100), ("a", 9000), ("b", 100), ("a", 400)] {
@@ -99,7 +99,7 @@ fn a_device_with_a_head_is_asked_in_the_order_of_places_across_files() {
 }
 
 #[test]
-fn the_last_slots_are_left_for_demand_and_long_runs_dealt_out_over_the_others() {
+fn the_last_slots_are_left_for_demand_and_long_runs_are_split_over_the_others() {
     let mut bench = Bench::new(Algorithm::Deadline, profile(64, false));
     let file = bench.open("a");
     file.advise(0, 32 * MIB, Advice::WillNeed);
@@ -113,7 +113,7 @@ fn the_last_slots_are_left_for_demand_and_long_runs_dealt_out_over_the_others() 
 }
 
 #[test]
-fn what_waits_for_a_closed_file_is_never_asked_for() {
+fn queued_requests_of_a_closed_file_are_not_sent() {
     let bench = Bench::new(Algorithm::Deadline, profile(1, false));
     let file = bench.open("a");
     file.advise(0, 8 * MIB, Advice::WillNeed);
@@ -123,7 +123,7 @@ fn what_waits_for_a_closed_file_is_never_asked_for() {
 }
 
 #[test]
-fn the_depth_asked_for_is_kept() {
+fn the_requested_depth_is_kept() {
     for (depth, expected) in [(None, 4), (Some(1), 1), (Some(16), 16)] {
         let gate = Gate::new(profile(4, false));
         let options = Options { cache_bytes: Some(64 << 20), device_depth: depth, ..Options::default() };
@@ -137,7 +137,7 @@ fn the_depth_asked_for_is_kept() {
     }
 }
 
-/// A disk in real time, asked for one request after the other; what is counted is requests, not seconds.
+/// A disk in real time with one request at a time; counts requests, not seconds.
 struct Disk {
     store: Store,
     log: Arc<TraceLog>,
@@ -165,7 +165,8 @@ impl Disk {
         Self { store, log, bulk }
     }
 
-    /// Reads 4 KiB at `offset` of the wanted file; how many requests went to the disk between its coming and its own.
+    /// Reads 4 KiB at `offset` of the demand file; returns how many requests the disk got between
+    /// its arrival and its dispatch.
     fn passed(&self, offset: u64) -> u64 {
         let file = self.store.open(Path::new("wanted")).expect("opens");
         let before = self.store.stats().requests;
@@ -178,11 +179,12 @@ impl Disk {
 }
 
 #[test]
-fn on_a_disk_demand_waits_for_a_batch_of_readahead_and_no_longer() {
+fn on_a_disk_demand_waits_for_one_batch_of_readahead() {
     let disk = Disk::new(Algorithm::Deadline);
     let mut passed: Vec<u64> = (0..5).map(|number| disk.passed(number * 5 * MIB)).collect();
     passed.sort_unstable();
-    // The middle one: should this thread be put to sleep between counting and asking, one or two may be off.
+    // The median: if this thread is descheduled between the count and the request, one or two
+    // samples may be off.
     assert!(passed[2] <= 4, "{passed:?} requests went before");
     assert!(disk.store.stats().scheduler.dispatches() < 32, "readahead goes on meanwhile");
 

@@ -1,5 +1,5 @@
-//! Trees of awkward sizes, read by many at once through real stores that fail now and then, with a cache far smaller than
-//! the data.
+//! Trees with odd sizes, read concurrently through real stores with occasional failures, and with a
+//! cache much smaller than the data.
 
 use std::fs::{self, File as StdFile};
 use std::io::Write;
@@ -15,17 +15,18 @@ use bowwave_testkit::{HttpServer, S3Server};
 const SIZES: [u64; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
 /// Mostly a hole, with bytes here and there.
 const SPARSE: u64 = 3_000_000_000;
-/// The same for the S3 server of the tests, which takes the MD5 sum of the whole object at each request.
+/// As [`SPARSE`], for the tests' S3 server, which computes the MD5 of the whole object at each
+/// request.
 const SPARSE_S3: u64 = 5_000_000;
 
-/// A folder that goes when it is dropped.
+/// A directory that is removed on drop.
 struct Folder {
     path: PathBuf,
     sparse: u64,
 }
 
 impl Folder {
-    /// Writes the tree: each size at the top and one folder down, and the sparse file.
+    /// Writes the tree: each size at the top and in a subdirectory, and the sparse file.
     fn with_tree(name: &str, sparse_size: u64) -> Self {
         let path = std::env::temp_dir().join(format!("bowwave-{name}-{}", std::process::id()));
         let _none_from_before = fs::remove_dir_all(&path);
@@ -57,7 +58,8 @@ impl Drop for Folder {
     }
 }
 
-/// Reads everything through a store of which one request in forty goes wrong, sixteen readers at once.
+/// Reads everything through a store of which one request in 40 fails, with sixteen concurrent
+/// readers.
 fn read_tree(url: &str, options: &StoreOptions, folder: &Folder) {
     let engine = Engine::new(Options { cache_bytes: Some(2 << 20), seed: 7, ..Options::default() })
         .expect("valid options");
@@ -115,7 +117,7 @@ fn read_files(store: &Store, folder: &Folder, reader: u64) {
 }
 
 #[test]
-fn a_folder() {
+fn a_directory() {
     let folder = Folder::with_tree("folder", SPARSE);
     read_tree(
         folder.bucket().to_str().expect("a temporary folder has a plain name"),

@@ -1,4 +1,4 @@
-//! Settings that change while an engine runs.
+//! Settings that change at run time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn engine() -> Engine {
     Engine::new(options).expect("valid")
 }
 
-/// Reads 4 MiB in order from a store whose requests are as large as windows allow; requests sent.
+/// Reads 4 MiB sequentially from a store with unlimited request sizes; returns the requests sent.
 fn requests_of_a_sequential_read(engine: &Engine) -> u64 {
     let before = engine.stats().store.requests;
     let store = engine.store("emulate:nvme:pattern:/").expect("it exists");
@@ -34,7 +34,7 @@ fn write(file: &File, mut offset: u64, mut bytes: &[u8]) {
 }
 
 #[test]
-fn a_larger_window_holds_from_the_next_read_on() {
+fn a_larger_window_applies_from_the_next_read() {
     let engine = engine();
     let small = requests_of_a_sequential_read(&engine);
     engine.tune(Tuning { ra_pages: 1024, ..engine.tuning() }).expect("within bounds");
@@ -44,7 +44,7 @@ fn a_larger_window_holds_from_the_next_read_on() {
 }
 
 #[test]
-fn what_is_out_of_bounds_changes_nothing() {
+fn values_out_of_bounds_change_nothing() {
     let engine = engine();
     let before = engine.tuning();
     assert_eq!((before.ra_pages, before.dirty_bytes), (32, (64 << 20) / 5));
@@ -61,7 +61,7 @@ fn what_is_out_of_bounds_changes_nothing() {
 }
 
 #[test]
-fn a_lower_limit_of_dirty_bytes_holds_for_the_next_writers_and_loses_nothing() {
+fn a_lower_limit_of_dirty_bytes_applies_to_the_next_writers_and_loses_nothing() {
     let engine = engine();
     let folder = std::env::temp_dir().join(format!("bowwave-tuning-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("writable");

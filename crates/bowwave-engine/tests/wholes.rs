@@ -1,4 +1,4 @@
-//! Objects that are written as a whole: from front to back, seen all at once, with errors that reach who wrote.
+//! Object uploads: sequential, published atomically, with errors returned to the writer.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::{Folder, Random};
 /// Bytes of a part.
 const PART: usize = 4096;
 
-/// An object store in a folder, without its latencies.
+/// An object store in a directory, without its latencies.
 struct Objects {
     folder: Folder,
     store: Store,
@@ -51,7 +51,7 @@ impl Objects {
         self.store.open_with(Path::new(name), &options).expect("is there")
     }
 
-    /// What everybody else sees.
+    /// The published bytes, without the cache.
     fn seen(&self, name: &str) -> Option<Vec<u8>> {
         std::fs::read(self.folder.path().join(name)).ok()
     }
@@ -61,7 +61,7 @@ impl Objects {
         backend.stray_uploads().expect("can be listed").len()
     }
 
-    /// What is read through the cache.
+    /// The bytes through the cache.
     fn read(&self, name: &str) -> Vec<u8> {
         let file = self.store.open(Path::new(name)).expect("is there");
         let mut bytes = vec![0; usize::try_from(file.size()).expect("small")];
@@ -95,7 +95,7 @@ const WRITE: OpenOptions = OpenOptions {
 const APPEND: OpenOptions = OpenOptions { write: false, append: true, create: true, ..WRITE };
 
 #[test]
-fn an_object_of_any_length_is_seen_when_it_is_closed_and_not_before() {
+fn an_object_of_any_length_is_published_at_close() {
     let objects = Objects::new();
     let mut random = Random::new(1);
     for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 10 * PART + 77, 300 * PART + 1] {
@@ -118,7 +118,7 @@ fn an_object_of_any_length_is_seen_when_it_is_closed_and_not_before() {
 }
 
 #[test]
-fn the_old_version_is_seen_until_the_new_one_is_and_each_sync_makes_one() {
+fn each_sync_publishes_a_version_and_the_old_one_is_visible_until_then() {
     let objects = Objects::new();
     std::fs::write(objects.folder.path().join("x"), b"old").expect("writable");
     let reader = objects.store.open(Path::new("x")).expect("is there");
@@ -147,14 +147,14 @@ fn the_old_version_is_seen_until_the_new_one_is_and_each_sync_makes_one() {
 }
 
 #[test]
-fn what_is_appended_follows_what_was_there() {
+fn appended_bytes_follow_the_published_ones() {
     let objects = Objects::new();
     let mut random = Random::new(3);
     let mut want = Vec::new();
     for round in 0..40 {
         let more = random.bytes(random.clone().below(2 * PART as u64) as usize);
         let file = objects.open("log", APPEND);
-        // Wherever it asks for.
+        // Whatever the offset.
         file.write_at(random.below(9), &more).expect("taken");
         want.extend(&more);
         if round % 3 == 0 {
@@ -168,7 +168,7 @@ fn what_is_appended_follows_what_was_there() {
 }
 
 #[test]
-fn what_an_object_store_cannot_do_is_said_and_changes_nothing() {
+fn unsupported_operations_fail_and_change_nothing() {
     let objects = Objects::new();
     drop(objects.create("x"));
     let file = objects.open("x", WRITE);
@@ -197,13 +197,13 @@ fn what_an_object_store_cannot_do_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn who_writes_the_same_object_writes_the_same_draft() {
+fn all_writers_of_an_object_write_the_same_upload() {
     let objects = Objects::new();
     let first = objects.create("x");
     let second = objects.open("x", APPEND);
     first.write_at(0, b"one ").expect("taken");
     second.append(b"two ").expect("taken");
-    // The first is not done.
+    // The first writer is not done.
     second.flush().expect("nothing went wrong");
     assert_eq!(objects.seen("x"), None);
     first.write_at(8, b"three").expect("at the end");
@@ -211,7 +211,8 @@ fn who_writes_the_same_object_writes_the_same_draft() {
     assert_eq!(objects.seen("x").as_deref(), Some(&b"one two three"[..]));
     drop((first, second));
 
-    // Who cuts it begins anew; who wrote before can no longer write, and its closing publishes nothing.
+    // A truncation begins a new upload; earlier writers can write no more, and their close
+    // publishes nothing.
     let first = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     first.write_at(0, b"first").expect("taken");
     let second = objects.open("x", OpenOptions { truncate: true, ..WRITE });
@@ -223,7 +224,8 @@ fn who_writes_the_same_object_writes_the_same_draft() {
     drop(second);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"second"[..]));
 
-    // A handle that only began it, and another that wrote it: the empty one is not published over the other.
+    // One handle only began it, and another wrote it: the empty upload is not published over the
+    // other.
     let shell = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     let program = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     program.write_at(0, b"by the program").expect("taken");
@@ -234,7 +236,7 @@ fn who_writes_the_same_object_writes_the_same_draft() {
 }
 
 #[test]
-fn what_is_being_made_is_named_and_cannot_be_read() {
+fn an_object_in_upload_is_listed_and_cannot_be_read() {
     let objects = Objects::new();
     let (path, folder) = (Path::new("folder/x"), Path::new("folder"));
     objects.store.make_directory(folder, 0o755, None).expect("made");
@@ -260,7 +262,7 @@ fn what_is_being_made_is_named_and_cannot_be_read() {
 }
 
 #[test]
-fn what_is_abandoned_is_not_published() {
+fn an_abandoned_upload_is_not_published() {
     let objects = Objects::new();
     let file = objects.create("x");
     file.write_at(0, &[1; 3 * PART]).expect("taken");
@@ -281,7 +283,7 @@ fn what_is_abandoned_is_not_published() {
 }
 
 #[test]
-fn who_writes_what_was_replaced_writes_to_nowhere() {
+fn writes_to_a_replaced_object_are_discarded() {
     let objects = Objects::new();
     drop(objects.create("x"));
     let moved = objects.create("y");
@@ -298,7 +300,7 @@ fn who_writes_what_was_replaced_writes_to_nowhere() {
 }
 
 #[test]
-fn of_two_who_make_one_object_exclusively_one_hears_that_it_is_there() {
+fn the_second_exclusive_creation_of_an_object_fails() {
     let objects = Objects::new();
     let file = objects.open("x", OpenOptions { create: true, exclusive: true, ..WRITE });
     file.write_at(0, b"ours").expect("taken");
@@ -316,7 +318,7 @@ fn of_two_who_make_one_object_exclusively_one_hears_that_it_is_there() {
 }
 
 #[test]
-fn passing_failures_are_not_noticed() {
+fn transient_failures_are_retried() {
     let writes = WriteFaults {
         errors: vec![(ErrorKind::Unavailable, 0.1), (ErrorKind::Throttled, 0.05)],
         finish: vec![(ErrorKind::Unavailable, 0.1)],
@@ -348,7 +350,7 @@ fn passing_failures_are_not_noticed() {
 }
 
 #[test]
-fn lasting_failures_reach_write_sync_or_close_of_each_handle_once_and_leave_the_object_as_it_was() {
+fn permanent_failures_are_returned_once_by_each_handle_and_the_object_stays() {
     let writes = WriteFaults {
         errors: vec![(ErrorKind::NoSpace, 0.01), (ErrorKind::Io, 0.01)],
         ..WriteFaults::default()
@@ -390,7 +392,7 @@ fn lasting_failures_reach_write_sync_or_close_of_each_handle_once_and_leave_the_
 }
 
 #[test]
-fn a_sync_that_fails_for_now_can_be_tried_again() {
+fn a_sync_with_a_transient_failure_can_be_retried() {
     let writes = WriteFaults { finish: vec![(ErrorKind::Unavailable, 0.7)], ..WriteFaults::default() };
     let faults = Faults { seed: 3, writes, ..Faults::default() };
     let objects =
@@ -409,13 +411,13 @@ fn a_sync_that_fails_for_now_can_be_tried_again() {
 }
 
 #[test]
-fn many_writers_with_little_memory_all_get_through() {
+fn many_writers_with_little_memory_all_finish() {
     let faults = Faults { writes: WriteFaults::default(), ..Faults::default() };
     let folder_options = Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() };
     let objects = Objects::with(folder_options, faults);
     let held: Vec<File> = (0..50).map(|n| objects.create(&format!("held-{n}"))).collect();
     for file in &held {
-        // Beginnings of parts, which nothing but more writes sends.
+        // Incomplete parts, which only more writes send.
         file.write_at(0, &[9; 100]).expect("taken");
     }
     let bytes = Random::new(9).bytes(100 * PART);
@@ -484,7 +486,7 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
         }
         file.flush().expect("published");
         assert!(seen("folder/large").expect("published") == bytes, "round {round}");
-        // The version before is copied on the server, or sent again in part.
+        // The earlier version is copied on the server, or sent again in part.
         file.append(b"and more").expect("taken");
         file.sync(false).expect("published");
         assert!(seen("folder/large").expect("published") == [&bytes[..], b"and more"].concat());
@@ -493,7 +495,7 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
         small.flush().expect("published");
         assert_eq!(seen("small").expect("published"), b"small");
     }
-    // One that refuses for good.
+    // A permanent rejection.
     let refused = S3Trouble::Refused(403);
     server.inject(S3Fault {
         method: "PUT",

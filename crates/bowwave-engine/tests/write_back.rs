@@ -1,4 +1,5 @@
-//! When what was written goes to the store, in which order, and what happens if the store refuses it.
+//! When and in which order written pages go to the store, and what happens if the store rejects
+//! them.
 
 mod common;
 #[path = "common/gate.rs"]
@@ -26,7 +27,7 @@ fn disk() -> Profile {
     Profile { slots: 1, seeks: true, writes: Writes::Anywhere, ..Profile::read_only("gate") }
 }
 
-/// 8 MiB may be dirty, 4 MiB go by themselves.
+/// 8 MiB may be dirty; write-back begins at 4 MiB.
 fn options(scheduler: Algorithm) -> Options {
     Options {
         scheduler,
@@ -44,7 +45,7 @@ fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// Keeps the gate open for what is in the way when files are closed.
+/// Keeps the gate open while files are closed.
 fn close(gate: &Gate, files: Vec<File>) {
     let closing = thread::spawn(move || drop(files));
     while !closing.is_finished() {
@@ -95,7 +96,7 @@ fn a_bulk_writer_waits_for_the_store_and_memory_does_not_grow() {
 }
 
 #[test]
-fn who_syncs_waits_for_what_is_on_its_way_and_makes_it_urgent() {
+fn a_sync_waits_for_write_outs_in_flight_and_promotes_them() {
     let mut bench = Bench::with(options(Algorithm::Deadline), disk());
     let file = Arc::new(bench.open_write("a"));
     file.write_at(0, &vec![1; 5 << 20]).expect("room");
@@ -113,7 +114,7 @@ fn who_syncs_waits_for_what_is_on_its_way_and_makes_it_urgent() {
 }
 
 #[test]
-fn a_page_that_is_on_its_way_is_written_to_without_waiting_and_goes_again() {
+fn a_page_in_flight_is_written_without_a_wait_and_written_out_again() {
     let bench = Bench::with(options(Algorithm::Deadline), disk());
     let file = bench.open_write("a");
     file.write_at(0, &vec![1; 5 << 20]).expect("room");
@@ -130,7 +131,7 @@ fn a_page_that_is_on_its_way_is_written_to_without_waiting_and_goes_again() {
 }
 
 #[test]
-fn what_is_old_goes_to_the_store_by_itself() {
+fn old_dirty_pages_are_written_back() {
     let folder = Folder::new();
     let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
     let engine = Engine::new(options).expect("valid");
@@ -144,7 +145,7 @@ fn what_is_old_goes_to_the_store_by_itself() {
 }
 
 #[test]
-fn what_is_removed_while_it_is_open_is_not_written() {
+fn a_removed_open_file_is_not_written_out() {
     let (folder, engine, store) = folder_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, &[1; 10_000]).expect("room");
@@ -159,7 +160,7 @@ fn what_is_removed_while_it_is_open_is_not_written() {
     assert!(!folder.path().join("a").exists());
 }
 
-/// An engine over a folder that can be told to fail.
+/// An engine over a directory with failures on request.
 fn moody_store(options: Options) -> (Folder, Engine, Store, Arc<Mood>) {
     let folder = Folder::new();
     let inner = open_url(&folder.url(), &options.store).expect("a folder");
@@ -170,7 +171,7 @@ fn moody_store(options: Options) -> (Folder, Engine, Store, Arc<Mood>) {
 }
 
 #[test]
-fn what_the_store_refuses_is_kept_told_once_to_each_and_written_when_there_is_room() {
+fn rejected_pages_stay_dirty_and_each_handle_gets_the_error_once() {
     let (folder, engine, store, mood) = moody_store(Options { dirty_bytes: Some(1 << 19), ..small() });
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     let options = OpenOptions { write: true, ..OpenOptions::default() };
@@ -179,7 +180,7 @@ fn what_the_store_refuses_is_kept_told_once_to_each_and_written_when_there_is_ro
     file.write_at(0, &[1; 100_000]).expect("dirty pages have room");
     let error = file.flush().expect_err("the store is full");
     assert_eq!(error.kind(), Some(ErrorKind::NoSpace), "{error}");
-    // It tries, too, so it may be told of two.
+    // It also tries, so it may get two errors.
     let error = other.flush().expect_err("the store is full");
     assert_eq!(error.kind(), Some(ErrorKind::NoSpace), "{error}");
     let mut bytes = vec![0; 100_000];
@@ -199,13 +200,13 @@ fn what_the_store_refuses_is_kept_told_once_to_each_and_written_when_there_is_ro
 }
 
 #[test]
-fn an_error_that_comes_while_nobody_waits_is_told_at_the_next_flush() {
+fn an_error_without_a_waiter_is_returned_by_the_next_flush() {
     let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
     let (folder, _engine, store, mood) = moody_store(options);
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.fail_writes(Some(ErrorKind::Io));
     file.write_at(0, b"bytes").expect("room");
-    // The second try begins when the first has failed.
+    // The second attempt begins when the first has failed.
     until("it was tried twice", || mood.asked.load(Ordering::Relaxed) > 1);
     mood.fail_writes(None);
     until("it was tried again", || !file.is_dirty());
@@ -215,7 +216,7 @@ fn an_error_that_comes_while_nobody_waits_is_told_at_the_next_flush() {
 }
 
 #[test]
-fn what_the_store_refuses_to_the_end_is_counted() {
+fn pages_rejected_to_the_end_are_counted() {
     let (folder, engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.fail_writes(Some(ErrorKind::NoSpace));
@@ -228,7 +229,7 @@ fn what_the_store_refuses_to_the_end_is_counted() {
 }
 
 #[test]
-fn short_writes_go_on_where_the_store_stopped() {
+fn short_writes_continue_where_the_store_stopped() {
     let (folder, _engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.short.store(5, Ordering::Relaxed);
@@ -251,10 +252,10 @@ fn short_writes_that_complete_inline_use_a_bounded_amount_of_stack() {
     assert!(mood.asked.load(Ordering::Relaxed) >= 100_000);
 }
 
-/// What broke: a read of the last page was answered when the bytes of the file were there, while the store went on to look
-/// for more; what it found there after the file had grown went over what had been written meanwhile.
+/// Regression: a read of the last page was completed when the file's bytes had arrived, while the
+/// store continued to read. Bytes found there after the file had grown overwrote newer writes.
 #[test]
-fn a_read_at_the_end_of_a_file_does_not_go_over_what_is_written_behind_it() {
+fn a_read_at_the_end_of_a_file_does_not_overwrite_later_writes() {
     for _ in 0..200 {
         let (folder, _engine, store) = folder_store(small());
         std::fs::write(folder.path().join("a"), [9; 3000]).expect("writable");
@@ -270,7 +271,7 @@ fn a_read_at_the_end_of_a_file_does_not_go_over_what_is_written_behind_it() {
 }
 
 #[test]
-fn a_flush_of_the_store_that_fails_is_told_by_the_sync_that_asked_for_it() {
+fn a_failed_store_flush_is_returned_by_its_sync() {
     let (folder, _engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, b"bytes").expect("room");
@@ -282,10 +283,10 @@ fn a_flush_of_the_store_that_fails_is_told_by_the_sync_that_asked_for_it() {
     file.sync(true).expect("no longer");
 }
 
-/// What broke: of several fills in one request, only the last was cleared behind the end of what the store has, so that a
-/// gap that had just been written over showed what its frames had held before.
+/// Regression: of several fills in one request, only the last was zeroed past the store's end, so a
+/// gap that was just overwritten showed earlier contents of its frames.
 #[test]
-fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros_whatever_was_in_memory() {
+fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros() {
     let (_folder, _engine, store) = folder_store(small());
     let other = store.create(Path::new("other"), 0o644).expect("a new file");
     other.write_at(0, &vec![0xAB; 4 << 20]).expect("room");
@@ -298,7 +299,7 @@ fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros_whatever_was_in_memory(
 }
 
 #[test]
-fn a_removed_file_keeps_what_was_written_for_those_who_read_it() {
+fn a_removed_file_keeps_its_written_bytes_for_its_readers() {
     let (_folder, _engine, store) = folder_store(small());
     let writer = store.create(Path::new("a"), 0o644).expect("made");
     let reader = store.open(Path::new("a")).expect("it is there");

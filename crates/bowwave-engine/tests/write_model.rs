@@ -1,4 +1,4 @@
-//! Random writes, cuts, holes and syncs, beside a plain array of bytes: every byte is the same at every step.
+//! Random writes, truncations, holes and syncs, compared with a plain array of bytes at every step.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::{Folder, Random, folder_store, small};
 /// Longest file.
 const SIZE_MAX: u64 = 5 << 20;
 
-/// The file as it should be, and as it is.
+/// The file, and its model.
 struct Model {
     store: Store,
     file: File,
@@ -38,7 +38,7 @@ impl Model {
     }
 
     fn len(&mut self) -> usize {
-        // Mostly small, now and then larger than what is written at once.
+        // Mostly small, sometimes larger than what is copied at once.
         let most = match self.random.below(40) {
             0..15 => 100,
             15..30 => 5_000,
@@ -140,7 +140,7 @@ impl Model {
     }
 }
 
-/// Runs one seed; after each part what the folder has is compared, too.
+/// Runs one seed; after each part also compares the directory's bytes.
 fn run(options: Options, seed: u64, steps: u32) {
     let (folder, _engine, store) = folder_store(options);
     let mut model = Model::new(&store, seed);

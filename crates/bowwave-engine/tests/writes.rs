@@ -1,4 +1,4 @@
-//! What a program may rely on when it writes: who sees what when, and what becomes of names.
+//! Guarantees of writes: visibility of bytes, and the effect of name changes.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn all(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_at_once_by_everyone_and_is_in_the_folder_after_flush() {
+fn written_bytes_are_read_at_once_and_are_in_the_directory_after_flush() {
     let (folder, _engine, store) = folder_store(small());
     let writer = store.create(Path::new("a"), 0o644).expect("a new file");
     let reader = store.open(Path::new("a")).expect("it is there");
@@ -44,7 +44,7 @@ fn what_is_written_is_read_at_once_by_everyone_and_is_in_the_folder_after_flush(
 }
 
 #[test]
-fn the_last_writer_leaves_everything_in_the_folder_and_pages_that_are_still_good() {
+fn the_last_writer_leaves_all_bytes_in_the_directory_and_valid_pages() {
     let (folder, engine, store) = folder_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let bytes = Random::new(1).bytes(3_000_001);
     let writer = store.create(Path::new("a"), 0o644).expect("a new file");
@@ -61,7 +61,7 @@ fn the_last_writer_leaves_everything_in_the_folder_and_pages_that_are_still_good
 }
 
 #[test]
-fn readers_that_stay_behind_a_writer_notice_others_again() {
+fn readers_after_the_last_writer_notice_foreign_changes() {
     let (folder, _engine, store) = folder_store(small());
     fs::write(folder.path().join("a"), b"before").expect("room");
     let reader = store.open(Path::new("a")).expect("it is there");
@@ -70,7 +70,7 @@ fn readers_that_stay_behind_a_writer_notice_others_again() {
     writer.write_at(0, b"BEFORE and after").expect("room");
     drop(writer);
     assert_eq!(all(&reader), b"BEFORE and after");
-    // Larger than what is cached: the store is asked, and the change seen.
+    // More than the cached bytes: the read reaches the store, which shows the change.
     let page = vec![b'x'; 1 << 20];
     fs::write(folder.path().join("a"), &page).expect("room");
     let again = store.open(Path::new("a")).expect("it is there");
@@ -79,7 +79,7 @@ fn readers_that_stay_behind_a_writer_notice_others_again() {
 }
 
 #[test]
-fn bytes_behind_the_end_come_back_as_zeros() {
+fn bytes_past_the_end_return_as_zeros() {
     let (folder, _engine, store) = folder_store(small());
     for (size, cut, then) in
         [(10_000, 5_000, 9_000), (8_192, 4_096, 12_288), (5_000, 1, 4_096), (4_095, 0, 1)]
@@ -91,7 +91,7 @@ fn bytes_behind_the_end_come_back_as_zeros() {
                 file.sync(false).expect("room");
             }
             file.set_len(cut).expect("room");
-            // Once by a cut that goes the other way, once by a write behind the end.
+            // Once by a truncation and extension, once by a write past the end.
             if synced {
                 file.set_len(then).expect("room");
             } else {
@@ -107,7 +107,7 @@ fn bytes_behind_the_end_come_back_as_zeros() {
 }
 
 #[test]
-fn appends_of_many_never_overlap() {
+fn concurrent_appends_never_overlap() {
     let (folder, _engine, store) = folder_store(small());
     drop(store.create(Path::new("log"), 0o644).expect("a new file"));
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn names_of_one_file_share_its_bytes_and_a_renamed_file_keeps_them() {
 }
 
 #[test]
-fn a_removed_file_lives_on_in_its_handles_and_its_name_is_free() {
+fn a_removed_file_stays_readable_through_its_handles_and_its_name_is_free() {
     let (folder, _engine, store) = folder_store(small());
     let old = store.create(Path::new("a"), 0o644).expect("a new file");
     old.write_at(0, b"old bytes").expect("room");
@@ -197,7 +197,7 @@ fn opening_does_as_the_options_say() {
 }
 
 #[test]
-fn a_time_that_is_set_stays_when_what_was_written_before_goes_to_the_store() {
+fn a_time_that_is_set_stays_after_earlier_writes_are_flushed() {
     let (folder, engine, store) = folder_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let set = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
@@ -222,7 +222,7 @@ fn a_time_that_is_set_stays_when_what_was_written_before_goes_to_the_store() {
 }
 
 #[test]
-fn a_time_set_through_a_handle_whose_name_is_gone_or_anothers_leaves_the_file_what_it_is() {
+fn a_time_set_through_a_handle_of_an_unlinked_file_affects_only_that_file() {
     let (folder, _engine, store) = folder_store(small());
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(700_000_000);
     let set = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
@@ -251,7 +251,7 @@ fn a_time_set_through_a_handle_whose_name_is_gone_or_anothers_leaves_the_file_wh
         writer.write_at(0, b"THE").expect("room");
         assert_eq!(all(&reader), [b"THE", &before[3..]].concat(), "{what}");
         drop(writer);
-        // Who is left hears of others again, whatever it was opened as.
+        // The remaining handle notices foreign changes again, whatever its mode.
         reader.set_attributes(&set).expect("allowed");
         assert_eq!(all(&reader), [b"THE", &before[3..]].concat(), "{what}");
         fs::write(folder.path().join(name), vec![b'x'; 1 << 20]).expect("writable");
@@ -267,7 +267,7 @@ fn a_time_set_through_a_handle_whose_name_is_gone_or_anothers_leaves_the_file_wh
 }
 
 #[test]
-fn writers_and_readers_at_once_see_whole_pages_only() {
+fn concurrent_writers_and_readers_see_whole_pages_only() {
     let (folder, _engine, store) = folder_store(small());
     let pages = 1500u64;
     let stamp = |page: u64, version: u64| {
@@ -316,7 +316,7 @@ fn writers_and_readers_at_once_see_whole_pages_only() {
 }
 
 #[test]
-fn cutting_while_others_read_and_write_never_shows_foreign_bytes() {
+fn truncation_during_reads_and_writes_never_shows_foreign_bytes() {
     let (_folder, _engine, store) = folder_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     let cutting = AtomicBool::new(true);
@@ -370,7 +370,7 @@ fn the_journal_of_an_engine_that_writes_replays_to_the_same_actions() {
 }
 
 #[test]
-fn two_engines_see_what_the_other_has_closed() {
+fn two_engines_see_each_others_closed_files() {
     let folder = Folder::new();
     let stores: Vec<Store> = (0..2)
         .map(|_| Engine::new(small()).expect("valid options").store(&folder.url()).expect("a folder"))

@@ -71,7 +71,7 @@ fn holes_and_sizes(store: &dyn Backend) {
     store.sync_directory("bytes".as_ref()).expect("synced");
 }
 
-/// A buffer of pieces of odd sizes is written as if it were one, and comes back whole.
+/// A buffer of pieces of odd sizes is written as one, and reads back unchanged.
 fn scattered(store: &dyn Backend) {
     let object = create(store, "bytes/scattered");
     let bytes: Vec<u8> = (0..200_000u32).map(|index| (index / 5) as u8).collect();
@@ -87,7 +87,7 @@ fn scattered(store: &dyn Backend) {
     assert!(bytes_of(store, "bytes/scattered")[77..] == bytes);
 }
 
-/// Sixteen writes at once to places apart; each ends once.
+/// Sixteen concurrent writes to separate ranges; each ends once.
 fn concurrent(store: &dyn Backend) {
     let object = create(store, "bytes/concurrent");
     let part = |index: usize| vec![index as u8 + 1; 150_001];
@@ -111,7 +111,7 @@ fn own_writes_are_read(store: &dyn Backend) {
     let object = create(store, "bytes/own");
     let other = store.open_write("bytes/own".as_ref(), &OpenWrite::default()).expect("there");
     let mut wanted = Vec::new();
-    // Sizes that are whole blocks and sizes that are not: direct and buffered I/O must see each other's bytes.
+    // Aligned and unaligned sizes: direct and buffered I/O must see each other's bytes.
     for (index, len) in [4096, 3, 8192, 100_000, 1, 4096].into_iter().enumerate() {
         let bytes = vec![index as u8 + 1; len];
         let writer: &dyn WriteObject = if index % 2 == 0 { &*object } else { &*other };
@@ -194,7 +194,7 @@ fn past_the_largest(store: &dyn Backend) {
     object.set_len(u64::MAX).expect_err("no file is so large");
 }
 
-/// Writes in flight end, each once, although the object is gone; and their bytes are there.
+/// Writes in flight end, each once, although the object was dropped; their bytes are stored.
 fn dropped_with_writes_in_flight(store: &dyn Backend) {
     let object = create(store, "bytes/dropped");
     let bytes = vec![5; 1_000_000];
@@ -205,13 +205,13 @@ fn dropped_with_writes_in_flight(store: &dyn Backend) {
     assert!(bytes_of(store, "bytes/dropped") == bytes[..count]);
 }
 
-/// A store that knows holes knows where they are; the others say that they do not.
+/// A store with holes finds them; other stores return `Unsupported`.
 fn seeking(store: &dyn Backend) {
     let object = create(store, "bytes/seek");
     write_exact(&*object, 4 << 20, &[1; 4096], PATIENCE).expect("written");
     let reader = store.open("bytes/seek".as_ref()).expect("there");
     match reader.seek(0, Seek::Data) {
-        // A file system without holes has data all along.
+        // A file system without holes has only data.
         Ok(at) => {
             assert!(at == 0 || at == 4 << 20, "{at}");
             assert_eq!(reader.seek(4 << 20, Seek::Hole).expect("the end is one"), (4 << 20) + 4096);

@@ -1,7 +1,7 @@
-//! What every store must do, as one suite that any store's tests can run.
+//! The contract of stores, as one suite for any store's tests.
 //!
-//! A [`Fixture`] says how to fill a store; [`run`] fills it and checks the contract of [`Backend`] and [`Object`].
-//! Faults are reported by panic, as tests do.
+//! A [`Fixture`] fills a store; [`run`] checks the contract of [`Backend`] and [`Object`]. Failures
+//! panic, as in tests.
 
 mod anywhere;
 mod names;
@@ -19,20 +19,20 @@ use crate::{
     read_exact, start_read, start_read_here, write_exact,
 };
 
-/// A store under test, and how to change what is in it.
+/// A store under test, and how to change its contents.
 pub trait Fixture {
-    /// Puts an object at `path`, in place of what was there, so that its identity differs.
+    /// Puts an object at `path`, in place of any other, with a new identity.
     fn put(&self, path: &str, bytes: &[u8]);
 
-    /// A store that shows what was put.
+    /// A store with the objects that were put.
     fn store(&self) -> Arc<dyn Backend>;
 
-    /// Whether the store can list folders.
+    /// Whether the store can list directories.
     fn lists(&self) -> bool {
         true
     }
 
-    /// Whether the store knows a folder from nothing.
+    /// Whether the store distinguishes a directory from a missing entry.
     fn knows_folders(&self) -> bool {
         self.lists()
     }
@@ -41,7 +41,7 @@ pub trait Fixture {
 /// Runs all checks.
 ///
 /// # Panics
-/// At the first broken promise.
+/// At the first violation of the contract.
 pub fn run(fixture: &dyn Fixture) {
     let objects = contents();
     for (path, bytes) in &objects {
@@ -68,7 +68,7 @@ pub fn run(fixture: &dyn Fixture) {
     writes(&*store);
 }
 
-/// Who waits for it gets the same, whoever reads.
+/// `read_here` returns the same bytes, whichever thread reads.
 fn on_this_thread(object: &dyn Object, bytes: &[u8]) {
     for (offset, len) in [(0, bytes.len() + 1), (bytes.len() / 3, bytes.len() / 2), (bytes.len() + 9, 5)] {
         let heard = start_read_here(object, offset as u64, ReadBuf::zeroed(len));
@@ -89,7 +89,7 @@ fn on_this_thread(object: &dyn Object, bytes: &[u8]) {
     }
 }
 
-/// What the store says that it can be written must be so.
+/// The store must support the writes of its profile.
 fn writes(store: &dyn Backend) {
     let profile = store.profile();
     match profile.writes {
@@ -163,7 +163,7 @@ fn past_the_end(object: &dyn Object, bytes: &[u8]) {
     assert_eq!(result.expect("an empty read succeeds"), 0);
 }
 
-/// A buffer of pieces of odd sizes is filled as if it were one.
+/// A buffer of pieces of odd sizes is filled as one.
 fn scattered_buffers(object: &dyn Object, bytes: &[u8]) {
     let mut first = ReadBuf::zeroed(5000);
     drop(first.split_off(4099));
@@ -172,7 +172,8 @@ fn scattered_buffers(object: &dyn Object, bytes: &[u8]) {
     assert!(count > 0 && buf.to_vec()[..count] == bytes[77..77 + count]);
 }
 
-/// Sixteen reads at once; each tells its progress in order, bytes told are final, and each ends once.
+/// Sixteen concurrent reads; each reports progress in order, reported bytes are final, and each
+/// read ends once.
 fn concurrent(object: &Arc<dyn Object>, bytes: &[u8]) {
     let reads: Vec<_> = (0..16usize)
         .map(|index| {
@@ -242,7 +243,7 @@ fn listing(store: &dyn Backend, objects: &BTreeMap<String, Vec<u8>>) {
     );
 }
 
-/// After a change, an object opened before gives no more bytes; opened anew it gives the new ones.
+/// After a change, an object opened before returns no more bytes; a new open returns the new bytes.
 fn change_under_a_reader(fixture: &dyn Fixture, store: &dyn Backend) {
     fixture.put("changing", &[1; 300_000]);
     let object = store.open("changing".as_ref()).expect("was just put");
@@ -261,7 +262,7 @@ fn change_under_a_reader(fixture: &dyn Fixture, store: &dyn Backend) {
     assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
 }
 
-/// Reads in flight end, each once, although store and object are gone.
+/// Reads in flight end, each once, although store and object were dropped.
 fn dropped_with_reads_in_flight(fixture: &dyn Fixture, bytes: &[u8]) {
     let store = fixture.store();
     let object = store.open("sizes/1000000".as_ref()).expect("is there");
@@ -280,7 +281,7 @@ fn shown(store: &dyn Backend, path: &str) -> Entry {
     store.stat(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All bytes of the object at `path`, read by somebody who opens it now.
+/// All bytes of the object at `path`, through a new open.
 fn bytes_of(store: &dyn Backend, path: &str) -> Vec<u8> {
     let object = store.open(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
     let size = usize::try_from(object.size()).expect("the suite's objects are small");
@@ -305,7 +306,7 @@ fn text_path(prefix: &str, letter: char, count: usize) -> String {
     std::iter::once(prefix.to_owned()).chain(std::iter::repeat_n(letter.to_string(), count)).collect()
 }
 
-/// Everything that a sink hears up to the end, which must come exactly once.
+/// All events of a sink; its end must come exactly once.
 fn whole(heard: Receiver<Heard>) -> (Vec<usize>, ReadBuf, crate::Result<usize>) {
     let (mut progress, mut end) = (Vec::new(), None);
     loop {
@@ -324,5 +325,5 @@ fn whole(heard: Receiver<Heard>) -> (Vec<usize>, ReadBuf, crate::Result<usize>) 
     (progress, buf, result)
 }
 
-/// How long to wait for what must come; only a broken store takes so long.
+/// Limit of each wait; only a broken store takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);

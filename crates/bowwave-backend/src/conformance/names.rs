@@ -1,4 +1,5 @@
-//! Names in stores that take writes anywhere: folders, links, renames, attributes, and names that mean no good.
+//! Names in stores that accept writes anywhere: directories, links, renames, attributes, hostile
+//! names.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -122,7 +123,7 @@ fn hard_links(store: &dyn Backend) {
     let object = store.open_write("names/two".as_ref(), &OpenWrite::default()).expect("there");
     write_exact(&*object, 0, b"t", PATIENCE).expect("written");
     assert_eq!(bytes_of(store, "names/one"), b"tne", "one file, two names");
-    // POSIX: two names of one file, and the rename does nothing.
+    // POSIX: a rename between two names of one file does nothing.
     store.rename("names/one".as_ref(), "names/two".as_ref(), Rename::Replace).expect("the same file");
     assert_eq!(unix("names/one").links, 2);
     store.remove_file("names/one".as_ref()).expect("there");
@@ -196,7 +197,7 @@ fn attributes(store: &dyn Backend) {
     by_handle(handle, early);
 }
 
-/// The same through a handle, when the file has no name any more.
+/// The same through a handle of an unlinked file.
 fn by_handle(handle: &dyn Attributes, time: SystemTime) {
     let owner = handle.stat().expect("open").unix.expect("a file system");
     let attributes = SetAttributes {
@@ -221,7 +222,7 @@ fn extended_attributes(store: &dyn Backend) {
     let path = Path::new("names/xattr");
     let (one, two) = (OsStr::new("user.one"), OsStr::new("user.two"));
     match store.set_xattr(path, one, b"first", SetXattr::Replace) {
-        // A file system without them.
+        // A file system without extended attributes.
         Err(error) if error.kind() == ErrorKind::Unsupported => return,
         result => assert_eq!(kind(result, "not there"), ErrorKind::NoAttribute),
     }
@@ -253,7 +254,7 @@ fn room(store: &dyn Backend) {
     }
 }
 
-/// Names that no program would choose and that are all the same names.
+/// Unusual but valid names.
 fn odd_names(store: &dyn Backend) {
     let longest = OsString::from(text_path("", 'l', 255));
     let odd: [&[u8]; 7] = [b"\xff\xfe", b"two\nlines", b" ", b"back\\slash", b"-rf", b"...", b"%2e%2e"];
@@ -268,7 +269,7 @@ fn odd_names(store: &dyn Backend) {
     }
 }
 
-/// Names that mean to lead elsewhere, or that nothing can have.
+/// Names that lead elsewhere, and invalid names.
 fn hostile_names(store: &dyn Backend) {
     let too_long = text_path("names/", 'x', 256);
     let outside =

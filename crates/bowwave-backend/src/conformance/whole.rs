@@ -1,4 +1,5 @@
-//! What stores of whole objects must do: nothing is seen before `finish`, and then all of it.
+//! The contract of stores of whole objects: nothing is visible before `finish`, then the whole
+//! object.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,14 +29,14 @@ pub(super) fn run(store: &dyn Backend) {
     uploads(store, part);
 }
 
-/// `len` bytes that no other `name` has.
+/// `len` bytes that are unique to `name`.
 fn bytes(name: &str, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     pattern::fill(pattern::seed(name.as_ref()), 0, &mut bytes);
     bytes
 }
 
-/// Writes parts from `from` on, all at once and the last first.
+/// Writes parts from `from` on, concurrently, the last first.
 fn write_all(object: &dyn WriteObject, from: usize, part: usize, bytes: &[u8]) {
     let parts: Vec<_> = bytes.chunks(part).enumerate().collect();
     let begun = parts.into_iter().rev().map(|(index, bytes)| {
@@ -153,7 +154,7 @@ fn exclusive(store: &dyn Backend, part: usize) {
     }
 }
 
-/// Before it is finished, parts may be replaced and the last one may grow.
+/// Before `finish`, parts may be replaced and the last one may grow.
 fn rewritten_before(store: &dyn Backend, part: usize) {
     let all = bytes("rewritten", 2 * part + 9);
     let object = create(store, "whole/rewritten");
@@ -170,7 +171,7 @@ fn rewritten_before(store: &dyn Backend, part: usize) {
     assert!(bytes_of(store, "whole/rewritten") == all);
 }
 
-/// After it is finished, a write begins a version that starts as the one before.
+/// After `finish`, a write begins a version that starts as a copy of the published one.
 fn continued_after(store: &dyn Backend, part: usize) {
     let all = bytes("continued", 4 * part);
     let object = create(store, "whole/continued");
@@ -183,7 +184,7 @@ fn continued_after(store: &dyn Backend, part: usize) {
     identities.dedup();
     assert_eq!(identities.len(), 5, "each version is another");
     drop(object);
-    // By another writer, in the middle, and given up once.
+    // By another writer, in the middle, after one abort.
     let object = open(store, "whole/continued", OpenWrite::default());
     assert_eq!(object.size(), 4 * part as u64);
     assert_eq!(object.finish().expect("nothing was written"), identities[4]);
@@ -254,7 +255,7 @@ fn names(store: &dyn Backend) {
     store.remove_file("whole/c".as_ref()).expect("nothing has moved it");
 }
 
-/// A part that is short is the last one.
+/// A short part must be the last one.
 fn short_in_the_middle(store: &dyn Backend, part: usize) {
     let object = create(store, "whole/short");
     write_all(&*object, part, part, &bytes("second", part));
@@ -276,7 +277,7 @@ fn what_it_cannot(store: &dyn Backend) {
         (store.set_attributes(at, &mode), ErrorKind::Unsupported),
         (store.set_xattr(at, "user.x".as_ref(), b"x", SetXattr::Any), ErrorKind::Unsupported),
         (store.rename(at, "whole/seen".as_ref(), Rename::Exchange), ErrorKind::Unsupported),
-        // It would be many requests, and somebody could see it half done.
+        // It would take many requests, and be visible half done.
         (store.rename("whole/full".as_ref(), "whole/x".as_ref(), Rename::Replace), ErrorKind::CrossDevice),
     ] {
         let error = error.expect_err("an object store has no such thing");
@@ -285,7 +286,7 @@ fn what_it_cannot(store: &dyn Backend) {
     assert!(is_missing(store, "whole/x"));
 }
 
-/// An upload that nobody finishes is listed, and can be aborted; nothing of it is seen.
+/// An unfinished upload is listed and can be aborted; its bytes are not visible.
 fn uploads(store: &dyn Backend, part: usize) {
     let listed = || {
         let mut uploads = store.stray_uploads().expect("listed");
@@ -299,7 +300,7 @@ fn uploads(store: &dyn Backend, part: usize) {
     assert!(is_missing(store, "whole/upload/here") && is_missing(store, "whole/upload"));
     store.abort_upload(&found[0]).expect("there");
     assert_eq!(listed(), []);
-    // Some servers say so, some take what is gone for aborted.
+    // Some servers report it missing, others accept the abort.
     if let Err(error) = store.abort_upload(&found[0]) {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
@@ -315,7 +316,7 @@ fn dropped_with_writes_in_flight(store: &dyn Backend, part: usize) {
         .collect();
     drop(object);
     for end in writes {
-        // It succeeds or fails, but it ends.
+        // It may succeed or fail, but it ends.
         let (buf, _) = end.recv_timeout(PATIENCE).expect("each write ends");
         assert_eq!(buf.len(), part);
     }

@@ -1,4 +1,4 @@
-//! What the kernel says of files, and how their attributes are changed.
+//! Attributes of local files: reading and changing them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,10 +13,10 @@ use super::open::OpenFile;
 use super::root::{At, descriptor_path};
 use crate::{Attributes, Entry, EntryKind, Identity, Result, SetAttributes, SetTime, SetXattr, Unix};
 
-/// What a call of rustix answers.
+/// Result of a rustix call.
 type Answer<T> = std::result::Result<T, Errno>;
 
-/// The entry for what `stat` describes.
+/// The entry for the result of `stat`.
 pub(super) fn entry(name: &OsStr, stat: &Stat) -> Entry {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => EntryKind::Directory,
@@ -48,12 +48,12 @@ pub(super) fn entry(name: &OsStr, stat: &Stat) -> Entry {
     }
 }
 
-/// The count in 64 bits; how many the kernel has depends on the machine.
+/// Widens a count whose width depends on the machine.
 fn wide(count: impl Into<u64>) -> u64 {
     count.into()
 }
 
-/// What makes the bytes of the file these bytes.
+/// Identity of the file's version.
 pub(super) fn identity(stat: &Stat) -> Identity {
     Identity {
         etag: None,
@@ -77,7 +77,7 @@ fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The reverse: whole seconds below, and nanoseconds above them.
+/// The reverse of [`time`]: whole seconds rounded down, and nanoseconds.
 fn timespec(time: SystemTime) -> Timespec {
     let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
@@ -93,7 +93,7 @@ fn timespec(time: SystemTime) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
 }
 
-/// The times to set; `None` if both stay.
+/// The times to set; `None` if both are unchanged.
 fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
     let one = |set: Option<SetTime>| match set {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -106,7 +106,8 @@ fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
     })
 }
 
-/// Changes the attributes of the entry itself, link or not. The owner first: a change of it clears bits of the mode.
+/// Changes attributes of the entry itself, even of a link. Owner first: changing it clears mode
+/// bits.
 pub(super) fn set(at: &At<'_>, attributes: &SetAttributes) -> Answer<()> {
     let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
     if uid.is_some() || gid.is_some() || attributes.is_empty() {
@@ -187,7 +188,7 @@ impl Attributes for OpenFile {
     }
 }
 
-/// The bytes that `fill` puts into a buffer, which is made larger when it does not do.
+/// Calls `fill` with a buffer that grows until it suffices; returns the bytes.
 fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
     let mut buffer = vec![0; 256];
     let mut count = fill(&mut buffer);
@@ -200,7 +201,7 @@ fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Names that end with a NUL each.
+/// Names, each terminated by a NUL.
 fn split_names(bytes: &[u8]) -> Vec<OsString> {
     bytes
         .split(|&byte| byte == 0)

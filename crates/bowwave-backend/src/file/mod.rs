@@ -1,10 +1,12 @@
-//! Local files and folders: read past the kernel's page cache where the file system allows it, written through it.
+//! Local files and directories: reads bypass the kernel's page cache where the file system allows
+//! it.
 //!
-//! Requests go through one io_uring with its own thread (`ring`), or through a small pool of threads where the kernel
-//! offers no ring (`threads`). After each read the file is looked at again: if inode, time of modification or size
-//! have moved, the bytes are not given out. Files open for writing are exempt: they change by our own doing.
+//! Requests go through one io_uring with its own thread (`ring`), or through a small thread pool if
+//! the kernel offers no ring (`threads`). After each read the file is checked: if inode, time of
+//! modification or size have changed, the read fails. Files open for writing are exempt: our own
+//! writes change them.
 //!
-//! No name leads out of the folder (`root`), and what is made belongs to whom it is made for (`owner`).
+//! No name leads out of the directory (`root`), and new files belong to the caller (`owner`).
 
 mod attributes;
 mod open;
@@ -49,7 +51,7 @@ pub enum FileIo {
     Threads,
 }
 
-/// A folder and all below it, or a single file.
+/// A directory with everything below it, or a single file.
 #[derive(Debug)]
 pub struct FileBackend {
     url: String,
@@ -64,12 +66,13 @@ pub struct FileBackend {
 }
 
 impl FileBackend {
-    /// Opens the folder or file at `root`. With `direct`, files are read with `O_DIRECT` where their file system has
-    /// it. `slots` bounds the reads in flight; the default is 64 for a ring and 8 for threads.
+    /// Opens the directory or file at `root`. With `direct`, files are read with `O_DIRECT` where
+    /// their file system supports it. `slots` bounds the reads in flight; the default is 64 for a
+    /// ring and 8 for threads.
     ///
     /// # Errors
-    /// `NotFound` and the like if `root` cannot be looked at, `Unsupported` if it is neither file nor folder or if the
-    /// asked-for `io` is not to be had.
+    /// `NotFound` and the like if `root` cannot be accessed. `Unsupported` if it is neither a file
+    /// nor a directory, or if the requested `io` is not available.
     pub fn open(root: impl AsRef<Path>, io: FileIo, direct: bool, slots: Option<u32>) -> Result<Self> {
         let place = root.as_ref();
         let place = std::path::absolute(place).map_err(|error| Error::from_os(place.display(), &error))?;
@@ -89,8 +92,8 @@ impl FileBackend {
         Ok(Self { url, root, direct, slots, writes, rotates, direct_writes_from, carrier: Arc::new(carrier) })
     }
 
-    /// The same, where with `direct` even the smallest aligned write goes past the kernel's cache: for files that whoever
-    /// writes them keeps in memory himself, such as a spill.
+    /// As [`open`](Self::open). With `direct`, even the smallest aligned write bypasses the
+    /// kernel's cache: for files that the caller caches itself, such as a spill file.
     #[must_use]
     pub fn with_all_writes_direct(mut self) -> Self {
         self.direct_writes_from = 0;
@@ -134,7 +137,7 @@ impl Backend for FileBackend {
             }
             match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => entries.push(attributes::entry(OsStr::from_bytes(name.to_bytes()), &stat)),
-                // Gone between the two looks.
+                // Removed between the two calls.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -282,7 +285,8 @@ impl Carrier {
             match ring::Ring::start(slots.unwrap_or(RING_SLOTS)) {
                 Ok(ring) => return Ok(Self::Ring(ring)),
                 Err(error) if io == FileIo::Ring => return Err(failed("io_uring", &error)),
-                // Old kernel, container policy or sysctl: threads do the same, somewhat slower.
+                // An old kernel, a container policy or a sysctl forbids rings: threads do the same,
+                // somewhat slower.
                 Err(_) => {}
             }
         }
@@ -304,10 +308,10 @@ fn special(place: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// Writes of fewer bytes go through the kernel's cache, unless it was said otherwise. For a disk this is where the transfer
-/// begins to matter beside the seek.
+/// Smaller writes go through the kernel's cache by default. On a disk, the transfer time of such a
+/// write matters beside the seek.
 const DIRECT_BYTES_MIN: usize = 256 << 10;
-/// Whether this process may use io_uring: never, this build is without it.
+/// Whether this process may use io_uring: never in this build.
 ///
 /// # Errors
 /// Always.
@@ -316,7 +320,7 @@ pub fn io_uring() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "built without the feature `io-uring`"))
 }
 
-/// Requests in flight in a ring: enough for an NVMe drive, and what the engine asks for at most.
+/// Requests in flight in a ring: enough for an NVMe drive, and the engine's limit.
 #[cfg(feature = "io-uring")]
 const RING_SLOTS: u32 = 64;
 /// Threads where there is no ring.

@@ -1,4 +1,4 @@
-//! Files held open, for reading and for writing.
+//! Open files, for reading and for writing.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -21,27 +21,28 @@ use crate::{
     WriteObject, WriteSink, path,
 };
 
-/// A file held open, with the identity it had then.
+/// An open file, with its identity at the open.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) place: PathBuf,
     pub(super) identity: Identity,
     pub(super) buffered: File,
-    /// The same file opened past the page cache, where that is possible.
+    /// The same file opened with `O_DIRECT`, if possible.
     pub(super) direct: Option<File>,
-    /// Set once the file system has refused direct I/O that it promised.
+    /// Set once the file system has rejected direct I/O after a successful open.
     pub(super) direct_refused: AtomicBool,
     /// Writes of fewer bytes go through the page cache.
     pub(super) direct_writes_from: usize,
-    /// Open for writing: it changes, by our own doing, and may be read all the same.
+    /// Open for writing: it changes by our own writes, and reads do not fail for that.
     pub(super) writable: bool,
 }
 
 impl OpenFile {
-    /// Opens the file at `path` for reading; a link is followed as long as it stays inside the store.
+    /// Opens the file at `path` for reading; follows a link as long as it stays inside the store.
     pub(super) fn read(root: &Root, path: &Path, direct: bool) -> Result<Self> {
         let place = root.place(path);
-        // A look first: opening a FIFO would wait for a writer, opening a device may act on it.
+        // `O_PATH` first: opening a FIFO would wait for a writer, and opening a device may act on
+        // it.
         let handle = root.open_at(path, OFlags::PATH)?;
         let failed = |error| os_error(&place, error);
         let stat = rustix::fs::fstat(&handle).map_err(failed)?;
@@ -60,17 +61,17 @@ impl OpenFile {
         })
     }
 
-    /// Opens the file at `at` for writing, and makes it if `how` says so. A link is not followed. With `direct`, writes of so
-    /// many bytes and more go past the page cache, and reads.
+    /// Opens the file at `at` for writing, and creates it if `how` says so. Does not follow a link.
+    /// With `direct`, reads and writes of at least this many bytes bypass the page cache.
     pub(super) fn write(at: &At<'_>, how: &OpenWrite, direct: Option<usize>) -> Result<Self> {
         let failed = |error| at.failed(error);
         let (buffered, handle) = match find_or_make(at, how)? {
-            // As it was made, whatever its mode lets others do later.
+            // Created with write access, whatever its mode allows later.
             Found::Made(file) => (file, None),
             Found::There(handle) => {
                 let truncate = if how.truncate { OFlags::TRUNC } else { OFlags::empty() };
                 let buffered = match reopen(&handle, OFlags::RDWR | truncate) {
-                    // Who may write but not read still may write.
+                    // A user who may write but not read can still write.
                     Err(Errno::ACCESS) => reopen(&handle, OFlags::WRONLY | truncate),
                     result => result,
                 };
@@ -81,7 +82,7 @@ impl OpenFile {
         let direct_from = direct;
         let direct = match handle {
             _ if direct_from.is_none() => None,
-            // Lent: what it is reopened by is its number, which it has as long as it is open.
+            // Kept open: the reopen is by its number.
             Some(handle) => reopen(&handle, flags).ok(),
             None => reopen(&buffered, flags).ok(),
         };
@@ -92,13 +93,13 @@ impl OpenFile {
         Ok(Self { place, identity, buffered, direct, direct_refused, direct_writes_from, writable: true })
     }
 
-    /// The same file for reading, with the identity of now.
+    /// Reopens the file for reading, with its current identity.
     fn anew(&self) -> Result<Self> {
         let flags = self.answer(rustix::fs::fcntl_getfl(&self.buffered))?;
         let buffered = if flags.contains(OFlags::WRONLY) {
             self.answer(reopen(&self.buffered, OFlags::RDONLY))?
         } else {
-            // Who could read it when it was opened goes on, whatever its mode is now.
+            // A program that could read it at the open keeps access, whatever its mode is now.
             self.buffered.try_clone().map_err(|error| Error::from_os(self.place.display(), &error))?
         };
         Ok(Self {
@@ -112,7 +113,8 @@ impl OpenFile {
         })
     }
 
-    /// The descriptor for I/O at `offset` with memory that is `aligned` or not, and whether it is the direct one.
+    /// The descriptor for I/O at `offset` with memory that is `aligned` or not, and whether it is
+    /// the direct one.
     pub(super) fn descriptor(&self, offset: u64, aligned: bool) -> (&File, bool) {
         match &self.direct {
             Some(direct)
@@ -126,7 +128,8 @@ impl OpenFile {
         }
     }
 
-    /// Fails if the file is no longer the one that was opened. One that is open for writing always is.
+    /// Fails if the file is no longer the version that was opened; never for a file open for
+    /// writing.
     pub(super) fn check(&self) -> Result<()> {
         if self.writable {
             return Ok(());
@@ -144,7 +147,7 @@ impl OpenFile {
     }
 }
 
-/// An open file and who carries out its requests.
+/// An open file, and the carrier of its requests.
 #[derive(Debug)]
 pub(super) struct FileObject {
     pub(super) file: Arc<OpenFile>,
@@ -177,7 +180,7 @@ impl Object for FileObject {
             Seek::Data => SeekFrom::Data(offset),
             Seek::Hole => SeekFrom::Hole(offset),
         };
-        // The descriptor's own position is nobody's matter: all I/O names its offset.
+        // The descriptor's own position is unused: all I/O passes its offset.
         self.file.answer(rustix::fs::seek(&self.file.buffered, from))
     }
 
@@ -222,7 +225,7 @@ impl WriteObject for FileObject {
     }
 }
 
-/// What [`find_or_make`] did.
+/// Result of [`find_or_make`].
 enum Found {
     There(OwnedFd),
     Made(File),
@@ -234,12 +237,12 @@ fn find_or_make(at: &At<'_>, how: &OpenWrite) -> Result<Found> {
         match at.handle() {
             Ok(_) if how.create && how.exclusive => return Err(at.failed(Errno::EXIST)),
             Ok(handle) => {
-                // Before it is opened: opening a device may act on it.
+                // Before the open: opening a device may act on it.
                 regular(&rustix::fs::fstat(&handle).map_err(|error| at.failed(error))?, &at.place)?;
                 return Ok(Found::There(handle));
             }
             Err(Errno::NOENT) if how.create => match make(at, how) {
-                // Somebody else has just made it; or removes and makes it again and again.
+                // Another process has just created it, or creates and removes it repeatedly.
                 Err(Errno::EXIST) if !how.exclusive && tries < TRIES_MAX => tries += 1,
                 made => return made.map(Found::Made).map_err(|error| at.failed(error)),
             },
@@ -259,7 +262,7 @@ fn make(at: &At<'_>, how: &OpenWrite) -> std::result::Result<File, Errno> {
     Ok(made.into())
 }
 
-/// Fails unless `stat` is of a file with bytes.
+/// Fails unless `stat` describes a regular file.
 fn regular(stat: &Stat, place: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -270,7 +273,7 @@ fn regular(stat: &Stat, place: &Path) -> Result<()> {
     }
 }
 
-/// What O_DIRECT may ask of offsets and addresses at most, on any common device.
+/// Largest alignment that O_DIRECT requires on common devices.
 pub(super) const ALIGNMENT: usize = 4096;
-/// How often a name that others make and remove is tried.
+/// Attempts for a name that other processes create and remove.
 const TRIES_MAX: u32 = 16;

@@ -1,9 +1,10 @@
-//! Making files on behalf of somebody else.
+//! Creates files on behalf of another user.
 //!
-//! A mount that runs as root makes files for its callers. Making them as root and giving them away afterwards would show
-//! them with the wrong owner for a moment, and a crash would leave them so. Instead the thread takes on the caller's file
-//! system user and group for the one system call, as file servers do, and keeps the capabilities that get it past the
-//! permissions of the folder: whether the caller may do this was the mount's to check.
+//! A mount that runs as root creates files for its callers. Creating them as root and changing the
+//! owner afterwards would show the wrong owner for a moment, and a crash would keep it. Instead the
+//! thread takes the caller's file system user and group for the one system call, as file servers
+//! do. It keeps the capabilities that bypass the directory's permissions, which the mount has
+//! checked.
 
 #![expect(unsafe_code, reason = "setfsuid and setfsgid have no safe wrapper")]
 
@@ -12,23 +13,23 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::Owner;
 
-/// While it lives this thread makes files as the owner; afterwards as before.
+/// While it lives, this thread creates files as the owner.
 #[derive(Debug)]
 pub(super) struct Acting {
     before: Option<Owner>,
 }
 
 impl Acting {
-    /// Makes files as `owner` from here on; `None` for who runs this.
+    /// Creates files as `owner` from here on; `None` for this process's user.
     ///
-    /// Fails as not permitted if this process may not.
+    /// Fails with a permission error if this process may not.
     pub(super) fn begin(owner: Option<Owner>) -> Result<Self, Errno> {
         let before =
             Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
         let Some(owner) = owner.filter(|owner| *owner != before) else { return Ok(Self { before: None }) };
-        // Made first, so that it puts back whatever has been done when a step fails.
+        // Created first, so that its drop undoes completed steps when a later one fails.
         let acting = Self { before: Some(before) };
-        // The group first: without the user's privileges it could not be set any more.
+        // The group first: without the user's privileges it could no longer be set.
         set_group(owner.gid)?;
         set_user(owner.uid)?;
         raise()?;
@@ -39,7 +40,8 @@ impl Acting {
 impl Drop for Acting {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // Going back to the effective user is always allowed; the kernel then gives the capabilities back too.
+            // Returning to the effective user is always allowed; the kernel then restores the
+            // capabilities.
             let back = set_user(before.uid).and_then(|()| set_group(before.gid));
             debug_assert!(back.is_ok(), "the effective user may always be taken on");
         }
@@ -47,10 +49,10 @@ impl Drop for Acting {
 }
 
 fn set_user(uid: u32) -> Result<(), Errno> {
-    // SAFETY: changes nothing but this thread's credentials; no memory is involved.
+    // SAFETY: changes only this thread's credentials; no memory is involved.
     let now = unsafe {
         libc::setfsuid(uid);
-        // The call does not say whether it did anything; asking for an impossible user tells who we are.
+        // The call reports no error; a call with an invalid user returns the current one.
         libc::setfsuid(u32::MAX)
     };
     if now.cast_unsigned() == uid { Ok(()) } else { Err(Errno::PERM) }
@@ -65,9 +67,11 @@ fn set_group(gid: u32) -> Result<(), Errno> {
     if now.cast_unsigned() == gid { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// Gets back those of root's capabilities that making a file for somebody needs; the change of user took them.
+/// Restores root's capabilities that creating a file for another user needs; the change of user
+/// dropped them.
 ///
-/// Not `CAP_FSETID`: the kernel is to strip the set-group-id bit where the owner is no member of the group.
+/// Not `CAP_FSETID`: the kernel must clear the set-group-id bit if the owner is not a member of the
+/// group.
 fn raise() -> Result<(), Errno> {
     let wanted = CapabilitySet::DAC_OVERRIDE
         | CapabilitySet::DAC_READ_SEARCH

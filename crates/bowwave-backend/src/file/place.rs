@@ -1,10 +1,11 @@
-//! Where files lie on a disk, for putting requests in order.
+//! Positions of files on a disk, for request order.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{fstat, major, minor};
 
-/// Whether a file system lies on a disk that turns, as far as the kernel says; a partition has its disk's word.
+/// Whether a file system lies on a rotating disk, as the kernel reports it; a partition has its
+/// disk's flag.
 pub(super) fn rotates(folder: impl AsFd) -> bool {
     let Ok(stat) = fstat(folder) else { return false };
     let device = format!("/sys/dev/block/{}:{}", major(stat.st_dev), minor(stat.st_dev));
@@ -14,9 +15,9 @@ pub(super) fn rotates(folder: impl AsFd) -> bool {
     })
 }
 
-/// A guess where a file begins, in bytes: file systems put files near their inodes, and number those as they lie; ext4
-/// makes one for each 16 KiB. Asking for the real place (`FIEMAP`) costs a system call an open, and a file has more than
-/// one.
+/// A guess of a file's offset on the device, in bytes: file systems put files near their inodes and
+/// number inodes by position; ext4 creates one for each 16 KiB. The exact offset (`FIEMAP`) costs a
+/// system call for each open, and a file has more than one extent.
 pub(super) fn of_inode(inode: u64) -> u64 {
     inode.saturating_mul(16 << 10)
 }

@@ -1,4 +1,4 @@
-//! Reads and writes on their way: carried out part by part, by whichever carrier.
+//! Reads and writes in flight, carried out part by part, by either carrier.
 
 use std::io;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use super::open::{ALIGNMENT, OpenFile};
 use super::root::os_error;
 use crate::{Error, ReadBuf, ReadSink, Result, WriteBuf, WriteSink, generate};
 
-/// A read or a write, and how far it has come.
+/// A read or a write, and its progress.
 pub(super) struct Request {
     pub(super) file: Arc<OpenFile>,
     pub(super) offset: u64,
-    /// Bytes to move at most; fewer if the file ends.
+    /// Most bytes to transfer; fewer if the file ends.
     len: usize,
     pub(super) done: usize,
-    /// Bytes at the beginning of a write that go past the kernel's cache.
+    /// Bytes at the beginning of a write that bypass the kernel's cache.
     direct: usize,
     pub(super) work: Work,
 }
 
-/// The memory and who hears of the end.
+/// The memory and the sink.
 pub(super) enum Work {
     Read { buf: ReadBuf, sink: Box<dyn ReadSink> },
     Write { buf: WriteBuf, sink: Box<dyn WriteSink> },
 }
 
-/// What is left of a request after one of its parts.
+/// What remains of a request after a part.
 pub(super) enum After {
     More(Request),
     Ended,
@@ -37,7 +37,7 @@ pub(super) enum After {
 
 impl Request {
     pub(super) fn read(file: Arc<OpenFile>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) -> Self {
-        // Of a file that is being written the end is where the kernel says it is.
+        // The end of a file that is being written is where the kernel says.
         let len =
             if file.writable { buf.len() } else { generate::within(file.identity.size, offset, buf.len()) };
         Self { file, offset, len, done: 0, direct: 0, work: Work::Read { buf, sink } }
@@ -48,7 +48,8 @@ impl Request {
         Self { file, offset, len: buf.len(), done: 0, direct, work: Work::Write { buf, sink } }
     }
 
-    /// Whether nothing is to be done, or nothing can be; then the request ends without a system call.
+    /// Whether the request ends without a system call, because nothing is to be done, or nothing
+    /// can be.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0 || self.is_past_all()
     }
@@ -62,7 +63,7 @@ impl Request {
         self.end(result);
     }
 
-    /// Whether no file reaches so far, nor takes a system call such an offset.
+    /// Whether the offset is past every file, and out of range for system calls.
     fn is_past_all(&self) -> bool {
         i64::try_from(self.position()).is_err()
     }
@@ -72,8 +73,8 @@ impl Request {
         self.offset.saturating_add(self.done as u64)
     }
 
-    /// The bytes of the buffer that the next system call should move. A read's may reach past the end of the file,
-    /// because a direct read is of whole blocks.
+    /// The bytes of the buffer for the next system call. A read may extend past the end of the
+    /// file, because direct reads are of whole blocks.
     pub(super) fn part(&self) -> Range<usize> {
         let end = match &self.work {
             Work::Read { buf, .. } => buf.len(),
@@ -83,7 +84,7 @@ impl Request {
         self.done..end.min(self.done + PART_BYTES)
     }
 
-    /// The pieces of memory of [`Self::part`].
+    /// The memory segments of [`Self::part`].
     #[cfg(feature = "io-uring")]
     pub(super) fn vectors(&self) -> Vec<libc::iovec> {
         match &self.work {
@@ -100,7 +101,7 @@ impl Request {
         }
     }
 
-    /// Does all of it, on this thread.
+    /// Carries out all parts on this thread.
     pub(super) fn run(mut self) {
         if self.is_empty() {
             return self.end_empty();
@@ -114,7 +115,7 @@ impl Request {
         }
     }
 
-    /// Does the next part with one system call; says whether it was direct.
+    /// Carries out the next part with one system call; returns whether it was direct.
     pub(super) fn carry_out(&mut self) -> (io::Result<usize>, bool) {
         let (part, position, file) = (self.part(), self.position(), Arc::clone(&self.file));
         let direct = self.descriptor().1;
@@ -126,7 +127,7 @@ impl Request {
         (result, direct)
     }
 
-    /// Takes the result of moving [`Self::part`], `direct` or not.
+    /// Handles the result of transferring [`Self::part`], `direct` or not.
     pub(super) fn advance(mut self, result: io::Result<usize>, direct: bool) -> After {
         match result {
             Ok(count) => {
@@ -135,7 +136,8 @@ impl Request {
                     return self.end(Err(error));
                 }
                 if count == 0 || self.done == self.len {
-                    // Zero before the end: the file is being written and ends here, or it is a short read.
+                    // Zero before the end: the file is being written and ends here, or it is a
+                    // short read.
                     let done = self.done;
                     return self.end(Ok(done));
                 }
@@ -145,7 +147,7 @@ impl Request {
                 After::More(self)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => After::More(self),
-            // Some file systems accept O_DIRECT and then refuse the I/O.
+            // Some file systems accept O_DIRECT and then reject the I/O.
             Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
                 self.file.direct_refused.store(true, Ordering::Relaxed);
                 After::More(self)
@@ -189,5 +191,5 @@ fn direct_bytes(file: &OpenFile, offset: u64, buf: &WriteBuf) -> usize {
     if aligned < file.direct_writes_from { 0 } else { aligned }
 }
 
-/// Bytes of one system call. Readers hear of a large read in steps of this size.
+/// Bytes of one system call. Smaller: more system calls. Larger: later progress of large reads.
 const PART_BYTES: usize = 1 << 20;

@@ -23,7 +23,7 @@ use io_uring::{IoUring, opcode, types};
 use super::request::{After, Request, Work};
 use crate::{Error, ErrorKind};
 
-/// The sending side; dropping it lets the reads in flight finish, then ends the thread.
+/// The sending side. Dropping it lets requests in flight finish, then ends the thread.
 #[derive(Debug)]
 pub(super) struct Ring {
     shared: Arc<Shared>,
@@ -33,16 +33,16 @@ impl Ring {
     /// Sets up a ring for `slots` reads in flight and starts its thread.
     pub(super) fn start(slots: u32) -> io::Result<Self> {
         let slots = slots.clamp(1, SLOTS_MAX);
-        // One entry more, for the eventfd.
+        // One more entry, for the eventfd.
         let ring = IoUring::builder().build(slots + 1)?;
         // SAFETY: no memory is passed; the result is checked before it is used.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was made just above and belongs to nobody else.
-        let bell = unsafe { File::from_raw_fd(fd) };
-        let shared = Arc::new(Shared { queue: Mutex::default(), bell });
+        // SAFETY: `fd` was created just above and is owned by nothing else.
+        let eventfd = unsafe { File::from_raw_fd(fd) };
+        let shared = Arc::new(Shared { queue: Mutex::default(), eventfd });
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
             .name("bowwave-ring".to_owned())
@@ -50,7 +50,7 @@ impl Ring {
         Ok(Self { shared })
     }
 
-    /// Takes a read on; refuses it if too many wait.
+    /// Adds a request; rejects it if too many wait.
     pub(super) fn add(&self, request: Request) {
         if request.is_empty() {
             return request.end_empty();
@@ -68,7 +68,7 @@ impl Ring {
         queue.added.push_back(request);
         drop(queue);
         if first {
-            self.shared.ring_bell();
+            self.shared.wake();
         }
     }
 }
@@ -76,44 +76,45 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
-        self.shared.ring_bell();
+        self.shared.wake();
     }
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    bell: File,
+    eventfd: File,
 }
 
 #[derive(Default)]
 struct Queue {
     added: VecDeque<Request>,
     stopping: bool,
-    /// The kernel has refused the ring itself; nothing can be read any more.
+    /// The kernel rejected the ring itself; all requests fail.
     broken: bool,
-    /// The next look at the ring with a read in flight finds it broken.
+    /// The next check of the ring with a read in flight finds it broken.
     #[cfg(test)]
     fail_next: bool,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A poisoned queue is still whole: nothing but moves happens under the lock.
+        // A poisoned queue is still valid: only moves happen under the lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring_bell(&self) {
-        // Cannot fail but by overflow, after 2^64 rings that nobody heard; then the bell is ringing anyway.
-        (&self.bell).write_all(&1u64.to_ne_bytes()).ok();
+    fn wake(&self) {
+        // Can fail only by overflow, after 2^64 unread wake-ups; then a wake-up is pending anyway.
+        (&self.eventfd).write_all(&1u64.to_ne_bytes()).ok();
     }
 }
 
-/// A read that the kernel is working on.
+/// A request that the kernel is working on.
 struct Flight {
     request: Request,
     direct: bool,
-    /// Read by the kernel at submission at the latest; kept until completion to be safe with every kernel.
+    /// Read by the kernel at submission at the latest; kept until completion, to be safe with every
+    /// kernel.
     vectors: Vec<libc::iovec>,
 }
 
@@ -123,8 +124,8 @@ struct RingThread {
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     waiting: VecDeque<Request>,
-    /// Where the kernel puts the eventfd's count; boxed, so that it stays in place.
-    bell_count: Box<u64>,
+    /// Target of the eventfd's count; boxed, so that it does not move.
+    wake_count: Box<u64>,
 }
 
 impl RingThread {
@@ -135,7 +136,7 @@ impl RingThread {
             flights: (0..slots).map(|_| None).collect(),
             free: (0..slots as usize).rev().collect(),
             waiting: VecDeque::new(),
-            bell_count: Box::new(0),
+            wake_count: Box::new(0),
         }
     }
 
@@ -173,10 +174,11 @@ impl RingThread {
         }
     }
 
-    /// Moves what was added to this thread's own queue; says whether the sending side is gone.
+    /// Moves added requests to this thread's own queue; returns whether the sending side was
+    /// dropped.
     fn take_added(&mut self) -> bool {
         let mut queue = self.shared.lock();
-        // Bounded: `added` is, and it is only taken when at most as many wait here.
+        // Bounded: `added` is, and it is only emptied when at most as many wait here.
         if self.waiting.len() < WAITING_MAX {
             self.waiting.append(&mut queue.added);
         }
@@ -184,10 +186,10 @@ impl RingThread {
     }
 
     fn reap(&mut self) -> io::Result<()> {
-        // Collected first, because ending a read runs foreign code and submits more.
+        // Collected first, because ending a request runs foreign code that submits more.
         let ended: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
         for (token, result) in ended {
-            if token == BELL {
+            if token == WAKE {
                 self.listen()?;
                 continue;
             }
@@ -217,37 +219,37 @@ impl RingThread {
             }
         };
         self.flights[slot] = Some(Flight { request, direct, vectors });
-        // SAFETY: until its completion is reaped the flight stays in `flights`, and with it the descriptor (through
-        // the request's file), the vectors (their heap memory does not move) and the buffer, which is ours alone
-        // or, of a write, does not change.
+        // SAFETY: until its completion is reaped the flight stays in `flights`, and with it the
+        // descriptor (through the request's file), the vectors (their heap memory does not move)
+        // and the buffer, which is exclusively ours or, for a write, does not change.
         unsafe { self.push(&entry.user_data(slot as u64)) }
     }
 
-    /// Asks to be told when the bell rings next.
+    /// Submits a read of the eventfd.
     fn listen(&mut self) -> io::Result<()> {
-        let fd: RawFd = self.shared.bell.as_raw_fd();
-        let count: *mut u64 = &mut *self.bell_count;
-        let entry = opcode::Read::new(types::Fd(fd), count.cast(), 8).build().user_data(BELL);
-        // SAFETY: `bell_count` is boxed and, like the eventfd, lives until the ring is closed (see `Drop`); at most one
-        // such read is in flight, and nothing else touches the count.
+        let fd: RawFd = self.shared.eventfd.as_raw_fd();
+        let count: *mut u64 = &mut *self.wake_count;
+        let entry = opcode::Read::new(types::Fd(fd), count.cast(), 8).build().user_data(WAKE);
+        // SAFETY: `wake_count` is boxed and, like the eventfd, lives until the ring is closed (see
+        // `Drop`). At most one such read is in flight, and nothing else accesses the count.
         unsafe { self.push(&entry) }
     }
 
     /// # Safety
-    /// What the entry points to must stay valid until its completion has been reaped.
+    /// The memory that the entry refers to must stay valid until its completion has been reaped.
     unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
-        // SAFETY: the caller vouches for the entry.
+        // SAFETY: by the caller's promise.
         if unsafe { self.ring.submission().push(entry) }.is_ok() {
             return Ok(());
         }
-        // Full: the kernel takes what is there, then there is room.
+        // Full: the kernel takes the entries, which makes room.
         self.ring.submit()?;
         // SAFETY: as above.
         unsafe { self.ring.submission().push(entry) }.map_err(|full| io::Error::other(full.to_string()))
     }
 
-    /// Ends everything with the error that broke the ring. The kernel may still use the buffers of requests in flight, so
-    /// these are lost: their sinks hear of the failure with what is left of them, nothing.
+    /// Ends all requests with the error that broke the ring. The kernel may still use the buffers
+    /// of requests in flight, so these are leaked: their sinks get the error with an empty buffer.
     fn fail(&mut self, error: &io::Error) {
         let error = Error::new(ErrorKind::Io, format!("io_uring: {error}"));
         let mut queue = self.shared.lock();
@@ -271,13 +273,14 @@ impl RingThread {
 
 impl Drop for RingThread {
     fn drop(&mut self) {
-        // The bell's read is still in flight. Ring it and reap it, so that the kernel is done with `bell_count`.
-        self.shared.ring_bell();
+        // The eventfd's read is still in flight. Wake and reap it, so that the kernel is done with
+        // `wake_count`.
+        self.shared.wake();
         let answered = self.ring.submit_and_wait(1).is_ok()
-            && self.ring.completion().any(|entry| entry.user_data() == BELL);
+            && self.ring.completion().any(|entry| entry.user_data() == WAKE);
         if !answered {
-            // Eight bytes lost are better than eight bytes written to memory that is somebody else's by then.
-            Box::leak(std::mem::take(&mut self.bell_count));
+            // Leaks eight bytes, so that the kernel cannot write to memory that was freed.
+            Box::leak(std::mem::take(&mut self.wake_count));
         }
     }
 }
@@ -289,16 +292,16 @@ impl std::fmt::Debug for Queue {
 }
 
 /// Token of the eventfd's read.
-const BELL: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX;
 /// Most reads in flight at once.
 const SLOTS_MAX: u32 = 1024;
-/// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
+/// Most requests that may wait for a slot; only a caller that ignores the profile reaches it.
 const WAITING_MAX: usize = 4096;
 
-/// Whether this process may use io_uring; without it, files of this machine are read by threads.
+/// Whether this process may use io_uring; without it, threads read local files.
 ///
 /// # Errors
-/// What the kernel says.
+/// As the kernel says.
 pub fn io_uring() -> io::Result<()> {
     IoUring::new(2).map(drop)
 }
@@ -315,7 +318,7 @@ mod tests {
     use crate::wait::{Heard, start_read};
     use crate::{Identity, Object, ReadBuf, ReadSink};
 
-    /// An object whose reads never end: a pipe that nobody writes to.
+    /// An object whose reads never end: a pipe without a writer.
     #[derive(Debug)]
     struct Endless {
         file: Arc<OpenFile>,
@@ -354,10 +357,11 @@ mod tests {
         )
     }
 
-    /// The failed ring gave an empty buffer of another owner back and let go of the real one's memory, to which the kernel
-    /// may still write; wrappers that had split the buffer panicked on the ring's thread.
+    /// Regression: the failed ring returned an empty buffer of another owner and released memory to
+    /// which the kernel could still write; wrappers that had split the buffer panicked on the
+    /// ring's thread.
     #[test]
-    fn buffers_of_a_ring_that_fails_are_never_free_again() {
+    fn buffers_of_a_failed_ring_are_never_freed() {
         if IoUring::new(2).is_err() {
             return;
         }
@@ -368,14 +372,14 @@ mod tests {
         // SAFETY: the vector lives as long as the owner, and nobody looks at its bytes. (They are not written either: the
         // pipe is empty.)
         let mut buf = unsafe { ReadBuf::from_raw_segments([(base, 8192)], memory) };
-        // As a wrapper does that lets a part of a read through.
+        // As a wrapper that lets part of a read through.
         let tail = buf.split_off(4096);
         let heard = start_read(&object, 0, buf);
         object.ring.shared.lock().fail_next = true;
         let patience = Instant::now() + Duration::from_secs(20);
         let (mut buf, result) = loop {
-            // Again and again: the first may wake the thread before the read is in flight.
-            object.ring.shared.ring_bell();
+            // Repeated: the first wake-up may come before the read is in flight.
+            object.ring.shared.wake();
             match heard.recv_timeout(Duration::from_millis(10)) {
                 Ok(Heard::Done(buf, result)) => break (buf, result),
                 Ok(Heard::Dropped) => panic!("no end"),

@@ -1,8 +1,9 @@
-//! The folder that a file store shows, and how names in it are found without ever leaving it.
+//! The directory of a file store, and lookups of names that never leave it.
 //!
-//! Names are looked up from the descriptor of the folder with `openat2` and `RESOLVE_BENEATH`: the kernel itself refuses
-//! a link that leads outside, at any part of the path, whoever moves things about meanwhile. Where the kernel or a
-//! container's policy has no `openat2`, parts are opened one by one and links among them are refused.
+//! Names are looked up from the directory's descriptor with `openat2` and `RESOLVE_BENEATH`. The
+//! kernel itself rejects a link that leads outside, at any component of the path, even during
+//! concurrent renames. If the kernel or a container's policy has no `openat2`, components are
+//! opened one by one and links are rejected.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,23 +18,23 @@ use rustix::io::Errno;
 
 use crate::{Error, Result, path};
 
-/// The store's folder, held open, so that it stays the same one whatever becomes of its name.
+/// The store's directory, held open, so that it stays the same whatever its name becomes.
 #[derive(Debug)]
 pub(super) struct Root {
     /// For messages.
     place: PathBuf,
     directory: OwnedFd,
-    /// The store is this one file of the folder.
+    /// The store is this single file of the directory.
     file: Option<OsString>,
-    /// The kernel has no `openat2`, or may not be asked for it.
+    /// `openat2` is missing or forbidden.
     walks: AtomicBool,
 }
 
-/// An entry's place: the folder that it is in, and its name there.
+/// An entry's location: its directory, and its name there.
 #[derive(Debug)]
 pub(super) struct At<'a> {
     folder: Folder<'a>,
-    /// One part, or `.` for the root.
+    /// One path component, or `.` for the root.
     pub(super) name: &'a OsStr,
     /// For messages.
     pub(super) place: PathBuf,
@@ -46,7 +47,7 @@ enum Folder<'a> {
 }
 
 impl Root {
-    /// Opens the folder or the file's folder. `place` may be a link: who names a link means what it points to.
+    /// Opens the directory or the file's directory. `place` may be a link, which is followed.
     pub(super) fn open(place: PathBuf) -> Result<Self> {
         let failed = |error: io::Error| Error::from_os(place.display(), &error);
         let real = std::fs::canonicalize(&place).map_err(failed)?;
@@ -62,18 +63,18 @@ impl Root {
         Ok(Self { place, directory, file, walks: AtomicBool::new(false) })
     }
 
-    /// Where `path` stands, for messages.
+    /// Location of `path`, for messages.
     pub(super) fn place(&self, path: &Path) -> PathBuf {
         // Joining an empty path would add a slash, and a file has nothing below it.
         if path.as_os_str().is_empty() { self.place.clone() } else { self.place.join(path) }
     }
 
-    /// The store's folder itself.
+    /// The store's directory itself.
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// Finds the folder of `path`. Nothing need stand at the name itself.
+    /// Finds the directory of `path`. The entry itself need not exist.
     pub(super) fn at<'a>(&'a self, path: &'a Path) -> Result<At<'a>> {
         path::check(path)?;
         let place = self.place(path);
@@ -94,7 +95,7 @@ impl Root {
         Ok(At { folder, name, place })
     }
 
-    /// The same for what is to be made, removed or moved, which the root cannot be.
+    /// As [`at`](Self::at), for entries to be created, removed or moved, which the root cannot be.
     pub(super) fn named<'a>(&'a self, path: &'a Path) -> Result<At<'a>> {
         if path.as_os_str().is_empty() {
             return Err(os_error(&self.place, Errno::BUSY));
@@ -102,7 +103,7 @@ impl Root {
         self.at(path)
     }
 
-    /// Opens what stands at `path` with `flags`, links followed as long as they stay inside.
+    /// Opens the entry at `path` with `flags`, following links that stay inside.
     pub(super) fn open_at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         path::check(path)?;
         let place = self.place(path);
@@ -119,7 +120,7 @@ impl Root {
         let mut folder: Option<OwnedFd> = None;
         let mut rest = path;
         let step = OFlags::PATH | OFlags::DIRECTORY;
-        // The kernel takes a path of 4095 bytes; folders may be deeper.
+        // The kernel accepts paths of 4095 bytes; directories may be deeper.
         while let Some(split) = split(rest) {
             let from = folder.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
             folder = Some(self.resolve_from(from, split.0, step)?);
@@ -141,11 +142,12 @@ impl Root {
         while !self.walks.load(Ordering::Relaxed) {
             match rustix::fs::openat2(from, path, flags, Mode::empty(), how) {
                 Err(Errno::NOSYS) => self.walks.store(true, Ordering::Relaxed),
-                // A policy that forbids the call, or the file system's own answer to it: the walk tells.
+                // The policy forbids the call, or the file system returned this error: the
+                // component-wise walk shows which.
                 Err(Errno::PERM) if walk(from, path, flags).is_ok() => {
                     self.walks.store(true, Ordering::Relaxed);
                 }
-                // Something was moved while a link with `..` was followed.
+                // An entry was moved while a link with `..` was followed.
                 Err(Errno::AGAIN) if tries < TRIES_MAX => tries += 1,
                 Err(Errno::INTR) => {}
                 result => return result,
@@ -156,7 +158,7 @@ impl Root {
 }
 
 impl At<'_> {
-    /// The folder.
+    /// The directory.
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
         match &self.folder {
             Folder::Root(folder) => *folder,
@@ -164,13 +166,13 @@ impl At<'_> {
         }
     }
 
-    /// A handle on the entry itself, not on what it points to. Opening it acts on nothing.
+    /// A handle of the entry itself, not of a link's target. Opening it has no effect.
     pub(super) fn handle(&self) -> std::result::Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(self.folder(), self.name, flags, Mode::empty())
     }
 
-    /// A path that leads to the entry through the folder's descriptor, for calls that take nothing else.
+    /// A path to the entry through the directory's descriptor, for calls that take only paths.
     pub(super) fn through_descriptor(&self) -> PathBuf {
         descriptor_path(&self.folder()).join(self.name)
     }
@@ -181,18 +183,18 @@ impl At<'_> {
     }
 }
 
-/// Opens the file behind `handle`, by descriptor, not by name: it is the one that was looked at.
+/// Opens the file of `handle` by descriptor, not by name: the one that was checked.
 pub(super) fn reopen(handle: &impl AsFd, flags: OFlags) -> std::result::Result<File, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::fs::openat(CWD, descriptor_path(handle), flags, Mode::empty()).map(File::from)
 }
 
-/// The kernel's name for what an open descriptor stands for.
+/// The kernel's path of an open descriptor.
 pub(super) fn descriptor_path(handle: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
 }
 
-/// The error for what the kernel said about `place`.
+/// The error for an operating system error at `place`.
 pub(super) fn os_error(place: &Path, error: Errno) -> Error {
     if error == Errno::XDEV {
         let message = format!("{}: leads out of the store, or to another file system", place.display());
@@ -211,7 +213,7 @@ fn split(path: &Path) -> Option<(&Path, &Path)> {
     Some((Path::new(OsStr::from_bytes(&bytes[..slash])), Path::new(OsStr::from_bytes(&bytes[slash + 1..]))))
 }
 
-/// Opens `path` part by part; links on the way or at the end are refused.
+/// Opens `path` component by component; rejects links on the way and at the end.
 fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
     let mut folder: Option<OwnedFd> = None;
     let mut parts = path.iter().peekable();
@@ -229,9 +231,9 @@ fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result
     folder.ok_or(Errno::NOENT)
 }
 
-/// Longest path of one system call, its NUL not counted.
+/// Longest path of one system call, without its NUL.
 const PATH_BYTES_MAX: usize = 4095;
-/// How often a look-up that others disturb is tried anew.
+/// Attempts of a lookup that is disturbed by renames.
 const TRIES_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_openat2_parts_are_walked_and_links_are_refused() {
+    fn without_openat2_components_are_walked_and_links_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
         std::fs::write(folder.path().join("a/b/file"), b"x").unwrap();

@@ -1,4 +1,4 @@
-//! Local files: the contract by either reader, and what only file systems have.
+//! Local files: the contract with either carrier, and features of file systems.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ struct Folder {
 
 impl Folder {
     fn new(io: FileIo, direct: bool) -> Self {
-        // In the build's own folder, which is on a disk; /tmp is often a tmpfs.
+        // In the build's own directory, which is on a disk; /tmp is often a tmpfs.
         Self {
             root: tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder can be made"),
             io,
@@ -58,7 +58,7 @@ fn a_ring_conforms_with_and_without_direct_io_or_says_how_to_do_without() {
             conformance::run(&direct);
             conformance::run(&Folder::new(FileIo::Ring, false));
         }
-        // Not every kernel or container has one; then nobody must need it.
+        // Some kernels and containers have no ring; then it must not be required.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains("FileIo::Auto"), "{error}");
@@ -68,7 +68,7 @@ fn a_ring_conforms_with_and_without_direct_io_or_says_how_to_do_without() {
 }
 
 #[test]
-fn more_reads_than_slots_wait_their_turn() {
+fn more_reads_than_slots_wait() {
     for io in [FileIo::Auto, FileIo::Threads] {
         let folder = Folder::new(io, true);
         let bytes: Vec<u8> = (0..500_000u32).map(|index| (index / 3) as u8).collect();
@@ -94,7 +94,7 @@ fn threads_conform_with_and_without_direct_io() {
 }
 
 #[test]
-fn a_read_of_aligned_frames_is_direct_and_any_other_is_right_too() {
+fn aligned_reads_are_direct_and_other_reads_are_correct() {
     let folder = Folder::new(FileIo::Auto, true);
     let bytes: Vec<u8> = (0..100_000u32).map(|index| (index / 7) as u8).collect();
     folder.put("file", &bytes);
@@ -117,7 +117,7 @@ fn a_read_of_aligned_frames_is_direct_and_any_other_is_right_too() {
 }
 
 #[test]
-fn links_odd_names_and_special_files_are_shown_as_they_are() {
+fn links_odd_names_and_special_files_are_listed_as_they_are() {
     let folder = Folder::new(FileIo::Auto, true);
     folder.put("file", b"bytes");
     let odd = OsStr::from_bytes(b"odd\xff\xfe");
@@ -180,7 +180,7 @@ fn a_file_that_shrinks_or_is_replaced_has_changed() {
 }
 
 #[test]
-fn sparse_files_beyond_four_gigabytes_are_read_at_any_place() {
+fn sparse_files_beyond_4_gib_are_read_at_any_offset() {
     let folder = Folder::new(FileIo::Auto, true);
     let file = File::create(folder.root.path().join("sparse")).unwrap();
     file.set_len(5_000_000_000).unwrap();

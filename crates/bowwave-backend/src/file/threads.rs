@@ -41,5 +41,5 @@ impl Job for Request {
     }
 }
 
-/// More threads than this only fight over the device.
+/// Most threads. More only compete for the device.
 const THREADS_MAX: u32 = 64;

@@ -1,4 +1,4 @@
-//! Names: folders, links, renames and removals.
+//! Names: directories, links, renames and removals.
 
 use rustix::fs::{AtFlags, Dev, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
@@ -8,10 +8,10 @@ use super::owner::Acting;
 use super::root::At;
 use crate::{EntryKind, Owner, Rename};
 
-/// What a call of rustix answers.
+/// Result of a rustix call.
 type Answer<T> = Result<T, Errno>;
 
-/// Makes a folder.
+/// Creates a directory.
 pub(super) fn make_directory(at: &At<'_>, mode: u32, owner: Option<Owner>) -> Answer<()> {
     let acting = Acting::begin(owner)?;
     rustix::fs::mkdirat(at.folder(), at.name, Mode::from_raw_mode(mode & 0o7777))?;
@@ -19,7 +19,7 @@ pub(super) fn make_directory(at: &At<'_>, mode: u32, owner: Option<Owner>) -> An
     correct_mode(at, mode)
 }
 
-/// Makes an empty file or a special one.
+/// Creates an empty file or a special one.
 pub(super) fn make_node(
     at: &At<'_>,
     kind: EntryKind,
@@ -47,13 +47,13 @@ pub(super) fn make_node(
     correct_mode(at, mode)
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
 pub(super) fn symlink(target: &std::path::Path, at: &At<'_>, owner: Option<Owner>) -> Answer<()> {
     let _acting = Acting::begin(owner)?;
     rustix::fs::symlinkat(target, at.folder(), at.name)
 }
 
-/// Gives a file a second name; a link itself gets it, not what it points to.
+/// Creates a second name for a file; does not follow a link.
 pub(super) fn link(from: &At<'_>, to: &At<'_>) -> Answer<()> {
     rustix::fs::linkat(from.folder(), from.name, to.folder(), to.name, AtFlags::empty())
 }
@@ -61,7 +61,7 @@ pub(super) fn link(from: &At<'_>, to: &At<'_>) -> Answer<()> {
 /// Renames within the store.
 pub(super) fn rename(from: &At<'_>, to: &At<'_>, how: Rename) -> Answer<()> {
     let flags = match how {
-        // The call without flags, which every file system has.
+        // The call without flags, which every file system supports.
         Rename::Replace => return rustix::fs::renameat(from.folder(), from.name, to.folder(), to.name),
         Rename::NoReplace => RenameFlags::NOREPLACE,
         Rename::Exchange => RenameFlags::EXCHANGE,
@@ -69,20 +69,20 @@ pub(super) fn rename(from: &At<'_>, to: &At<'_>, how: Rename) -> Answer<()> {
     rustix::fs::renameat_with(from.folder(), from.name, to.folder(), to.name, flags)
 }
 
-/// Removes a name that is not a folder's, or a folder's.
+/// Removes a directory, or another entry.
 pub(super) fn remove(at: &At<'_>, directory: bool) -> Answer<()> {
     let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     rustix::fs::unlinkat(at.folder(), at.name, flags)
 }
 
-/// The mode to set on what was made with `wanted` and came out as `made`, because this process has a umask that its
-/// caller's mode was not meant for; `None` if all is well.
+/// The mode to set on an entry that was created with `wanted` and got `made`, because this
+/// process's umask applied to its caller's mode; `None` if it is correct.
 pub(super) fn without_umask(at: &At<'_>, made: u32, wanted: u32) -> Option<Mode> {
     let missing = match wanted & !made & 0o777 {
         0 => return None,
         missing => missing & umask(),
     };
-    // With a default ACL in its folder the mode is the ACL's matter, and no umask counts.
+    // With a default ACL in the directory the ACL determines the mode, and no umask applies.
     let parent_acl = || {
         let parent = super::root::descriptor_path(&at.folder());
         rustix::fs::getxattr(parent, "system.posix_acl_default", &mut [0; 0]).is_ok()
@@ -98,7 +98,8 @@ fn correct_mode(at: &At<'_>, wanted: u32) -> Answer<()> {
     }
 }
 
-/// This process's umask. By the list of its properties: the call that tells it sets it too, for all threads.
+/// This process's umask, from the list of its properties: `umask` would also set it, for all
+/// threads.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -7,7 +7,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     size: u64,
-    /// By number; what is missing, or missing at the end of a chunk, is zeros.
+    /// By number; missing chunks, and missing bytes at the end of a chunk, are zeros.
     chunks: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -16,12 +16,12 @@ impl Bytes {
         self.size
     }
 
-    /// Bytes that take room.
+    /// Allocated bytes.
     pub(super) fn used(&self) -> u64 {
         self.chunks.values().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Copies what is at `offset` out; zeros behind the end.
+    /// Copies the bytes at `offset`; zeros past the end.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) {
         out.fill(0);
         for (number, within, place) in pieces(offset, out.len()) {
@@ -31,7 +31,7 @@ impl Bytes {
         }
     }
 
-    /// Puts bytes at `offset`, which ends before 2^63.
+    /// Writes bytes at `offset`; they end before 2^63.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for (number, within, place) in pieces(offset, bytes.len()) {
             let chunk = self.chunks.entry(number).or_default();
@@ -53,7 +53,7 @@ impl Bytes {
         self.size = size;
     }
 
-    /// Makes a range a hole, where it is within the file.
+    /// Makes a range a hole, as far as it is within the file.
     pub(super) fn punch(&mut self, range: Range<u64>) {
         let end = range.end.min(self.size);
         if range.start >= end {
@@ -78,7 +78,7 @@ impl Bytes {
         }
     }
 
-    /// The first byte of data, or of a hole, at or behind `offset`; the end is a hole. `None` where there is none.
+    /// The first data or hole at or after `offset`; the end is a hole. `None` if there is none.
     pub(super) fn seek(&self, offset: u64, data: bool) -> Option<u64> {
         if offset >= self.size {
             return None;
@@ -95,7 +95,8 @@ impl Bytes {
     }
 }
 
-/// The parts of chunks that `len` bytes at `offset` lie in: number of the chunk, range in it, range of the bytes.
+/// The pieces of chunks that cover `len` bytes at `offset`: chunk number, range in the chunk, range
+/// of the bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! A store in memory, which tests can change under a reader.
+//! A store in memory, which tests can change during reads.
 
 mod bytes;
 mod object;
@@ -45,11 +45,12 @@ impl MemoryBackend {
         Self::default()
     }
 
-    /// Puts `bytes` at `path`, in place of what was there: open objects of this path then read as changed. The empty
-    /// path makes the store a single object. Folders on the way are made; they go with what was put into them.
+    /// Puts `bytes` at `path`, in place of any object: open objects of this path then read as
+    /// changed. The empty path makes the store a single object. Missing directories are created,
+    /// and removed with their last entry.
     ///
     /// # Panics
-    /// If the path is none that a store can have.
+    /// If the path is invalid.
     pub fn insert(&self, path: impl Into<PathBuf>, bytes: impl Into<Arc<[u8]>>) {
         let path = path.into();
         path::check(&path).expect("a path of a store is relative and normal");
@@ -78,7 +79,8 @@ impl MemoryBackend {
         fill(file, &bytes.into());
     }
 
-    /// Takes away the object at `path`; says whether there was one. Open objects of this path then read as changed.
+    /// Removes the object at `path`; returns whether there was one. Open objects of this path then
+    /// read as changed.
     pub fn remove(&self, path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         let root = self.change();
@@ -113,7 +115,7 @@ impl MemoryBackend {
         self.root.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an inode that `make` makes at a free name.
+    /// Adds an inode that `make` creates at a free name.
     fn add(
         &self,
         path: &Path,
@@ -157,7 +159,7 @@ impl MemoryBackend {
     }
 }
 
-/// Who runs this.
+/// This process's user.
 fn ourselves() -> Owner {
     Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
@@ -326,7 +328,7 @@ impl Backend for MemoryBackend {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        // As much as the machine's memory, whoever uses it; what is exact here nobody could keep.
+        // As much as the machine's memory, whatever uses it; an exact limit could not be enforced.
         let machine = rustix::system::sysinfo();
         let unit = u64::from(machine.mem_unit);
         let pages = |bytes: u64| bytes * unit / 4096;
@@ -342,12 +344,12 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// The number in 64 bits; how many the kernel has depends on the machine.
+/// Widens a number whose width depends on the machine.
 fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
-/// The inode if it is a file's.
+/// The inode, if it is a file's.
 fn with_bytes(inode: Arc<Inode>, path: &Path) -> Result<Arc<Inode>> {
     match &inode.content {
         Content::File(_) => Ok(inode),
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_object_is_gone_and_its_readers_know() {
+    fn readers_of_a_removed_object_get_an_error() {
         let store = MemoryBackend::new();
         store.insert("a/b", *b"bytes");
         let object = store.open("a/b".as_ref()).unwrap();
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_larger_than_memory_where_it_is_holes() {
+    fn a_sparse_file_may_be_larger_than_memory() {
         let store = MemoryBackend::new();
         let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
         let object = store.open_write("large".as_ref(), &create).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     SetXattr, WriteBuf, WriteObject, WriteSink, path,
 };
 
-/// A file held open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct MemoryObject {
     identity: Identity,
@@ -23,7 +23,7 @@ struct Held {
     inode: Arc<Inode>,
     /// For messages.
     place: String,
-    /// The version that was opened; `None` if it is open for writing, and any will do.
+    /// The version that was opened; `None` if it is open for writing, and any version is valid.
     version: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl WriteObject for MemoryObject {
         }
         let Some(mut file) = self.held.inode.change_file() else { return Ok(()) };
         let grows = match how {
-            // Room is there or is not; nothing can be set aside.
+            // Space cannot be reserved.
             Allocate::Reserve { keep_size } => !keep_size,
             Allocate::Punch => {
                 file.bytes.punch(offset..end);
@@ -138,7 +138,7 @@ impl WriteObject for MemoryObject {
     }
 }
 
-/// A write on its way.
+/// A write in flight.
 struct Write {
     held: Arc<Held>,
     offset: u64,

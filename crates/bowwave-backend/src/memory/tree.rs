@@ -1,4 +1,4 @@
-//! Files and folders in memory, as a file system has them: names on one side, inodes on the other.
+//! Files and directories in memory, as in a file system: names and inodes.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use super::URL;
 use super::bytes::Bytes;
 use crate::{Entry, EntryKind, Error, Identity, Owner, Result, SetAttributes, SetTime, SetXattr, Unix, path};
 
-/// A file, folder, link or special file, whatever its names are.
+/// A file, directory, link or special file, independent of its names.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) number: u64,
@@ -20,11 +20,11 @@ pub(super) struct Inode {
     meta: Mutex<Meta>,
 }
 
-/// What an inode holds.
+/// Contents of an inode.
 #[derive(Debug)]
 pub(super) enum Content {
     File(RwLock<File>),
-    /// Touched by who has the tree locked only.
+    /// Accessed only with the tree locked.
     Directory(RwLock<Directory>),
     Link(PathBuf),
     Special(EntryKind),
@@ -33,14 +33,14 @@ pub(super) enum Content {
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) bytes: Bytes,
-    /// Changes with the bytes; never the same twice in this process.
+    /// Changes with the bytes; never repeats in this process.
     pub(super) version: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     pub(super) entries: BTreeMap<OsString, Arc<Inode>>,
-    /// It is there because something was put into it, and goes with the last of these.
+    /// Created implicitly for its contents, and removed with the last of them.
     pub(super) implied: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Directory {
 struct Meta {
     mode: u32,
     owner: Owner,
-    /// Names; folders count theirs otherwise.
+    /// Names; directories count theirs differently.
     links: u64,
     special_device: u64,
     accessed: SystemTime,
@@ -93,7 +93,7 @@ impl Inode {
         Some(file.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The file's bytes to change; version and times move when the guard is taken.
+    /// The file's bytes, for a change; version and times are updated when the guard is taken.
     pub(super) fn change_file(&self) -> Option<RwLockWriteGuard<'_, File>> {
         let Content::File(file) = &self.content else { return None };
         let mut file = file.write().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl Inode {
         Some(directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The folder's entries to change.
+    /// The directory's entries, for a change.
     pub(super) fn change_entries(&self) -> Option<RwLockWriteGuard<'_, Directory>> {
         let Content::Directory(directory) = &self.content else { return None };
         let mut meta = self.meta();
@@ -119,14 +119,14 @@ impl Inode {
         Some(directory.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One name more or less.
+    /// Changes the number of names.
     pub(super) fn add_links(&self, count: i64) {
         let mut meta = self.meta();
         meta.links = meta.links.saturating_add_signed(count);
         meta.changed = SystemTime::now();
     }
 
-    /// Who owns what is made in this folder for `owner`, and the bits of the mode that go with it.
+    /// Owner and mode bits of an entry created in this directory for `owner`.
     pub(super) fn heir(&self, owner: Option<Owner>, kind: EntryKind) -> (Owner, u32) {
         let meta = self.meta();
         let owner = owner.unwrap_or_else(|| Owner {
@@ -164,7 +164,8 @@ impl Inode {
         let folders = self.entries().map(|directory| {
             directory.entries.values().filter(|entry| entry.is_directory()).count() as u64 + 2
         });
-        // Before the lock on the rest: who changes the file takes the two the other way round.
+        // Before the lock of the other fields: a change of the file takes the two locks in the
+        // other order.
         let identity = (kind == EntryKind::File).then(|| self.identity());
         let meta = self.meta();
         Entry {
@@ -202,7 +203,7 @@ impl Inode {
             meta.owner.uid = attributes.uid.unwrap_or(meta.owner.uid);
             meta.owner.gid = attributes.gid.unwrap_or(meta.owner.gid);
             if !self.is_directory() {
-                // As the kernel does it: set-group-id without the right to execute is something else.
+                // As the kernel: set-group-id without the execute bit means something else.
                 meta.mode &= if meta.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
             }
         }
@@ -241,13 +242,13 @@ impl Inode {
     }
 }
 
-/// The folder that the root is.
+/// The root directory.
 pub(super) fn directory(mode: u32, owner: Owner, implied: bool) -> Arc<Inode> {
     let directory = Directory { entries: BTreeMap::new(), implied };
     Inode::new(Content::Directory(RwLock::new(directory)), mode, owner, 0)
 }
 
-/// Finds what stands at `path` below `root`. Links are not followed.
+/// Finds the entry at `path` below `root`. Does not follow links.
 pub(super) fn find(root: &Arc<Inode>, path: &Path) -> Result<Arc<Inode>> {
     path::check(path)?;
     let mut here = Arc::clone(root);
@@ -262,7 +263,7 @@ pub(super) fn find(root: &Arc<Inode>, path: &Path) -> Result<Arc<Inode>> {
     Ok(here)
 }
 
-/// Finds the folder of `path`, which is not the root, and its name in it.
+/// Finds the directory of `path`, which is not the root, and its name in it.
 pub(super) fn parent<'a>(root: &Arc<Inode>, path: &'a Path) -> Result<(Arc<Inode>, &'a OsStr)> {
     path::check(path)?;
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -273,7 +274,7 @@ pub(super) fn parent<'a>(root: &Arc<Inode>, path: &'a Path) -> Result<(Arc<Inode
     if folder.is_directory() { Ok((folder, name)) } else { Err(os_error(path, libc::ENOTDIR)) }
 }
 
-/// Fails for names that no file system has.
+/// Fails for invalid names.
 fn check_name(path: &Path, name: &OsStr) -> Result<()> {
     if name.len() > NAME_BYTES_MAX {
         Err(os_error(path, libc::ENAMETOOLONG))
@@ -284,13 +285,13 @@ fn check_name(path: &Path, name: &OsStr) -> Result<()> {
     }
 }
 
-/// The error that a kernel would give for `path`.
+/// The error that a kernel would return for `path`.
 pub(super) fn os_error(path: &Path, errno: i32) -> Error {
     Error::from_os(path::place(URL, path), &std::io::Error::from_raw_os_error(errno))
 }
 
 pub(super) fn next_version() -> u64 {
-    // Another process' versions differ, too: a disk cache may outlive both.
+    // Versions differ across processes, too: a disk cache may outlive both.
     static VERSIONS: LazyLock<AtomicU64> = LazyLock::new(|| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         AtomicU64::new((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 40))
@@ -300,5 +301,5 @@ pub(super) fn next_version() -> u64 {
 
 /// Longest name, as on most file systems.
 pub(super) const NAME_BYTES_MAX: usize = 255;
-/// The device number that these files show: that of no device.
+/// Device number of these files; no device has it.
 const DEVICE: u64 = 0;

@@ -14,13 +14,13 @@ use http::header::{
     HeaderName,
 };
 
-use super::draft::{Draft, Place};
 use super::meta::Meta;
+use super::object_upload::{ObjectUpload, Place};
 use super::ranged::Version;
 use super::validator;
 use crate::{EntryKind, Error, ErrorKind, Owner, Result, SetAttributes, SetTime};
 
-/// What metadata says of an object as a file.
+/// File attributes in an object's metadata.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Permission bits.
@@ -34,7 +34,7 @@ pub(super) struct Stored {
 pub(super) type Header = (HeaderName, String);
 
 impl Stored {
-    /// What the headers of a response say; a value that is none counts as missing.
+    /// Attributes in the headers of a response; an invalid value counts as missing.
     pub(super) fn of(headers: &HeaderMap, kind: EntryKind) -> Self {
         let text = |name| validator::text(headers, name);
         let number = |name| text(name)?.trim().parse().ok();
@@ -46,13 +46,13 @@ impl Stored {
         }
     }
 
-    /// Those of a new file or directory.
+    /// Attributes of a new file or directory.
     pub(super) fn new(mode: u32, owner: Option<Owner>) -> Self {
         let (uid, gid) = owner.map_or((None, None), |owner| (Some(owner.uid), Some(owner.gid)));
         Self { mode: Some(mode & PERMISSIONS), uid, gid, modified: None }
     }
 
-    /// With the changes of a program.
+    /// With a program's changes applied.
     pub(super) fn with(self, changes: &SetAttributes) -> Self {
         let modified = changes.modified.map(|time| match time {
             SetTime::Now => SystemTime::now(),
@@ -82,10 +82,11 @@ impl Stored {
     }
 }
 
-/// What a copy that replaces metadata must send again: all that others have stored, and the attributes `wanted`.
+/// Headers of a copy that replaces metadata: all that other programs have stored, and the
+/// attributes `wanted`.
 ///
 /// # Errors
-/// `Unsupported` if a header cannot be sent as it came: the copy would lose it.
+/// `Unsupported` if a header cannot be sent unchanged: the copy would lose it.
 pub(super) fn resent(
     headers: &HeaderMap,
     wanted: &Stored,
@@ -112,8 +113,8 @@ pub(super) fn resent(
     Ok(all)
 }
 
-/// Gives the object that `from` describes other metadata, by a copy onto itself; fails as `Changed` if it has been
-/// replaced meanwhile.
+/// Replaces an object's metadata by a copy onto itself; fails as `Changed` if the object was
+/// replaced since `from`.
 pub(super) async fn replace(place: &Place, from: Meta, headers: Vec<Header>) -> Result<()> {
     let size = from.size;
     let replaced = match size {
@@ -121,7 +122,7 @@ pub(super) async fn replace(place: &Place, from: Meta, headers: Vec<Header>) -> 
         _ => replace_by_parts(place, from, headers.clone()).await,
     };
     match replaced {
-        // It may be ours: an earlier try whose answer was lost.
+        // It may be ours: an earlier attempt whose response was lost.
         Err(error) if error.kind() == ErrorKind::Changed => {
             let found = place.cloud.head(&place.key, &place.name).await?;
             let has = |found: &Meta, (name, value): &Header| {
@@ -135,15 +136,15 @@ pub(super) async fn replace(place: &Place, from: Meta, headers: Vec<Header>) -> 
     }
 }
 
-/// The same for any size.
+/// As [`replace`], for any size.
 pub(super) async fn replace_by_parts(place: &Place, from: Meta, headers: Vec<Header>) -> Result<()> {
     let (size, etag) = (from.size, from.version.strong().map(str::to_owned));
     let source = Version::of_object(&place.cloud, &place.name, from);
-    let draft = Draft::new(place, Some(Arc::new(source)), size).replacing(etag);
-    draft.set_headers(headers);
-    let published = Box::pin(draft.publish(place, false)).await;
+    let object_upload = ObjectUpload::new(place, Some(Arc::new(source)), size).replacing(etag);
+    object_upload.set_headers(headers);
+    let published = Box::pin(object_upload.publish(place, false)).await;
     if published.is_err() {
-        draft.give_up(place).await;
+        object_upload.give_up(place).await;
     }
     published.map(drop).map_err(|error| match error.kind() {
         ErrorKind::Exists => crate::path::changed(&place.name),
@@ -151,7 +152,8 @@ pub(super) async fn replace_by_parts(place: &Place, from: Meta, headers: Vec<Hea
     })
 }
 
-/// Permission bits of `text`, which may be decimal or octal: the file's type decides where both could be.
+/// Permission bits in `text`, decimal or octal: the file's type bits decide where both are
+/// possible.
 fn mode(text: &str, kind: EntryKind) -> Option<u32> {
     let format = if kind == EntryKind::Directory { DIRECTORY } else { REGULAR };
     let is_of_kind = |mode: &u32| mode & FORMAT == format;
@@ -161,7 +163,8 @@ fn mode(text: &str, kind: EntryKind) -> Option<u32> {
     octal.filter(is_of_kind).or(leading).or(decimal).map(|mode| mode & PERMISSIONS)
 }
 
-/// Seconds since 1970 with their fraction, or a time such as `2006-01-02T15:04:05.999999999+07:00`.
+/// Parses seconds since 1970 with a fraction, or a time such as
+/// `2006-01-02T15:04:05.999999999+07:00`.
 fn time(text: &str) -> Option<SystemTime> {
     if text.contains('T') {
         return rfc3339(text);
@@ -169,7 +172,7 @@ fn time(text: &str) -> Option<SystemTime> {
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let since = Duration::new(number(seconds)?, nanoseconds(fraction)?);
-    // Beyond what a file system can have it would be an error of each `stat`.
+    // Times beyond a file system's range would fail each `stat`.
     if since.as_secs() > TIME_MAX_S {
         return None;
     }
@@ -200,7 +203,7 @@ fn number(digits: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// The digits behind a point; more than nine are cut.
+/// The digits after a point; digits beyond nine are cut.
 fn nanoseconds(fraction: &str) -> Option<u32> {
     if fraction.is_empty() {
         return Some(0);
@@ -216,7 +219,7 @@ fn seconds(time: SystemTime) -> String {
         Ok(since) => ("", since),
         Err(before) => ("-", before.duration()),
     };
-    // s3fs takes the digits behind the point for a number of nanoseconds.
+    // s3fs reads the digits after the point as a number of nanoseconds.
     match since.subsec_nanos() {
         0 => format!("{sign}{}", since.as_secs()),
         nanoseconds => format!("{sign}{}.{nanoseconds:09}", since.as_secs()),
@@ -229,7 +232,7 @@ const GID: HeaderName = HeaderName::from_static("x-amz-meta-gid");
 const MTIME: HeaderName = HeaderName::from_static("x-amz-meta-mtime");
 /// Number of metadata headers that the server could not send.
 const MISSING: HeaderName = HeaderName::from_static("x-amz-missing-meta");
-/// What a copy that replaces metadata would else set to its defaults.
+/// Headers that a copy with new metadata would otherwise reset.
 const RESENT: [HeaderName; 10] = [
     CACHE_CONTROL,
     CONTENT_DISPOSITION,
@@ -242,14 +245,15 @@ const RESENT: [HeaderName; 10] = [
     HeaderName::from_static("x-amz-server-side-encryption"),
     HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id"),
 ];
-/// Bits of a mode that are stored: set-user-id and set-group-id would be for any reader of the bucket to obey.
+/// Mode bits that are stored. Any reader of the bucket would have to obey set-user-id and
+/// set-group-id.
 const PERMISSIONS: u32 = 0o777;
 const FORMAT: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 /// Year 2446, the last of ext4.
 const TIME_MAX_S: u64 = 15_032_385_535;
-/// Largest object that S3 copies at once.
+/// Largest object that S3 copies with one request.
 pub(super) const COPY_WHOLE_BYTES_MAX: u64 = 5 << 30;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A call to a store: its requests are sent again where that is safe and may help, until the core's rules end it.
+//! A call to a store: requests are retried where that is safe and useful, within the core's limits.
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,8 +10,8 @@ use super::limits::{at, now};
 use super::traffic::Traffic;
 use crate::{Error, ErrorKind, Result};
 
-/// Carries out `attempt` until it succeeds, cannot succeed, or has been tried for long enough. Only for requests that change
-/// nothing, or that may be repeated. `place` names what is requested in the error of the deadline.
+/// Runs `attempt` until it succeeds, cannot succeed, or reaches the limits. Only for requests that
+/// change nothing or may be repeated. `place` names the requested object in the deadline's error.
 pub(super) async fn persist<T, F>(
     limits: RetryLimits,
     traffic: &Traffic,
@@ -29,7 +29,7 @@ where
     go_on(&mut retry, traffic, place, attempt).await
 }
 
-/// The same as a part of a call that has begun before: its attempts and its deadline are those of `retry`.
+/// As [`persist`], as part of a call in progress, with the attempts and the deadline of `retry`.
 pub(super) async fn go_on<T, F>(
     retry: &mut Retry,
     traffic: &Traffic,
@@ -68,13 +68,13 @@ where
     }
 }
 
-/// What an error means for another attempt.
+/// The meaning of an error for retries.
 pub(super) fn failure(error: &Error) -> Failure {
     let nanos = |pause: Duration| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
     Failure { transient: error.is_retryable(), retry_after_ns: error.retry_after().map(nanos) }
 }
 
-/// The error with the number of attempts, where there were several.
+/// The error with the number of attempts, if there were several.
 fn after_all(error: Error, why: GiveUp, attempts: u32) -> Error {
     if why == GiveUp::Permanent || attempts < 2 {
         return error;
@@ -83,7 +83,7 @@ fn after_all(error: Error, why: GiveUp, attempts: u32) -> Error {
     error.with_message(message)
 }
 
-/// A random number: nothing depends on it but the pause.
+/// A random number; only pauses depend on it.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

@@ -1,17 +1,18 @@
-//! Checksums that S3 keeps of objects and of their parts: what was received is compared with them.
+//! Checksums that S3 stores for objects and their parts: verification of received bytes.
 //!
-//! A store sends the checksum of an object with its size, and those of parts in a table of their own. A composite checksum is
-//! one over the checksums of the parts, so each part is compared with its own.
+//! A store sends the checksum of an object with its size, and those of parts in a separate table. A
+//! composite checksum covers the checksums of the parts, so each part is compared with its own.
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|
 //!   reads       |---a---|---b---|------c------|             b and c are pieces of parts
-//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece comes
+//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece arrives
 //! ```
 //!
-//! A read that holds all of a range with a checksum is compared before any byte of the range is handed on, and tried again if
-//! it does not match. The sums of smaller reads are put together (cyclic sums can be); where all pieces of a range do not
-//! match it, the last of these reads fails, because the sums do not show which read was damaged.
+//! A read that holds a whole range with a checksum is verified before any byte of the range is passed
+//! on, and retried if it does not match. Sums of smaller reads are combined (cyclic sums can be). If
+//! all pieces of a range together do not match, the last of these reads fails, because the sums do
+//! not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -29,12 +30,12 @@ use super::ranged::Version;
 use super::validator::text;
 use crate::{Error, ErrorKind};
 
-/// Asks for checksums, if `ENABLED`.
+/// Requests checksums, if `ENABLED`.
 pub(super) const MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 /// The element of a CRC-64/NVME, the checksum of our uploads.
 pub(super) const CRC64NVME: &str = "ChecksumCRC64NVME";
 
-/// A way to sum up bytes.
+/// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Crc32,
@@ -45,10 +46,10 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The quickest first: a store may have several.
+    /// Fastest first: a store may have several.
     pub(super) const ALL: [Self; 5] = [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1];
 
-    /// As headers and documents name it.
+    /// Names in headers and documents.
     pub(super) fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Crc32 => ("x-amz-checksum-crc32", "ChecksumCRC32"),
@@ -68,7 +69,7 @@ impl Algorithm {
         }
     }
 
-    /// As the library names it, if sums of pieces can be put together.
+    /// The library's algorithm, if sums of pieces can be combined.
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -89,7 +90,7 @@ impl Algorithm {
 
 /// A sum in progress.
 enum Sum {
-    /// And its bytes.
+    /// With the number of bytes.
     Crc(Digest, usize),
     Sha(digest::Context),
 }
@@ -102,7 +103,7 @@ impl Sum {
         }
     }
 
-    /// In the order that headers have it.
+    /// In the byte order of headers.
     fn end(self) -> Vec<u8> {
         match self {
             Self::Crc(digest, bytes) => digest.finalize().to_be_bytes()[8 - bytes..].to_vec(),
@@ -111,17 +112,18 @@ impl Sum {
     }
 }
 
-/// The checksum that a store has of some bytes.
+/// The store's checksum of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksum {
     algorithm: Algorithm,
     value: Vec<u8>,
-    /// Over the checksums of so many parts, not over the bytes.
+    /// Over the checksums of this many parts, not over the bytes.
     parts: Option<u32>,
 }
 
 impl Checksum {
-    /// As a store writes it: Base64, and of a composite one a dash and the number of parts.
+    /// Parses a store's text form: Base64, for a composite checksum followed by a dash and the
+    /// number of parts.
     pub(super) fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
         let (text, parts) = match text.trim().split_once('-') {
             Some((sum, parts)) => (sum, Some(parts.parse().ok()?)),
@@ -131,15 +133,15 @@ impl Checksum {
         (value.len() == algorithm.bytes()).then_some(Self { algorithm, value, parts })
     }
 
-    /// Whether it can be compared with the sum of the bytes: not one over the sums of several parts.
+    /// Whether it is a checksum of bytes, not of the checksums of several parts.
     fn is_of_bytes(&self) -> bool {
         self.parts.is_none_or(|parts| parts == 1)
     }
 
-    /// Compares it with the sum of the bytes that were received.
+    /// Compares it with the sum of the received bytes.
     ///
     /// # Errors
-    /// What is wrong, if they are not those that the store has.
+    /// The difference, if they are not the store's bytes.
     fn compare(&self, sum: Vec<u8>) -> Result<(), String> {
         let sum = match self.parts {
             None => sum,
@@ -157,12 +159,13 @@ impl Checksum {
     }
 }
 
-/// A part of a body that has a checksum, or belongs to a range of the object that has one.
+/// A range of a body that has a checksum, or belongs to a range of the object that has one.
 #[derive(Debug)]
 struct Item {
     /// Bytes of the body.
     range: Range<u64>,
-    /// Bytes of the object that the checksum is of, as places in the body: some may lie before or behind it.
+    /// Bytes of the object that the checksum covers, as offsets in the body; some may lie before or
+    /// after it.
     span: Range<i128>,
     checksum: Checksum,
 }
@@ -173,13 +176,13 @@ impl Item {
     }
 }
 
-/// Sums up a body while it comes, and compares what it can.
+/// Sums a body as it arrives, and compares what it can.
 #[derive(Default)]
 pub(super) struct Verifier {
     items: VecDeque<Item>,
     sum: Option<Sum>,
     at: u64,
-    /// Sums of what is not all of a range with a checksum.
+    /// Sums of incomplete ranges.
     pieces: Vec<Piece>,
     compared: bool,
 }
@@ -196,7 +199,7 @@ impl Verifier {
     fn new(range: &Range<u64>, sums: &[(Range<u64>, Checksum)]) -> Self {
         let item = |(span, checksum): &(Range<u64>, Checksum)| {
             let inside = span.start.max(range.start)..span.end.min(range.end);
-            // Sums of pieces can be put together only where they are cyclic.
+            // Sums of pieces can be combined only for cyclic checksums.
             let useful = inside == *span || checksum.algorithm.crc().is_some();
             let place = |at: u64| i128::from(at) - i128::from(range.start);
             (inside.start < inside.end && useful).then(|| Item {
@@ -208,7 +211,8 @@ impl Verifier {
         Self { items: sums.iter().filter_map(item).collect(), ..Self::default() }
     }
 
-    /// How many of the first `taken` bytes may be handed on: those that are right, or are not all of a range with a checksum.
+    /// How many of the first `taken` bytes may be passed on: verified bytes, and bytes of
+    /// incomplete ranges.
     pub(super) fn known(&self, taken: usize) -> usize {
         match self.items.front() {
             Some(item) if item.is_whole() => {
@@ -223,10 +227,10 @@ impl Verifier {
         self.compared
     }
 
-    /// Takes the next bytes of the body.
+    /// Adds the next bytes of the body.
     ///
     /// # Errors
-    /// What is wrong, if they are not what the store has.
+    /// The difference, if they are not the store's bytes.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some(item) = self.items.front() {
             let skipped = item.range.start.saturating_sub(self.at).min(bytes.len() as u64);
@@ -248,7 +252,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// The sums of pieces of the object, whose body began at `start`; the last one may have broken off.
+    /// The sums of pieces of an object whose body began at `start`; the last one may be incomplete.
     pub(super) fn pieces(mut self, start: u64) -> Vec<Piece> {
         if let (Some(item), Some(Sum::Crc(digest, _))) = (self.items.front(), self.sum.take())
             && !item.is_whole()
@@ -277,21 +281,21 @@ impl Verifier {
     }
 }
 
-/// What is known of the checksums of one version of an object.
+/// Checksums of one version of an object.
 #[derive(Debug, Default)]
 pub(super) struct Checksums {
-    /// Of all of it.
+    /// Checksum of the whole object.
     whole: Option<Checksum>,
-    /// Of its parts, asked for when they are first of use.
+    /// Checksums of its parts, requested on first use.
     parts: OnceCell<Vec<(Range<u64>, Checksum)>>,
-    /// Sums of what was read, by their beginning: end and sum. None of them overlap.
+    /// Sums of read ranges, by start: end and sum. They do not overlap.
     tally: Mutex<BTreeMap<u64, (u64, u64)>>,
-    /// Bytes did not match, and were not read right since.
+    /// Bytes did not match, and have not been read correctly since.
     damaged: AtomicBool,
 }
 
 impl Checksums {
-    /// As a response to HEAD tells them.
+    /// As in a HEAD response.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let of = |algorithm: Algorithm| {
             let name = HeaderName::from_static(algorithm.names().0);
@@ -300,7 +304,8 @@ impl Checksums {
         Self { whole: Algorithm::ALL.into_iter().find_map(of), ..Self::default() }
     }
 
-    /// Whether bytes of the version did not match, and were not read right since: then none are handed on unverified.
+    /// Whether bytes of the version did not match and have not been read correctly since: then
+    /// unverified bytes are not passed on.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
@@ -316,9 +321,9 @@ impl Checksums {
         let told = Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
         match told {
             Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
-            // Over the sums of parts, so that each part has one.
+            // A checksum of part checksums, so each part has one.
             Some(_) => {
-                // A failure that may pass is not kept: the next read requests the table again.
+                // A transient failure is not remembered: the next read requests the table again.
                 match self.parts.get_or_try_init(|| version.part_checksums()).await {
                     Ok(table) => Verifier::new(range, table),
                     Err(_) => Verifier::default(),
@@ -328,10 +333,10 @@ impl Checksums {
         }
     }
 
-    /// Takes note of how a body has ended, and of the sums of its pieces.
+    /// Records the end of a body, and the sums of its pieces.
     ///
     /// # Errors
-    /// What is wrong, if all bytes of a range with a checksum are known now, and do not match.
+    /// The difference, if all bytes of a range with a checksum are known now and do not match.
     pub(super) fn note(
         &self,
         version: &Version,
@@ -361,14 +366,14 @@ impl Checksums {
         Ok(())
     }
 
-    /// All of a range was read right.
+    /// A whole range was read correctly.
     pub(super) fn verified(&self) {
         self.damaged.store(false, Ordering::Relaxed);
     }
 }
 
-/// Adds a piece to those that are known, and joins it with its neighbours within `span`. None if it overlaps one of them: it
-/// was read before.
+/// Adds a piece to the known pieces, and joins it with its neighbours within `span`. None if it
+/// overlaps one of them: it was read before.
 fn joined(
     tally: &mut BTreeMap<u64, (u64, u64)>,
     piece: &Piece,
@@ -480,7 +485,7 @@ mod tests {
         assert!(!Checksum { parts: Some(2), ..composite }.is_of_bytes());
     }
 
-    /// Any order of pieces, cut anywhere, some of them read twice.
+    /// Pieces in any order, cut anywhere, some read twice.
     #[test]
     fn the_sums_of_pieces_are_put_together_in_any_order() {
         let body: Vec<u8> = (0..200u32).map(|n| (n * 7) as u8).collect();

@@ -1,4 +1,4 @@
-//! Errors of HTTP: from a response or a failed exchange to the error that callers see.
+//! HTTP errors: from a response or a failed exchange to the error for callers.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use super::validator::rfc1123;
 use crate::{Error, ErrorKind};
 
-/// The error for an answer that is no success, if it is none.
+/// The error for a response, unless it is a success.
 pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap) -> Option<Error> {
     let (kind, remedy) = match status.as_u16() {
         200..=299 => return None,
@@ -34,7 +34,7 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
     })
 }
 
-/// The error for what the client or a library over it reports.
+/// The error for a failure of the client or of a library above it.
 pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -126,7 +126,7 @@ pub(super) fn one_line(text: &str) -> String {
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    // Anything else, such as a negative number, is no request to wait.
+    // Other values, such as a negative number, request no pause.
     let pause = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => rfc1123(value)?.duration_since(SystemTime::now()).unwrap_or_default(),
@@ -134,9 +134,9 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.min(RETRY_AFTER_MAX))
 }
 
-/// Servers put whole pages into their errors.
+/// Most bytes of a server's message: servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
-/// A server that asks for more is as good as down.
+/// Longest pause that is honoured; a server that requests more is as good as down.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a cloud does to objects, each request tried until it is clear how it ended.
+//! Object operations of clouds, each retried until its result is known.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -30,7 +30,7 @@ use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
 use crate::{Error, ErrorKind, Result};
 
-/// A bucket that can be written.
+/// A writable bucket.
 #[derive(Debug)]
 pub(super) struct Cloud {
     pub(super) kind: Kind,
@@ -38,18 +38,18 @@ pub(super) struct Cloud {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) parts: Parts,
     pub(super) wire: Wire,
-    /// Whether what is read is compared with the store's checksums.
+    /// Whether reads are verified by the store's checksums.
     pub(super) verify: bool,
-    /// Whether attributes of files are stored in metadata; only [`Kind::Amazon`] has that.
+    /// Whether file attributes are stored in metadata; only with [`Kind::Amazon`].
     pub(super) attributes: bool,
-    /// Lookups ahead, where they tell more than listings.
+    /// Lookups ahead, where they return more than listings.
     pub(super) ahead: StatAhead,
 }
 
-/// Whose cloud it is.
+/// The cloud's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// S3 and what speaks as it does.
+    /// S3 and compatible stores.
     Amazon,
     Google,
     Azure,
@@ -57,10 +57,11 @@ pub(super) enum Kind {
 
 /// The library's calls for uploads.
 pub(super) struct Parts {
-    /// For uploads of parts that are all sent from here.
+    /// For uploads whose parts are all sent from here.
     pub(super) sent: Arc<dyn MultipartStore>,
-    /// For uploads with parts that the server copies: without checksums. versitygw 1.8 gives a copied range the checksum
-    /// of its whole source, and so publishes an object with a wrong checksum, which no reader would accept.
+    /// For uploads with parts that the server copies: without checksums. versitygw 1.8 gives a
+    /// copied range the checksum of its whole source, and so publishes an object with a wrong
+    /// checksum, which readers would reject.
     pub(super) copied: Arc<dyn MultipartStore>,
 }
 
@@ -80,11 +81,11 @@ impl std::fmt::Debug for Parts {
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
     pub(super) prefix: String,
-    /// Keys with a slash behind the prefix are listed as one common prefix each.
+    /// Keys with a slash after the prefix are listed as one common prefix each.
     pub(super) delimited: bool,
-    /// Most entries of a page; 0 for as many as the store sends.
+    /// Most entries of a page; 0 for the store's default.
     pub(super) most: u32,
-    /// Where the page begins.
+    /// Token of the page.
     pub(super) token: Option<String>,
 }
 
@@ -95,12 +96,12 @@ impl Pages {
     }
 }
 
-/// A part that the store has, as the request that publishes the upload names it.
+/// An accepted part, as the request that publishes the upload names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) etag: String,
-    /// The store's CRC-64/NVME of it, in Base64. Some stores refuse to publish an upload that was created with checksums
-    /// unless each part is named with its own.
+    /// The store's CRC-64/NVME of it, in Base64. Some stores publish an upload that was created
+    /// with checksums only if each part is named with its own.
     pub(super) crc64nvme: Option<String>,
 }
 
@@ -110,11 +111,11 @@ pub(super) struct Assembly<'a> {
     pub(super) id: &'a str,
     pub(super) parts: &'a [Part],
     pub(super) size: u64,
-    /// Publish only if nothing has the name.
+    /// Publish only if the name is free.
     pub(super) exclusive: bool,
-    /// The tag that what has the name must have.
+    /// The required tag of the object that has the name.
     pub(super) replaces: Option<&'a str>,
-    /// What had the name when the upload was begun.
+    /// The object that had the name when the upload began.
     pub(super) before: Option<&'a Meta>,
 }
 
@@ -124,7 +125,7 @@ impl Cloud {
         self.kind == Kind::Amazon
     }
 
-    /// Carries out a call that changes nothing, or may be repeated.
+    /// Runs a call that changes nothing, or may be repeated.
     pub(super) async fn persist<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -133,13 +134,13 @@ impl Cloud {
         call::persist(client.limits.retry, &client.traffic, &self.wire.place, attempt).await
     }
 
-    /// The same for calls whose requests have long bodies, or make the store copy.
+    /// As [`persist`](Self::persist), for requests with long bodies, or that make the store copy.
     pub(super) async fn persist_upload<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
         let client = &self.wire.client;
-        // All that changes objects comes this way, or by `tell`.
+        // All changes of objects pass here or through `tell`.
         self.ahead.changed();
         let done =
             call::persist(client.limits.for_uploads(), &client.traffic, &self.wire.place, attempt).await;
@@ -147,7 +148,7 @@ impl Cloud {
         done
     }
 
-    /// Longest silence of the store while it copies `bytes` bytes by itself.
+    /// Longest silence of the store while it copies `bytes` bytes.
     fn patience(&self, bytes: u64) -> Duration {
         self.wire.client.limits.timeout + Duration::from_secs(bytes / COPY_RATE)
     }
@@ -160,7 +161,7 @@ impl Cloud {
         self.persist(|| self.head_once(key, place)).await
     }
 
-    /// As [`Self::head`], once: for a call of several requests.
+    /// As [`Self::head`], one attempt: for a call of several requests.
     pub(super) async fn head_once(&self, key: &Key, place: &str) -> Result<Option<Meta>> {
         let mode = [(checksum::MODE, "ENABLED".to_owned())];
         let headers = if self.verify && self.kind == Kind::Amazon { &mode[..] } else { &[] };
@@ -176,7 +177,8 @@ impl Cloud {
         }
         let meta = Meta::of(key.clone(), incoming.headers());
         let mut meta = meta.ok_or_else(|| foreign(place, "it tells no size"))?;
-        // Every object store sends one of them at least; what answers any request with a page of its own does not.
+        // Every object store sends at least one of them; a server that responds to any request with
+        // its own page does not.
         if meta.version.etag.is_none() && meta.version.modified.is_none() {
             return Err(foreign(place, "it has neither ETag nor Last-Modified"));
         }
@@ -199,8 +201,8 @@ impl Cloud {
         looked.await
     }
 
-    /// The error for a HEAD that a store refused with `status`. A response to HEAD has no body that could say why, so the
-    /// first byte is requested. `None` if the store does not say more then.
+    /// The error for a HEAD that a store rejected with `status`. A HEAD response has no body with
+    /// the reason, so the first byte is requested. `None` if that returns no reason either.
     async fn reason(&self, key: &Key, place: &str, status: u16) -> Option<Error> {
         if !matches!(status, 400 | 401 | 403) {
             return None;
@@ -214,7 +216,8 @@ impl Cloud {
         }
     }
 
-    /// A page of a listing, as the store sends it. Its attempts and its deadline are those of `retry`, if there is one.
+    /// A page of a listing, as the store sends it, with the attempts and the deadline of `retry`,
+    /// if given.
     pub(super) async fn page(&self, pages: &Pages, retry: Option<&mut Retry>) -> Result<Bytes> {
         match retry {
             Some(retry) => {
@@ -225,7 +228,7 @@ impl Cloud {
         }
     }
 
-    /// As [`page`](Self::page), once: for a call of several requests.
+    /// As [`page`](Self::page), one attempt: for a call of several requests.
     pub(super) async fn page_once(&self, pages: &Pages) -> Result<Bytes> {
         let most = pages.most.to_string();
         let mut query = match self.kind {
@@ -248,10 +251,10 @@ impl Cloud {
         self.wire.xml(request, self.timeout()).await
     }
 
-    /// Reads a page.
+    /// Parses a page.
     ///
     /// # Errors
-    /// `Protocol` if it is none: an empty listing would look like an empty directory.
+    /// `Protocol` if it is invalid: an empty listing would look like an empty directory.
     pub(super) fn parse(&self, page: &[u8]) -> Result<listing::Page> {
         let parsed = match self.kind {
             Kind::Azure => listing::azure(page),
@@ -260,7 +263,7 @@ impl Cloud {
         parsed.map_err(|why| foreign(&self.wire.place, &why))
     }
 
-    /// Makes `bytes` the object, at once.
+    /// Uploads `bytes` as the object, with one request.
     pub(super) async fn put(
         &self,
         key: &Key,
@@ -282,7 +285,7 @@ impl Cloud {
         let etag = match put {
             Ok(put) => put.e_tag,
             Err(error) if error.kind() == ErrorKind::Exists => {
-                // It may be ours: an earlier try whose answer was lost.
+                // It may be ours: an earlier attempt whose response was lost.
                 let tag = format!("\"{}\"", hex(&Md5::digest(&bytes)));
                 let found = self.head(key, place).await?;
                 let ours =
@@ -291,25 +294,26 @@ impl Cloud {
             }
             Err(error) => return Err(error),
         };
-        // A store that acknowledges an object and discards it is found out here, as after a multipart upload.
+        // Detects a store that acknowledges an object and discards it, as after a multipart upload.
         let found = self.head(key, place).await?.ok_or_else(|| vanished(place))?;
         match etag {
             Some(etag) if !etag.starts_with("W/") => Ok(Meta {
                 key: key.clone(),
                 size,
-                // Its time is the server's to say.
+                // The server sets its time.
                 version: Validators { etag: Some(etag), modified: None, size: Some(size) },
                 modified: Some(SystemTime::now()),
                 coding: None,
                 checksums: Checksums::default(),
                 headers: found.headers,
             }),
-            // Only the server's own time can stand in for a tag.
+            // Only the server's own time can replace a tag.
             _ => Ok(found),
         }
     }
 
-    /// Begins an upload of an object with `headers`; with `copies`, an upload with parts that the server copies.
+    /// Begins an upload of an object with `headers`; with `copies`, an upload with parts that the
+    /// server copies.
     pub(super) async fn begin(
         &self,
         key: &Key,
@@ -339,7 +343,8 @@ impl Cloud {
         id.filter(|id| !id.is_empty()).ok_or_else(|| foreign(key.as_ref(), "it has no id of the upload"))
     }
 
-    /// Uploads part `index`, from 0, to the upload `id`, which was begun with `copies` or not. Tries once.
+    /// Uploads part `index`, from 0, to the upload `id`, which was begun with `copies` or not. One
+    /// attempt.
     pub(super) async fn put_part(
         &self,
         key: &Key,
@@ -356,7 +361,7 @@ impl Cloud {
         Ok(Part { etag: wrapped("e_tag").unwrap_or(content_id), crc64nvme })
     }
 
-    /// Makes a range of an object the part `index`, on the server.
+    /// Copies a range of an object into part `index`, on the server.
     pub(super) async fn copy_part(
         &self,
         key: &Key,
@@ -394,7 +399,8 @@ impl Cloud {
         let completed = self.persist_upload(|| self.complete_once(key, place, &made)).await;
         match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
-            // The answer to an earlier try may have been lost: then the upload is gone, and its object there.
+            // The response to an earlier attempt may have been lost: then the upload is gone and
+            // its object exists.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {
                 let found = self.head(key, place).await?;
                 found.filter(|found| made.is(found)).ok_or(error)
@@ -405,7 +411,8 @@ impl Cloud {
 
     async fn complete_once(&self, key: &Key, place: &str, made: &Assembly<'_>) -> Result<()> {
         if self.kind == Kind::Azure {
-            // Between this look and the deed another writer can slip in: the library's call has no condition.
+            // Another writer can come between this check and the copy: the library's call has no
+            // condition.
             if made.exclusive && self.head(key, place).await?.is_some() {
                 return Err(Error::new(ErrorKind::Exists, format!("{place}: is there already")));
             }
@@ -440,13 +447,13 @@ impl Cloud {
             .map_err(|why| foreign(place, &why))
     }
 
-    /// Gives an upload up.
+    /// Aborts an upload.
     ///
     /// # Errors
-    /// `NotFound` if it was gone before.
+    /// `NotFound` if it did not exist.
     pub(super) async fn abort(&self, key: &str, id: &str) -> Result<()> {
         if self.kind == Kind::Azure {
-            // What was not published goes away by itself, after a week.
+            // Unpublished uploads expire after a week.
             return Ok(());
         }
         let (query, mut tries) = ([("uploadId", id)], 0);
@@ -456,13 +463,14 @@ impl Cloud {
                 self.tell(Method::DELETE, key, &query, &[])
             })
             .await;
-        // After a try whose answer was lost it is gone by our doing.
+        // After an attempt whose response was lost, it is gone by our own request.
         gone.or_else(
             |error| if error.kind() == ErrorKind::NotFound && tries > 1 { Ok(()) } else { Err(error) },
         )
     }
 
-    /// Copies a whole object on the server; with `headers` in place of its metadata, if there are any.
+    /// Copies a whole object on the server, with `headers` in place of its metadata, if there are
+    /// any.
     pub(super) async fn copy(
         &self,
         from: &Meta,
@@ -492,7 +500,8 @@ impl Cloud {
         .await
     }
 
-    /// Copies an object of at most 5 GiB onto itself with other metadata, unless it has been replaced since `from`.
+    /// Copies an object of at most 5 GiB onto itself with new metadata, unless it was replaced
+    /// since `from`.
     pub(super) async fn copy_onto_itself(&self, from: &Meta, place: &str, replaced: &[Header]) -> Result<()> {
         let key = from.key.as_ref();
         let mut headers = vec![
@@ -503,7 +512,8 @@ impl Cloud {
         let plain = headers.len();
         headers.extend(copy_condition(&from.version));
         if let Some(etag) = from.version.strong() {
-            // All servers know conditions on the source. Only some know conditions on the object that is overwritten.
+            // All servers support conditions on the source, but only some on the overwritten
+            // object.
             headers.push((http::header::IF_MATCH, etag.to_owned()));
         }
         let copied = self.copy_itself(key, from.size, &headers).await;
@@ -527,7 +537,7 @@ impl Cloud {
         .await
     }
 
-    /// Removes an object; none is as well.
+    /// Removes an object; succeeds if there is none.
     pub(super) async fn delete(&self, key: &str) -> Result<()> {
         let gone = self.persist(|| self.tell(Method::DELETE, key, &[], &[])).await;
         gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
@@ -561,7 +571,7 @@ impl Cloud {
                 (Some(true), None) => return Err(foreign(&self.wire.place, "more follows, but not where")),
                 _ => return Ok(found),
             };
-            // A server that repeats itself would keep us here for ever.
+            // A server that repeats its pages would never end.
             if !seen.insert(next.clone()) || seen.len() > UPLOAD_PAGES_MAX {
                 let why = "the list of unfinished uploads has no end";
                 return Err(foreign(&self.wire.place, why));
@@ -570,7 +580,7 @@ impl Cloud {
         }
     }
 
-    /// The parts of an upload that the store has, as far as each can be named when the upload is published.
+    /// The parts of an upload that the store has, as far as each can be named at publication.
     pub(super) async fn uploaded_parts(&self, key: &str, id: &str) -> Result<Vec<ListedPart>> {
         if self.kind == Kind::Azure {
             return Ok(Vec::new());
@@ -589,7 +599,7 @@ impl Cloud {
                 Some(_) => return Err(foreign(&self.wire.place, "the list of parts has no end")),
             }
         }
-        // An upload that was begun with checksums is published with those of all parts only.
+        // An upload that was begun with checksums needs those of all parts for publication.
         let sums = self.kind == Kind::Amazon && self.verify;
         found.retain(|part| !sums || part.crc64nvme.is_some());
         Ok(found)
@@ -611,16 +621,17 @@ impl Cloud {
 }
 
 impl Assembly<'_> {
-    /// Whether `found` is what this upload has become.
+    /// Whether `found` is the result of this upload.
     fn is(&self, found: &Meta) -> bool {
         let tag = found.version.etag.as_deref().unwrap_or_default();
-        // An upload's tag is the MD5 sum of its parts' MD5 sums, and their number, where those are what their tags are.
+        // An upload's tag is the MD5 of its parts' MD5 sums, with their number, if the parts' tags
+        // are MD5 sums.
         match self.parts.iter().map(|part| unhex(part.etag.trim_matches('"'))).collect::<Option<Vec<_>>>() {
             Some(sums) if tag.trim_matches('"').ends_with(&format!("-{}", sums.len())) => {
                 let sum = Md5::digest(sums.concat());
                 found.size == self.size && tag.trim_matches('"') == format!("{}-{}", hex(&sum), sums.len())
             }
-            // Of other tags all that can be said is that the object is a new one of the right size.
+            // For other tags, only that the object is new and has the right size.
             _ => {
                 found.size == self.size
                     && self.before.is_none_or(|before| before.version.etag != found.version.etag)
@@ -641,7 +652,7 @@ fn write_error(place: &str, error: &StoreError) -> Error {
     }
 }
 
-/// A header of metadata as the library sends it.
+/// A metadata header as the library sends it.
 fn attribute((name, value): &Header) -> Option<(Attribute, AttributeValue)> {
     let name = name.as_str().strip_prefix("x-amz-meta-")?;
     Some((Attribute::Metadata(name.to_owned().into()), value.clone().into()))
@@ -655,7 +666,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 16 bytes of an MD5 sum in hexadecimal digits.
+/// The 16 bytes of an MD5 sum from hexadecimal digits.
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
@@ -663,13 +674,13 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Bytes a second at which a store copies at least, and puts uploads together.
+/// Least bytes a second at which a store copies and completes uploads.
 const COPY_RATE: u64 = 16 << 20;
-/// Pages of unfinished uploads: ten million, more than any bucket is found with.
+/// Most pages of unfinished uploads: ten million uploads, more than any bucket has.
 const UPLOAD_PAGES_MAX: usize = 10_000;
 /// Most parts of an upload.
 const PARTS_MAX: usize = 50_000;
-/// The header that makes a copy fail if its source is not this version any more.
+/// The header that makes a copy fail if its source is no longer this version.
 fn copy_condition(source: &Validators) -> Option<Header> {
     let (condition, value) = validator::condition(source)?;
     let name = if condition == http::header::IF_MATCH {

@@ -14,7 +14,7 @@ use super::wire::explain;
 use super::xml;
 use crate::{Error, ErrorKind};
 
-/// Sends the requests of the object-store library through our client, within its bounds.
+/// Sends the object-store library's requests through our client, within its limits.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) place: String,
@@ -31,7 +31,7 @@ impl HttpConnector for Connector {
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
-        // Requests for objects have no query; the library tells little of why others failed.
+        // Requests for objects have no query; the library reports little about failures of others.
         let of_upload = request.uri().query().is_some();
         let patience = self.client.limits.timeout;
         let incoming = self.client.upload(&self.place, request, patience).await.map_err(failed)?;
@@ -52,11 +52,11 @@ impl HttpService for Connector {
                         let message = format!("{}: the upload is gone: aborted, or too old", self.place);
                         return Err(failed(Error::new(ErrorKind::NotFound, message)));
                     }
-                    // The library tells a name that is taken from a condition that does not hold.
+                    // The library distinguishes a name that exists from a condition that failed.
                     304 | 404 | 409 | 412 => code == NO_BUCKET,
                     429 | 500..=599 => true,
                     401 | 403 if of_upload => true,
-                    // Servers of credentials send no such document; the library knows their statuses.
+                    // Credential servers send no such document; the library handles their statuses.
                     _ => !code.is_empty(),
                 };
                 if is_explained {
@@ -71,7 +71,7 @@ impl HttpService for Connector {
     }
 }
 
-/// The error if a store refuses bytes because they do not match the checksum that was sent with them.
+/// The error if a store rejects bytes because they do not match the checksum sent with them.
 fn damaged(place: &str, text: &str) -> Option<Error> {
     let code = xml::find(text.as_bytes(), "Error", "Code")?;
     let is_sum =
@@ -82,7 +82,8 @@ fn damaged(place: &str, text: &str) -> Option<Error> {
     is_sum.then(|| Error::new(ErrorKind::Corrupt, message()))
 }
 
-/// The error for a redirection by an object store: what was sent may hold credentials, and is signed for one host.
+/// The error for a redirection by an object store: requests may hold credentials, and are signed
+/// for one host.
 pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -> Error {
     let to = text(headers, LOCATION)
         .and_then(|to| to.parse::<reqwest::Url>().ok())

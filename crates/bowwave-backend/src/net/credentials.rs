@@ -1,4 +1,5 @@
-//! Who we are to an object store: found before the first request, so that their absence is told at once.
+//! Credentials of object stores: found before the first request, so that missing ones are reported
+//! at once.
 
 use std::path::PathBuf;
 
@@ -6,19 +7,20 @@ use zeroize::Zeroizing;
 
 use crate::{Credentials, Error, ErrorKind, Result};
 
-/// The environment, so that tests can have another.
+/// The environment; tests use another.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where keys for S3 come from.
+/// Source of S3 keys.
 #[derive(Debug)]
 pub(super) enum Aws {
-    /// From here.
+    /// These keys.
     Keys(Credentials),
-    /// From the variables or the service that the library itself asks.
+    /// Variables or a service that the library queries itself.
     Library,
 }
 
-/// Finds keys for S3: variables, a container's or a web identity's service, the profile file, an EC2 machine.
+/// Finds S3 keys: variables, a container's or a web identity's service, the profile file, an EC2
+/// machine.
 pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<Aws> {
     let set = |name: &str| environment(name).map(Zeroizing::new).is_some_and(|value| !value.is_empty());
     let keys = (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY"));
@@ -44,7 +46,7 @@ pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>)
     Err(unauthenticated(url, &format!("no S3 credentials; {remedy}")))
 }
 
-/// Fails unless there is something to sign requests to Google's storage with.
+/// Fails without credentials for Google's storage.
 pub(super) fn google(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<()> {
     let names = [
         "GOOGLE_SERVICE_ACCOUNT",
@@ -62,7 +64,7 @@ pub(super) fn google(url: &str, environment: Environment<'_>, vendor: Option<&st
     if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Google credentials; {remedy}"))) }
 }
 
-/// Fails unless there is something to sign requests to Azure's storage with.
+/// Fails without credentials for Azure's storage.
 pub(super) fn azure(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<()> {
     let names = [
         "AZURE_STORAGE_ACCOUNT_KEY",
@@ -83,7 +85,7 @@ pub(super) fn azure(url: &str, environment: Environment<'_>, vendor: Option<&str
     if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Azure credentials; {remedy}"))) }
 }
 
-/// Who made this machine: clouds put their name there, and only they have a metadata service worth asking.
+/// Vendor of this machine: clouds set their name there, and only clouds have a metadata service.
 pub(super) fn vendor() -> Option<String> {
     std::fs::read_to_string("/sys/class/dmi/id/sys_vendor").ok()
 }
@@ -168,7 +170,8 @@ mod tests {
         assert!(!format!("{keys:?}").contains("a=b"), "secrets are not shown");
     }
 
-    /// Reads its own memory where the secret was: without wiping, all but the first bytes are still there.
+    /// Reads its own memory where the secret was: without wiping, all but the first bytes would
+    /// still be there.
     #[test]
     fn credentials_are_overwritten_when_they_are_dropped() {
         use std::os::unix::fs::FileExt as _;
@@ -184,7 +187,7 @@ mod tests {
         drop(keys);
         for place in places {
             let mut bytes = vec![0; 20_000];
-            // The allocator may have given the pages back.
+            // The allocator may have unmapped the pages.
             if memory.read_exact_at(&mut bytes, place + 20_000).is_ok() {
                 assert!(!String::from_utf8_lossy(&bytes).contains("so secret, so secret"));
             }

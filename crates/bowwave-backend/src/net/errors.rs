@@ -1,4 +1,4 @@
-//! What errors of the library mean.
+//! Meaning of the library's errors.
 
 use object_store::Error as StoreError;
 
@@ -22,7 +22,7 @@ pub(super) fn store_error(place: &str, error: &StoreError) -> Error {
     Error::new(kind, format!("{place}: {what} ({})", brief(error)))
 }
 
-/// What the server says: the text of its `<Message>`, or all.
+/// The server's message: the text of its `<Message>`, or all.
 fn brief(error: &StoreError) -> String {
     let text = chain(error);
     let message = text.split_once("<Message>").and_then(|(_, rest)| Some(rest.split_once("</Message>")?.0));

@@ -1,4 +1,5 @@
-//! One request and its response: with a deadline, a least throughput, and no more bytes than its kind may have.
+//! One request and its response: with a deadline, a least throughput, and a size limit for each
+//! kind.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Once};
@@ -28,14 +29,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that keeps up to `connections` open.
+    /// A client with up to `connections` connections.
     pub(crate) fn new(options: &Options, connections: u32) -> Result<Self> {
         let limits = Limits::new(options);
         Ok(Self { http: build(limits.timeout, connections)?, limits, traffic: Arc::default() })
     }
 
-    /// Sends a request without a body and returns the response as soon as its head is there. `place` names the object in
-    /// errors.
+    /// Sends a request without a body and returns the response as soon as its head arrives. `place`
+    /// names the object in errors.
     pub(crate) async fn send(&self, place: &str, request: reqwest::Request) -> Result<Incoming> {
         self.traffic.sent();
         let sent = now();
@@ -46,7 +47,7 @@ impl Client {
         }
     }
 
-    /// The same with a body, for as long as the body moves; `patience` is the longest standstill.
+    /// With a body, for as long as the body moves; `patience` is the longest standstill.
     #[cfg(feature = "s3")]
     pub(crate) async fn upload(
         &self,
@@ -69,26 +70,26 @@ impl Client {
     }
 }
 
-/// A response whose body is still to come.
+/// A response whose body is still to arrive.
 pub(crate) struct Incoming {
     place: Box<str>,
     response: reqwest::Response,
     pace: Pace,
-    /// Ends when the pace is to be checked.
+    /// Ends when the pace must be checked.
     timer: Pin<Box<Sleep>>,
     /// Whether the timer is set for that.
     is_timed: bool,
     timeout: Duration,
 }
 
-/// What comes next of a body.
+/// The next event of a body.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// These bytes.
     Bytes(Bytes),
-    /// Nothing: that was all.
+    /// The end.
     End,
-    /// Nothing yet; it is time to look at the deadline again.
+    /// No bytes; the deadline must be checked again.
     Due,
 }
 
@@ -101,12 +102,12 @@ impl Incoming {
         self.response.headers()
     }
 
-    /// What comes next of the body. At [`Next::Due`], and at first, `deadline` may be another one than before: the time at which
-    /// the read must have ended.
+    /// The next event of the body. At [`Next::Due`], and at first, `deadline` may differ from the
+    /// earlier one: the time at which the read must have ended.
     ///
     /// # Errors
-    /// `TimedOut` for silence, for less than the least throughput and at the deadline; `Unavailable` and `Truncated` for a
-    /// broken connection.
+    /// `TimedOut` for silence, for less than the least throughput and at the deadline;
+    /// `Unavailable` and `Truncated` for a broken connection.
     pub(crate) async fn next(&mut self, deadline: Option<std::time::Instant>) -> Result<Next> {
         if !self.is_timed {
             let deadline = deadline.map(tokio::time::Instant::from_std);
@@ -165,7 +166,7 @@ impl Incoming {
         Ok(body.into())
     }
 
-    /// The beginning of the text that explains a failure: what comes of it within a moment.
+    /// The beginning of the text that explains a failure: the bytes that arrive within a moment.
     pub(crate) async fn explanation(mut self) -> String {
         let mut text = Vec::new();
         let read = async {
@@ -177,7 +178,7 @@ impl Incoming {
                 }
             }
         };
-        // What came until then is enough: the status is known.
+        // The bytes so far suffice: the status is known.
         tokio::time::timeout(ERROR_TEXT_WAIT, read).await.ok();
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -185,24 +186,26 @@ impl Incoming {
 
 fn build(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
     static PROVIDER: Once = Once::new();
-    // Fails only if the program has installed another one: then that one is used.
+    // Fails only if the program has installed another provider, which is then used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     let builder = || {
         reqwest::Client::builder()
             .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
-            // One request a connection: streams that share one also share its window and its losses.
+            // One request a connection: multiplexed streams share a window and its losses.
             .http1_only()
             .pool_max_idle_per_host(connections as usize)
             .connect_timeout(timeout)
-            // A server that accepts nothing more would else keep a request's bytes after the request was given up.
+            // A server that stops accepting would otherwise hold a request's bytes after the
+            // request ended.
             .tcp_user_timeout(timeout)
             .tcp_nodelay(true)
-            // A redirection sends credentials, tokens and signed queries to another host: see `redirect`.
+            // A redirection could send credentials, tokens and signed queries to another host: see
+            // `redirect`.
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
     };
     let built = builder().build().or_else(|_| {
-        // A machine without certificates can still speak plain http; https then fails, with a remedy.
+        // A machine without certificates can still use plain http; https then fails, with a remedy.
         let none = rustls::ClientConfig::builder()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();

@@ -1,4 +1,4 @@
-//! What fuzzers call: the readers of what servers send, without a network.
+//! Entry points of fuzzers: parsers of servers' data, without a network.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -17,9 +17,9 @@ pub struct Page {
     pub entries: Vec<Entry>,
     /// Common prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Whether the store says that more follows.
+    /// Whether the store announces more entries.
     pub truncated: Option<bool>,
-    /// Where the next page begins: a token, or a key and the identifier of an upload.
+    /// Start of the next page: a token, or a key and an upload identifier.
     pub next: Option<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ pub struct Entry {
     pub time: Option<SystemTime>,
 }
 
-/// Which store's XML a document is.
+/// Dialect of an XML document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `ListBucketResult` of S3 and Google.
@@ -47,11 +47,11 @@ pub enum Dialect {
     Uploads,
 }
 
-/// Checks the head of a response to a range request. `coding` is the `Content-Encoding` that the object was opened with.
-/// `None` if `headers` cannot be the headers of a response.
+/// Checks the head of a response to a range request. `coding` is the object's `Content-Encoding` at
+/// the open. `None` if `headers` are not valid response headers.
 ///
 /// # Errors
-/// Why the response is refused.
+/// Why the response is rejected.
 pub fn check_response(
     status: u16,
     headers: &[(String, Vec<u8>)],
@@ -61,7 +61,7 @@ pub fn check_response(
     Some(expected.check(&validator::response(status, &header_map(headers)?, coding)))
 }
 
-/// The message of the error for a response that is no success; `None` if status or headers cannot be those of a response.
+/// The error message for a response that is not a success; `None` if status or headers are invalid.
 #[must_use]
 pub fn explain(status: u16, headers: &[(String, Vec<u8>)], body: &str) -> Option<String> {
     let status = StatusCode::from_u16(status).ok()?;
@@ -71,14 +71,14 @@ pub fn explain(status: u16, headers: &[(String, Vec<u8>)], body: &str) -> Option
     Some(error.to_string())
 }
 
-/// The time that `text` is in `Last-Modified` headers, and in listings.
+/// The time of `text` in `Last-Modified` headers, and in listings.
 #[must_use]
 pub fn times(text: &str) -> (Option<SystemTime>, Option<SystemTime>) {
     (validator::rfc1123(text), validator::rfc3339(text))
 }
 
-/// Where a redirection from a URL leads, with its credentials, and the `Authorization` header that is sent there; `None` if
-/// `from` is not a URL that a store can be opened at, or if the redirection is not followed.
+/// Target of a redirection from a URL, with its credentials, and the `Authorization` header sent
+/// there. `None` if `from` is no URL of a store, or if the redirection is not followed.
 #[must_use]
 pub fn redirect(from: &str, location: &str) -> Option<(String, Option<String>)> {
     let from = Url::parse(from).ok()?;
@@ -91,10 +91,10 @@ pub fn redirect(from: &str, location: &str) -> Option<(String, Option<String>)> 
     Some((to.into(), authorization.and_then(|value| Some(value.to_str().ok()?.to_owned()))))
 }
 
-/// Reads a page of a listing.
+/// Parses a page of a listing.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is invalid.
 pub fn list(dialect: Dialect, document: &[u8]) -> Result<Page, String> {
     if dialect == Dialect::Uploads {
         let page = listing::uploads(document)?;
@@ -128,7 +128,8 @@ pub fn is_path(key: &str) -> bool {
     listing::is_path(key)
 }
 
-/// The ranges that have checksums in a table of parts, if the table is of an object of `size` bytes with this tag.
+/// The ranges with checksums in a table of parts, if the table is of an object of `size` bytes with
+/// this tag.
 #[must_use]
 pub fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<Range<u64>>> {
     Some(parts::parts(document, tag, size)?.into_iter().map(|(range, _)| range).collect())

@@ -1,7 +1,7 @@
 //! Files of a web server, by range requests.
 //!
-//! A server tells size and version at `open`; every read then asks for one range of that version and checks that the
-//! answer is it: status, Content-Range, ETag or Last-Modified, and the body's length.
+//! A server returns size and version at `open`. Every read requests one range of that version and
+//! checks the response: status, Content-Range, ETag or Last-Modified, and the body's length.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct HttpBackend {
 }
 
 impl HttpBackend {
-    /// Makes ready to read at and below `url`; asks the server nothing yet.
+    /// Prepares reads at and below `url`; sends no request yet.
     ///
     /// # Errors
     /// `InvalidUrl` if it is no `http:` or `https:` URL.
@@ -82,7 +82,8 @@ impl HttpBackend {
         Ok((url, path::place(&self.url, path)))
     }
 
-    /// What to tell a user of a server without range requests, if the first of `files` that shows it is of one.
+    /// A note for users of a server without range requests, if the first conclusive file of `files`
+    /// shows that it is one.
     fn lack_of_ranges<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<Option<String>> {
         for file in files {
             let (url, place) = self.place(file)?;
@@ -173,7 +174,7 @@ impl Backend for HttpBackend {
                     let message = format!("{error}; check the URL, or open files by name with --no-index");
                     Err(error.with_message(message))
                 }
-                // Its files may be served all the same.
+                // Its files may still be served.
                 ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                     Ok(Some(error.to_string()))
                 }
@@ -225,7 +226,7 @@ impl Backend for HttpBackend {
         match self.look(path)? {
             Seen::Directory => Err(path::is_a_directory(&self.url, path)),
             Seen::File { version: validators, coding } => {
-                // The URL asked for, not the one that it led to: those may be signed, and expire.
+                // The requested URL, not the redirection's target, which may be signed and expire.
                 let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
                 let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
@@ -245,7 +246,7 @@ impl Backend for HttpBackend {
     }
 }
 
-/// What stands at a URL.
+/// The entry at a URL.
 enum Seen {
     Directory,
     File { version: Validators, coding: Option<String> },
@@ -253,14 +254,16 @@ enum Seen {
 
 async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
     let (head, at) = follow(client, place, Method::HEAD, &url, &[]).await?;
-    // Servers redirect requests for a directory to the same name with a slash, whether they show it or not.
+    // Servers redirect requests for a directory to the same name with a slash, whether they list it
+    // or not.
     if is_folder(&at) {
         return Ok(Seen::Directory);
     }
     let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.trim().parse().ok());
     match (head.status().is_success(), size) {
         (true, Some(size)) => Ok(seen(&head, &at, size)),
-        // Only these say that the object is not there, or not for us; others may mean that HEAD is not known.
+        // Only these mean that the object is missing or forbidden; others may mean that HEAD is not
+        // supported.
         (false, _) if matches!(head.status().as_u16(), 401 | 404 | 410 | 429 | 500 | 502..=504) => {
             Err(status_error(place, head.status(), head.headers())
                 .unwrap_or_else(|| path::not_found(place, Path::new(""))))
@@ -278,20 +281,21 @@ fn lacks_slash(place: &str) -> Error {
 struct IndexPage {
     kind: String,
     body: Bytes,
-    /// Where redirections have led: links are relative to it.
+    /// Target of redirections: links are relative to it.
     url: Url,
 }
 
 /// The page at `url`, which ends in a slash; `None` if a file is there.
 async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<IndexPage>> {
-    // caddy sends its list as JSON to clients that accept it; nginx sends what it is set up for.
+    // caddy sends JSON to clients that accept it; nginx sends its configured format.
     let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (ACCEPT, INDEX_KINDS.to_owned())];
     let (incoming, at) = follow(client, place, Method::GET, url, &headers).await?;
     if !is_folder(&at) {
         return Ok(None);
     }
     if let Some(error) = status_error(place, incoming.status(), incoming.headers()) {
-        // Plain servers answer so for each directory that they do not list. A server that wants credentials answers 401.
+        // Plain servers respond so for each directory that they do not list; a server that needs
+        // credentials responds 401.
         return Err(match incoming.status() {
             StatusCode::FORBIDDEN => Error::new(
                 ErrorKind::Unsupported,
@@ -308,8 +312,8 @@ async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<In
     Ok(Some(IndexPage { kind, body, url: at }))
 }
 
-/// Requests a directory that need not be there, to see that the server answers and knows us: many servers have no page for a
-/// directory whose files they serve.
+/// Requests a directory that need not exist, to check that the server responds and accepts us: many
+/// servers have no page for a directory whose files they serve.
 async fn reach(client: &Client, url: &Url, place: &str) -> Result<()> {
     let incoming = send(client, place, Method::GET, url, &[]).await?;
     match (incoming.status().as_u16(), status_error(place, incoming.status(), incoming.headers())) {
@@ -318,7 +322,7 @@ async fn reach(client: &Client, url: &Url, place: &str) -> Result<()> {
     }
 }
 
-/// Whether the server sends all of a file for its first byte; `None` if this file does not show it.
+/// Whether the server sends a whole file for its first byte; `None` if this file is not conclusive.
 async fn lacks_ranges(client: &Client, url: &Url, place: &str) -> Result<Option<bool>> {
     let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (RANGE, "bytes=0-0".to_owned())];
     let incoming = send(client, place, Method::GET, url, &headers).await?;
@@ -330,7 +334,7 @@ async fn lacks_ranges(client: &Client, url: &Url, place: &str) -> Result<Option<
     })
 }
 
-/// Learns the size from the response to a request for one byte.
+/// Finds the size by a request for one byte.
 async fn look_by_range(client: &Client, url: Url, place: &str) -> Result<Seen> {
     let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (RANGE, "bytes=0-0".to_owned())];
     let (found, at) = follow(client, place, Method::GET, &url, &headers).await?;
@@ -354,7 +358,7 @@ fn no_size(place: &str) -> Error {
     Error::new(ErrorKind::Protocol, message)
 }
 
-/// With a query, a slash at the end may be anything.
+/// With a query, a slash at the end has no meaning.
 fn is_folder(url: &Url) -> bool {
     url.path().ends_with('/') && url.query().is_none()
 }
@@ -367,7 +371,7 @@ fn seen(head: &Incoming, at: &Url, size: u64) -> Seen {
     Seen::File { version, coding: text(head.headers(), CONTENT_ENCODING) }
 }
 
-/// Sends a request, and again to where the server redirects it; redirections and all take no longer than one request may.
+/// Sends a request, and follows redirections; all together take no longer than one request may.
 pub(super) async fn send(
     client: &Client,
     place: &str,
@@ -409,7 +413,7 @@ pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String
     url.set_password(None).ok();
     let mut request = reqwest::Request::new(method.clone(), url);
     for (name, value) in headers {
-        // What is not text came from no header, and cannot be one.
+        // Invalid text did not come from a header, and cannot be one.
         if let Ok(value) = HeaderValue::from_str(value) {
             request.headers_mut().insert(name.clone(), value);
         }
@@ -429,7 +433,7 @@ pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String
 fn redacted(url: &str) -> String {
     match Url::parse(url) {
         Ok(mut parsed) => {
-            // Fail for URLs that cannot have them, which then have none to hide.
+            // These calls fail for URLs that cannot have secrets.
             parsed.set_username("").ok();
             parsed.set_password(None).ok();
             parsed.set_query(None);
@@ -441,9 +445,9 @@ fn redacted(url: &str) -> String {
 }
 
 const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
-/// Files of a directory that are requested to learn whether the server supports ranges: empty ones do not tell.
+/// Files of a directory that are probed for range support: empty ones are not conclusive.
 const PROBED_FILES: usize = 3;
-/// Connections to one server: enough to fill a fast link over a long way, few enough to be let in.
+/// Connections to one server: enough for a fast, distant link, few enough to be accepted.
 const SLOTS: u32 = 32;
 
 /// Bytes of a query that are escaped: all but those that every server accepts.

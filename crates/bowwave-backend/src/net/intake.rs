@@ -8,10 +8,10 @@ use super::checksum::Verifier;
 use super::exchange::{Incoming, Next};
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
-/// Takes the bytes of one answer, tells of them as they come, and ends the read.
+/// Receives the bytes of one response, reports progress, and ends the read.
 pub(crate) struct Intake {
     buf: ReadBuf,
-    /// Bytes that the answer must have.
+    /// Expected bytes of the response.
     len: usize,
     taken: usize,
     told: usize,
@@ -19,12 +19,12 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// For an answer of `len <= buf.len()` bytes.
+    /// For a response of `len <= buf.len()` bytes.
     pub(crate) fn new(buf: ReadBuf, len: usize, sink: Box<dyn ReadSink>) -> Self {
         Self { buf, len, taken: 0, told: 0, sink }
     }
 
-    /// Bytes that the answer must have.
+    /// Expected bytes of the response.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -34,13 +34,13 @@ impl Intake {
         self.sink.deadline()
     }
 
-    /// Tells when nobody wants the bytes any more, if that may happen.
+    /// Becomes true when the bytes are no longer needed, if that can happen.
     pub(crate) fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         self.sink.unwanted()
     }
 
-    /// Takes a whole body: exactly [`Self::len`] bytes. `place` names the object in errors. Bytes that a checksum covers are
-    /// told of when it was found right.
+    /// Receives a whole body: exactly [`Self::len`] bytes. `place` names the object in errors.
+    /// Bytes under a checksum are reported once they are verified.
     pub(crate) async fn take(
         &mut self,
         place: &str,
@@ -50,7 +50,7 @@ impl Intake {
         let mut deadline = self.sink.deadline();
         loop {
             let bytes = match incoming.next(deadline).await {
-                // All of it is there: how the connection ends says nothing more.
+                // All bytes arrived: the connection's end does not matter.
                 Err(_) if self.taken == self.len => break,
                 Err(error) => {
                     self.tell(verifier);
@@ -84,13 +84,13 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes all bytes of the answer from memory: exactly [`Self::len`].
+    /// Copies the whole response from memory: exactly [`Self::len`] bytes.
     pub(crate) fn take_all(&mut self, bytes: &[u8]) {
         self.buf.copy_in(0, bytes);
         self.taken = bytes.len();
     }
 
-    /// Ends the read: with all bytes, or with what went wrong.
+    /// Ends the read: with all bytes, or with an error.
     pub(crate) fn end(self, result: Result<()>) {
         let taken = self.taken;
         self.sink.done(self.buf, result.map(|()| taken));
@@ -105,5 +105,5 @@ impl Intake {
     }
 }
 
-/// Bytes between two tellings.
+/// Bytes between two progress reports.
 const STEP_BYTES: usize = 64 << 10;

@@ -1,4 +1,5 @@
-//! Lending a buffer to a request: the bytes are not copied, and come back when nobody can read them any more.
+//! Lends a buffer to a request: bytes are not copied, and the buffer returns when all references
+//! are dropped.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use tokio::sync::oneshot;
 
 use crate::WriteBuf;
 
-/// The bytes of `buf` for a request, and where `buf` comes back from when all of it is dropped.
+/// The bytes of `buf` for a request, and the channel that returns `buf` when all of them are
+/// dropped.
 pub(super) fn lend(buf: WriteBuf) -> (PutPayload, oneshot::Receiver<WriteBuf>) {
     let (back, returned) = oneshot::channel();
     let segments = buf.segments().len();
@@ -26,7 +28,7 @@ struct Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let (Some(buf), Some(back)) = (self.buf.take(), self.back.take()) {
-            // Nobody waits for it: then it is dropped here.
+            // Without a receiver the buffer is dropped here.
             back.send(buf).ok();
         }
     }
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_back_when_the_last_piece_is_gone() {
+    fn a_buffer_returns_when_its_last_piece_is_dropped() {
         let mut buf = WriteBuf::from_vec(b"abcdef".to_vec());
         let tail = buf.split_off(2);
         buf.unsplit(tail);

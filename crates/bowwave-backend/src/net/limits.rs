@@ -1,4 +1,4 @@
-//! How long requests may take, how often they are sent, and how large their responses may be.
+//! Limits of requests: times, attempts, response sizes.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant as StdInstant};
@@ -8,7 +8,7 @@ use bowwave_core::network::{PaceLimits, RetryLimits};
 
 use crate::Options;
 
-/// Bounds of all requests to one store.
+/// Limits of all requests to one store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Longest silence.
@@ -32,8 +32,8 @@ impl Limits {
         Self { timeout, deadline, retry, pace }
     }
 
-    /// The same for requests whose bodies take as long as their size demands: the budget starts with the first failure, which
-    /// may itself be a standstill of a time-out.
+    /// For requests whose bodies take as long as their size needs: the budget starts with the first
+    /// failure, which may itself be a standstill of a time-out.
     pub(crate) fn for_uploads(&self) -> RetryLimits {
         RetryLimits { from_first_failure: true, budget_ns: nanos(self.timeout), ..self.retry }
     }
@@ -60,21 +60,21 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// No timer is set for later than this from now: the runtime's timers end after two years.
+/// Latest timer from now: the runtime's timers end after two years.
 const FAR_SECONDS: u64 = 365 * 86_400;
 
-/// Most bytes of an error document that are read; error pages of proxies are larger, and say nothing more.
+/// Most bytes of an error document; proxies' error pages are larger, and explain nothing more.
 pub(super) const ERROR_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of a page of a listing. S3 sends at most 1000 entries of some 2 KiB, Azure 5000.
 pub(super) const LIST_PAGE_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of any other document that a store sends: the answers to copies, completions and the like.
+/// Most bytes of any other document, such as responses to copies and completions.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 1 << 20;
-/// Pages in a row of a listing that may bring nothing new. S3 skips deleted versions by such pages.
+/// Consecutive pages of a listing without a new entry. S3 skips deleted versions by such pages.
 pub(super) const LIST_IDLE_PAGES_MAX: u32 = 100;
-/// Most bytes of all pages of a listing, for each entry that it may have: the longest key, escaped, and its other
-/// elements.
+/// Most bytes of all pages of a listing, for each allowed entry: the longest key, escaped, and its
+/// other elements.
 pub(super) const LIST_ENTRY_BYTES_MAX: u64 = 8 << 10;
-/// A whole listing may take this many times the deadline of a call: its pages make progress.
+/// A whole listing may take this many times the deadline of a call, since its pages make progress.
 pub(super) const LIST_DEADLINES: u64 = 20;
-/// How long the text of an error is waited for: the status is known, the text only explains it.
+/// Longest wait for the text of an error: the status is known, the text only explains it.
 pub(super) const ERROR_TEXT_WAIT: Duration = Duration::from_secs(1);

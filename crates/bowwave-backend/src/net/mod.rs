@@ -24,8 +24,6 @@ mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
 #[cfg(feature = "s3")]
-mod draft;
-#[cfg(feature = "s3")]
 mod errors;
 #[cfg(feature = "s3")]
 mod lend;
@@ -37,6 +35,8 @@ mod meta;
 mod names;
 #[cfg(feature = "s3")]
 pub(crate) mod object;
+#[cfg(feature = "s3")]
+mod object_upload;
 #[cfg(feature = "s3")]
 pub(crate) mod open;
 #[cfg(feature = "s3")]

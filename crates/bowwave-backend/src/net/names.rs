@@ -13,9 +13,9 @@ use object_store::path::Path as Key;
 
 use super::attributes::{self, COPY_WHOLE_BYTES_MAX, Header, Stored};
 use super::cloud::Kind;
-use super::draft::{Draft, Place};
 use super::meta::Meta;
 use super::object::{ObjectBackend, Standing};
+use super::object_upload::{ObjectUpload, Place};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
@@ -36,7 +36,7 @@ impl ObjectBackend {
         }
         let fresh = found.is_none() || how.truncate;
         let place = self.place(key, place);
-        // What is written anew keeps mode and owner, but not the time.
+        // A rewritten file keeps mode and owner, but not the time.
         let stored = match &found {
             Some(found) => Stored { modified: None, ..found.stored() },
             None => Stored::new(how.mode, how.owner),
@@ -163,7 +163,7 @@ impl ObjectBackend {
     }
 
     pub(super) fn abort_listed(&self, upload: &Upload) -> Result<()> {
-        // Not by way of a key: any program may have begun it, for any name.
+        // Not through a key: any program may have begun it, for any name.
         let key = match (self.prefix.as_ref(), upload.path.to_string_lossy().as_ref()) {
             (prefix, "") => prefix.to_owned(),
             ("", below) => below.to_owned(),
@@ -173,7 +173,7 @@ impl ObjectBackend {
         runtime::wait(async move { cloud.abort(&key, &id).await })
     }
 
-    /// The key of a name to be made.
+    /// The key of a new name.
     fn new_key(&self, path: &Path) -> Result<(Key, String)> {
         let invalid = |why: &str| {
             let message = format!("{}: {why}", path::place(&self.url, path));
@@ -222,7 +222,8 @@ impl ObjectBackend {
     fn keep_directory_of(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
         let (directory, _) = self.key(parent(path))?;
-        // A bucket exists without objects. The directory of a store of one object is not part of the store.
+        // A bucket exists without objects. The directory of a single-object store is not part of
+        // the store.
         if directory.as_ref().is_empty() || path.as_os_str().is_empty() {
             return Ok(());
         }
@@ -295,7 +296,8 @@ impl ObjectBackend {
         if self.cloud.attributes { stored.headers(kind) } else { Vec::new() }
     }
 
-    /// The headers of a copy of `meta` with changed attributes. The time stays what it was: a copy's own is that of the copy.
+    /// The headers of a copy of `meta` with changed attributes. The time is kept; otherwise it
+    /// would be that of the copy.
     fn replaced(&self, meta: &Meta, attributes: &SetAttributes, place: &str) -> Result<Vec<Header>> {
         let stored = meta.stored();
         let modified = stored.modified.or(meta.modified);
@@ -321,25 +323,25 @@ impl ObjectBackend {
         runtime::wait(async move { cloud.delete(&key).await })
     }
 
-    /// Copies an object on the server; the copy is complete when this returns.
+    /// Copies an object on the server; the copy is complete on return.
     fn copy(&self, from: Meta, to: Key, place: String, exclusive: bool, headers: Vec<Header>) -> Result<()> {
         let to = self.place(to, place);
-        // S3 copies up to 5 GiB at once, and knows conditions on uploads only.
+        // S3 copies up to 5 GiB with one request, and supports conditions only for uploads.
         let by_parts = to.cloud.kind == Kind::Amazon && (exclusive || from.size > COPY_WHOLE_BYTES_MAX);
         runtime::wait(async move {
             let size = from.size;
             if by_parts {
                 let source = Version::of_object(&to.cloud, &to.name, from);
-                let draft = Draft::new(&to, Some(Arc::new(source)), size);
-                draft.set_headers(headers);
-                let published = draft.publish(&to, exclusive).await;
+                let object_upload = ObjectUpload::new(&to, Some(Arc::new(source)), size);
+                object_upload.set_headers(headers);
+                let published = object_upload.publish(&to, exclusive).await;
                 if published.is_err() {
-                    draft.give_up(&to).await;
+                    object_upload.give_up(&to).await;
                 }
                 return published.map(drop);
             }
             to.cloud.copy(&from, &to.key, exclusive, &headers).await?;
-            // A server may answer before it has copied.
+            // A server may respond before it has copied.
             let copied = to.cloud.head(&to.key, &to.name).await?;
             match copied {
                 Some(copied) if copied.size == size => Ok(()),
@@ -361,5 +363,5 @@ fn exists(place: &str) -> Error {
     Error::new(ErrorKind::Exists, format!("{place}: is there already"))
 }
 
-/// Longest key of S3, Google and Azure, of which a directory's needs one byte for its slash.
+/// Longest key of S3, Google and Azure; a directory's key needs one more byte for its slash.
 const KEY_BYTES_MAX: usize = 1024;

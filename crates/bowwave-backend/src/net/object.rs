@@ -1,6 +1,7 @@
 //! Object stores: S3, Google Cloud Storage, Azure Blob Storage.
 //!
-//! Keys are paths; a folder is a common prefix. Where a key is also a prefix of others, the object is shown.
+//! Keys are paths; a directory is a common prefix. If a key is also a prefix of others, the object
+//! is shown.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -40,7 +41,7 @@ pub struct ObjectBackend {
     pub(super) gate: Gate,
     slots: u32,
     require_version: bool,
-    /// A prefix that nothing has is an empty directory.
+    /// A prefix without objects is an empty directory.
     new_prefix: bool,
     list_entries_max: u64,
 }
@@ -68,7 +69,7 @@ impl ObjectBackend {
         Ok((key, place))
     }
 
-    /// What stands at `path`: an object, or `None` for a directory.
+    /// The entry at `path`: an object, or `None` for a directory.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Meta>> {
         Ok(match self.standing(path)? {
             Standing::Object(meta) => Some(*meta),
@@ -77,7 +78,7 @@ impl ObjectBackend {
         })
     }
 
-    /// What stands at `path`.
+    /// The entry at `path`.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
         let (cloud, is_bucket, key_text) =
@@ -91,7 +92,7 @@ impl ObjectBackend {
                     if !is_bucket && let Some(found) = cloud.head_once(&key, &place).await? {
                         return Ok(Looked::Object(Box::new(found)));
                     }
-                    // No such object; a directory is there if something is below it.
+                    // No such object; it is a directory if there are keys below it.
                     cloud.page_once(&Pages::below(&prefix, false, 1)).await.map(Looked::Page)
                 })
                 .await
@@ -101,7 +102,7 @@ impl ObjectBackend {
             Looked::Page(page) => self.cloud.parse(&page)?,
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
-        // An empty bucket is there all the same.
+        // An empty bucket exists.
         if !(is_bucket || has_some) {
             // One request more for each name that does not exist: only for the user's own URL, and
             // for names that a listing has shown.
@@ -109,13 +110,13 @@ impl ObjectBackend {
             let is_listed = may_be_listed && self.lists_prefix(&key_text)?;
             return Ok(if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing });
         }
-        // In order of bytes a marker comes before all that is in the directory.
+        // In byte order, a marker precedes all other keys of the directory.
         let marked = page.objects.first().is_some_and(|first| first.key == marker);
         Ok(Standing::Directory { marked })
     }
 
-    /// Whether the parent's listing has the directory `key`. Gateways to file systems list an empty directory there, and
-    /// neither a marker nor anything else in it.
+    /// Whether the parent's listing has the directory `key`. Gateways to file systems list an empty
+    /// directory only there, without a marker or any key in it.
     fn lists_prefix(&self, key: &str) -> Result<bool> {
         let (cloud, pages) = (Arc::clone(&self.cloud), Pages::below(key, true, 0));
         let page = runtime::wait(async move { cloud.page(&pages, None).await })?;
@@ -123,7 +124,8 @@ impl ObjectBackend {
         Ok(page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key)))
     }
 
-    /// The object at `path`, looked up with those that a listing names behind it; `None` where nothing is looked up ahead.
+    /// The object at `path`, looked up together with those that a listing names next; `None` where
+    /// lookups ahead are off.
     fn looked_ahead(&self, path: &Path) -> Result<Option<Meta>> {
         if !self.cloud.attributes {
             return Ok(None);
@@ -143,7 +145,8 @@ impl ObjectBackend {
                 let cloud = &cloud;
                 async move {
                     let key = Key::parse(key).ok()?;
-                    // Errors are for the program that asks: it asks again.
+                    // Errors are for the program that requests the file: it looks the file up
+                    // again.
                     cloud.head_once(&key, key.as_ref()).await.ok()?
                 }
             };
@@ -164,8 +167,8 @@ impl ObjectBackend {
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
-    /// Requests the pages of a listing one after the other, until `take` breaks. `take` returns how many entries of a page are
-    /// new. Pages are parsed on the caller's thread.
+    /// Requests the pages of a listing in order, until `take` breaks. `take` returns the number of
+    /// new entries of a page. Pages are parsed on the caller's thread.
     fn list_pages(
         &self,
         mut pages: Pages,
@@ -190,7 +193,7 @@ impl ObjectBackend {
             let mut page = self.cloud.parse(&page)?;
             let (truncated, next) = (page.truncated, page.next.take());
             let ControlFlow::Continue(new_entries) = take(page) else { return Ok(()) };
-            // Pages without anything new share one deadline.
+            // Pages without new entries share one deadline.
             retry = if new_entries > 0 { retry_of_page() } else { after };
             let told = Page { new_entries, bytes, truncated, next: next.as_deref() };
             let goes_on = listing.page(now(), told).map_err(|end| self.endless(&pages.prefix, end))?;
@@ -201,7 +204,7 @@ impl ObjectBackend {
         }
     }
 
-    /// The error for a listing that is given up.
+    /// The error for a listing that was given up.
     fn endless(&self, prefix: &str, end: ListingEnd) -> Error {
         let what = match end {
             ListingEnd::Repeated => "the store sends the same page again".to_owned(),
@@ -234,14 +237,14 @@ pub(super) enum Standing {
     Nothing,
 }
 
-/// What a lookup has found.
+/// Result of a lookup.
 enum Looked {
     Object(Box<Meta>),
-    /// No object; a page of what is below its key.
+    /// No object; a page of the keys below.
     Page(Bytes),
 }
 
-/// What a listing has.
+/// An element of a listing.
 enum Found {
     Object(Listed),
     /// A common prefix, with its slash.
@@ -260,8 +263,8 @@ impl Found {
         }
     }
 
-    /// The entry and its path below `prefix`; `None` for what is not below it, and for what no file can be called. A key that
-    /// ends in a slash marks a directory.
+    /// The entry and its path below `prefix`; `None` for keys outside, and for keys that are no
+    /// file names. A key that ends in a slash marks a directory.
     fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
         let key = self.key();
         let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
@@ -318,7 +321,7 @@ impl Backend for ObjectBackend {
                 Ok(with_stored(Entry::directory(name), self.stored_of_marker(path)?))
             }
             Standing::Directory { .. } => Ok(Entry::directory(name)),
-            // The first object that is written creates the prefix.
+            // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
         }
@@ -340,13 +343,13 @@ impl Backend for ObjectBackend {
         let partial = self.cloud.attributes;
         let mut take = |found: Found| {
             is_directory = true;
-            // What no file can be called is not shown.
+            // Keys that are no file names are not shown.
             let Some((name, entry)) = found.named(&prefix) else { return false };
-            // A server that knows no delimiter lists what is further below.
+            // A server without delimiter support also lists deeper keys.
             if name.components().nth(1).is_some() {
                 return false;
             }
-            // Where a key is also a prefix of others, the object is shown.
+            // If a key is also a prefix of others, the object is shown.
             if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
                 return false;
             }
@@ -375,7 +378,7 @@ impl Backend for ObjectBackend {
             let names = names.values().filter(move |entry| entry.kind == kind);
             names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
         };
-        // Only stored attributes need lookups of files ahead.
+        // Only stored attributes need lookups ahead.
         let files = if partial { keys(EntryKind::File).collect() } else { Vec::new() };
         self.cloud.ahead.listed(files, keys(EntryKind::Directory));
         Ok(names.into_values().collect())
@@ -385,7 +388,7 @@ impl Backend for ObjectBackend {
         let (key, _) = self.key(path)?;
         let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
         let mut left_out = 0;
-        // Nothing is kept of the entries, so that their number and the time are bounded by the caller only.
+        // Entries are not kept, so only the caller bounds their number and the time.
         let limits = ListingLimits {
             idle_pages_max: LIST_IDLE_PAGES_MAX,
             entries_max: u64::MAX,
@@ -397,12 +400,12 @@ impl Backend for ObjectBackend {
             let mut all: Vec<_> = Found::all(page).collect();
             all.sort_by(|a, b| a.key().cmp(b.key()));
             is_directory |= !all.is_empty();
-            // Of the pages before, a hash is kept: a server that repeats one is found out.
+            // A hash of earlier pages is kept: detects a server that repeats one.
             let mut hash = DefaultHasher::new();
             all.iter().for_each(|found| found.key().hash(&mut hash));
             let new_entries = if pages.insert(hash.finish()) { all.len() as u64 } else { 0 };
             for one in all {
-                // The marker of the directory itself has no name.
+                // The directory's own marker has no name.
                 if one.key() == prefix {
                     continue;
                 }
@@ -475,7 +478,7 @@ impl Backend for ObjectBackend {
     }
 }
 
-/// An entry with the attributes that a program has set.
+/// An entry with the attributes that programs have set.
 fn with_stored(entry: Entry, stored: Stored) -> Entry {
     let uploaded = stored.modified.and(entry.modified);
     let modified = stored.modified.or(entry.modified);
@@ -486,7 +489,7 @@ fn entry(name: OsString, object: &Listed) -> Entry {
     Entry {
         size: object.version.size.unwrap_or(0),
         modified: object.modified,
-        // Listings without tags would give another identity than responses with them.
+        // Listings without tags would give a different identity than responses with tags.
         identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
         ..Entry::new(name, EntryKind::File)
     }

@@ -1,4 +1,4 @@
-//! From a URL of a cloud to its store.
+//! Opens a store from a cloud's URL.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::stat_ahead::StatAhead;
 use super::wire::{Signer, Wire};
 use crate::{Error, ErrorKind, Options, Result};
 
-/// Opens `SCHEME://BUCKET[/PREFIX]`; asks the server nothing yet.
+/// Opens `SCHEME://BUCKET[/PREFIX]`; sends no request yet.
 ///
 /// # Errors
-/// `InvalidUrl` if URL or options cannot be understood, `Unauthenticated` if nothing is there to sign requests with.
+/// `InvalidUrl` if URL or options cannot be parsed, `Unauthenticated` without credentials.
 pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Result<ObjectBackend> {
     let invalid = |why: &str| Error::new(ErrorKind::InvalidUrl, format!("{url}: {why}"));
     let rest = rest.strip_prefix("//").unwrap_or(rest);
@@ -78,7 +78,7 @@ impl Setting<'_> {
         });
         if let Some(endpoint) = &endpoint {
             self.check_endpoint(endpoint, environment("AWS_ALLOW_HTTP"))?;
-            // Under both its names: the environment's may be the more special one, which would win.
+            // Under both names: the environment may set the more specific one, which would win.
             let endpoint = endpoint.trim_end_matches('/');
             builder = builder.with_endpoint(endpoint).with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
         }
@@ -102,14 +102,14 @@ impl Setting<'_> {
             },
         };
         if let Some(mut keys) = keys {
-            // As one: a session's token left in the environment belongs to other keys.
+            // Together: a session token left in the environment belongs to other keys.
             let (key_id, secret_key) = (take(&mut keys.access_key_id), take(&mut keys.secret_access_key));
             let credential = AwsCredential { key_id, secret_key, token: keys.session_token.take() };
             builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
         let setting = |key| builder.get_config_value(&key);
         let region = setting(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
-        // As the library makes it.
+        // As the library builds it.
         let virtual_host = setting(AmazonS3ConfigKey::VirtualHostedStyleRequest).is_some_and(|v| truth(&v));
         let given = setting(AmazonS3ConfigKey::S3Endpoint).or_else(|| setting(AmazonS3ConfigKey::Endpoint));
         let bucket = self.bucket;
@@ -121,13 +121,14 @@ impl Setting<'_> {
         };
         let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|v| truth(&v));
         let writing = encryption(&builder);
-        // Deleting one by one is what all servers know; nothing here deletes many.
+        // All servers support single deletes; nothing here deletes in bulk.
         builder = builder.with_disable_bulk_delete(true).with_retry(no_retries());
         builder = builder.with_http_connector(self.connector.clone());
         let build = |builder: AmazonS3Builder| builder.build().map_err(|error| self.refused(&error));
         let plain = Arc::new(build(builder.clone())?);
         let store = match options.verify {
-            // The checksum of a part goes with it. The store keeps the checksum of the object for its readers.
+            // Each part is sent with its checksum. The store keeps the object's checksum for
+            // readers.
             true => {
                 let builder = builder.with_credentials(Arc::clone(plain.credentials()));
                 Arc::new(build(builder.with_checksum_algorithm(Checksum::CRC64NVME))?)
@@ -219,7 +220,7 @@ impl Setting<'_> {
         Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead: StatAhead::default() }
     }
 
-    /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.
+    /// Plain http sends data, and with some clouds keys, unencrypted: only if that is requested.
     fn check_endpoint(&self, endpoint: &str, allowed: Option<String>) -> Result<()> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidUrl, format!("{}: {why}", self.url));
         if endpoint.starts_with("https://") {
@@ -248,14 +249,15 @@ fn payer(environment: Environment<'_>) -> Vec<(HeaderName, HeaderValue)> {
     pays.then_some(header).into_iter().collect()
 }
 
-/// The headers that say how a new object is to be encrypted, as the library makes them of the environment.
+/// The headers that set the encryption of new objects, as the library builds them from the
+/// environment.
 fn encryption(builder: &AmazonS3Builder) -> Vec<(HeaderName, String)> {
     let setting = |name: &str| builder.get_config_value(&name.parse::<AmazonS3ConfigKey>().ok()?);
     let header = |name, value: Option<String>| Some((HeaderName::from_static(name), value?));
     let kind = setting("aws_server_side_encryption");
     let bucket_key = setting("aws_sse_bucket_key_enabled").filter(|value| truth(value));
     [
-        // A key of the customer's is no algorithm, and goes with other headers.
+        // A customer's key is no algorithm, and uses other headers.
         header("x-amz-server-side-encryption", kind.filter(|kind| kind != "sse-c")),
         header("x-amz-server-side-encryption-aws-kms-key-id", setting("aws_sse_kms_key_id")),
         header("x-amz-server-side-encryption-bucket-key-enabled", bucket_key.map(|_| "true".to_owned())),
@@ -265,7 +267,7 @@ fn encryption(builder: &AmazonS3Builder) -> Vec<(HeaderName, String)> {
     .collect()
 }
 
-/// The headers of reads of objects that are encrypted with a key of the customer's, which the environment has.
+/// The headers for reads of objects that are encrypted with a customer's key from the environment.
 fn customer_key(environment: Environment<'_>, url: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
     let Some(key) = environment("AWS_SSE_CUSTOMER_KEY_BASE64") else { return Ok(Vec::new()) };
     let invalid =
@@ -293,5 +295,5 @@ fn truth(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
 }
 
-/// Connections to an object store: at the 90 MB/s that one gives, these fill 5 GB/s.
+/// Connections to an object store: at 90 MB/s each, they fill 5 GB/s.
 const SLOTS: u32 = 64;

@@ -1,4 +1,4 @@
-//! The checksums that S3 keeps of the parts of an object.
+//! The checksums that S3 stores for the parts of an object.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use super::wire::Outgoing;
 use super::xml;
 use crate::Error;
 
-/// Requests the checksums of the parts of a version; none if the store does not have them.
+/// Requests the checksums of a version's parts; none if the store does not have them.
 ///
 /// # Errors
-/// If another request may bring them.
+/// If another request may return them.
 pub(super) async fn table(
     cloud: &Cloud,
     key: &str,
@@ -58,13 +58,13 @@ pub(super) fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<(Range<
             }
             Ok(())
         });
-    // A table with gaps, or of another version, would refuse right bytes.
+    // A table with gaps, or of another version, would reject correct bytes.
     (read.is_ok() && is_version && end == size).then_some(found)
 }
 
-/// Which attributes of an object are asked for.
+/// Requested attributes of an object.
 const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes");
-/// How many parts at most.
+/// Most parts.
 const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
 
 #[cfg(test)]

@@ -1,33 +1,35 @@
-//! How the parts that are written become the parts of an upload.
+//! Layout of an upload: how written parts become parts of the upload.
 //!
-//! Clouds take 10,000 parts (Azure 50,000), and the engine writes small ones, so that little memory is dirty. The first
-//! parts of an upload are the engine's; later ones, called slots here, hold ever more of them:
+//! Clouds accept 10,000 parts (Azure 50,000). The engine writes small parts, so that little memory is
+//! dirty. The first parts of an upload are the engine's; later ones, called slots, hold several:
 //!
 //! ```text
 //!   bytes  |== copied ==| p | p | p | … | p p | p p | … | p p p | …
 //!   slot    0   1   …     n  n+1 n+2      two parts each   three
 //! ```
 //!
-//! Where an earlier version is continued, its beginning is copied on the server in a few large slots.
+//! When an earlier version is continued, the server copies its beginning in a few large slots.
 
 use std::ops::Range;
 
-/// What decides about slots; tests have smaller ones.
+/// Sizes of slots; tests use smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// Bytes of a part as it is written, a power of two.
+    /// Bytes of a written part, a power of two.
     pub(super) part: u64,
-    /// Slots of one part, before they grow.
+    /// Slots of one part, before slots grow.
     pub(super) singles: u64,
-    /// Bytes of a slot that is copied, a multiple of `part`.
+    /// Bytes of a copied slot, a multiple of `part`.
     pub(super) copy: u64,
-    /// Objects of fewer parts than this are continued part by part, so that any of them can be written again.
+    /// Objects of fewer parts than this are continued part by part, so that each part can be
+    /// rewritten.
     pub(super) copied_singly: u64,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        // 1500 parts are 12 GiB, beyond which few objects are. Clouds copy 5 GiB at once, in a time that grows with them.
+        // 1500 parts are 12 GiB; few objects are larger. Clouds copy up to 5 GiB at once, in a time
+        // that grows with the size.
         Self { part: 8 << 20, singles: 1500, copy: 2 << 30, copied_singly: 64 }
     }
 }
@@ -36,7 +38,7 @@ impl Default for Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     sizes: Sizes,
-    /// Bytes at the beginning that are copied: a multiple of a part, or nothing.
+    /// Copied bytes at the beginning: a multiple of a part, or 0.
     copied: u64,
 }
 
@@ -46,12 +48,12 @@ impl Plan {
         Self { sizes, copied }
     }
 
-    /// Bytes at the beginning that nothing can be written to.
+    /// Bytes at the beginning that cannot be rewritten.
     pub(super) fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// The slot that `offset` lies in.
+    /// The slot of `offset`.
     pub(super) fn slot_at(&self, offset: u64) -> usize {
         if offset < self.copied {
             return count(offset / self.sizes.copy);
@@ -70,7 +72,7 @@ impl Plan {
         self.copies() + count(low)
     }
 
-    /// The bytes of a slot, in an object without end.
+    /// The bytes of a slot, in an endless object.
     pub(super) fn range(&self, slot: usize) -> Range<u64> {
         if slot < self.copies() {
             let start = slot as u64 * self.sizes.copy;
@@ -90,11 +92,12 @@ impl Plan {
         count(self.copied.div_ceil(self.sizes.copy))
     }
 
-    /// Parts before slot `slot` of those after what is copied: at first slots have one, then one more every [`STEP`].
+    /// Parts before slot `slot`, not counting copied bytes: slots have one part at first, then one
+    /// more every [`STEP`] slots.
     fn first_part(&self, slot: u64) -> u64 {
         let grown = slot.saturating_sub(self.sizes.singles);
         let (steps, rest) = (grown / STEP, grown % STEP);
-        // Each of the steps before has STEP slots of 2, 3, … parts; the slots of this one have `steps + 2`.
+        // Each earlier step has STEP slots of 2, 3, … parts; slots of this step have `steps + 2`.
         slot.min(self.sizes.singles) + STEP * (steps * (steps + 3) / 2) + rest * (steps + 2)
     }
 }
@@ -103,9 +106,9 @@ fn count(count: u64) -> usize {
     usize::try_from(count).expect("an object has fewer slots than memory has bytes")
 }
 
-/// Slots of one size; chosen so that 5 TiB fit into 10,000 slots, also behind what is copied.
+/// Slots of one size; 5 TiB then fit into 10,000 slots, also after copied bytes.
 const STEP: u64 = 55;
-/// Largest object that clouds take.
+/// Largest object that clouds accept.
 pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 40;
 
 #[cfg(test)]
@@ -142,7 +145,7 @@ mod tests {
         assert_eq!((plan.slots(0), plan.slots(1), plan.slots(PART), plan.slots(PART + 1)), (0, 1, 1, 2));
     }
 
-    /// 10,000 parts of 5 MiB to 5 GiB, but for the last, as S3 has it; and no more memory than needs be.
+    /// 10,000 parts of 5 MiB to 5 GiB, except the last, as S3 requires; with little memory.
     #[test]
     fn the_largest_object_fits_wherever_its_copied_beginning_ends() {
         for copied in [0, PART, 64 * PART, TIB / 2, TIB, 2 * TIB, 4 * TIB, 5 * TIB - PART] {
@@ -157,7 +160,7 @@ mod tests {
             let last = plan.range(slots - 1);
             assert!(last.end - last.start <= 160 * PART + COPY, "{last:?}");
         }
-        // What a slot holds when an object is so large: what must be in memory to send it.
+        // Bytes of a slot in so large an object: the memory needed to send it.
         let plan = plan(0);
         let held = |at: u64| plan.range(plan.slot_at(at)).end - plan.range(plan.slot_at(at)).start;
         assert_eq!([held(1 << 30), held(100 << 30), held(TIB)].map(|bytes| bytes / PART), [1, 20, 69]);

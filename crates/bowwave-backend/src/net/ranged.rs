@@ -33,20 +33,21 @@ use super::whole::{Unranged, Whole};
 use super::wire::{Outgoing, explained};
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
-/// One version of an object; reads of it never return bytes of another, as far as the server's validators can tell.
+/// One version of an object; reads never return bytes of another version, as far as the server's
+/// validators tell.
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) place: Arc<str>,
     pub(super) identity: Identity,
     /// With the size.
     pub(super) validators: Validators,
-    /// `Content-Encoding` as of opening.
+    /// `Content-Encoding` as of the open.
     pub(super) coding: Option<String>,
     pub(super) source: Source,
     pub(super) checksums: Checksums,
 }
 
-/// Where a version is.
+/// Location of a version.
 #[derive(Debug)]
 pub(super) enum Source {
     /// A URL of a web server.
@@ -80,7 +81,7 @@ impl Version {
         }
     }
 
-    /// What is known of the object, if it is one of a bucket.
+    /// Metadata of the object, if it is in a bucket.
     #[cfg(feature = "s3")]
     pub(super) fn meta(&self) -> Option<Meta> {
         let Source::Bucket(_, key) = &self.source else { return None };
@@ -94,7 +95,7 @@ impl Version {
         self.identity.size
     }
 
-    /// Whether what is read is compared with checksums, where the store has them.
+    /// Whether reads are verified by checksums, if the store has them.
     fn has_checksums(&self) -> bool {
         match &self.source {
             Source::Web(..) => false,
@@ -115,7 +116,7 @@ impl Version {
         }
     }
 
-    /// Fails if versions must be told apart for sure and cannot be.
+    /// Fails if versions must be distinguishable and are not.
     pub(super) fn require(&self, require_version: bool) -> Result<()> {
         let lack = match self.validators.strength() {
             Strength::Strong => return Ok(()),
@@ -160,13 +161,14 @@ impl Version {
         .await
     }
 
-    /// Requests a range, and checks that the response is it.
+    /// Requests a range, and checks the response.
     async fn get(&self, range: &Range<u64>) -> Result<(Incoming, Verifier)> {
         let whole = *range == (0..self.size());
         let checksums = self.has_checksums();
         // A compressed body has other offsets.
         let mut headers = vec![(ACCEPT_ENCODING, "identity".to_owned())];
-        // Servers send the checksum of an object with all of it only. Without a strong tag the range proves the size.
+        // Servers send an object's checksum only with the whole object. Without a strong tag the
+        // range proves the size.
         if whole && checksums && self.validators.strong().is_some() {
             headers.push((checksum::MODE, "ENABLED".to_owned()));
         } else {
@@ -182,7 +184,7 @@ impl Version {
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
         }
-        // Only its end would prove the size of such a body, and parts of it are handed on before.
+        // Only its end would prove the size of such a body, and bytes are passed on before.
         if status == StatusCode::OK
             && found.get(CONTENT_LENGTH).is_none()
             && self.validators.strong().is_none()
@@ -203,7 +205,7 @@ impl Version {
         Ok((incoming, verifier))
     }
 
-    /// All bytes, of a server that does not support range requests.
+    /// All bytes, from a server without range requests.
     async fn whole(self: &Arc<Self>) -> Result<Arc<Whole>> {
         let (size, place) = (self.size(), &self.place);
         let most = self.unranged().map_or(0, |unranged| unranged.wholes.file_bytes_max);
@@ -218,7 +220,7 @@ impl Version {
         }
         let (sender, receiver) = oneshot::channel();
         let version = Arc::clone(self);
-        // In a task of its own: the bytes are of use to others, if the reader that requests them first gives up.
+        // In its own task: other readers need the bytes, even if the first one gives up.
         runtime::spawn(async move {
             let Some(unranged) = version.unranged() else { return };
             let whole = unranged.whole(size, || version.bytes(0..size)).await;
@@ -251,7 +253,7 @@ impl Version {
         }
     }
 
-    /// The error for a response that is not what was requested.
+    /// The error for a wrong response.
     async fn refuse(&self, fault: Fault, range: &Range<u64>, incoming: Incoming) -> Error {
         let place = &self.place;
         let (status, found) =
@@ -291,7 +293,7 @@ impl Version {
             Fault::Length(length) => {
                 let bytes = range.end - range.start;
                 let message = format!("{place}: requested were {bytes} bytes, the server announces {length}");
-                // A shorter body may be a proxy that lost its connection; a longer one is a lie.
+                // A shorter body may be a proxy's lost connection; a longer one is a violation.
                 let kind = if length < bytes { ErrorKind::Truncated } else { ErrorKind::Protocol };
                 Error::new(kind, message)
             }
@@ -343,7 +345,7 @@ struct Fetch {
 impl AsyncWork for Fetch {
     async fn run(mut self) {
         let unwanted = self.intake.unwanted();
-        // Dropped half-way, it closes its connection, and its sink hears no more of it.
+        // A dropped request closes its connection, and its sink gets no more events.
         if let Some(result) = runtime::unless(unwanted, self.fetch()).await {
             self.intake.end(result);
         }
@@ -388,7 +390,7 @@ impl Fetch {
     }
 }
 
-/// The outcome of `call`, or an error if it takes longer than the read may.
+/// The result of `call`, or an error if it takes longer than the read may.
 async fn by_deadline<T>(
     deadline: Option<Instant>,
     place: &str,

@@ -7,7 +7,7 @@ use super::exchange::Incoming;
 use super::validator::text;
 use crate::{Error, ErrorKind, Result};
 
-/// Redirections in a row that are followed; more are a loop.
+/// Most redirections in a row; more are a loop.
 pub(super) const REDIRECTS_MAX: u32 = 5;
 
 /// Where the response to a request for `from` redirects to; `None` if it does not redirect.
@@ -45,7 +45,7 @@ pub(super) fn follow(from: &Url, mut to: Url) -> std::result::Result<Url, &'stat
     if to.host_str().is_none() {
         return Err("a redirection without a host");
     }
-    // What the server writes there is not ours to send. Neither call fails for a URL with a host.
+    // Credentials in the server's `Location` are ignored. Neither call fails for a URL with a host.
     let (user, password) = if from.origin() == to.origin() {
         (from.username().to_owned(), from.password().map(str::to_owned))
     } else {

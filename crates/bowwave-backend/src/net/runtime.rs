@@ -1,4 +1,4 @@
-//! The one async runtime of this crate, and the door into it.
+//! The async runtime of this crate, and its entry points.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,25 +12,26 @@ use tokio::sync::Semaphore;
 use crate::process::PerProcess;
 use crate::{Error, ErrorKind, Result};
 
-/// Runs `future` on the runtime and waits for it. Blocks, also where the caller is itself a task elsewhere.
+/// Runs `future` on the runtime and waits for it. Blocks, even if the caller is a task of another
+/// runtime.
 pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     get()?.spawn(async move {
-        // The caller waits below, so it is there.
+        // The caller waits below, so the receiver exists.
         sender.send(future.await).ok();
     });
     receiver.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a network task broke off")))
 }
 
-/// Runs `future` on the runtime, and nobody waits for it.
+/// Runs `future` on the runtime without waiting.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
-    // Without network threads there is nothing to do either.
+    // Without network threads there is nothing to do.
     if let Ok(runtime) = get() {
         runtime.spawn(future);
     }
 }
 
-/// Runs `work` to its end, or drops it soon after `unwanted` has become true.
+/// Runs `work` to its end, or drops it soon after `unwanted` becomes true.
 pub(crate) async fn unless<T>(unwanted: Option<Arc<AtomicBool>>, work: impl Future<Output = T>) -> Option<T> {
     let Some(unwanted) = unwanted else { return Some(work.await) };
     let mut work = std::pin::pin!(work);
@@ -44,7 +45,7 @@ pub(crate) async fn unless<T>(unwanted: Option<Arc<AtomicBool>>, work: impl Futu
     }
 }
 
-/// Lets at most `slots` futures run at once; more wait in order, up to a bound.
+/// Lets at most `slots` futures run at once; others wait in order, up to a limit.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     slots: Arc<Semaphore>,
@@ -56,7 +57,7 @@ impl Gate {
         Self { slots: Arc::new(Semaphore::new(slots.max(1) as usize)), inside: Arc::new(AtomicUsize::new(0)) }
     }
 
-    /// Starts `work` as soon as a slot is free; gives it back with the reason if too many wait.
+    /// Starts `work` once a slot is free; returns it with an error if too many wait.
     pub(crate) fn spawn<W>(&self, work: W) -> std::result::Result<(), (W, Error)>
     where
         W: AsyncWork + Send + 'static,
@@ -71,7 +72,8 @@ impl Gate {
         }
         let slots = Arc::clone(&self.slots);
         runtime.spawn(async move {
-            // The semaphore is never closed; if it were, nothing would bound the work but the count of places.
+            // The semaphore is never closed; if it were, only the count of waiters would limit the
+            // work.
             let slot = slots.acquire().await;
             work.run().await;
             drop((slot, place));
@@ -80,12 +82,12 @@ impl Gate {
     }
 }
 
-/// Something to do in a slot.
+/// Work for a slot.
 pub(crate) trait AsyncWork {
     fn run(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Leaves the gate when dropped.
+/// Leaves the gate on drop.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -98,7 +100,7 @@ fn get() -> Result<&'static Runtime> {
     static RUNTIME: PerProcess<std::result::Result<Runtime, String>> = PerProcess::new();
     let runtime = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
-        // Two workers copy bytes at a few GB/s, more than any network here brings.
+        // Two workers copy a few GB/s, more than networks here deliver.
         builder.worker_threads(2).thread_name("bowwave-net").enable_all().build().map_err(|e| e.to_string())
     });
     runtime
@@ -106,7 +108,7 @@ fn get() -> Result<&'static Runtime> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start network threads: {error}")))
 }
 
-/// Time between two looks at whether a read is wanted still.
+/// Time between two checks whether a read is still needed.
 const GLANCE: Duration = Duration::from_millis(20);
-/// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
+/// Most reads that may wait for a slot; only a caller that ignores the profile reaches it.
 const WAITING_MAX: usize = 4096;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::meta::Meta;
 
-/// The directory that was listed last, and directories in earlier listings.
+/// The directory that was listed last, and directories of earlier listings.
 #[derive(Debug, Default)]
 pub(super) struct StatAhead {
     state: Mutex<State>,
@@ -20,7 +20,7 @@ pub(super) struct StatAhead {
 struct State {
     /// Keys of its files, in order.
     keys: Vec<String>,
-    /// The file that a program in order looks up next.
+    /// The file that a sequential program looks up next.
     next: usize,
     /// Keys of directories that listings have shown, without the slash.
     directories: HashSet<String>,
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl StatAhead {
-    /// A directory was listed. It has these files, in order, and these directories.
+    /// A directory with these files, in order, and these directories was listed.
     pub(super) fn listed(&self, mut keys: Vec<String>, directories: impl Iterator<Item = String>) {
         keys.truncate(KEYS_MAX);
         let mut state = self.lock();
@@ -49,14 +49,15 @@ impl StatAhead {
         self.lock().directories.contains(key)
     }
 
-    /// Something in the bucket is changed: what was looked up before may be out of date.
+    /// The bucket is changed: earlier lookups may be out of date.
     pub(super) fn changed(&self) {
         let mut state = self.lock();
         state.changes += 1;
         state.found.clear();
     }
 
-    /// What was looked up ahead, a moment ago. It is given once: a second lookup asks the store.
+    /// Takes a recent lookup ahead. It is returned once: a second lookup requests it from the
+    /// store.
     pub(super) fn take(&self, key: &str) -> Option<Meta> {
         let mut state = self.lock();
         let (meta, since) = state.found.remove(key)?;
@@ -66,7 +67,7 @@ impl StatAhead {
         (since.elapsed() <= AGE_MAX).then_some(meta)
     }
 
-    /// The keys to look up with `key`, and a number for [`keep`](Self::keep).
+    /// The keys to look up together with `key`, and a number for [`keep`](Self::keep).
     pub(super) fn plan(&self, key: &str) -> (Vec<String>, u64) {
         let mut state = self.lock();
         let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) else {
@@ -79,7 +80,7 @@ impl StatAhead {
         (state.keys[at + 1..end].to_vec(), state.changes)
     }
 
-    /// Keeps what was looked up ahead, unless something was changed since it was planned.
+    /// Keeps lookups ahead, unless the bucket was changed since they were planned.
     pub(super) fn keep(&self, found: Vec<Meta>, planned: u64) {
         let mut state = self.lock();
         if state.changes != planned {
@@ -91,16 +92,17 @@ impl StatAhead {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each method leaves it whole before anything can panic.
+        // Each method leaves the state valid before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Most lookups ahead of a program: at 30 ms each, a program in order gets a thousand files a second.
+/// Most lookups ahead of a program: at 30 ms each, a sequential program gets a thousand files a
+/// second.
 pub(super) const WINDOW_MAX: usize = 32;
-/// How long a lookup ahead is good for: as long as the kernel trusts one by default.
+/// Lifetime of a lookup ahead: the kernel's default for its own lookups.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Most files and most directories that are remembered of a listing. The rest of a larger one is looked up one by one.
+/// Most files and most directories remembered of a listing. Others are looked up one by one.
 const KEYS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

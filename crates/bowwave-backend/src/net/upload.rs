@@ -1,7 +1,8 @@
-//! Sending a request with a body, for as long as the body moves.
+//! Sends a request with a body, for as long as the body moves.
 //!
-//! The client's own time-out runs from the first byte sent to the first byte received, so that a part on a slow link would
-//! never arrive. Here a request fails when nothing was accepted of its body, and no response came, for a while.
+//! The client's own time-out runs from the first byte sent to the first byte received, so a part on
+//! a slow link would never arrive. Here a request fails when the peer accepts no byte of its body,
+//! and sends no response, for a while.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub(super) async fn send(
     *request.headers_mut() = parts.headers;
     let moved = Arc::new(Moved { begun: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
     *request.body_mut() = Some(match body.content_length() {
-        // Said as such: servers want a length.
+        // Explicit: servers require a length.
         0 => Bytes::new().into(),
         _ => reqwest::Body::wrap_stream(Pieces { body, rest: Bytes::new(), moved: Arc::clone(&moved) }),
     });
@@ -53,21 +54,22 @@ pub(super) async fn send(
     }
 }
 
-/// How far a body has come.
+/// Progress of a body.
 #[derive(Debug)]
 struct Moved {
     begun: Instant,
-    /// When some of it was last accepted, in nanoseconds since then.
+    /// When bytes were last accepted, in nanoseconds since then.
     last_ns: AtomicU64,
-    /// When the last of it was accepted.
+    /// When the last byte was accepted.
     all: OnceLock<Instant>,
 }
 
 impl Moved {
-    /// When the request has stood still for too long, if nothing moves until then.
+    /// When the standstill is too long, if nothing moves until then.
     fn due(&self, patience: Duration) -> Instant {
         match self.all.get() {
-            // The last bytes are in the system's buffers: they may take as long as those before them did.
+            // The last bytes are in the system's buffers: they may take as long as those before
+            // them.
             Some(all) => *all + patience + (*all - self.begun),
             None => self.begun + Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)) + patience,
         }
@@ -79,7 +81,7 @@ impl Moved {
     }
 }
 
-/// A body in pieces small enough that taking one means that bytes move.
+/// A body in pieces so small that accepting one shows that bytes move.
 struct Pieces {
     body: HttpRequestBody,
     rest: Bytes,
@@ -107,7 +109,8 @@ impl Stream for Pieces {
     }
 }
 
-/// Bytes handed to the connection at a time: at 10 kB/s on one of 64 connections still one in half a minute.
+/// Bytes passed to the connection at a time: at 10 kB/s on one of 64 connections, still one in half
+/// a minute.
 const PIECE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]

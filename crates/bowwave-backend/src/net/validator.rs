@@ -1,4 +1,4 @@
-//! Headers that say of which version and range a response is.
+//! Headers that identify a response's version and range.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,8 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     Validators { etag: given(ETAG), modified: given(LAST_MODIFIED), size: None }
 }
 
-/// The header that makes a request fail if the object is another by now. A `Last-Modified` that is no time makes none.
+/// The header that makes a request fail if the object has changed. A `Last-Modified` that is no
+/// time gives none.
 pub(super) fn condition(version: &Validators) -> Option<(HeaderName, String)> {
     match version.condition()? {
         Condition::IfMatch(etag) => Some((IF_MATCH, etag.to_owned())),
@@ -50,13 +51,13 @@ pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -
     }
 }
 
-/// What pages of a version are kept under. A strong tag identifies it alone. A weak one promises no equal bytes: then the time
-/// must agree, too.
+/// Identity that the cache keeps for a version. A strong tag suffices. A weak tag promises no equal
+/// bytes: then the time must be equal, too.
 pub(super) fn identity(version: &Validators, modified: Option<SystemTime>) -> Identity {
     let since = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     let modified_ns = match version.strength() {
         Strength::Strong => None,
-        // To the second, as responses have it: listings are more exact.
+        // To the second, as in responses: listings are more exact.
         Strength::Dated | Strength::None => since.map(|since| i128::from(since.as_secs()) * 1_000_000_000),
     };
     Identity {
@@ -116,7 +117,7 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
 }
 
-/// The value of a header. `None` too if there are several that differ: nothing tells which of them holds.
+/// The value of a header. Also `None` for several different values: any of them may be right.
 pub(super) fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -129,7 +130,7 @@ fn is(value: &HeaderValue, name: &str) -> bool {
     value.trim_ascii().eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// Digits with white space around them: no sign.
+/// Digits with optional white space: no sign.
 fn number(text: &str) -> Option<u64> {
     let digits = text.trim();
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
@@ -137,7 +138,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// `month` from 0.
 fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
-    // Years that begin in March have the leap day at their end.
+    // Years that begin in March end with the leap day.
     let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
     let leaps = |year: u64| year / 4 - year / 100 + year / 400;
     let in_year = (153 * month + 2) / 5 + day - 1;
@@ -152,7 +153,8 @@ mod tests {
     use super::*;
     use bowwave_core::network::{Expected, Fault};
 
-    /// The head of a response to a request for the first ten of a hundred bytes, of the version `"1"`.
+    /// Checks the head of a response to a request for the first ten of a hundred bytes of version
+    /// `"1"`.
     fn check(changes: &[(HeaderName, &'static str)], coding: Option<&str>) -> Result<(), Fault> {
         let mut headers = HeaderMap::new();
         for (name, value) in [(ETAG, "\"1\""), (CONTENT_LENGTH, "10"), (CONTENT_RANGE, "bytes 0-9/100")] {

@@ -1,8 +1,8 @@
-//! Whole files of web servers that do not support range requests, in memory while they are read.
+//! Whole files of web servers without range requests, in memory during reads.
 //!
-//! A file is requested once for all of its reads, as long as its bytes stay. They go when the file is closed, or when another
-//! file needs the memory and no read is copying from them: the next read then requests the file again, and fails if it is
-//! another version.
+//! A file is requested once for all of its reads, while its bytes stay in memory. They are dropped
+//! when the file is closed, or when another file needs the memory and no read copies from them. The
+//! next read then requests the file again, and fails if its version has changed.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,7 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The memory for whole files of one server. Cheap to clone.
+/// Memory for whole files of one server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Wholes {
     /// Size of the largest file that is read whole, in bytes.
@@ -28,7 +28,7 @@ pub(super) struct Wholes {
 struct Kept {
     /// Least recently read first.
     files: VecDeque<Arc<Whole>>,
-    /// Files that wait for memory: while there are some, none is kept.
+    /// Files that wait for memory: while there are some, no file is kept.
     waiting: usize,
 }
 
@@ -47,7 +47,7 @@ impl Wholes {
         Self { file_bytes_max, memory: Arc::new(memory), kept: Arc::default() }
     }
 
-    /// Memory for a file of `bytes` bytes, which other files give up if need be.
+    /// Memory for a file of `bytes` bytes; drops other files if needed.
     async fn reserve(&self, bytes: u64) -> Result<OwnedSemaphorePermit> {
         let closed = |_| Error::new(ErrorKind::Io, "the memory for whole files is closed");
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl Wholes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // A list of files is sound whatever a panicking holder did.
+        // The list is valid whatever a panicking holder did.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,14 +96,14 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// How one open file of a web server is read if the server has no ranges.
+/// How an open file of a web server is read without range requests.
 #[derive(Debug)]
 pub(super) struct Unranged {
     pub(super) wholes: Wholes,
-    /// The server has sent all of the file for a part of it.
+    /// The server responded with the whole file to a range request.
     lacks_ranges: AtomicBool,
     bytes: Mutex<Weak<Whole>>,
-    /// Held while the file is requested, so that it is requested once for all of its readers.
+    /// Held during the request, so that the file is requested once for all of its readers.
     turn: AsyncMutex<()>,
 }
 
@@ -121,7 +121,7 @@ impl Unranged {
         self.lacks_ranges.store(true, Ordering::Relaxed);
     }
 
-    /// The bytes of the file, of `size` bytes; `request` brings them if they are not in memory.
+    /// The bytes of the file, of `size` bytes; `request` reads them if they are not in memory.
     pub(super) async fn whole<F>(&self, size: u64, request: impl FnOnce() -> F) -> Result<Arc<Whole>>
     where
         F: Future<Output = Result<Bytes>>,

@@ -1,4 +1,5 @@
-//! Requests to one bucket, signed with the library's credentials: reads, lists, and what the library has no call for.
+//! Requests to one bucket, signed with the library's credentials: reads, listings, and calls that
+//! the library lacks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::validator::text;
 use super::xml;
 use crate::{Error, ErrorKind, Result};
 
-/// The way to one bucket.
+/// Connection to one bucket.
 #[derive(Debug)]
 pub(super) struct Wire {
     /// For messages.
@@ -32,15 +33,15 @@ pub(super) struct Wire {
     pub(super) base: String,
     pub(super) client: Client,
     pub(super) signer: Signer,
-    /// Headers of each request, such as who pays.
+    /// Headers of every request, such as the payer.
     pub(super) always: Vec<(HeaderName, HeaderValue)>,
-    /// Headers of requests that read an object, such as the key that it is encrypted with.
+    /// Headers of reads of objects, such as the customer's key.
     pub(super) reading: Vec<(HeaderName, HeaderValue)>,
-    /// Headers of requests that begin an upload, such as how to encrypt it; the library adds them to its own.
+    /// Headers of new uploads, such as the encryption; the library adds them to its own.
     pub(super) writing: Vec<(HeaderName, String)>,
 }
 
-/// Who signs.
+/// Signer of requests.
 pub(super) enum Signer {
     Nobody,
     Amazon { credentials: AwsCredentialProvider, region: String },
@@ -50,7 +51,7 @@ pub(super) enum Signer {
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without what could be a secret.
+        // Without possible secrets.
         f.write_str(match self {
             Self::Nobody => "Nobody",
             Self::Amazon { .. } => "Amazon",
@@ -64,7 +65,7 @@ impl fmt::Debug for Signer {
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
-    /// Any key, also one that the library would not accept; empty for the bucket.
+    /// Any key, also one that the library would reject; empty for the bucket.
     pub(super) key: &'a str,
     pub(super) query: &'a [(&'a str, &'a str)],
     pub(super) headers: &'a [(HeaderName, String)],
@@ -79,11 +80,11 @@ impl<'a> Outgoing<'a> {
 }
 
 impl Wire {
-    /// Sends a request and returns its response as soon as the head is there, whatever the status; nothing may stand still for
-    /// longer than `patience`.
+    /// Sends a request and returns its response at the head, whatever the status; no standstill may
+    /// exceed `patience`.
     ///
     /// # Errors
-    /// `Protocol` for redirections, which are not followed; as the connection fails.
+    /// `Protocol` for redirections, which are not followed; connection errors.
     pub(super) async fn send(&self, request: Outgoing<'_>, patience: Duration) -> Result<Incoming> {
         let place = self.place_of(request.key);
         let reads = request.query.is_empty() && matches!(request.method, Method::GET | Method::HEAD);
@@ -113,7 +114,7 @@ impl Wire {
     /// Sends a request once, and returns headers and body of a success.
     ///
     /// # Errors
-    /// As the status says, `Exists` for a condition that does not hold; also for errors in the body of a success.
+    /// By status; `Exists` for a failed condition; also errors in the body of a success.
     pub(super) async fn document(
         &self,
         request: Outgoing<'_>,
@@ -127,7 +128,7 @@ impl Wire {
             return Err(explained(&place, incoming).await);
         }
         let body = incoming.collect(bytes_max).await?;
-        // Copies and completions say 200 first and fail later.
+        // Copies and completions may respond 200 first and fail later.
         if xml::find(&body, "Error", "Error").is_some() {
             let text = String::from_utf8_lossy(&body).into_owned();
             return Err(explain(&place, StatusCode::INTERNAL_SERVER_ERROR, &headers, &text));
@@ -135,10 +136,11 @@ impl Wire {
         Ok((headers, body))
     }
 
-    /// As [`document`](Self::document), for one that must be XML.
+    /// As [`document`](Self::document), for XML.
     ///
     /// # Errors
-    /// Besides, `Protocol` if the response is of another type: a proxy's or a login page, whatever its status says.
+    /// Also `Protocol` for a response of another type: a proxy's or a login page, whatever its
+    /// status.
     pub(super) async fn xml(&self, request: Outgoing<'_>, patience: Duration) -> Result<Bytes> {
         let place = self.place_of(request.key);
         let (headers, body) = self.document(request, patience).await?;
@@ -221,7 +223,7 @@ impl Wire {
     }
 }
 
-/// The error for a response that is not what a store sends.
+/// The error for a response that is not a store's.
 pub(super) fn foreign(place: &str, why: &str) -> Error {
     let message = format!(
         "{place}: the response is not the expected document of an object store: {why}; is there a proxy or a login page \
@@ -230,14 +232,14 @@ pub(super) fn foreign(place: &str, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, message)
 }
 
-/// The error for a response that is no success, with what the server says about it.
+/// The error for a response that is not a success, with the server's explanation.
 pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
     let (status, headers) = (incoming.status(), incoming.headers().clone());
     let text = incoming.explanation().await;
     explain(place, status, &headers, &text)
 }
 
-/// The error with what the server says about it, and of the kind that its code means.
+/// The error with the server's explanation, of the kind that its code means.
 pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
     let code = xml::find(body.as_bytes(), "Error", "Code").unwrap_or_default();
     let said = xml::find(body.as_bytes(), "Error", "Message").filter(|said| !said.trim().is_empty());

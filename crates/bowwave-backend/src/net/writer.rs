@@ -1,4 +1,4 @@
-//! An object of a cloud that is open for writing.
+//! A cloud object open for writing.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use tokio::sync::RwLock;
 
 use super::attributes::{Header, Stored};
 use super::cloud::Kind;
-use super::draft::{Draft, Place};
+use super::object_upload::{ObjectUpload, Place};
 use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
 use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
 use crate::{SetAttributes, SetTime, Upload, WriteBuf, WriteObject, WriteSink};
 
-/// Reads what is published; writes a draft of what will be.
+/// Reads the published version; writes the upload of the next one.
 #[derive(Debug)]
 pub(super) struct CloudWriter {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub(super) struct CloudWriter {
 #[derive(Debug)]
 struct Shared {
     place: Place,
-    /// Shared by writes, held alone by what needs them to have ended.
+    /// Shared by writes; exclusive for operations that need them to have ended.
     turn: RwLock<()>,
     state: Mutex<State>,
 }
@@ -34,15 +34,16 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     published: Option<Arc<Version>>,
-    /// Publish only if nothing has the name.
+    /// Publish only if the name is free.
     exclusive: bool,
-    draft: Option<Arc<Draft>>,
-    /// What the next version is published with.
+    object_upload: Option<Arc<ObjectUpload>>,
+    /// Attributes for the next version.
     stored: Stored,
 }
 
 impl CloudWriter {
-    /// An object that is `published` already, or not; a `fresh` one is published even if nothing is written.
+    /// An object that is `published` already, or not; a `fresh` one is published even without a
+    /// write.
     pub(super) fn new(
         place: Place,
         gate: Gate,
@@ -52,8 +53,8 @@ impl CloudWriter {
         stored: Stored,
     ) -> Self {
         let identity = published.as_ref().map(|target| target.identity.clone()).unwrap_or_default();
-        let draft = fresh.then(|| Arc::new(begun(&place, &stored, None, 0)));
-        let state = Mutex::new(State { published, exclusive, draft, stored });
+        let object_upload = fresh.then(|| Arc::new(begun(&place, &stored, None, 0)));
+        let state = Mutex::new(State { published, exclusive, object_upload, stored });
         Self { shared: Arc::new(Shared { place, turn: RwLock::new(()), state }), gate, identity }
     }
 }
@@ -131,7 +132,7 @@ impl WriteObject for CloudWriter {
             shared.give_up(|_| None).await;
             Ok(())
         });
-        // Without network threads nothing was begun.
+        // Without network threads there is no upload.
         drop(given_up);
     }
 
@@ -141,9 +142,11 @@ impl WriteObject for CloudWriter {
         fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
     ) -> Result<Vec<Range<u64>>> {
         let (shared, id) = (Arc::clone(&self.shared), upload.id.clone());
-        let draft = shared.state().draft.clone();
-        // Only a version that begins with nothing: parts that are copied have no sums of bytes.
-        let Some(draft) = draft.filter(|draft| !draft.is_begun() && draft.size() == 0) else {
+        let object_upload = shared.state().object_upload.clone();
+        // Only a version that begins empty: copied parts have no checksum of bytes.
+        let Some(object_upload) =
+            object_upload.filter(|object_upload| !object_upload.is_begun() && object_upload.size() == 0)
+        else {
             return Ok(Vec::new());
         };
         let place = Arc::clone(&self.shared);
@@ -151,7 +154,7 @@ impl WriteObject for CloudWriter {
             runtime::wait(
                 async move { place.place.cloud.uploaded_parts(place.place.key.as_ref(), &id).await },
             )?;
-        Ok(draft.adopt(&upload.id, parts, fits))
+        Ok(object_upload.adopt(&upload.id, parts, fits))
     }
 
     fn leave_upload(&self) -> bool {
@@ -159,9 +162,10 @@ impl WriteObject for CloudWriter {
         let left = runtime::wait(async move {
             // Writes in flight end first.
             let turn = shared.turn.write().await;
-            let draft = shared.state().draft.take();
+            let object_upload = shared.state().object_upload.take();
             drop(turn);
-            Ok(draft.is_some_and(|draft| draft.is_begun()) && shared.place.cloud.kind != Kind::Azure)
+            Ok(object_upload.is_some_and(|object_upload| object_upload.is_begun())
+                && shared.place.cloud.kind != Kind::Azure)
         });
         left.unwrap_or(false)
     }
@@ -190,7 +194,8 @@ impl WriteObject for CloudWriter {
 
 impl Drop for CloudWriter {
     fn drop(&mut self) {
-        let begun = self.shared.state().draft.as_ref().is_some_and(|draft| draft.is_begun());
+        let begun =
+            self.shared.state().object_upload.as_ref().is_some_and(|object_upload| object_upload.is_begun());
         if begun {
             let shared = Arc::clone(&self.shared);
             runtime::spawn(async move { shared.give_up(|_| None).await });
@@ -206,32 +211,32 @@ impl Shared {
     fn size(&self) -> u64 {
         let state = self.state();
         let published = || state.published.as_ref().map_or(0, |target| target.identity.size);
-        state.draft.as_ref().map_or_else(published, |draft| draft.size())
+        state.object_upload.as_ref().map_or_else(published, |object_upload| object_upload.size())
     }
 
-    /// The draft that a write at `offset` goes to: a new one continues what is published.
-    fn draft(&self, offset: u64) -> Arc<Draft> {
+    /// The upload for a write at `offset`: a new one continues the published version.
+    fn object_upload(&self, offset: u64) -> Arc<ObjectUpload> {
         let mut state = self.state();
         let base = state.published.clone();
         let stored = state.stored;
         let new = || Arc::new(begun(&self.place, &stored, base, offset));
-        Arc::clone(state.draft.get_or_insert_with(new))
+        Arc::clone(state.object_upload.get_or_insert_with(new))
     }
 
     async fn finish(&self) -> Result<Identity> {
         let turn = self.turn.write().await;
-        let (draft, exclusive) = {
+        let (object_upload, exclusive) = {
             let state = self.state();
-            (state.draft.clone(), state.exclusive)
+            (state.object_upload.clone(), state.exclusive)
         };
-        if let Some(draft) = draft {
-            draft.set_headers(self.headers());
-            let meta = draft.publish(&self.place, exclusive).await?;
+        if let Some(object_upload) = object_upload {
+            object_upload.set_headers(self.headers());
+            let meta = object_upload.publish(&self.place, exclusive).await?;
             let target = Version::of_object(&self.place.cloud, &self.place.name, meta);
             let mut state = self.state();
             state.published = Some(Arc::new(target));
             state.exclusive = false;
-            state.draft = None;
+            state.object_upload = None;
         }
         drop(turn);
         let published = self.state().published.clone();
@@ -242,32 +247,32 @@ impl Shared {
         headers(&self.place, &self.state().stored)
     }
 
-    /// Gives the draft up, and begins the `next` one.
-    async fn give_up(&self, next: impl FnOnce(&Place) -> Option<Draft>) {
+    /// Aborts the upload, and begins the `next` one.
+    async fn give_up(&self, next: impl FnOnce(&Place) -> Option<ObjectUpload>) {
         let turn = self.turn.write().await;
-        let draft = {
+        let object_upload = {
             let mut state = self.state();
-            std::mem::replace(&mut state.draft, next(&self.place).map(Arc::new))
+            std::mem::replace(&mut state.object_upload, next(&self.place).map(Arc::new))
         };
-        if let Some(draft) = draft {
-            draft.give_up(&self.place).await;
+        if let Some(object_upload) = object_upload {
+            object_upload.give_up(&self.place).await;
         }
         drop(turn);
     }
 }
 
-/// A draft of a version with these attributes.
-fn begun(place: &Place, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> Draft {
-    let draft = Draft::new(place, base, offset);
-    draft.set_headers(headers(place, stored));
-    draft
+/// An upload of a version with these attributes.
+fn begun(place: &Place, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> ObjectUpload {
+    let object_upload = ObjectUpload::new(place, base, offset);
+    object_upload.set_headers(headers(place, stored));
+    object_upload
 }
 
 fn headers(place: &Place, stored: &Stored) -> Vec<Header> {
     if place.cloud.attributes { stored.headers(EntryKind::File) } else { Vec::new() }
 }
 
-/// A write on its way.
+/// A write in flight.
 struct Part {
     shared: Arc<Shared>,
     offset: u64,
@@ -279,11 +284,11 @@ impl AsyncWork for Part {
     async fn run(self) {
         let Self { shared, offset, buf, sink } = self;
         let turn = shared.turn.read().await;
-        let draft = shared.draft(offset);
+        let object_upload = shared.object_upload(offset);
         let len = buf.len();
-        match draft.admit(&shared.place, offset, len as u64, || Bytes::from(buf.to_vec())) {
+        match object_upload.admit(&shared.place, offset, len as u64, || Bytes::from(buf.to_vec())) {
             Ok(true) => sink.done(buf, Ok(len)),
-            Ok(false) => draft.write(&shared.place, offset, buf, sink).await,
+            Ok(false) => object_upload.write(&shared.place, offset, buf, sink).await,
             Err(error) => sink.done(buf, Err(error)),
         }
         drop(turn);

@@ -1,16 +1,16 @@
-//! The XML that object stores send, read event by event, in bounds.
+//! XML of object stores, parsed event by event, within limits.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
-/// Elements within each other that a document may have; listings have four.
+/// Deepest nesting of elements; listings have four levels.
 const DEPTH_MAX: usize = 12;
 
-/// Reads a document whose root element is one of `roots`, names without their prefixes. At the end of each element, `end` is
-/// called with the names from the root down to it and its text.
+/// Parses a document whose root element is one of `roots`, names without prefixes. At the end of
+/// each element, calls `end` with the names from the root down to it, and its text.
 ///
 /// # Errors
-/// What is wrong with the document, for a message.
+/// Why the document is invalid, for a message.
 pub(super) fn read(
     document: &[u8],
     roots: &[&str],
@@ -51,10 +51,10 @@ pub(super) fn read(
     }
 }
 
-/// The text of the first element called `name` in a document of any root, or nothing: for what a message may say.
+/// The text of the first element `name` in a document of any root, or nothing: for use in messages.
 pub(super) fn find(document: &[u8], root: &str, name: &str) -> Option<String> {
     let mut found = None;
-    // What was found before an error counts.
+    // Text found before an error counts.
     let _ = read(document, &[root], |path, text| {
         if path.last().is_some_and(|last| last == name) && found.is_none() {
             found = Some(text.to_owned());
@@ -64,9 +64,9 @@ pub(super) fn find(document: &[u8], root: &str, name: &str) -> Option<String> {
     found
 }
 
-/// `text` as it may stand between tags.
+/// Escapes `text` for use between tags.
 pub(super) fn escaped(text: &str) -> String {
-    // Quotes stay: Google's servers do not know them escaped, and between tags they need not be.
+    // Quotes stay: Google's servers do not accept them escaped, and between tags they need not be.
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -83,11 +83,12 @@ fn enter(path: &mut Vec<String>, name: &[u8], roots: &[&str], ended: bool) -> Re
     Ok(())
 }
 
-/// The character that a reference such as `&amp;` or `&#10;` stands for. Entities of a document's own are refused.
+/// The character of a reference such as `&amp;` or `&#10;`. A document's own entities are rejected.
 fn character(reference: &BytesRef<'_>) -> Result<char, String> {
     match reference.resolve_char_ref() {
         Ok(Some(character)) => return Ok(character),
-        // Stores write keys with characters that XML does not know as references to them: to a key that no file can have.
+        // Stores write keys with characters outside of XML as references: they become keys that no
+        // file can have.
         Err(_) => return Ok('\0'),
         Ok(None) => {}
     }

@@ -12,33 +12,33 @@ use crate::{
     chance, generate,
 };
 
-/// Which faults befall requests, and how often. Probabilities are shares of requests; their sum is at most 1.
+/// Faults of requests and their probabilities, as shares of requests; the sum is at most 1.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Decides, with the number of the request, what befalls it: the same seed gives the same faults.
+    /// Decides each request's fault by its number: the same seed gives the same faults.
     pub seed: u64,
-    /// Errors in place of an answer.
+    /// Errors in place of a response.
     pub errors: Vec<(ErrorKind, f64)>,
-    /// Answers with fewer bytes than asked for and no error.
+    /// Short reads without an error.
     pub short: f64,
-    /// Answers that break off with [`ErrorKind::Truncated`] after some bytes.
+    /// Responses that end with [`ErrorKind::Truncated`] after some bytes.
     pub truncated: f64,
-    /// Answers that come `stall` late.
+    /// Responses that are `stall` late.
     pub stalled: f64,
     /// How late.
     pub stall: Duration,
-    /// The same for writes.
+    /// Faults of writes.
     pub writes: WriteFaults,
 }
 
-/// Which faults befall writes and what makes them last. Probabilities are shares of requests; those of writes add up to
-/// at most 1.
+/// Faults of writes and syncs. Probabilities are shares of requests; those of writes sum to at most
+/// 1.
 #[derive(Debug, Clone, Default)]
 pub struct WriteFaults {
-    /// Errors in place of a write, of which then not a byte is written. `Io` and `NoSpace` carry the error number that a
-    /// disk's would.
+    /// Errors in place of a write, which then writes no byte. `Io` and `NoSpace` have a disk's
+    /// error number.
     pub errors: Vec<(ErrorKind, f64)>,
-    /// Writes of fewer bytes than given, without an error.
+    /// Short writes without an error.
     pub short: f64,
     /// Writes that end [`Faults::stall`] late.
     pub stalled: f64,
@@ -48,7 +48,7 @@ pub struct WriteFaults {
     pub finish: Vec<(ErrorKind, f64)>,
 }
 
-/// A store with faults. `stat`, `list`, `open` and what changes names have none.
+/// A store with faults. `stat`, `list`, `open` and name changes have none.
 #[derive(Debug)]
 pub struct Fault {
     store: Wrapped<Mischief>,
@@ -92,12 +92,12 @@ struct Mischief {
     faults: Faults,
     stall: Stall,
     reads: AtomicU64,
-    /// Counted apart, so that the faults of reads are the same with and without writes.
+    /// Counted separately, so that the faults of reads do not depend on writes.
     writes: AtomicU64,
     befallen: AtomicU64,
 }
 
-/// What befalls one request.
+/// Fault of one request.
 enum Fate {
     None,
     Error(ErrorKind),
@@ -117,7 +117,7 @@ impl Mischief {
         self.count(Self::draw(self.write_seed(), number, errors, [*short, 0.0, *stalled]))
     }
 
-    /// The error of a sync or a finish, if one befalls it.
+    /// The error of a sync or a finish, if it gets one.
     fn end_fate(&self, what: &str, errors: &[(ErrorKind, f64)]) -> Result<()> {
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
         match self.count(Self::draw(self.write_seed(), number, errors, [0.0; 3])) {
@@ -132,7 +132,7 @@ impl Mischief {
 
     fn error(&self, kind: ErrorKind, what: &str, number: u64) -> Error {
         let message = format!("fault {what} {number} of seed {}: {kind:?}", self.faults.seed);
-        // What a mount answers must not depend on whether the error is made up.
+        // A mount's response must not depend on whether the error is real.
         let errno = match kind {
             ErrorKind::Io => libc::EIO,
             ErrorKind::NoSpace => libc::ENOSPC,
@@ -185,7 +185,7 @@ impl Layer for Mischief {
         match fate {
             Fate::Error(kind) => sink.done(buf, Err(self.error(kind, "read", number))),
             Fate::Stalled if len > 0 => self.stall.read(inner, offset, buf, len, sink),
-            // Of one byte nothing can be left off but all, and no answer at all is another fault.
+            // A one-byte read cannot be short without being empty, which is another fault.
             Fate::Short | Fate::Truncated if len > 1 => {
                 let keep = 1 + (chance::draw(!self.faults.seed, number) % (len as u64 - 1)) as usize;
                 let tail = buf.split_off(keep);
@@ -229,7 +229,7 @@ impl Layer for Mischief {
     }
 }
 
-/// Puts the buffer of a short write together again.
+/// Rejoins the buffer of a short write.
 struct WriteCut {
     sink: Box<dyn WriteSink>,
     tail: WriteBuf,
@@ -243,7 +243,7 @@ impl WriteSink for WriteCut {
     }
 }
 
-/// Puts the buffer together again and, if wanted, an error in place of the end.
+/// Rejoins the buffer, and replaces the result by an error if needed.
 struct Cut {
     sink: Box<dyn ReadSink>,
     tail: ReadBuf,

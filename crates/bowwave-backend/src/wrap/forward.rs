@@ -1,6 +1,6 @@
-//! What wrappers hand down unchanged: all that is not reading or writing bytes.
+//! Methods that wrappers forward unchanged: all except reads and writes of bytes.
 
-/// The methods of [`Backend`](crate::Backend) that look names up, handed to what `self.below()` gives.
+/// Forwards the lookup methods of [`Backend`](crate::Backend) to `self.below()`.
 macro_rules! forward_lookups {
     () => {
         fn stat(&self, path: &std::path::Path) -> crate::Result<crate::Entry> {
@@ -31,7 +31,8 @@ macro_rules! forward_lookups {
 }
 pub(crate) use forward_lookups;
 
-/// The methods of [`Backend`](crate::Backend) that change names and attributes, handed to what `self.below()` gives.
+/// Forwards the methods of [`Backend`](crate::Backend) that change names and attributes to
+/// `self.below()`.
 macro_rules! forward_tree {
     () => {
         fn make_directory(
@@ -123,7 +124,7 @@ macro_rules! forward_tree {
 }
 pub(crate) use forward_tree;
 
-/// The same for extended attributes.
+/// Forwards the methods for extended attributes.
 macro_rules! forward_xattrs {
     () => {
         fn xattr(&self, path: &std::path::Path, name: &std::ffi::OsStr) -> crate::Result<Vec<u8>> {
@@ -151,7 +152,7 @@ macro_rules! forward_xattrs {
 }
 pub(crate) use forward_xattrs;
 
-/// Makes a public wrapper a `Backend` through the store in its field `store`.
+/// Implements `Backend` for a public wrapper by its field `store`.
 macro_rules! backend_by_field {
     ($name:ident) => {
         impl $name {

@@ -1,4 +1,4 @@
-//! A bound on the requests in flight.
+//! A limit of requests in flight.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,14 +10,15 @@ use crate::{
     Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
 
-/// A store that sends at most so many requests at once to the one below; more wait in order of arrival.
+/// A store that limits the requests in flight to the store below; others wait in order of arrival.
 #[derive(Debug)]
 pub struct Limit {
     store: Wrapped<Gate>,
 }
 
 impl Limit {
-    /// At most `requests` (at least 1) of `inner` in flight. Beyond 4096 that wait, requests fail as throttled.
+    /// Allows `requests` (at least 1) in flight to `inner`. If more than 4096 wait, requests fail
+    /// as throttled.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>, requests: u32) -> Self {
         let gate = Gate { requests: requests.max(1), state: Mutex::default() };
@@ -37,7 +38,7 @@ struct Gate {
 struct State {
     in_flight: u32,
     waiting: VecDeque<Waiting>,
-    /// A thread is starting requests already; it sees what others add.
+    /// A thread is starting requests already; it also starts those that are added.
     pumping: bool,
 }
 
@@ -90,7 +91,8 @@ impl Gate {
         self.pump(state);
     }
 
-    /// Starts what may start. A loop and not a recursion: requests may end before they return.
+    /// Starts requests as the limit allows. A loop, not a recursion: requests may end before they
+    /// return.
     fn pump<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         if state.pumping {
             return;
@@ -128,14 +130,14 @@ impl Waiting {
     }
 }
 
-/// A request that was let through, with the sink of a read or of a write.
+/// A request in flight, with the sink of a read or of a write.
 struct Passing<S: ?Sized> {
     sink: Box<S>,
     gate: Arc<Gate>,
 }
 
 impl Gate {
-    /// One request has ended; `tell` tells its sink, and then the next may start.
+    /// A request ended: calls `tell` for its sink, then starts the next one.
     fn passed(self: &Arc<Self>, tell: impl FnOnce()) {
         self.lock().in_flight -= 1;
         tell();

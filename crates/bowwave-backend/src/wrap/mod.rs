@@ -1,4 +1,4 @@
-//! Stores over stores: each changes one thing about the one below.
+//! Stores over stores: each wrapper changes one aspect of the store below.
 
 mod disk_cache;
 mod fault;
@@ -28,7 +28,7 @@ use crate::{
     WriteBuf, WriteObject, WriteSink,
 };
 
-/// What a wrapper does to requests and to the profile; by default it lets all of them through.
+/// Changes of a wrapper to requests and to the profile; by default none.
 trait Layer: Debug + Send + Sync + 'static {
     fn profile(&self, profile: Profile) -> Profile {
         profile

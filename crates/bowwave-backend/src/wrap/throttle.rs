@@ -1,4 +1,4 @@
-//! A bound on the bytes a second.
+//! A limit of throughput.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{forward_lookups, forward_tree};
 use crate::emulate::{Device, Emulate};
 use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject};
 
-/// A store whose reads together bring at most so many bytes a second, shared evenly among those in flight; and its writes
-/// take as many.
+/// A store whose reads have a common throughput limit, shared evenly among the reads in flight;
+/// writes have the same limit.
 #[derive(Debug)]
 pub struct Throttle {
     inner: Arc<dyn Backend>,
@@ -16,12 +16,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// At most `rate` (at least 1) bytes a second from `inner`, and as many to it.
+    /// Limits `inner` to `rate` (at least 1) bytes a second in each direction.
     ///
     /// # Errors
     /// `Io` if the timer thread cannot be started.
     pub fn new(inner: Arc<dyn Backend>, rate: u64) -> Result<Self> {
-        // No slots: how many are in flight is not this wrapper's matter.
+        // No slots: this wrapper does not limit requests in flight.
         let device = Device {
             total: Some(rate.max(1)),
             write_total: Some(rate.max(1)),

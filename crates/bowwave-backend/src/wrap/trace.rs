@@ -11,14 +11,14 @@ use crate::{
     Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
 
-/// A store that writes down each request.
+/// A store that records each request.
 #[derive(Debug)]
 pub struct Trace {
     store: Wrapped<Recorder>,
 }
 
 impl Trace {
-    /// Records reads, writes and what makes them last of `inner`.
+    /// Records reads, writes, syncs and finishes of `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>) -> Self {
         let log = TraceLog { epoch: Instant::now(), state: Mutex::default() };
@@ -34,37 +34,37 @@ impl Trace {
 
 backend_by_field!(Trace);
 
-/// What a request asked for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Bytes.
     Read,
     /// To take bytes.
     Write,
-    /// That bytes last.
+    /// Make bytes durable.
     Sync,
-    /// That bytes are seen.
+    /// Publish bytes.
     Finish,
 }
 
-/// One request that has ended.
+/// A completed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Number in order of start, from 0.
     pub number: u64,
-    /// What was asked for.
+    /// Its kind.
     pub operation: Operation,
     /// The object.
     pub path: PathBuf,
     /// First byte.
     pub offset: u64,
-    /// Bytes asked for or given; 0 for syncs and finishes, as is their offset.
+    /// Bytes requested or passed; 0 for syncs and finishes, as is their offset.
     pub len: usize,
-    /// Start, since the store was made.
+    /// Start, since the store was created.
     pub start: Duration,
-    /// End, since the store was made.
+    /// End, since the store was created.
     pub end: Duration,
-    /// Bytes that came or were taken, or what went wrong.
+    /// Bytes transferred, or the error.
     pub outcome: std::result::Result<usize, ErrorKind>,
 }
 
@@ -104,19 +104,19 @@ impl TraceLog {
         self.lock().in_flight_max
     }
 
-    /// Bytes that came or were taken so far.
+    /// Bytes transferred so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// The requests that have ended, in order of end.
+    /// The completed requests, in order of their ends.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.iter().cloned().collect()
     }
 
-    /// Forgets records and sums; requests in flight go on counting as in flight.
+    /// Clears records and sums; requests in flight still count as in flight.
     pub fn clear(&self) {
         let mut state = self.lock();
         let in_flight = state.started - state.ended;
@@ -173,7 +173,7 @@ impl Layer for Recorder {
     }
 }
 
-/// A request that has begun.
+/// A request in flight.
 struct Pending {
     log: Arc<TraceLog>,
     operation: Operation,
@@ -210,7 +210,7 @@ impl Pending {
     }
 }
 
-/// A request on its way, with the sink of a read or of a write.
+/// A request in flight, with the sink of a read or of a write.
 struct Recording<S: ?Sized> {
     sink: Box<S>,
     entry: Pending,

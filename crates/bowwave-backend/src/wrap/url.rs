@@ -8,7 +8,7 @@ use super::{DiskCache, Fault, Faults, Limit, Throttle};
 use crate::url::{invalid, pairs};
 use crate::{Backend, ErrorKind, Options, Result, open_url, parse_duration, parse_rate, parse_size};
 
-/// Opens the wrapper `scheme`, with the options and the URL behind it in `rest`.
+/// Opens the wrapper `scheme`; `rest` has its options and the URL below.
 pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     let with_comma = format!(",{rest}");
     let (pairs, after) = pairs(url, &with_comma)?;
@@ -18,12 +18,12 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
         .into_iter()
         .try_fold(Wrap::default(), |wrap, (key, value)| wrap.with(url, scheme, key, value))?;
     let missing = |what: &str| invalid(format!("{url}: {scheme} wants `{what}`"));
-    // The bad option is told before the store is opened, which may take long.
+    // A bad option is reported before the store is opened, which may take long.
     match scheme {
         "disk" => {
             let folder = wrap.folder.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
             let size = wrap.size.ok_or_else(|| missing("size=10GiB"))?;
-            // As the stores find it: of two servers with equal names each has objects of its own.
+            // As the stores read it: two servers with equal bucket names have different objects.
             let variable = |name: &&str| std::env::var(name).ok();
             let endpoint = options.endpoint.clone().or_else(|| ENDPOINTS.iter().find_map(variable));
             let opened = (inner, endpoint.as_deref());
@@ -45,7 +45,7 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
 const ENDPOINTS: [&str; 5] =
     ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"];
 
-/// What the options of any wrapper say.
+/// Values of the options of all wrappers.
 #[derive(Default)]
 struct Wrap {
     folder: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What users say about ranges, and pages that are no longer true.
+//! Advice on ranges, and invalidation.
 
 use alloc::vec::Vec;
 
@@ -14,8 +14,8 @@ use crate::request::{Part, Pattern};
 use crate::time::Instant;
 
 impl Cache {
-    /// Takes the user's advice, as `posix_fadvise` on Linux does, with one difference: `WillNeed` reads all of its range
-    /// that the budget lets readahead have, not just one window of it (unless the policy is that of Linux).
+    /// Applies advice, as `posix_fadvise` on Linux, with one difference. `WillNeed` reads as much
+    /// of its range as the budget allows, not one window (except with the policies of Linux).
     ///
     /// # Panics
     /// If `handle` is not open.
@@ -35,7 +35,7 @@ impl Cache {
             Advice::Sequential => (entry.pattern, entry.wide) = (Pattern::Sequential, true),
             Advice::Random => entry.pattern = Pattern::Random,
             Advice::NoReuse => entry.no_reuse = true,
-            // Reads wait for frames: readahead must not take the next ones.
+            // Reads wait for frames, so readahead must not take the next ones.
             Advice::WillNeed if !self.starved.is_empty() => {}
             Advice::WillNeed => {
                 let nothing = PageRange { start: range.start, end: range.start };
@@ -64,9 +64,9 @@ impl Cache {
         }
     }
 
-    /// Pages are no longer what the store holds: later reads fetch them anew. Reads already waiting for them, and frames
-    /// already handed out, keep what they have. So do pages that were written and are not in the store
-    /// ([`discard`](Self::discard) is for those).
+    /// The store's bytes of these pages changed: later reads fetch them again. Waiting reads and
+    /// pinned frames keep their bytes. Written pages that are not in the store stay
+    /// ([`discard`](Self::discard) drops those).
     ///
     /// # Panics
     /// If `file` is not open.
@@ -81,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// Drops a page that is up to date and not in use.
+    /// Drops an unpinned page that is up to date.
     pub(super) fn drop_idle(&mut self, file: FileId, page: PageIndex) {
         let Some(id) = self.table.get(file, page).frame() else { return };
         let frame = self.frames.get(id);
@@ -91,7 +91,7 @@ impl Cache {
         }
     }
 
-    /// Takes a frame off its list for good; frees it as soon as nobody uses it.
+    /// Removes a frame from its list; frees it once it is unpinned.
     pub(super) fn doom(&mut self, id: FrameId) {
         let unused = self.frames.take_unused(id);
         let frame = self.frames.get(id);
@@ -110,7 +110,8 @@ impl Cache {
         self.stats_mut(file).pages_wasted += u64::from(unused);
     }
 
-    /// The pages of a range that have a slot, found the cheaper way: page by page, or among all pages of the file.
+    /// The occupied slots of a range, found the cheaper way: page by page, or among all pages of
+    /// the file.
     fn slots_in(&self, file: FileId, range: PageRange) -> Vec<(PageIndex, Slot)> {
         if range.count().0 < self.table.leaf_count() as u64 {
             (range.start.0..range.end.0)

@@ -1,4 +1,4 @@
-//! The invariants of the cache's own state, spelled out; slow, for tests and the simulator.
+//! Invariants of the cache's state; slow, for tests and the simulator.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -8,17 +8,17 @@ use super::Cache;
 use super::frames::{Flag, State};
 use crate::id::{FileId, FrameId};
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
 impl Cache {
-    /// Checks that table, frames, lists, fills, waits and counters tell the same story.
+    /// Checks that table, frames, lists, fills, waits and counters agree.
     ///
     /// Takes time proportional to the frames.
     ///
     /// # Errors
-    /// The first invariant that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), Violation> {
         self.check_frames()?;
         self.check_fills()?;
@@ -26,7 +26,7 @@ impl Cache {
         self.check_unwritten()
     }
 
-    /// Dirty pages and those on their way to the store are where the frames say, and pinned.
+    /// Dirty and in-flight pages are in the listed frames, and pinned.
     fn check_unwritten(&self) -> Result<(), Violation> {
         let (mut dirty, mut going) = (0, 0);
         for id in self.frames.ids() {
@@ -48,7 +48,7 @@ impl Cache {
         })
     }
 
-    /// I4, and that the page table and the frames agree.
+    /// I4, and the page table agrees with the frames.
     fn check_frames(&self) -> Result<(), Violation> {
         ensure(self.frames.used() <= self.limit, || {
             format!("I4: {} frames used, {} lent", self.frames.used(), self.limit)
@@ -94,7 +94,7 @@ impl Cache {
         Ok(())
     }
 
-    /// I3: a frame in flight is in exactly one fill, and a fill has the frames of its range.
+    /// I3: a frame in flight belongs to exactly one fill, and a fill has the frames of its range.
     fn check_fills(&self) -> Result<(), Violation> {
         let mut owner: BTreeMap<FrameId, u64> = BTreeMap::new();
         let ahead: u64 = self.fills.iter().map(|(_, fill)| fill.ahead).sum();
@@ -125,7 +125,7 @@ impl Cache {
         Ok(())
     }
 
-    /// I2: each wait counts its fills right, has some, and pins its frames.
+    /// I2: each wait counts its fills correctly, has at least one, and pins its frames.
     fn check_waits(&self) -> Result<(), Violation> {
         let mut pending: BTreeMap<u64, u32> = BTreeMap::new();
         for (_, fill) in self.fills.iter() {

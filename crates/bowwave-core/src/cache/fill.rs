@@ -12,14 +12,14 @@ use crate::readahead::FillReport;
 use crate::time::Instant;
 
 impl Cache {
-    /// A fill has ended; its frames hold the file's bytes, or it failed.
+    /// A fill ended: its frames hold the file's bytes, or it failed.
     ///
-    /// A failed readahead leaves a counter and nothing else. If readers wait for part of a fill that also read ahead,
-    /// their part alone is asked for again, so that no read fails for what readahead added. Only if that fails, too,
-    /// or if the fill had nothing but their pages, do they wake with the error; a later read tries anew. Retrying for
-    /// the store's sake is the driver's business. After [`FillError::LOST`] nothing is asked for again.
+    /// A failed readahead only counts. If readers wait for part of a failed fill, that part alone
+    /// is requested again, so readahead cannot fail a read. If that fails too, or if the fill had
+    /// only their pages, they wake with the error; a later read tries again. The driver retries on
+    /// the store's behalf. After [`FillError::LOST`] nothing is requested again.
     ///
-    /// An answer to a fill that is not in flight is ignored.
+    /// Completions of fills that are not in flight are ignored.
     pub fn filled(
         &mut self,
         now: Instant,
@@ -46,7 +46,7 @@ impl Cache {
         self.retry_starved(out);
     }
 
-    /// Asks the driver to drop the readahead of a file that nobody waits for.
+    /// Requests cancellation of a file's readahead without waiters.
     pub(super) fn cancel_readahead(&mut self, file: FileId, out: &mut Vec<Action>) {
         for (id, fill) in self.fills.iter_mut() {
             if fill.file == file && fill.urgency == Urgency::Readahead && !fill.cancelled {
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// Ends a wait all of whose fills have ended.
+    /// Ends a wait whose fills have all ended.
     pub(super) fn finish_wait(&mut self, id: u64, out: &mut Vec<Action>) {
         if self.waits.get(id).is_none_or(|wait| wait.pending > 0) {
             return;
@@ -77,7 +77,7 @@ impl Cache {
         self.end_waits(fill, None, out);
     }
 
-    /// The frames chained from `first` on hold their pages' bytes.
+    /// The frames chained from `first` are up to date.
     pub(super) fn arrive(&mut self, first: FrameId) {
         let mut next = Some(first);
         while let Some(id) = next {
@@ -131,7 +131,7 @@ impl Cache {
         }
     }
 
-    /// Asks again for those frames of a failed fill that readers wait for, in runs.
+    /// Requests the frames of a failed fill that readers wait for, again, in runs.
     fn fill_again(&mut self, failed: &FillState, wanted: &[FrameId], out: &mut Vec<Action>) {
         let is_next =
             |a: &FrameId, b: &FrameId| self.frames.get(*b).index.0 == self.frames.get(*a).index.0 + 1;
@@ -158,7 +158,7 @@ impl Cache {
         }
     }
 
-    /// Tells the waiting reads that one of their fills has ended.
+    /// Reports the end of a fill to the reads that wait for it.
     fn end_waits(&mut self, fill: &FillState, error: Option<FillError>, out: &mut Vec<Action>) {
         for &id in &fill.waits {
             let wait = self.waits.get_mut(id).expect("a wait outlives its fills");
@@ -168,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// Tells the policy of a file that a fill has ended well.
+    /// Reports a successful fill to the file's policy.
     pub(super) fn report_fill(&mut self, fill: &FillState) {
         let now = self.now;
         let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
@@ -183,7 +183,7 @@ impl Cache {
         });
     }
 
-    /// Readers are done with these pages: those that were used, once, are the next to go, as soon as nobody uses them.
+    /// Readers are done with these pages: pages used once are evicted next, once unpinned.
     pub(super) fn let_go(&mut self, file: FileId, range: PageRange) {
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };

@@ -1,4 +1,4 @@
-//! Frames: what holds a page, in which state, on which list.
+//! Frames: memory of one page each, with a state and a list.
 //!
 //! ```text
 //!             alloc             filled                        evict
@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     /// Neighbours on the list of its state; in flight, `next` is the next frame of the fill.
     prev: u32,
     next: u32,
-    /// Its fill, while in flight; when it has come, the clock of reclaim at that time.
+    /// While in flight, its fill; afterwards, the reclaim clock at the end of the fill.
     fill: u64,
     /// Reads that use it or wait for it.
     pub(crate) pins: u32,
@@ -31,10 +31,10 @@ pub(crate) struct Frame {
     flags: u16,
 }
 
-/// Where a frame is in its life.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Holds nothing.
+    /// Empty.
     Free,
     /// Being read into; on its fill's list.
     InFlight,
@@ -42,59 +42,60 @@ pub(crate) enum State {
     Inactive,
     /// Up to date, on the active list.
     Active,
-    /// No longer in the page table; freed when its fill has ended and nobody pins it.
+    /// Removed from the page table; freed when its fill has ended and it is unpinned.
     Doomed,
 }
 
-/// Facts about a frame, one bit each.
+/// Flags of a frame, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
-    /// Touched once since it came or was last looked at by reclaim.
+    /// Touched once since its fill, or since reclaim last checked it.
     Referenced = 1,
-    /// Bears the lookahead mark.
+    /// Has the lookahead mark.
     Mark = 2,
-    /// Read ahead and not used so far.
+    /// Read ahead and unused.
     Unused = 4,
-    /// Goes to the active list when its fill ends.
+    /// Activated when its fill ends.
     Activate = 8,
-    /// Was evicted unused before; counts as thrashed when it is used.
+    /// Evicted unused before; counts as thrashed when it is used.
     Thrashed = 16,
-    /// Came by a plan at another page, and no walking policy was asked about it since.
+    /// Read by a plan at another page; no policy that runs on every access was called for it since.
     Fresh = 32,
-    /// Its memory is a place of its page's own; see [`Cache::place_file`](super::Cache::place_file).
+    /// Offset-mapped; see [`Cache::place_file`](super::Cache::place_file).
     Placed = 64,
-    /// A program has it mapped, so that its touches are not seen.
+    /// Mapped by a program, so its touches are not seen.
     Mapped = 128,
-    /// Holds bytes that the store has not. The cache pins it.
+    /// The store does not have its bytes. The cache pins it.
     Dirty = 256,
-    /// Is on its way to the store and must not change. The cache pins it.
+    /// In flight to the store; must not change. The cache pins it.
     Writing = 512,
-    /// Is read once, by all one can tell: when its reader comes to it, the page before it becomes the next to go.
+    /// Drop-behind: when the reader reaches it, the page before it becomes the next to be evicted.
     Once = 1024,
-    /// Is let go of as soon as nobody pins it: made the next to go, or, if it is doomed, freed.
+    /// On its last unpin: moved to the cold end, or freed if it is doomed.
     Spent = 2048,
-    /// Was read ahead because a reader's plan leads to it, and not used so far.
+    /// Read ahead for a reader's plan, and unused.
     Planned = 4096,
-    /// Was read ahead of a reader who has used as much as is ahead of it, and is not used so far: pages that were read go first.
+    /// Retained: unread readahead of a reader that uses its readahead. Used pages are evicted
+    /// first.
     Kept = 8192,
-    /// The same, and was at the cold end of its list before.
+    /// Retained, and passed over at the cold end once.
     PassedOver = 16384,
 }
 
-/// All frames, and the two lists of Linux's page reclaim.
+/// All frames, and the two lists of page reclaim, as in Linux.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
     frames: Vec<Frame>,
     free: Vec<u32>,
-    /// Given back to the driver; used first when it grants frames again.
+    /// Returned to the driver; reused first when it grants frames again.
     retired: Vec<u32>,
     inactive: List,
     active: List,
-    /// Up-to-date frames that somebody pins.
+    /// Pinned frames that are up to date.
     pinned: u32,
-    /// Frames that were read ahead, or are being read ahead, and were not used so far.
+    /// Frames read ahead or in flight ahead, and unused.
     unused: u32,
-    /// Pages with places of their own that frames have let go of since the driver last heard.
+    /// Offset-mapped pages that frames have released since the driver was last told.
     pub(crate) released: Vec<(FileId, PageIndex, FrameId)>,
 }
 
@@ -117,12 +118,12 @@ impl Flags {
     /// None of them.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Whether the flag is one of them.
+    /// Whether the flag is set.
     pub(crate) const fn has(self, flag: Flag) -> bool {
         self.0 & flag as u16 != 0
     }
 
-    /// The same, and the flag if it `holds`.
+    /// With the flag added if it `holds`.
     #[inline]
     pub(crate) const fn with(self, flag: Flag, holds: bool) -> Self {
         Self(self.0 | if holds { flag as u16 } else { 0 })
@@ -138,42 +139,42 @@ impl Frame {
         self.flags |= flag as u16;
     }
 
-    /// Clears the flag and tells whether it was set.
+    /// Clears the flag; returns whether it was set.
     pub(crate) fn take(&mut self, flag: Flag) -> bool {
         let had = self.has(flag);
         self.flags &= !(flag as u16);
         had
     }
 
-    /// Clears several flags and tells which of them were set.
+    /// Clears several flags; returns those that were set.
     pub(crate) fn take_all(&mut self, flags: Flags) -> Flags {
         let had = self.flags & flags.0;
         self.flags &= !flags.0;
         Flags(had)
     }
 
-    /// Notes when a page came.
+    /// Records the time of the fill's end.
     pub(crate) fn set_born(&mut self, clock: u32) {
         self.fill = clock.into();
     }
 
-    /// Whether its first use says something.
+    /// Whether its first use has effects beyond the reference.
     pub(crate) fn is_new(&self) -> bool {
         self.flags & (Flag::Unused as u16 | Flag::Thrashed as u16 | Flag::Once as u16) != 0
     }
 
-    /// Whether the store has not what it holds.
+    /// Whether the store lacks its bytes.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.flags & (Flag::Dirty as u16 | Flag::Writing as u16) != 0
     }
 
-    /// Whether a touch would change anything, of a frame that is up to date.
+    /// Whether a touch would change an up-to-date frame.
     pub(crate) fn would_touch(&self) -> bool {
         let settled = Flag::Referenced as u16;
         self.state != State::Active || self.flags & (settled | Flag::Unused as u16) != settled
     }
 
-    /// Whether a read can be served from it with no decision and no wait.
+    /// Whether a read can use it without a decision or a wait.
     pub(crate) fn is_plain_hit(&self) -> bool {
         matches!(self.state, State::Inactive | State::Active) && !self.has(Flag::Mark)
     }
@@ -202,23 +203,24 @@ impl Frames {
         &mut self.frames[id.0 as usize]
     }
 
-    /// Whether a read can be served from a frame with no decision and no wait; not if there is none of this number.
+    /// Whether a read can use a frame without a decision or a wait; false if the frame does not
+    /// exist.
     pub(crate) fn is_plain_hit(&self, id: FrameId) -> bool {
         self.frames.get(id.0 as usize).is_some_and(Frame::is_plain_hit)
     }
 
-    /// Frames that hold something.
+    /// Frames that hold a page.
     pub(crate) fn used(&self) -> u32 {
         // Frames never exceed 2^30, so the difference fits.
         (self.frames.len() - self.free.len() - self.retired.len()) as u32
     }
 
-    /// Up-to-date frames that nobody pins: those that reclaim can take.
+    /// Unpinned frames that are up to date: those that reclaim can take.
     pub(crate) fn reclaimable(&self) -> u32 {
         self.inactive.len + self.active.len - self.pinned
     }
 
-    /// Free frames that have an address already.
+    /// Free frames that have memory already.
     pub(crate) fn free_len(&self) -> u32 {
         self.free.len() as u32
     }
@@ -235,12 +237,12 @@ impl Frames {
         self.pinned
     }
 
-    /// Frames that were read ahead, or are being read ahead, and were not used so far.
+    /// Frames read ahead or in flight ahead, and unused.
     pub(crate) fn unused(&self) -> u32 {
         self.unused
     }
 
-    /// The frame is used, or lost: tells whether it was read ahead and not used so far.
+    /// The frame is used or dropped: returns whether it was unread readahead.
     pub(crate) fn take_unused(&mut self, id: FrameId) -> bool {
         let had = self.get_mut(id).take(Flag::Unused);
         self.unused -= u32::from(had);
@@ -257,8 +259,8 @@ impl Frames {
             + (self.free.capacity() + self.retired.capacity()) * size_of::<u32>()
     }
 
-    /// Takes a free frame, or a new one if fewer than `limit` are used, for a page that is about to be read.
-    /// The flags are what is known of the page.
+    /// Allocates a free frame, or a new one if fewer than `limit` are used, for a page about to be
+    /// read. The flags describe the page.
     #[inline]
     pub(crate) fn alloc(
         &mut self,
@@ -286,14 +288,14 @@ impl Frames {
         }
     }
 
-    /// No page has this frame any more, which is on no list: it will be freed.
+    /// Dooms a frame that is on no list and in no page table slot: it will be freed.
     pub(crate) fn doom(&mut self, id: FrameId) {
         let frame = self.get_mut(id);
         frame.state = State::Doomed;
         frame.set(Flag::Spent);
     }
 
-    /// Makes a frame free. It is on no list and has no pin.
+    /// Frees a frame that is unpinned and on no list.
     pub(crate) fn free(&mut self, id: FrameId) {
         let frame = &mut self.frames[id.0 as usize];
         self.unused -= u32::from(frame.has(Flag::Unused));
@@ -305,7 +307,7 @@ impl Frames {
         self.free.push(id.0);
     }
 
-    /// Takes up to `count` free frames out of use and appends them to `out`.
+    /// Retires up to `count` free frames and appends them to `out`.
     pub(crate) fn retire(&mut self, count: usize, out: &mut Vec<FrameId>) {
         let keep = self.free.len().saturating_sub(count);
         for id in self.free.drain(keep..) {
@@ -322,8 +324,8 @@ impl Frames {
         }
     }
 
-    /// Pins a frame that is up to date; returns whether a touch would change anything about it. The loop over the pages
-    /// of a hit is the hottest there is.
+    /// Pins an up-to-date frame; returns whether a touch would change it. This loop over the pages
+    /// of a hit is the hottest of the cache.
     pub(crate) fn pin_hit(&mut self, id: FrameId) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         frame.pins += 1;
@@ -344,7 +346,7 @@ impl Frames {
         frame.has(Flag::Spent)
     }
 
-    /// Puts a frame that is on no list at the head of the list of `state` (`Inactive` or `Active`).
+    /// Adds a frame to the head of the list of `state` (`Inactive` or `Active`).
     pub(crate) fn list_add(&mut self, id: FrameId, state: State) {
         let pinned = self.get(id).pins > 0;
         self.pinned += u32::from(pinned);
@@ -362,7 +364,7 @@ impl Frames {
         list.len += 1;
     }
 
-    /// Takes a frame off its list; it is then in flight in name only, for the caller to free, doom or add again.
+    /// Removes a frame from its list. The caller frees, dooms or adds it next.
     pub(crate) fn list_del(&mut self, id: FrameId) {
         let &Frame { prev, next, state, pins, .. } = self.get(id);
         if prev == NONE {
@@ -389,7 +391,7 @@ impl Frames {
         }
     }
 
-    /// Moves an inactive frame to the tail of its list, where it is the next to go.
+    /// Moves an inactive frame to the tail of its list: it is evicted next.
     pub(crate) fn move_to_tail(&mut self, id: FrameId) {
         if self.inactive.tail == id.0 {
             return;
@@ -400,7 +402,7 @@ impl Frames {
         self.pinned += u32::from(pinned);
         let frame = self.get_mut(id);
         (frame.state, frame.prev, frame.next) = (State::Inactive, tail, NONE);
-        // There is another one, or this would have been the tail.
+        // The list has another frame, or this one would have been the tail.
         self.frames[tail as usize].next = id.0;
         self.inactive.tail = id.0;
         self.inactive.len += 1;
@@ -412,12 +414,12 @@ impl Frames {
         (list.tail != NONE).then_some(FrameId(list.tail))
     }
 
-    /// Says to which fill a frame in flight belongs.
+    /// Sets the fill of a frame in flight.
     pub(crate) fn set_fill(&mut self, id: FrameId, fill: u64) {
         self.get_mut(id).fill = fill;
     }
 
-    /// When a page came that is not used so far and is to be kept longer than those that were read.
+    /// For a retained, unread page: the reclaim clock at the end of its fill.
     pub(crate) fn kept_since(&self, id: FrameId) -> Option<u32> {
         let frame = self.get(id);
         let kept = frame.state == State::Inactive && frame.has(Flag::Kept) && frame.has(Flag::Unused);
@@ -430,7 +432,7 @@ impl Frames {
         self.get(id).fill
     }
 
-    /// Links a frame in flight behind `after` on its fill's list.
+    /// Links a frame in flight after `after` on its fill's list.
     pub(crate) fn chain(&mut self, after: Option<FrameId>, id: FrameId) {
         if let Some(after) = after {
             self.get_mut(after).next = id.0;
@@ -438,12 +440,12 @@ impl Frames {
         self.get_mut(id).next = NONE;
     }
 
-    /// Links a chain of frames in flight, from `first` on, behind `last`.
+    /// Links a chain of frames in flight, starting at `first`, after `last`.
     pub(crate) fn link(&mut self, last: FrameId, first: FrameId) {
         self.get_mut(last).next = first.0;
     }
 
-    /// The frame behind this one on its fill's list.
+    /// The next frame on its fill's list.
     pub(crate) fn chained(&self, id: FrameId) -> Option<FrameId> {
         let next = self.get(id).next;
         (next != NONE).then_some(FrameId(next))

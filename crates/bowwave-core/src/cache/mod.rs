@@ -1,23 +1,23 @@
 //! One shard of the page cache.
 //!
-//! | file | idea |
+//! | file | contents |
 //! |---|---|
-//! | `table` | which page is where |
-//! | `frames` | what holds a page, and the active and inactive lists |
-//! | `hit` | a read that finds all there, for drivers that are done with it at once |
-//! | `read` | a demand read: hit, or walk page by page, decide, wait |
-//! | `mapped` | faults of mapped pages: where pages lie, which to map, and when to unmap them |
+//! | `table` | page table |
+//! | `frames` | frames, and the active and inactive lists |
+//! | `hit` | a read whose pages are all cached, for drivers that finish it at once |
+//! | `read` | a demand read: hit, or go page by page, decide, wait |
+//! | `mapped` | faults of mapped pages: offset-mapped frames, what to map, when to unmap |
 //! | `plan` | from a policy's plan to fills |
-//! | `instant` | a read whose device takes no time |
-//! | `fill` | the end of a fill: wake or fail, tell the policy; pages that readers are done with |
-//! | `reclaim` | room: eviction, shadows, grants |
-//! | `advise` | what users say about ranges; invalidation |
-//! | `itinerary` | the ranges that a reader says it will go through |
-//! | `planned` | readahead along them |
-//! | `write` | which frames the bytes of a write go to, and who waits |
-//! | `write_back` | dirty pages on their way to the store; syncs |
+//! | `instant` | a read from a device that takes no time |
+//! | `fill` | the end of a fill: wake or fail, report to the policy; drop-behind |
+//! | `reclaim` | eviction, shadows, lent frames |
+//! | `advise` | advice on ranges; invalidation |
+//! | `itinerary` | the ranges of a reader's plan |
+//! | `planned` | readahead along the plan |
+//! | `write` | target frames of writes, and stalled writes |
+//! | `write_back` | write-outs of dirty pages; syncs |
 //! | `pages` | a set of pages |
-//! | `check` | the invariants, spelled out |
+//! | `check` | invariants |
 
 mod advise;
 mod check;
@@ -57,12 +57,12 @@ use crate::stats::Stats;
 use crate::time::Instant;
 use crate::write::WriteBackConfig;
 
-/// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
+/// A page cache without bytes: the [crate docs](crate) explain how to drive it.
 ///
-/// The calls in order of use: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`, `follow`,
-/// `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`. Each appends at most a few
-/// actions for each page of its range and window to the lent buffer. Every call is also an [`Event`] for
-/// [`step`](Self::step). Time must not run back.
+/// Order of calls: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`,
+/// `follow`, `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`.
+/// Each call appends at most a few actions for each page of its range and window to the lent
+/// buffer. Every call is also an [`Event`] for [`step`](Self::step). Time must not run backward.
 #[derive(Debug)]
 pub struct Cache {
     config: Config,
@@ -82,20 +82,21 @@ pub struct Cache {
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
     write_back: write_back::WriteBack,
-    /// Of files that are closed.
+    /// Counters of closed files.
     closed_stats: Stats,
-    /// Pages that reads asked for, of all files.
+    /// Pages requested by reads, over all files.
     accesses: u64,
-    /// Mapped pages that reclaim has looked at, and that are to be unmapped to see whether they are touched again.
+    /// Mapped pages that reclaim visited: they are unmapped, so that the cache sees further
+    /// touches.
     unmapped: Vec<(FileId, PageIndex)>,
-    /// Most pages that may be on their way ahead of readers, and how many are.
+    /// Limit of readahead in flight, in pages, and pages in flight now.
     ahead_max: u64,
     ahead: u64,
-    /// Itineraries with something left to read ahead.
+    /// Itineraries with ranges left to read ahead.
     itineraries: u32,
-    /// The plans of the last decision, kept for their memory.
+    /// Buffer of the last decision's plans.
     plans: Plans,
-    /// Lent to the walk of an instant read, kept for its memory.
+    /// Buffer of instant reads.
     scratch: Option<Box<instant::Scratch>>,
 }
 
@@ -104,33 +105,34 @@ struct File {
     pages: PageCount,
     handles: u32,
     stats: Stats,
-    /// What the store has not of it, if there is anything.
+    /// Unwritten pages, if there are any.
     unwritten: Option<Box<write_back::Unwritten>>,
-    /// The readahead state that its handles share, if the policy is such; made with the first of them.
+    /// The readahead state shared by its handles, for policies with one state a file; created by
+    /// the first handle.
     policy: Option<Box<dyn Readahead>>,
-    /// What it keeps for its policy, and whether its pages have places of their own.
+    /// State kept for the policy, and whether frames are offset-mapped.
     memory: FileMemory,
 }
 
 #[derive(Debug)]
 struct Handle {
     file: FileId,
-    /// Its own readahead state; none if it shares that of its file.
+    /// Its own readahead state; none if the file has one.
     policy: Option<Box<dyn Readahead>>,
-    /// What the policy is asked about.
+    /// When the policy is called.
     asked: Asked,
     pattern: Pattern,
-    /// Windows are twice as large: since sequential advice, also if reads are random for a while, as in Linux.
+    /// Windows are doubled, since sequential advice; stays during later random advice, as in Linux.
     wide: bool,
     /// Drop pages behind the reader.
     no_reuse: bool,
-    /// The last read, as far as it was walked.
+    /// The last read, as far as it was processed.
     prev: Option<Request>,
     /// The last page that faulted.
     prev_fault: Option<PageIndex>,
-    /// Where a walking policy is asked next, from one part of a request to the next.
+    /// Where a policy that runs on every access is called next; kept between parts of a request.
     next: PageIndex,
-    /// What its reader says it will read.
+    /// Its reader's plan.
     itinerary: Option<Box<itinerary::Itinerary>>,
 }
 
@@ -139,19 +141,19 @@ struct FillState {
     file: FileId,
     range: PageRange,
     urgency: Urgency,
-    /// First frame; the others are chained behind it, in page order.
+    /// First frame; the others are chained to it in page order.
     first: FrameId,
     /// Reads that wait for it.
     waits: Vec<u64>,
-    /// Only what readers wait for, after a fill that had more has failed.
+    /// Has only demand pages, after a larger fill failed.
     exact: bool,
-    /// The driver was asked to drop it.
+    /// The driver was asked to cancel it.
     cancelled: bool,
-    /// Pages of it that nobody had asked for.
+    /// Pages that no read had requested.
     ahead: u64,
-    /// When it was asked for.
+    /// When it was requested.
     begun: Instant,
-    /// When the first reader came to wait for it, if it was readahead until then.
+    /// When the first reader began to wait for it, if it was readahead.
     overtaken: Option<Instant>,
 }
 
@@ -163,7 +165,7 @@ struct Wait {
     range: PageRange,
     /// Its frames in page order, each pinned.
     frames: Vec<FrameId>,
-    /// Fills not ended.
+    /// Fills in flight.
     pending: u32,
     error: Option<FillError>,
 }
@@ -172,7 +174,7 @@ struct Wait {
 struct StarvedRead {
     waiter: Waiter,
     part: Part,
-    /// It is a fault of one page, of a mapping so advised.
+    /// A fault of one page, with the advice of its mapping.
     mapped: Option<Pattern>,
 }
 
@@ -210,12 +212,12 @@ impl Cache {
         })
     }
 
-    /// Everything that can happen, in one place: the entry for replay, fuzzing and the simulator.
+    /// Handles any event: the entry for replay, fuzzing and the simulator.
     ///
-    /// A read that hits answers with an [`Action::Wake`] too, so that the actions tell all.
+    /// A read that hits also returns an [`Action::Wake`], so the actions are complete.
     ///
     /// # Panics
-    /// If the event breaks the contract of the method it stands for, such as a read through a handle that is not open.
+    /// If the event breaks the contract of its method, such as a read through a closed handle.
     pub fn step(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::OpenFile { file, pages } => self.open_file(file, pages),
@@ -243,7 +245,7 @@ impl Cache {
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
             Event::Follow { handle, ranges } if ranges.is_empty() => self.end_plan(now, handle, out),
             Event::Follow { handle, ranges } => {
-                // Who has too many ranges was told so when this was logged.
+                // The error for too many ranges was returned when the event was logged.
                 let _refused = self.follow(now, handle, &ranges, out);
             }
             Event::Write { waiter, write } => {
@@ -275,7 +277,7 @@ impl Cache {
         self.tell_places(out);
     }
 
-    /// A file of `pages` pages comes into being, with nothing cached.
+    /// Opens a file of `pages` pages, with nothing cached.
     ///
     /// # Panics
     /// If `file` is open.
@@ -286,7 +288,7 @@ impl Cache {
         *entry = Some(File { pages, handles: 0, stats, unwritten: None, policy: None, memory });
     }
 
-    /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.
+    /// Sets a file's length. After a truncation the driver invalidates the pages past the end.
     ///
     /// # Panics
     /// If `file` is not open.
@@ -294,8 +296,8 @@ impl Cache {
         self.file_mut(file).pages = pages;
     }
 
-    /// A file and all its pages are forgotten, also what was written and is not in the store. Fills and write-outs in flight
-    /// still want their answers; the driver gives the number to another file only after them.
+    /// Forgets a file and all its pages, also unwritten ones. Fills and write-outs in flight must
+    /// still be completed; only then may the driver reuse the number.
     ///
     /// # Panics
     /// If `file` is not open or has handles.
@@ -307,7 +309,7 @@ impl Cache {
         self.closed_stats += closed.stats;
     }
 
-    /// A handle with a fresh readahead state of the configured policy.
+    /// Opens a handle with a fresh readahead state of the configured policy.
     ///
     /// # Panics
     /// If `handle` is open or `file` is not.
@@ -336,9 +338,9 @@ impl Cache {
         });
     }
 
-    /// The readahead state of `to`, with all advice, becomes what that of `from` is. For drivers that, as Linux 2.6 did,
-    /// give each read its own copy of a descriptor's state: several readers at once may then share a descriptor and
-    /// still go through their pages in parts ([`read_part`](Self::read_part)).
+    /// Copies the readahead state of `from`, with all advice, to `to`. For drivers in which, as in
+    /// Linux 2.6, each read has its own copy of a descriptor's state. Several readers can then
+    /// share a descriptor and still read page by page ([`read_part`](Self::read_part)).
     ///
     /// # Panics
     /// If one of them is not open, or they are not of the same file.
@@ -352,9 +354,9 @@ impl Cache {
         *target = copy;
     }
 
-    /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that
-    /// nobody waits for is cancelled. Reads through it that wait for frames fail with [`FillError::CLOSED`]; those that
-    /// wait for fills go on.
+    /// Closes a handle; its file's pages stay. With the last handle of a file, readahead without
+    /// waiters is cancelled. Reads through the handle that wait for frames fail with
+    /// [`FillError::CLOSED`]; those that wait for fills continue.
     ///
     /// # Panics
     /// If `handle` is not open.
@@ -376,25 +378,26 @@ impl Cache {
         });
     }
 
-    /// Tells whether the device's queue is too full for readahead. Async readahead is then dropped, and comes back as a
-    /// sync one (paper 002, 3.2).
+    /// Sets whether the device's queue is too full for readahead. Async readahead is then dropped
+    /// and returns as sync readahead (paper 002, 3.2).
     pub fn set_congested(&mut self, congested: bool) {
         self.congested = congested;
     }
 
-    /// So many pages may be on their way ahead of readers, of all files together; at first, any number. What readers have asked
-    /// for does not count, and what is on its way already stays so.
+    /// Limits readahead in flight to `pages`, over all files; initially unlimited. Demand pages do
+    /// not count. Readahead already in flight is not cancelled.
     ///
-    /// Readahead that finds less room than it wants gets as much of it as makes requests worth making, or nothing.
+    /// Readahead that finds less than it needs takes as much as makes requests worth making, or
+    /// nothing.
     pub fn allow_ahead(&mut self, pages: u64) {
         self.ahead_max = pages;
     }
 
-    /// Changes the largest readahead window and the limits of dirty pages, from the next decision on. What is in flight stays
-    /// so; writers that now have space wake.
+    /// Changes the largest readahead window and the limits of dirty pages, from the next decision
+    /// on. Fills in flight are unchanged; stalled writers that now have space wake.
     ///
     /// # Panics
-    /// If [`Config::validate`] refuses the values.
+    /// If [`Config::validate`] rejects the values.
     pub fn tune(&mut self, now: Instant, ra_pages: u32, write_back: WriteBackConfig, out: &mut Vec<Action>) {
         self.config.ra_pages = ra_pages;
         self.config.write_back = write_back;
@@ -404,7 +407,7 @@ impl Cache {
         self.wake_writers(out);
     }
 
-    /// Pages on their way that nobody had asked for when they were sent for.
+    /// Readahead in flight, in pages.
     #[must_use]
     pub fn pages_ahead(&self) -> u64 {
         self.ahead
@@ -422,14 +425,14 @@ impl Cache {
         self.table.get(file, page).frame().is_some()
     }
 
-    /// Whether a page is being read now.
+    /// Whether a page is in flight from the store.
     #[must_use]
     pub fn is_in_flight(&self, file: FileId, page: PageIndex) -> bool {
         let frame = self.table.get(file, page).frame();
         frame.is_some_and(|frame| self.frames.get(frame).state == frames::State::InFlight)
     }
 
-    /// What the cache has done so far.
+    /// Counters of the cache.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.files.iter().flatten().fold(self.closed_stats, |mut sum, file| {
@@ -438,7 +441,7 @@ impl Cache {
         })
     }
 
-    /// What the cache has done for one file since it was opened; nothing if it is not open.
+    /// Counters of an open file since it was opened; zeros if it is not open.
     #[must_use]
     pub fn file_stats(&self, file: FileId) -> Stats {
         self.files
@@ -447,7 +450,7 @@ impl Cache {
             .map_or_else(Stats::default, |file| file.stats)
     }
 
-    /// Pages that reads asked for so far, as [`stats`](Self::stats) tells, but without adding up all files.
+    /// Pages requested by reads; the same as in [`stats`](Self::stats), without the sum over files.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
@@ -459,19 +462,19 @@ impl Cache {
         self.limit
     }
 
-    /// Frames that hold a page or wait for one.
+    /// Frames that hold a page or are in flight.
     #[must_use]
     pub fn frames_used(&self) -> u32 {
         self.frames.used()
     }
 
-    /// Frames whose pages were read ahead, or are being read ahead, and that nobody has used so far.
+    /// Frames read ahead or in flight ahead, and unused.
     #[must_use]
     pub fn frames_unread(&self) -> u32 {
         self.frames.unused()
     }
 
-    /// Fills asked for and not answered.
+    /// Fills in flight.
     #[must_use]
     pub fn fills_in_flight(&self) -> usize {
         self.fills.len()
@@ -483,7 +486,7 @@ impl Cache {
         self.starved.len()
     }
 
-    /// Bytes of memory that the bookkeeping takes.
+    /// Bytes of memory used for bookkeeping.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         self.table.bytes() + self.frames.bytes() + self.reclaim.bytes()
@@ -502,7 +505,7 @@ impl Cache {
         open_in(&mut self.files, file.0, FILES)
     }
 
-    /// The counters that work for `file` goes to; those of closed files if it is gone meanwhile.
+    /// The counters of `file`; those of closed files if it is closed.
     fn stats_mut(&mut self, file: FileId) -> &mut Stats {
         match self.files.get_mut(file.0 as usize) {
             Some(Some(file)) => &mut file.stats,
@@ -526,17 +529,17 @@ impl Handle {
     }
 }
 
-/// Why a file and a handle are there.
+/// Why the file and the handle exist.
 const FILES: &str = "the driver names open files only";
 const HANDLES: &str = "the driver names open handles only";
 
-/// The open file or handle of a number. A function of what it looks in, so that both may be held at a time.
+/// The open file or handle with a number. A free function, so that both can be borrowed at once.
 #[inline(always)]
 fn open_in<'a, T>(entries: &'a mut [Option<T>], number: u32, why: &'static str) -> &'a mut T {
     entries.get_mut(number as usize).and_then(Option::as_mut).expect(why)
 }
 
-/// The place of a small number in a vector that grows as needed.
+/// The entry of a small number in a vector that grows as needed.
 fn slot<T>(entries: &mut Vec<Option<T>>, number: u32) -> &mut Option<T> {
     let number = number as usize;
     if entries.len() <= number {

@@ -1,4 +1,4 @@
-//! A set of pages, small where they are neighbours.
+//! A set of pages; compact for adjacent pages.
 
 use alloc::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct PageSet {
 }
 
 impl PageSet {
-    /// Adds a page; tells whether it is new.
+    /// Adds a page; returns whether it is new.
     pub(super) fn insert(&mut self, page: PageIndex) -> bool {
         let chunk = self.chunks.entry(page.0 / CHUNK).or_default();
         let is_new = *chunk & bit(page) == 0;
@@ -24,7 +24,7 @@ impl PageSet {
         is_new
     }
 
-    /// Takes a page out; tells whether it was in.
+    /// Removes a page; returns whether it was present.
     pub(super) fn remove(&mut self, page: PageIndex) -> bool {
         let Some(chunk) = self.chunks.get_mut(&(page.0 / CHUNK)) else { return false };
         let had = *chunk & bit(page) != 0;
@@ -57,7 +57,7 @@ impl PageSet {
             .filter(move |&page| range.contains(page))
     }
 
-    /// The first neighbours at or behind `page`, at most `max` of them.
+    /// The first run at or after `page`, of at most `max` pages.
     pub(super) fn run_from(&self, page: PageIndex, max: u64) -> Option<PageRange> {
         let mut pages = self.within(PageRange { start: page, end: PageIndex(u64::MAX) });
         let start = pages.next()?;
@@ -78,7 +78,7 @@ const fn bit(page: PageIndex) -> u64 {
     1 << (page.0 % CHUNK)
 }
 
-/// The places of the ones of a word, from below.
+/// Iterates over the set bits of a word, lowest first.
 struct Bits(u64);
 
 impl Iterator for Bits {

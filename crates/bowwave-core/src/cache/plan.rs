@@ -1,4 +1,5 @@
-//! From a policy's plan to fills: skip what is cached, cut at the end of the file, keep to the budget, set the mark.
+//! Turns a policy's plan into fills: skips cached pages, cuts at the end of the file, keeps to the
+//! budget and sets the mark.
 
 use alloc::vec::Vec;
 
@@ -11,7 +12,7 @@ use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plan, Reason, Stride};
 
-/// Where less may be on its way than is wanted, fewer pages than these are not worth a request.
+/// If the in-flight limit cuts a window, fewer pages than this are not worth a request.
 const REQUEST_PAGES: u64 = 16;
 
 /// A run of new frames, chained, that will become one fill.
@@ -22,25 +23,25 @@ pub(super) struct Run {
     pub(super) last: FrameId,
 }
 
-/// Where the decisions and fills of a walk go.
+/// Receives the decisions and fills of an access.
 pub(super) trait Sink {
-    /// A decision is about to be carried out; the answer is handed back at its end.
+    /// A decision is about to be carried out; the returned value is passed to `end`.
     fn begin(&mut self, decision: &Decision) -> usize;
 
-    /// It was carried out, with the fills in between.
+    /// The decision was carried out, with the fills in between.
     fn end(&mut self, place: usize, decision: &Decision);
 
     /// A run is to be read into its frames.
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency);
 
-    /// Nobody needs this fill any more.
+    /// A fill is no longer needed.
     fn cancel(&mut self, _fill: FillId) {}
 
-    /// The reader gets this frame, which is pinned.
+    /// The reader gets this pinned frame.
     fn reached(&mut self, _cache: &mut Cache, _frame: FrameId) {}
 }
 
-/// Asks the driver.
+/// Queues actions for the driver.
 impl Sink for Vec<Action> {
     fn begin(&mut self, decision: &Decision) -> usize {
         self.push(Action::Decided(*decision));
@@ -48,7 +49,7 @@ impl Sink for Vec<Action> {
     }
 
     fn end(&mut self, place: usize, decision: &Decision) {
-        // The rest is as it began.
+        // The other fields are unchanged since `begin`.
         if let Action::Decided(begun) = &mut self[place] {
             begun.mark = decision.mark;
         }
@@ -70,8 +71,8 @@ impl Run {
 }
 
 impl Cache {
-    /// Carries out a plan. Pages of the request always get a frame (they were set aside); the others only while the
-    /// budget lasts.
+    /// Carries out a plan. Requested pages always get a frame from the reserve; other pages only
+    /// within the budget.
     pub(super) fn carry_out(
         &mut self,
         walk: &mut Walk,
@@ -138,7 +139,8 @@ impl Cache {
                 self.frames.get_mut(frame).set(Flag::Mark);
                 decision.mark = decision.mark.or(Some(page));
             }
-            // From one mark to the next is a request: the reader that comes to one need not wait for what is behind the next.
+            // A request ends before the next mark, so that a reader at one mark does not wait for
+            // pages beyond the next.
             if plan.parts(page)
                 || run.as_ref().is_some_and(|run| run.len >= u64::from(self.config.fill_pages_max))
             {
@@ -153,8 +155,8 @@ impl Cache {
         sink.end(place, &decision);
     }
 
-    /// How many of a window's pages may be read ahead as far as what is on its way is concerned: all, or as many as make
-    /// requests worth making, or none.
+    /// Pages of a window that the in-flight limit allows: all, as many as make a request worth
+    /// making, or none.
     fn speculation(&self, walk: &Walk, window: PageRange, stride: Option<Stride>) -> u64 {
         let room = self.ahead_max.saturating_sub(self.ahead);
         let count = |range: PageRange| stride.map_or_else(|| range.count().0, |stride| stride.count(range));
@@ -164,7 +166,7 @@ impl Cache {
         room / REQUEST_PAGES * REQUEST_PAGES
     }
 
-    /// A frame for a page about to be read, entered in the page table.
+    /// Allocates a frame for a page and enters it in the page table.
     fn frame_for(
         &mut self,
         walk: &mut Walk,
@@ -189,10 +191,10 @@ impl Cache {
         Some(frame)
     }
 
-    /// Has a run of frames read.
+    /// Requests a run of frames.
     fn submit(&mut self, walk: &Walk, run: Option<Run>, sink: &mut impl Sink) {
         let Some(run) = run else { return };
-        // Readers wait only for pages of the request, so what reaches beyond it is readahead.
+        // Readers wait only for requested pages; the rest of the run is readahead.
         let urgency =
             if run.range().intersect(walk.range).is_empty() { Urgency::Readahead } else { Urgency::Demand };
         let stats = self.stats_mut(walk.file);
@@ -201,7 +203,7 @@ impl Cache {
         sink.fill(self, walk.file, &run, urgency);
     }
 
-    /// Enters a fill whose frames are chained from `first`, and asks the driver for it.
+    /// Enters a fill whose frames are chained from `first`, and requests it from the driver.
     pub(super) fn start_fill(
         &mut self,
         file: FileId,
@@ -213,7 +215,7 @@ impl Cache {
     ) -> u64 {
         let frames = core::iter::successors(Some(first), |&frame| self.frames.chained(frame));
         let unasked = frames.filter(|&frame| self.frames.get(frame).has(Flag::Unused)).count() as u64;
-        // What is asked for again was asked for by readers.
+        // Only demand pages are requested again.
         let ahead = if exact { 0 } else { unasked };
         self.ahead += ahead;
         let id = self.fills.insert_keyed(FillState {

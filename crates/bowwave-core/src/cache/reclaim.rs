@@ -1,12 +1,13 @@
-//! Room for pages: two-list reclaim as Linux does it, shadows of evicted pages, and frames lent and given back.
+//! Memory for pages: two-list reclaim as in Linux, shadows of evicted pages, and lent frames.
 //!
-//! Pages come to the inactive list; a second touch makes them active. Reclaim takes from the cold end of the inactive list
-//! and, when that list has become short, first moves active pages over. An evicted page leaves a shadow with the eviction
-//! clock: if it comes back after no more evictions than there are active pages, it would have stayed had the inactive list
-//! been that much longer, so it goes straight to the active list (Linux, `mm/workingset.c`).
+//! Pages enter the inactive list; a second touch activates them. Reclaim evicts from the cold end
+//! of the inactive list. If that list is short, it first deactivates active pages. An evicted page
+//! leaves a shadow with the eviction clock. If the page returns after at most as many evictions as
+//! there are active pages, a longer inactive list would have held it, so it is activated at once
+//! (Linux, `mm/workingset.c`).
 //!
-//! What a policy has had read ahead of a reader who uses it is kept while there are pages that were read: readers come in
-//! bursts, and most of memory may be on its way, so that the list turns over while one of them does not get to run.
+//! Unread readahead of an active stream is retained while used pages can be evicted instead.
+//! Readers run in bursts, so the inactive list may turn over while a reader is paused.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,35 +24,37 @@ use crate::time::Instant;
 /// Pages moved from the active to the inactive list at once (`SWAP_CLUSTER_MAX`).
 const DEACTIVATE_BATCH: u32 = 32;
 
-/// Pages in use, such as dirty ones, that are passed over at the cold end of a list before the other one is asked: with a
-/// list full of them each eviction would else walk all of it.
+/// Pinned pages (such as dirty ones) passed over at the cold end of a list before the other list is
+/// tried. Without the bound, each eviction would scan a whole list of pinned pages.
 const SCAN_MAX: u32 = 128;
 
-/// Kept pages that are passed over at the cold end of the inactive list before one of them goes. If so many come one after the other,
-/// there may be nothing else, and the next look is after a sixteenth as many evictions.
+/// Retained pages passed over before one is evicted. After so many in a row there may be no others,
+/// so the next scan is after a sixteenth as many evictions.
 const KEPT_SCAN_MAX: u32 = 4096;
 const KEPT_PAUSE: u32 = 16;
 
-/// How old, in turns of all of memory, kept pages become: if more of those passed over were used than not, and if not.
+/// Lifetime of retained pages, in turnovers of memory: if most of those passed over were used, and
+/// if not.
 const KEPT_TURNS: [u32; 2] = [4, 1];
 
-/// What the first use of a page settles.
+/// Flags that the first use of a page clears.
 const FIRST_USE: Flags =
     Flags::NONE.with(Flag::Thrashed, true).with(Flag::Once, true).with(Flag::PassedOver, true);
 
-/// What reclaim remembers.
+/// State of reclaim.
 #[derive(Debug, Default)]
 pub(super) struct Reclaim {
     /// Evictions and activations so far: the clock of refault distances (`nonresident_age`).
     pub(super) clock: u32,
-    /// Shadows in the page table, oldest first; no more of them than frames. An entry whose page has a different slot by
-    /// now is stale.
+    /// Shadows in the page table, oldest first; at most one a frame. An entry is stale if its
+    /// page's slot has changed.
     shadows: VecDeque<(FileId, PageIndex, Slot)>,
-    /// With [`Eviction::Scan`]: active pages looked at, in shares of the inactive list, that none has been moved for.
+    /// With [`Eviction::Scan`]: fraction of active pages scanned and not yet moved, in inactive
+    /// list lengths.
     scan: u64,
-    /// Of the kept pages that were passed over, those that were used less those that were not; no further from 0 than there are frames.
+    /// Retained pages that were used, minus those that were not; bounded by ± the number of frames.
     kept_worth: i64,
-    /// Evictions for which none is passed over.
+    /// Evictions for which no page is passed over.
     kept_pause: u32,
 }
 
@@ -69,12 +72,13 @@ impl Cache {
         self.retry_starved(out);
     }
 
-    /// Takes back up to `frames` frames, evicting as needed; [`frame_limit`](Self::frame_limit) tells how many it was.
-    /// The cache keeps its reserve and one frame more, and every frame that is pinned or in flight.
+    /// Takes back up to `frames` frames, and evicts as needed; [`frame_limit`](Self::frame_limit)
+    /// then shows how many. The cache keeps its reserve and one more frame, and all pinned or
+    /// in-flight frames.
     pub fn revoke(&mut self, frames: u32, out: &mut Vec<Action>) {
         let floor = self.config.reserve_frames + 1;
         let mut left = frames.min(self.limit.saturating_sub(floor));
-        // Frames never used need no address.
+        // Frames never used have no memory to release.
         let virgin = left.min(self.limit - self.frames.used() - self.frames.free_len());
         self.limit -= virgin;
         left -= virgin;
@@ -88,12 +92,13 @@ impl Cache {
         }
     }
 
-    /// Frames that demand could get now: free ones and those that reclaim can take.
+    /// Frames available to demand: free or reclaimable.
     pub(super) fn available(&self) -> u64 {
         u64::from(self.limit.saturating_sub(self.frames.used())) + u64::from(self.frames.reclaimable())
     }
 
-    /// Frames that readahead could get now and that may be on their way ahead, with `demand_left` set aside for the read that is going on.
+    /// Frames available to readahead within its in-flight limit, after `demand_left` frames for the
+    /// current read.
     pub(super) fn readahead_allowance(&self, demand_left: u64) -> u64 {
         let frames = self.available().saturating_sub(demand_left + u64::from(self.config.reserve_frames));
         frames.min(self.ahead_max.saturating_sub(self.ahead))
@@ -106,7 +111,7 @@ impl Cache {
         }
     }
 
-    /// A page comes back after its eviction.
+    /// A page returns after its eviction.
     pub(super) fn refault(&mut self, frame: FrameId, shadow: Shadow, demanded: bool) {
         let distance = self.reclaim.clock.wrapping_sub(shadow.age) & Slot::AGE_MASK;
         let activate = self.config.eviction == Eviction::TwoList && distance <= self.frames.active_len();
@@ -131,8 +136,8 @@ impl Cache {
         self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
     }
 
-    /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active. With LRU, each makes it the
-    /// last to go.
+    /// Counts a use of a page, as Linux's `mark_page_accessed`: the second use activates it. With
+    /// LRU, each use moves it to the hot end.
     pub(super) fn touch(&mut self, id: FrameId) {
         if self.frames.get(id).is_new() {
             self.first_use(id);
@@ -154,7 +159,7 @@ impl Cache {
         }
     }
 
-    /// Counts what the first use of a page says.
+    /// Updates counters and scores at the first use of a page.
     fn first_use(&mut self, id: FrameId) {
         let used = self.frames.take_unused(id);
         let frame = self.frames.get_mut(id);
@@ -175,7 +180,7 @@ impl Cache {
         }
     }
 
-    /// Evicts the coldest page that nobody pins; tells whether there was one.
+    /// Evicts the coldest unpinned page. Returns whether there was one.
     fn evict_one(&mut self) -> bool {
         if self.frames.reclaimable() == 0 {
             return false;
@@ -187,7 +192,7 @@ impl Cache {
         }
         self.pass_over_kept();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
-        // The second time round nothing is mapped any more.
+        // On the second pass no page is mapped any more.
         let whole =
             [State::Inactive, State::Active, State::Inactive, State::Active].map(|state| (state, u32::MAX));
         for (state, scan_max) in brief.into_iter().chain(whole) {
@@ -203,7 +208,7 @@ impl Cache {
                     self.evict(id);
                     return true;
                 }
-                // In use right now: around again, as Linux does with a locked page.
+                // Pinned: rotated, as Linux does with a locked page.
                 self.frames.list_del(id);
                 self.frames.list_add(id, state);
             }
@@ -211,7 +216,7 @@ impl Cache {
         unreachable!("a reclaimable frame is on one of the lists")
     }
 
-    /// Gives the pages that are to be kept another turn, until one is at the cold end that is not.
+    /// Rotates retained pages until the page at the cold end is not retained.
     fn pass_over_kept(&mut self) {
         if self.reclaim.kept_pause > 0 {
             self.reclaim.kept_pause -= 1;
@@ -233,18 +238,18 @@ impl Cache {
         self.reclaim.kept_pause = scan_max / KEPT_PAUSE;
     }
 
-    /// Whether somebody has the file of a page open.
+    /// Whether the file of a page has an open handle.
     fn is_read(&self, id: FrameId) -> bool {
         self.file(self.frames.get(id).file).handles > 0
     }
 
-    /// Kept pages that were passed over were used, or, if it is less than 0, were not.
+    /// Counts retained pages that were used, or, if negative, were not.
     fn judge_kept(&mut self, pages: i64) {
         let most = i64::from(self.limit);
         self.reclaim.kept_worth = (self.reclaim.kept_worth + pages).clamp(-most, most);
     }
 
-    /// Keeps the inactive list long enough that a page has a chance to be touched again before it is evicted.
+    /// Keeps the inactive list long enough for a second touch before eviction.
     fn balance(&mut self) {
         for _ in 0..DEACTIVATE_BATCH {
             let (inactive, active) =
@@ -260,8 +265,8 @@ impl Cache {
         }
     }
 
-    /// Moves as many active pages over for the one that is reclaimed as there are for each inactive one (`shrink_zone`
-    /// of 2.6.20). They keep their mark of having been touched.
+    /// Deactivates as many active pages for one reclaimed page as there are for each inactive page
+    /// (`shrink_zone` of 2.6.20). They keep their referenced flag.
     fn scan_active(&mut self) {
         let (inactive, active) = (u64::from(self.frames.inactive_len()), u64::from(self.frames.active_len()));
         self.reclaim.scan += active;
@@ -274,7 +279,7 @@ impl Cache {
             self.frames.list_del(id);
             self.frames.list_add(id, State::Inactive);
         }
-        // What a batch could not do is not made up for.
+        // The remainder of a full batch is dropped.
         self.reclaim.scan = 0;
     }
 
@@ -309,7 +314,7 @@ impl Cache {
         }
     }
 
-    /// Forgets the oldest shadow: its page was evicted too long ago to tell anything.
+    /// Removes the oldest shadow: its page was evicted too long ago to matter.
     fn expire_shadow(&mut self) {
         let Some((file, index, slot)) = self.reclaim.shadows.pop_front() else { return };
         if self.table.get(file, index) == slot {

@@ -1,8 +1,8 @@
-//! The page table: from (file, page index) to a frame, or to what an evicted page left behind.
+//! The page table: from (file, page index) to a frame, or to the shadow of an evicted page.
 //!
-//! A hash table of leaves of 16 neighbouring pages, so that a run of pages costs one look-up, memory is bounded whatever
-//! the offsets (a radix tree grows a path for each far-off page), and order never depends on an address. The leaves of a
-//! file are linked, so that dropping a file does not search for it.
+//! A hash table of leaves of 16 adjacent pages. A run of pages costs one lookup, memory is bounded
+//! for any offsets (a radix tree grows a path for each distant page), and order never depends on an
+//! address. The leaves of a file are linked, so dropping a file needs no search.
 
 use alloc::vec::Vec;
 
@@ -25,14 +25,14 @@ pub(crate) struct PageTable {
     files: Vec<u32>,
 }
 
-/// What stands at a page.
+/// The entry of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
-/// What an evicted page left behind.
+/// The shadow of an evicted page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shadow {
-    /// The eviction clock when it went, modulo 2^30.
+    /// The eviction clock at its eviction, modulo 2^30.
     pub(crate) age: u32,
     /// It was read ahead and never used.
     pub(crate) unused: bool,
@@ -46,7 +46,7 @@ struct Leaf {
     /// Neighbours in the list of the file's leaves.
     prev: u32,
     next: u32,
-    /// Slots that are not empty.
+    /// Occupied slots.
     live: u32,
     slots: [Slot; LEAF_PAGES as usize],
 }
@@ -64,7 +64,7 @@ impl Slot {
     }
 
     pub(crate) const fn of_shadow(shadow: Shadow) -> Self {
-        // The age that would make this look empty gives way to its neighbour: distances are estimates anyway.
+        // An age that would collide with the empty slot is rounded: distances are estimates.
         let age = if shadow.age & Self::AGE_MASK == Self::AGE_MASK { 0 } else { shadow.age & Self::AGE_MASK };
         Self(Self::SHADOW | if shadow.unused { Self::UNUSED } else { 0 } | age)
     }
@@ -73,7 +73,7 @@ impl Slot {
         if self.0 & Self::SHADOW == 0 { Some(FrameId(self.0)) } else { None }
     }
 
-    /// The frame, or, if there is none, a number that no frame has.
+    /// The frame, or a number that no frame has.
     pub(crate) const fn number(self) -> FrameId {
         FrameId(self.0)
     }
@@ -88,12 +88,12 @@ impl Slot {
 }
 
 impl PageTable {
-    /// A table without pages.
+    /// An empty table.
     pub(crate) const fn new() -> Self {
         Self { buckets: Vec::new(), leaves: Vec::new(), free: Vec::new(), files: Vec::new() }
     }
 
-    /// What stands at `page`.
+    /// The slot of `page`.
     pub(crate) fn get(&self, file: FileId, page: PageIndex) -> Slot {
         match self.leaf(file, page) {
             Some(slots) => slots[slot_of(page)],
@@ -124,7 +124,7 @@ impl PageTable {
         None
     }
 
-    /// Puts `slot` at `page` and returns what stood there.
+    /// Sets the slot of `page`; returns the previous one.
     pub(crate) fn set(&mut self, file: FileId, page: PageIndex, slot: Slot) -> Slot {
         let chunk = page.0 / LEAF_PAGES;
         let (bucket, leaf) = match self.find(file.0, chunk) {
@@ -204,7 +204,7 @@ impl PageTable {
             self.leaves[leaf as usize] = entry;
             leaf
         } else {
-            // Grows by an eighth, not twofold: the driver sets memory aside for this.
+            // Grows by an eighth, not twofold: the driver reserves memory for it.
             if self.leaves.len() == self.leaves.capacity() {
                 self.leaves.reserve_exact(64.max(self.leaves.len() / 8));
             }
@@ -238,7 +238,7 @@ impl PageTable {
         }
     }
 
-    /// Takes a leaf out, closing the gap in the probe sequence behind it (no tombstones).
+    /// Removes a leaf and closes the gap in the probe sequence (no tombstones).
     fn remove_leaf(&mut self, bucket: usize, leaf: u32) {
         let Leaf { prev, next, file, .. } = self.leaves[leaf as usize];
         if prev == NONE {
@@ -260,7 +260,7 @@ impl PageTable {
                 break;
             }
             let home = hash(self.leaves[moved as usize].file, self.leaves[moved as usize].chunk) & mask;
-            // Move it up only if its home is not between the gap and its place.
+            // Move it only if its home bucket is not between the gap and its position.
             if (probe.wrapping_sub(home) & mask) >= (probe.wrapping_sub(gap) & mask) {
                 self.buckets[gap] = moved;
                 gap = probe;
@@ -274,12 +274,12 @@ const fn slot_of(page: PageIndex) -> usize {
     (page.0 % LEAF_PAGES) as usize
 }
 
-/// One wide multiplication, its halves folded together, so that neither many files nor far-off pages fall together; the
-/// same on every run.
+/// One wide multiplication with its halves folded together, so that neither many files nor distant
+/// pages collide; the same in every run.
 const fn hash(file: u32, chunk: u64) -> usize {
     let key = chunk ^ (file as u64).rotate_left(40) ^ 0x9E37_79B9_7F4A_7C15;
     let product = key as u128 * 0xD6E8_FEB8_6659_FD93;
-    // Both halves: the upper one holds what the key's upper bits do, the lower one what its lower bits do.
+    // Both halves matter: each depends mostly on one half of the key.
     ((product >> 64) as u64 ^ product as u64) as usize
 }
 
@@ -288,7 +288,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// The table against a map, with keys that collide often, so that removal must close gaps right.
+    /// Compares the table with a map, with frequent collisions, so that removal must close gaps
+    /// correctly.
     #[test]
     fn behaves_like_a_map() {
         let (mut table, mut model) = (PageTable::default(), BTreeMap::new());
@@ -313,10 +314,11 @@ mod tests {
         assert_eq!(listed, model.len());
     }
 
-    /// What broke: the hash left the low bits of small files' keys at zero, so that ten thousand of them shared a few
-    /// dozen buckets and each look-up walked past hundreds. Many files of one page are what a mount of a tree looks like.
+    /// Regression: the hash left the low bits of small files' keys at zero. Ten thousand files
+    /// shared a few dozen buckets, and each lookup passed hundreds. A mount of a tree has many
+    /// files of one page.
     #[test]
-    fn many_small_files_do_not_fall_together() {
+    fn many_small_files_do_not_collide() {
         let mut table = PageTable::default();
         for file in 0..20_000 {
             table.set(FileId(file), PageIndex(0), Slot::of_frame(FrameId(file)));
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_tell_frames_from_shadows() {
+    fn slots_distinguish_frames_and_shadows() {
         let shadow = Shadow { age: 77, unused: true };
         assert_eq!((Slot::of_shadow(shadow).shadow(), Slot::of_shadow(shadow).frame()), (Some(shadow), None));
         assert_eq!((Slot::EMPTY.shadow(), Slot::EMPTY.frame()), (None, None));

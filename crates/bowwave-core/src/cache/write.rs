@@ -1,16 +1,16 @@
-//! Writing to pages: which frames the bytes go to, and who waits.
+//! Writes to pages: which frames receive the bytes, and which writes wait.
 //!
 //! ```text
-//!   absent, behind the end            a new frame, zeros                     ┐
-//!   absent, or on its way from        a new frame, if all of the page is     │
-//!   the store                         written; else it is read before        ├──► dirty
-//!   there, and nobody uses it         its own frame                          │
-//!   there, read or being written out  a new frame; the old one goes when     │
-//!                                     nobody uses it any more                ┘
+//!   absent, past the end              a new frame, zeros                     ┐
+//!   absent, or in flight from         a new frame, if the whole page is      │
+//!   the store                         written; else it is read first         ├──► dirty
+//!   present, unpinned                 its own frame                          │
+//!   present, read or being written    a new frame; the old one is freed      │
+//!   out                               once it is unpinned                    ┘
 //! ```
 //!
-//! So a page that somebody reads outside the lock, and one on its way to the store, never changes, and a writer waits for
-//! neither: only for room.
+//! So a page that is read outside the lock, or is in flight to the store, never changes. Writers wait
+//! only for memory.
 
 use alloc::vec::Vec;
 
@@ -23,33 +23,35 @@ use crate::page::{PageCount, PageIndex, PageRange};
 use crate::time::Instant;
 use crate::write::{Base, Target, Write, WriteOutcome};
 
-/// Pages that a writer who is woken is expected to write at once: so many are not woken for more than there is room for.
+/// Pages that a woken writer is expected to write at once: bounds how many writers are woken for
+/// the available space.
 const PAGES_EACH: u64 = 32;
 
-/// A write that waits for room.
+/// A stalled write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StalledWrite {
     pub(super) waiter: Waiter,
     pub(super) file: FileId,
 }
 
-/// Why a page cannot be written to now.
+/// Why a page cannot be written now.
 enum Hurdle {
-    /// It must be read before.
+    /// It must be read first.
     Absent,
-    /// No frame can be had.
+    /// No frame is available.
     NoFrame,
 }
 
 impl Cache {
-    /// Someone wants to write: makes as many of the first pages dirty as there is room for, and says where their bytes go
-    /// (`targets`, in order). The driver copies them before it calls anything else, and asks again for the rest.
+    /// Writes pages: makes as many of the first pages dirty as memory allows, and returns their
+    /// target frames in order (`targets`). The driver copies the bytes before any other call, and
+    /// calls again for the rest.
     ///
-    /// A file that is written past its end becomes longer by what was taken. Too many dirty pages make writers wait, first
-    /// come, first served, rather than memory grow ([`WriteBackConfig`](crate::WriteBackConfig)).
+    /// A write past the end extends the file by the accepted pages. With too many dirty pages,
+    /// writers wait in order of arrival ([`WriteBackConfig`](crate::WriteBackConfig)).
     ///
     /// # Panics
-    /// If the file is not open or has places, or the range is empty.
+    /// If the file is not open or has offset-mapped frames, or the range is empty.
     pub fn write(
         &mut self,
         now: Instant,
@@ -88,7 +90,7 @@ impl Cache {
         WriteOutcome::Taken(taken)
     }
 
-    /// Lets writers that wait try again, first come, first served; with an error, if waiting would be in vain.
+    /// Wakes stalled writers in order of arrival; with an error if waiting cannot help.
     pub(super) fn wake_writers(&mut self, out: &mut Vec<Action>) {
         if self.write_back.stalled.is_empty() {
             return;
@@ -109,12 +111,12 @@ impl Cache {
         }
     }
 
-    /// Dirty pages, and pages on their way to the store, that there may be.
+    /// Most dirty and in-flight pages.
     pub(super) fn dirty_limit(&self) -> u64 {
         u64::from(self.config.write_back.dirty_max.min(self.limit / 2).max(1))
     }
 
-    /// Has a write wait.
+    /// Stalls a write.
     fn stall(&mut self, write: StalledWrite, first: bool, out: &mut Vec<Action>) -> WriteOutcome {
         let full = self.write_back.unwritten() >= self.dirty_limit();
         if full && !self.can_write_back() {
@@ -130,7 +132,7 @@ impl Cache {
         WriteOutcome::Wait
     }
 
-    /// Finds the frame for the new bytes of a page, and makes the page dirty.
+    /// Finds the target frame of a page and makes the page dirty.
     fn target(&mut self, file: FileId, page: PageIndex, partial: bool) -> Result<Target, Hurdle> {
         let old = self.table.get(file, page).frame();
         let target = match old {
@@ -152,14 +154,14 @@ impl Cache {
         Ok(target)
     }
 
-    /// Whether the frame of a page may be written to: nobody has it but, if it is dirty, the cache itself.
+    /// Whether a page's frame may be changed: it is unpinned, except by the cache if it is dirty.
     fn may_change(&self, frame: FrameId) -> bool {
         let frame = self.frames.get(frame);
         matches!(frame.state, State::Inactive | State::Active)
             && frame.pins == u32::from(frame.has(Flag::Dirty))
     }
 
-    /// A new frame for a page; the one that it had goes when nobody uses it any more.
+    /// A new frame for a page; the old one is freed once it is unpinned.
     fn replace(&mut self, file: FileId, page: PageIndex, old: Option<FrameId>) -> Result<FrameId, Hurdle> {
         if self.available() == 0 {
             return Err(Hurdle::NoFrame);

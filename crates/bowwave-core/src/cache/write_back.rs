@@ -1,13 +1,14 @@
-//! Write-back: dirty pages go to the store in file order, a bit of each file at a time; all at once for a sync.
+//! Write-back: dirty pages go to the store in file order, one slice of each file in turn; a sync
+//! writes all of them at once.
 //!
 //! ```text
-//!            write                write-out, or sync               written
-//!   clean ──────────► dirty ────────────────────────► going out ──────────► clean
-//!     ▲                 ▲                               │    │ written to: the page is dirty in another frame,
-//!     └── discarded ────┴──────────── failed ───────────┘    ▼ whose turn comes after this one's end
+//!              write                write-out, or sync               written
+//!     clean ──────────► dirty ────────────────────────► in flight ────────► clean
+//!       ▲                 ▲                               │    │ written again: the page is dirty in
+//!       └── discarded ────┴──────────── failed ───────────┘    ▼ another frame, written out after this ends
 //! ```
 //!
-//! A dirty page, and one that goes out, is pinned by the cache itself, so that reclaim leaves it alone.
+//! The cache pins pages that are dirty or in flight, so reclaim does not take them.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -25,41 +26,42 @@ use crate::slab::Slab;
 use crate::time::Instant;
 use crate::write::{SyncFor, WriteOut};
 
-/// Pages of one file that are written back before it is the next one's turn, so that the device need not go back and
-/// forth between many: 4 MiB, as Linux (`MIN_WRITEBACK_PAGES`).
+/// Pages written back from one file before the next one's turn: 4 MiB, as Linux
+/// (`MIN_WRITEBACK_PAGES`). Smaller slices make a disk seek between files.
 const SLICE_PAGES: u64 = 1024;
 
-/// What a cache knows of what the store has not.
+/// Unwritten data of all files.
 #[derive(Debug, Default)]
 pub(super) struct WriteBack {
     /// Dirty pages of all files.
     dirty: u64,
-    /// Pages on their way to the store.
+    /// Pages in flight to the store.
     going: u64,
     outs: Slab<Option<OutState>>,
     syncs: Slab<Option<SyncState>>,
     /// Files with dirty pages, the one whose turn it is in front.
     queue: VecDeque<FileId>,
-    /// Pages that the file in front has written of its slice.
+    /// Pages of the current slice written from the file in front.
     slice: u64,
-    /// Writes that wait, oldest first.
+    /// Stalled writes, oldest first.
     pub(super) stalled: VecDeque<StalledWrite>,
     last_error: Option<FillError>,
 }
 
-/// The part of a file that the store has not.
+/// Unwritten data of a file.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten {
     dirty: PageSet,
-    /// On their way to the store. A page may be dirty, too, in another frame.
+    /// In flight to the store. A page may also be dirty, in another frame.
     going: PageSet,
-    /// When the first of them became dirty, or the last try to write them failed.
+    /// When the first page became dirty, or the last write-out failed.
     since: Instant,
-    /// Where write-back goes on.
+    /// Where write-back continues.
     cursor: PageIndex,
-    /// All of it is to be written back, however little it is.
+    /// All dirty pages must be written back, however few.
     due: bool,
-    /// The store has refused the last write-out. Write-back leaves the file alone until it is due, a sync does not.
+    /// The store rejected the last write-out. Write-back skips the file until it is due; syncs do
+    /// not.
     failing: Option<FillError>,
 }
 
@@ -72,34 +74,34 @@ struct OutState {
     frames: Vec<FrameId>,
 }
 
-/// Someone who waits until the store has some pages.
+/// A sync that waits until the store has some pages.
 #[derive(Debug)]
 struct SyncState {
     waiter: Waiter,
     file: FileId,
-    /// Pages whose bytes the store has not.
+    /// Pages that the store does not have yet.
     left: PageSet,
-    /// Of these, those that must go again when they are back: they were written to on their way.
+    /// Pages of those that were written again in flight, and need another write-out.
     again: PageSet,
-    /// Of write-outs that are made for it.
+    /// Urgency of its write-outs.
     urgency: Urgency,
     error: Option<FillError>,
 }
 
 impl WriteBack {
-    /// Pages that the store has not.
+    /// Pages that the store does not have.
     pub(super) fn unwritten(&self) -> u64 {
         self.dirty + self.going
     }
 }
 
 impl Cache {
-    /// A write-out has ended: the store has the bytes that its frames held, or it failed; then the pages are dirty still, and
-    /// tried again by a sync or after [`expire_ns`](crate::WriteBackConfig::expire_ns). Retrying for the store's sake is
-    /// the driver's business. After [`FillError::LOST`] the frames hold what they held until the driver unpins them; who
-    /// writes to their pages gets others.
+    /// A write-out ended: the store has its frames' bytes, or it failed. Failed pages stay dirty; a
+    /// sync retries them, or write-back after [`expire_ns`](crate::WriteBackConfig::expire_ns). The
+    /// driver retries on the store's behalf. After [`FillError::LOST`] the frames stay unchanged until
+    /// the driver unpins them; writes to their pages get other frames.
     ///
-    /// An answer to a write-out that is not in flight is ignored.
+    /// Completions of write-outs that are not in flight are ignored.
     pub fn written_out(
         &mut self,
         now: Instant,
@@ -140,9 +142,10 @@ impl Cache {
         self.write_back(out);
     }
 
-    /// The store is to have what was written to some pages of a file by now; `why` decides how urgent that is. [`ReadOutcome::Hit`] if it has; else exactly
-    /// one [`Action::Wake`] without frames follows when it has, or with the error of the last write-out that failed. The
-    /// store's own flush is the driver's business.
+    /// Requires that the store has what was written to pages of a file; `why` decides the urgency.
+    /// Returns [`ReadOutcome::Hit`] if it has. Otherwise exactly one [`Action::Wake`] without frames
+    /// follows, with the error of the last failed write-out if there is one. The driver flushes the
+    /// store itself.
     ///
     /// # Panics
     /// If the file is not open.
@@ -187,9 +190,9 @@ impl Cache {
         ReadOutcome::Wait
     }
 
-    /// What was written to some pages of a file and is not in the store is no longer wanted, because the file is cut or
-    /// goes. [`ReadOutcome::Wait`] if some of it is on its way there: exactly one [`Action::Wake`] without frames follows
-    /// when it is not any more.
+    /// Discards written pages that are not in the store, because the file is truncated or removed.
+    /// Returns [`ReadOutcome::Wait`] if some are in flight: exactly one [`Action::Wake`] without
+    /// frames follows when they have ended.
     ///
     /// # Panics
     /// If the file is not open.
@@ -222,7 +225,7 @@ impl Cache {
         outcome
     }
 
-    /// Time has passed: files that have been dirty for long, or failed long ago, are written back.
+    /// Writes back files that have been dirty for long, or whose write-out failed long ago.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.tick(now);
         let expire_ns = self.config.write_back.expire_ns;
@@ -236,7 +239,7 @@ impl Cache {
         self.write_back(out);
     }
 
-    /// When to call [`expire`](Self::expire) next, if there is anything dirty that is not due.
+    /// When to call [`expire`](Self::expire) next, if dirty pages exist that are not due.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let dirty = self.write_back.queue.iter().filter_map(|&file| self.file(file).unwritten.as_deref());
@@ -244,39 +247,40 @@ impl Cache {
         Some(Instant(first.saturating_add(self.config.write_back.expire_ns)))
     }
 
-    /// The frames of a write-out in flight, in page order; what they hold does not change until it ends.
+    /// The frames of a write-out in flight, in page order. Their contents do not change until it
+    /// ends.
     #[must_use]
     pub fn write_out_frames(&self, id: WriteOutId) -> &[FrameId] {
         self.write_back.outs.get(id.0).map_or(&[], |state| &state.frames)
     }
 
-    /// Pages of a file that the store has not.
+    /// Pages of a file that the store does not have.
     #[must_use]
     pub fn unwritten_pages(&self, file: FileId) -> PageCount {
         let unwritten = self.file(file).unwritten.as_deref();
         PageCount(unwritten.map_or(0, |unwritten| unwritten.dirty.len() + unwritten.going.len()))
     }
 
-    /// Dirty pages of all files, and pages on their way to the store.
+    /// Dirty pages of all files, and pages in flight to the store.
     #[must_use]
     pub fn pages_unwritten(&self) -> (u64, u64) {
         (self.write_back.dirty, self.write_back.going)
     }
 
-    /// Writes that wait for room.
+    /// Stalled writes.
     #[must_use]
     pub fn writes_stalled(&self) -> usize {
         self.write_back.stalled.len()
     }
 
-    /// Write-outs asked for and not answered.
+    /// Write-outs in flight.
     #[must_use]
     pub fn write_outs_in_flight(&self) -> usize {
         self.write_back.outs.len()
     }
 
-    /// Begins write-back as far as it is wanted: beyond the background limit, of files that are due, and of all if
-    /// somebody waits for room.
+    /// Starts write-back as needed: beyond the background limit, of due files, and of all files if
+    /// a writer is stalled.
     pub(super) fn write_back(&mut self, out: &mut Vec<Action>) {
         if self.write_back.dirty == 0 {
             return;
@@ -303,7 +307,7 @@ impl Cache {
         }
     }
 
-    /// The next file to write back, which is then in front, and of which pages.
+    /// Moves the next file to write back to the front; returns it and the pages to write.
     fn next_turn(&mut self, only_due: bool) -> Option<(FileId, PageRange)> {
         for _ in 0..self.write_back.queue.len() {
             let &file = self.write_back.queue.front()?;
@@ -322,7 +326,7 @@ impl Cache {
         None
     }
 
-    /// The first dirty neighbours of a file at or behind a page of which none is on its way to the store.
+    /// The first run of dirty pages at or after `from` of which none is in flight.
     fn next_run(&self, file: FileId, from: PageIndex) -> Option<PageRange> {
         let unwritten = self.file(file).unwritten.as_deref()?;
         let mut at = from;
@@ -341,7 +345,7 @@ impl Cache {
         }
     }
 
-    /// Asks the driver to write dirty pages out, none of which is on its way.
+    /// Requests a write-out of dirty pages, none of which is in flight.
     fn start_write_out(&mut self, file: FileId, range: PageRange, urgency: Urgency, out: &mut Vec<Action>) {
         let mut frames = Vec::with_capacity(range.count().0 as usize);
         for page in (range.start.0..range.end.0).map(PageIndex) {
@@ -376,7 +380,7 @@ impl Cache {
         }
     }
 
-    /// A page is no longer on its way to the store.
+    /// A page's write-out ended.
     fn come_back(&mut self, file: FileId, page: PageIndex, frame: FrameId, failed: bool) {
         let entry = self.frames.get_mut(frame);
         entry.take(Flag::Writing);
@@ -397,7 +401,7 @@ impl Cache {
         }
     }
 
-    /// Notes that a page has bytes that the store has not.
+    /// Marks a page dirty.
     pub(super) fn make_dirty(&mut self, file: FileId, page: PageIndex, frame: FrameId) {
         if !self.frames.get(frame).has(Flag::Dirty) {
             self.frames.get_mut(frame).set(Flag::Dirty);
@@ -416,7 +420,7 @@ impl Cache {
         }
     }
 
-    /// Drops what was written to pages and is not in the store. What is on its way goes when it is there.
+    /// Discards unwritten pages. Pages in flight follow when their write-out ends.
     pub(super) fn discard_pages(&mut self, file: FileId, range: PageRange) {
         let Some(unwritten) = self.unwritten_mut(file) else { return };
         let dirty: Vec<PageIndex> = unwritten.dirty.within(range).collect();
@@ -441,7 +445,7 @@ impl Cache {
         }
     }
 
-    /// Forgets that a file was dirty, if it is no more.
+    /// Forgets a file's dirty state once it is clean.
     pub(super) fn forget_if_clean(&mut self, file: FileId) {
         let Some(Some(entry)) = self.files.get_mut(file.0 as usize) else { return };
         let clean = entry.unwritten.as_deref().is_some_and(|it| it.dirty.is_empty() && it.going.is_empty());
@@ -455,7 +459,7 @@ impl Cache {
         }
     }
 
-    /// A file is forgotten, and with it what it had for the store; nobody syncs it any more.
+    /// Forgets a file with its unwritten pages and its syncs.
     pub(super) fn forget_unwritten(&mut self, file: FileId) {
         self.discard_pages(file, PageRange::new(0, u64::MAX));
         if let Some(unwritten) = self.unwritten_mut(file) {
@@ -464,7 +468,7 @@ impl Cache {
         self.forget_if_clean(file);
     }
 
-    /// Whether write-back will make room sooner or later.
+    /// Whether write-back will free memory.
     pub(super) fn can_write_back(&self) -> bool {
         let works = |file: &FileId| {
             self.file(*file)
@@ -481,7 +485,7 @@ impl Cache {
         own.or(self.write_back.last_error).unwrap_or(FillError::CLOSED)
     }
 
-    /// Tells who waits for the pages of a write-out that it has ended.
+    /// Reports the end of a write-out to the syncs that wait for its pages.
     fn end_syncs(&mut self, ended: &OutState, error: Option<FillError>, out: &mut Vec<Action>) {
         let mut again = PageSet::default();
         let mut urgency = Urgency::Readahead;
@@ -494,7 +498,8 @@ impl Cache {
                 if !sync.left.contains(page) {
                     continue;
                 }
-                // Written to on its way: it goes again, if that was not discarded meanwhile.
+                // Written again in flight: needs another write-out unless it was discarded
+                // meanwhile.
                 let goes_again = sync.again.remove(page)
                     && error.is_none()
                     && unwritten.is_some_and(|unwritten| unwritten.dirty.contains(page));
@@ -531,7 +536,7 @@ impl Cache {
         file.and_then(|file| file.unwritten.as_deref()).is_some_and(|it| it.dirty.contains(page))
     }
 
-    /// Pages that files list as dirty, and frames that write-outs have, for checks.
+    /// Pages listed as dirty, and frames of write-outs, for checks.
     pub(super) fn listed_unwritten(&self) -> (u64, u64) {
         let dirty = self.files.iter().flatten().filter_map(|file| file.unwritten.as_deref());
         let going = self.write_back.outs.iter().map(|(_, state)| state.frames.len() as u64);

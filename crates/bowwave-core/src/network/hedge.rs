@@ -3,11 +3,11 @@
 /// A read is late, before any was measured, after this multiple of the store's typical latency.
 pub const LATE_AT_FIRST: u64 = 3;
 
-/// How long reads of a store take, and how many were hedged.
+/// Latencies of a store's reads, and the number of hedged reads.
 ///
-/// Late is what takes longer than nearly all reads do: their mean and four times their mean deviation, the retransmission
-/// time-out of TCP (RFC 6298). The share of hedged reads is bounded: where all reads are late, a second request for each only
-/// doubles the load.
+/// A read is late after the mean latency plus four times its mean deviation, the retransmission
+/// time-out of TCP (RFC 6298). The share of hedged reads is bounded: where all reads are late,
+/// hedging only doubles the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedging {
     percent: u64,
@@ -18,7 +18,7 @@ pub struct Hedging {
 }
 
 impl Hedging {
-    /// For a store of this typical latency, of whose reads at most `percent` in a hundred are hedged.
+    /// For a store of this typical latency. At most `percent` percent of its reads are hedged.
     #[must_use]
     pub fn new(latency_ns: u64, percent: u32) -> Self {
         let deviation_ns = latency_ns * (LATE_AT_FIRST - 1) / 4;
@@ -38,9 +38,9 @@ impl Hedging {
         granted
     }
 
-    /// A read has taken this long. The first response counts, of either request.
+    /// A read took this long. The first of both responses counts.
     pub fn took(&mut self, ns: u64) {
-        // One read that was very late is no measure of the others.
+        // One very late read does not represent the others.
         let ns = ns.min(self.late_ns().saturating_mul(2));
         self.deviation_ns = self.deviation_ns.saturating_mul(3).saturating_add(ns.abs_diff(self.mean_ns)) / 4;
         self.mean_ns = self.mean_ns.saturating_mul(7).saturating_add(ns) / 8;

@@ -7,7 +7,8 @@ use crate::Instant;
 /// Bounds of one listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListingLimits {
-    /// Pages in a row that may bring no new entry. Stores return such pages while they skip deleted keys.
+    /// Most consecutive pages without a new entry. Stores return such pages while they skip deleted
+    /// keys.
     pub idle_pages_max: u32,
     /// Most entries. Each takes some hundred bytes of memory.
     pub entries_max: u64,
@@ -24,23 +25,24 @@ pub struct Page<'a> {
     pub new_entries: u64,
     /// Bytes of the page.
     pub bytes: u64,
-    /// Whether the store says that more follows; `None` where it does not say (Azure).
+    /// Whether the store announces more entries; `None` where it does not say (Azure).
     pub truncated: Option<bool>,
     /// The token of the next page.
     pub next: Option<&'a str>,
 }
 
-/// Why a listing is given up. An incomplete listing is never returned: programs take names that are not listed for removed.
+/// Why a listing is given up. A partial listing is never returned: programs take missing names for
+/// removed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListingEnd {
     /// The store sent the token of an earlier page again.
     Repeated,
-    /// Too many pages in a row brought no new entry.
+    /// Too many consecutive pages brought no new entry.
     Idle {
-        /// These.
+        /// Number of such pages.
         pages: u32,
     },
-    /// The store says that more follows, but not how to get it.
+    /// The store announces more entries, but sends no token.
     NoToken,
     /// There are more entries than the bound.
     Entries(u64),
@@ -68,7 +70,7 @@ impl Listing {
         Self { limits, tokens: BTreeSet::new(), idle: 0, entries: 0, bytes: 0 }
     }
 
-    /// Takes note of a page. Returns whether to ask for the next one.
+    /// Adds a page. Returns whether to request the next one.
     ///
     /// # Errors
     /// If the listing must be given up.
@@ -83,7 +85,7 @@ impl Listing {
         }
         let next = page.next.filter(|token| !token.is_empty());
         let token = match (page.truncated, next) {
-            // What the store says counts, also where it sends a token besides.
+            // The store's statement decides, even if it also sends a token.
             (Some(false), _) | (None, None) => return Ok(false),
             (Some(true), None) => return Err(ListingEnd::NoToken),
             (_, Some(token)) => token,

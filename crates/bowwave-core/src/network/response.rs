@@ -9,7 +9,7 @@ pub struct Expected {
     pub version: Validators,
     /// First byte.
     pub start: u64,
-    /// First byte behind the range; larger than `start`.
+    /// End of the range; larger than `start`.
     pub end: u64,
 }
 
@@ -26,7 +26,8 @@ pub struct Response {
     pub has_range: bool,
     /// Bytes of the body as announced by `Content-Length`.
     pub length: Option<u64>,
-    /// Whether the body has a content coding other than `identity`, or several parts: its bytes are then not those of the range.
+    /// Whether the body has a content coding other than `identity`, or several parts. Then its
+    /// bytes are not those of the range.
     pub encoded: bool,
 }
 
@@ -35,7 +36,8 @@ pub struct Response {
 pub enum Fault {
     /// It is of another version.
     Changed,
-    /// It lacks the validators of the version, or the size where only the size tells versions of one date apart.
+    /// It lacks the validators of the version, or the size, where only the size tells apart
+    /// versions of one date.
     Unversioned,
     /// It is the whole object: the server does not know ranges.
     NoRanges,
@@ -61,7 +63,7 @@ impl Expected {
     /// Checks the head of a response.
     ///
     /// # Errors
-    /// [`Fault`] says what is wrong with it. [`Fault::Status`] is left to the caller, who knows what statuses mean.
+    /// The [`Fault`]. The caller interprets the status of [`Fault::Status`].
     pub fn check(&self, response: &Response) -> Result<(), Fault> {
         match response.status {
             206 => {
@@ -86,7 +88,7 @@ impl Expected {
                     return Err(Fault::NoRanges);
                 }
             }
-            // Removed, or shorter than the range: not the object that was opened.
+            // Removed, or shorter than the range: not the version that was opened.
             404 | 410 => return Err(Fault::Changed),
             416 if response.version.size.is_none() || response.version.size != self.version.size => {
                 return Err(Fault::Changed);

@@ -30,16 +30,16 @@ impl Default for RetryLimits {
     }
 }
 
-/// How an attempt has failed, as far as retrying is concerned.
+/// A failed attempt, as far as it matters for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Whether another attempt may succeed.
     pub transient: bool,
-    /// The pause that the server asks for (`Retry-After`), in nanoseconds.
+    /// The pause that the server requested (`Retry-After`), in nanoseconds.
     pub retry_after_ns: Option<u64>,
 }
 
-/// What follows a failed attempt.
+/// What happens after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send the request again at this time.
@@ -59,11 +59,12 @@ pub enum GiveUp {
     Time,
 }
 
-/// The attempts at one call: their number, their pauses and their common deadline.
+/// The attempts at one call: their number, pauses and common deadline.
 ///
-/// Pauses follow "decorrelated jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): each is drawn
-/// between the minimum and three times the previous one. Bytes that an attempt has brought do not reset anything: a server that
-/// breaks off every body half way would otherwise be asked for ever.
+/// Pauses follow "decorrelated jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS
+/// Architecture Blog, 2015): each is drawn between the minimum and three times the previous one.
+/// Bytes that an attempt returned reset nothing: otherwise a server that ends every body early
+/// would be requested forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     limits: RetryLimits,

@@ -42,17 +42,17 @@ pub trait Readahead: CloneState + fmt::Debug + Send {
     /// is asked.
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
-    /// A page of the file was evicted for space; `used` says whether a reader had used it. Only policies
-    /// with [`Asked::evictions`] are told.
+    /// A page of the file was evicted for space; `used` says whether a reader had used it. Called only
+    /// for policies with [`Asked::evictions`].
     fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
 
-    /// A fill of the file has succeeded. Only policies with [`Asked::per_file`] are told.
+    /// A fill of the file succeeded. Called only for policies with [`Asked::per_file`].
     fn on_fill(&mut self, _report: &FillReport) {}
 }
 
 /// Copies the state of a policy; every policy that is `Clone` has it.
 pub trait CloneState {
-    /// Another state that decides as this one would from now on.
+    /// A copy that makes the same decisions from now on.
     fn copy(&self) -> Box<dyn Readahead>;
 }
 
@@ -79,7 +79,7 @@ pub trait PolicyKind: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// The state of a handle, or a file, that has read nothing.
+    /// The state of a handle, or of a file, that was never read.
     fn build(&self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead>;
 }
 
@@ -101,98 +101,97 @@ pub struct Asked {
     pub evictions: bool,
 }
 
-/// What the cache keeps of a file for its policy, as long as the file is open.
+/// The policy's state of a file, for as long as the file is open.
 #[derive(Clone, Debug, Default)]
 pub struct FileMemory {
     /// A driver maps the pages of this file ([`Cache::place_file`](crate::Cache::place_file)).
     pub placed: bool,
-    /// What the policy's states of this file share; the policy alone reads and writes it.
+    /// State that the policy's handles of this file share; only the policy accesses it.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What a handle's reader does now.
+/// One access of a handle's reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// When.
+    /// Time of the access.
     pub now: Instant,
-    /// Whose it is.
+    /// The handle.
     pub handle: HandleId,
-    /// The page it stands on.
+    /// The accessed page.
     pub page: PageIndex,
     /// The whole request, not clipped at the end of the file; `page` is in it.
     pub request: PageRange,
     /// Last page of the previous request through this handle (for a fault: of the fault before).
     pub prev_page: Option<PageIndex>,
-    /// The page that holds the byte after the last *read* through this handle: `prev_page` if that ended inside it, else the
-    /// page after it.
+    /// The page of the byte after the last *read* through this handle: `prev_page` if the read
+    /// ended inside it, else the next page.
     pub prev_end: Option<PageIndex>,
-    /// Why the policy is asked.
+    /// Why the policy is called.
     pub trigger: Trigger,
-    /// The handle is advised to be read in no order. Only policies with [`Asked::advice`] see it.
+    /// The handle has random advice. Only policies with [`Asked::advice`] see it.
     pub random: bool,
-    /// If this is a fault of a mapped page: how the mapping is advised to be used. `request` is then that page.
+    /// For a fault of a mapped page: the advice of the mapping. `request` is then that page.
     pub mapped: Option<Pattern>,
 }
 
-/// What a policy may look at: the cached pages of its file, and the limits in force.
+/// What a policy may inspect: the cached pages of its file, and the current limits.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     table: &'a PageTable,
     frames_of: &'a Frames,
     file: FileId,
-    /// What readahead has done for this file so far.
+    /// Results of readahead in this file so far.
     pub account: Account,
-    /// How short memory is.
+    /// Memory pressure.
     pub pressure: Pressure,
-    /// Most pages of a window now (advice included).
+    /// Largest window in pages, with advice applied.
     pub ra_pages: u64,
-    /// Pages of the file.
+    /// Pages in the file.
     pub file_pages: PageCount,
-    /// Frames that readahead could get now.
+    /// Frames available to readahead now.
     pub free: u64,
-    /// Frames that the cache may use in all.
+    /// Frames that the cache may use in total.
     pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
 }
 
-/// What readahead has done for a file, exactly: by this a policy can keep promises, whatever its readers do.
+/// Exact results of readahead in a file. With them a policy can keep a waste budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Pages that readers have used: those that they had to ask for, and those read ahead and used since.
+    /// Pages used by readers: demand reads, and pages read ahead and then used.
     pub consumed: u64,
-    /// Pages read ahead that no reader has used: still cached, in flight, or gone. What readers have said that they will
-    /// read is not on it.
+    /// Pages read ahead and unused: cached, in flight or evicted. Planned pages do not count.
     pub unread: u64,
 }
 
-/// How short memory is.
+/// Memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Pages that have left the inactive list so far, modulo 2^32: the clock that refault distances are told by.
+    /// Evictions from the inactive list so far, modulo 2^32: the clock of refault distances.
     pub evictions: u32,
-    /// Frames that pages read once go through: all but those of active pages.
+    /// Frames for pages read once: all except those of active pages.
     pub cold: u64,
-    /// Frames, of whatever file, whose pages were read ahead and that nobody has used: in flight, or up to date.
+    /// Frames of all files whose pages were read ahead and are unused: in flight or up to date.
     pub unread: u64,
 }
 
-/// How a fill went.
+/// The result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillReport {
     /// When it ended.
     pub now: Instant,
     /// Its pages.
     pub range: PageRange,
-    /// Nanoseconds from when it was asked for.
+    /// Nanoseconds from the request to the end.
     pub took_ns: u64,
-    /// If it was readahead that a reader came to wait for: nanoseconds for which it did.
+    /// For readahead that a reader waited for: nanoseconds of the wait.
     pub waited_ns: Option<u64>,
     /// Whether a reader waited for it from the beginning.
     pub demanded: bool,
 }
 
-/// The limits of a [`View`].
+/// Limits of a [`View`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) ra_pages: u64,
@@ -273,7 +272,7 @@ pub struct Plans {
     /// With [`Asked::every_access`]: the page of this request to ask at next. A page at or before
     /// the accessed one, or outside the request, means not again.
     pub next: PageIndex,
-    /// Bits of events.
+    /// Bitmap of events.
     noted: u16,
 }
 
@@ -285,13 +284,13 @@ named_enum! {
         Initial = "initial",
         /// A read larger than the largest window, out of sequence.
         Oversize = "oversize",
-        /// A small read out of sequence: as is.
+        /// A small read out of sequence: the request alone.
         Random = "random",
         /// The reader reached the lookahead index of the last window.
         Lookahead = "lookahead",
         /// The reader reached the end of the last window (its mark was passed over or deferred).
         Readahead = "readahead",
-        /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
+        /// Not sequential, but enough cached pages precede it: one of several streams.
         Context = "context",
         /// A mapped page faulted: the pages around it.
         Around = "around",
@@ -301,27 +300,28 @@ named_enum! {
         Interleaved = "interleaved",
         /// The window ahead of the one that the reader is in (2.6.20).
         Ahead = "ahead",
-        /// The accessed page itself, because the decision before left it out or there is no readahead.
+        /// The accessed page itself, if the plan omits it or there is no readahead.
         Demand = "demand",
         /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
         Deferred = "deferred",
-        /// The user asked for exactly this.
+        /// Exactly the range that the user requested.
         Forced = "forced",
-        /// Strided reads: the pages of the stride that come next.
+        /// Strided reads: the next blocks of the stride.
         Stride = "stride",
-        /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
+        /// A mapped page missed among nearby touches: as many pages around it as the touches lie
+        /// apart (003).
         Range = "range",
         /// The second read of a small file: all of it.
         WholeFile = "whole_file",
-        /// Reads that come nearer to the file's start: the pages before them.
+        /// Downward reads: the pages before them.
         Backward = "backward",
-        /// The jumps between reads repeat: where the next one will lead.
+        /// Repeating offset deltas: the run at the next delta.
         Jumps = "jumps",
         /// The first read of the last pages of a file, where many formats have their index: those pages.
         Tail = "tail",
-        /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
+        /// A page read ahead was evicted before it was read: the window shrinks to what survives.
         Thrash = "thrash",
-        /// The reader has said that it will read this.
+        /// The reader's plan has these pages.
         Planned = "plan",
     }
 }
@@ -343,7 +343,7 @@ pub enum Policy {
 }
 
 impl<'a> View<'a> {
-    /// A view of `file`, with nothing on its account.
+    /// A view of `file` without history.
     pub(crate) fn new(
         table: &'a PageTable,
         frames_of: &'a Frames,
@@ -357,12 +357,12 @@ impl<'a> View<'a> {
         Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
     }
 
-    /// The same of a file with this account, under this pressure.
+    /// The same view with this history and memory pressure.
     pub(crate) fn with(self, account: Account, pressure: Pressure) -> Self {
         Self { account, pressure, ..self }
     }
 
-    /// A view of an endless file of which nothing is cached: to try a policy by itself.
+    /// A view of an endless file without cached pages, for tests of one policy.
     #[must_use]
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
@@ -372,14 +372,14 @@ impl<'a> View<'a> {
         View::new(&NOTHING, &NO_FRAMES, FileId(0), limits, false)
     }
 
-    /// Whether a page was read ahead and nobody has used it.
+    /// Whether a page was read ahead and is unused.
     #[must_use]
     pub fn is_unread(self, page: PageIndex) -> bool {
         let frame = self.table.get(self.file, page).frame();
         frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
     }
 
-    /// Whether a page has been evicted after it was used, as far as that is remembered.
+    /// Whether a page was evicted after use, as far as shadows remember.
     #[must_use]
     pub fn was_used(self, page: PageIndex) -> bool {
         self.table.get(self.file, page).shadow().is_some_and(|shadow| !shadow.unused)
@@ -406,7 +406,7 @@ impl<'a> View<'a> {
 }
 
 impl Account {
-    /// The account of a file with these counters.
+    /// The history in these counters.
     pub(crate) fn of(stats: &Stats) -> Self {
         let demanded = stats.pages_filled.saturating_sub(stats.pages_readahead);
         let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
@@ -416,8 +416,8 @@ impl Account {
 }
 
 impl Access {
-    /// A read at the first page of `request`, at the beginning of time and through the first handle, after one that ended with the last byte of
-    /// `prev_page`: to try a policy by itself.
+    /// A read at the first page of `request`, at time 0 through the first handle, after a read that
+    /// ended with `prev_page`: for tests of one policy.
     #[must_use]
     pub fn read(request: PageRange, prev_page: Option<PageIndex>, trigger: Trigger) -> Self {
         let prev_end = prev_page.map(|page| page + PageCount(1));
@@ -465,13 +465,13 @@ impl Plan {
         self
     }
 
-    /// How well the policy's detectors have predicted this file's reads, if it has any.
+    /// Scores of the policy's detectors, if it has any.
     #[must_use]
     pub fn scores(&self) -> Option<Scores> {
         self.hints.scores
     }
 
-    /// Whether a request begins with a page of the window, whatever lies before it.
+    /// Whether a request must begin at this page of the window.
     #[must_use]
     pub fn parts(&self, page: PageIndex) -> bool {
         let part = page.0.wrapping_sub(self.window.start.0);
@@ -479,14 +479,14 @@ impl Plan {
         self.marked_again(page) || every > 0 && part.is_multiple_of(every)
     }
 
-    /// Whether a page bears one of the marks behind the first.
+    /// Whether a page has one of the marks behind the first.
     fn marked_again(&self, page: PageIndex) -> bool {
         let past = self.mark.map(|mark| page.0.abs_diff(mark.0));
         let every = self.hints.mark_every;
         every > 0 && past.is_some_and(|past| past.is_multiple_of(every))
     }
 
-    /// Whether a page of the window is to be marked, if it is new.
+    /// Whether a page of the window gets a mark, if it is new.
     #[must_use]
     pub fn marks(&self, page: PageIndex) -> bool {
         self.mark == Some(page) || self.marked_again(page)
@@ -494,20 +494,21 @@ impl Plan {
 }
 
 impl Plans {
-    /// Adds a window behind the others.
+    /// Appends a window.
     #[inline]
     pub fn push(&mut self, plan: Plan) {
         self.list.push(plan);
     }
 
-    /// Forgets everything but the memory of the list, for the next access.
+    /// Clears the list and keeps its memory, for the next access.
     #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
         (self.next, self.noted) = (PageIndex(0), 0);
     }
 
-    /// The list, to carry out while the cache changes; [`give_back`](Self::give_back) its memory.
+    /// Takes the list, to be carried out while the cache changes. Return its memory with
+    /// [`give_back`](Self::give_back).
     #[inline]
     pub(crate) fn take_list(&mut self) -> Vec<Plan> {
         core::mem::take(&mut self.list)
@@ -518,8 +519,8 @@ impl Plans {
         self.list = list;
     }
 
-    /// Counts an event of the policy's own, by its place in [`PolicyKind::counters`], below
-    /// [`Stats::COUNTERS`]. An event noted twice in one call counts once.
+    /// Counts an event of the policy, by its index in [`PolicyKind::counters`], below
+    /// [`Stats::COUNTERS`]. Repeats within one call count once.
     pub fn note(&mut self, event: u8) {
         self.noted |= 1 << event;
     }
@@ -530,7 +531,7 @@ impl Plans {
         self.noted != 0
     }
 
-    /// Adds what was noted to the counters of a file.
+    /// Adds the noted events to the counters of a file.
     pub(crate) fn count(&self, counters: &mut [u64; Stats::COUNTERS]) {
         let mut noted = self.noted;
         while noted != 0 {
@@ -553,7 +554,7 @@ impl Window {
         PageRange::from_start(self.start, self.size)
     }
 
-    /// Where the lookahead mark belongs.
+    /// The page of the lookahead mark.
     #[inline]
     #[must_use]
     pub fn mark(self) -> Option<PageIndex> {

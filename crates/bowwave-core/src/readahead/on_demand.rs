@@ -39,7 +39,7 @@ impl Readahead for OnDemand {
 }
 
 impl OnDemand {
-    /// The state of a handle that has read nothing.
+    /// The state of a handle that was never read.
     #[must_use]
     pub const fn new() -> Self {
         let zero = PageIndex(0);

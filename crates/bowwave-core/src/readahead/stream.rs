@@ -71,7 +71,7 @@
 //! Each detector predicts all the time, and its predictions are compared with the next reads, even when
 //! nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random reads lie side by
 //! side by chance: a run gets a window only if runs of its length continued more often than not
-//! ([`Runs::goes_on`]).
+//! ([`Runs::continues`]).
 //!
 //! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is worth.
 
@@ -99,10 +99,10 @@ pub use tuning::{Tuning, set_tuning};
 
 use alloc::vec::Vec;
 
-use self::entry::{Entry, Join, Way};
+use self::entry::{Direction, Entry, Join};
 use self::jumps::Jumps;
 use self::pace::Pace;
-use self::runs::{Foretold, Runs};
+use self::runs::{Prediction, Runs};
 use self::table::Table;
 use self::tuning::tuning;
 use super::{Access, FillReport, Plan, Plans, Readahead, Reason, View};
@@ -121,16 +121,16 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that no stream or prediction led to.
+    /// Runs that neither a stream nor a prediction led to.
     fresh: u64,
-    /// The tail was read ahead, and no read has used it so far.
+    /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
-    /// Of all streams of the file together.
+    /// Pace of all streams of the file together.
     pace: Pace,
-    /// Pages of the current request, from the page of the decision on.
-    asked: PageRange,
+    /// Rest of the current request, from the accessed page to its end.
+    requested: PageRange,
 }
 
 /// The request of a decision: the pages `page..end`, clipped at the end of the file.
@@ -141,9 +141,9 @@ struct Wanted {
     /// First page of the request.
     first: u64,
     now: Instant,
-    /// Most pages of a window.
+    /// Largest window, in pages.
     max: u64,
-    /// A mapped page was touched.
+    /// A fault of a mapped page, not a read.
     mapped: bool,
 }
 
@@ -155,7 +155,7 @@ impl Readahead for Stream {
         }
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
-        self.asked = PageRange::new(access.page.0, end);
+        self.requested = PageRange::new(access.page.0, end);
         let wanted = Wanted {
             page: access.page.0,
             end,
@@ -168,7 +168,7 @@ impl Readahead for Stream {
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
-        self.pace.look(access.now, view.account.consumed, view.pressure);
+        self.pace.observe(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
@@ -184,7 +184,7 @@ impl Readahead for Stream {
 
     fn on_fill(&mut self, report: &FillReport) {
         let (lo, hi) = (report.range.start.0, report.range.end.0);
-        // Devices that take no time tell nothing.
+        // Stores that take no time (tests, simulations) carry no fill times.
         if report.took_ns == 0 {
             return;
         }
@@ -201,13 +201,15 @@ impl Stream {
     fn mapped(&mut self, handle: HandleId, range: PageRange) {
         self.table.read_by(handle);
         let Some(last) = self.table.last() else { return };
-        if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
-            // As far as one can tell. If it was not, its reader does not come to the next tripwire.
+        if matches!(last.direction, Direction::New | Direction::Up)
+            && (last.lo..last.edge).contains(&range.start.0)
+        {
+            // An assumption. If it is wrong, the reader never reaches the next tripwire.
             last.come_to(range.end.0.min(last.edge));
         }
     }
 
-    /// The state of a file that nobody has read.
+    /// The state of a file that was never read.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         Self {
@@ -220,44 +222,45 @@ impl Stream {
             tail_read: false,
             more: Vec::new(),
             pace: Pace::default(),
-            asked: PageRange::new(0, 0),
+            requested: PageRange::new(0, 0),
         }
     }
 
-    /// Reads of cached pages are not seen, but where the last one through this handle ended is known.
+    /// Applies hits: the policy is not called for them, but the handle's last page is known.
     fn follow_hits(&mut self, access: &Access) {
         let Some(prev) = access.prev_page else { return };
-        if let Some(entry) = self.table.gone_on(prev.0) {
+        if let Some(entry) = self.table.continued_at(prev.0) {
             entry.come_to(prev.0 + 1);
         }
     }
 
-    /// Pages that the readers of this file could have read while a fill is under way; 0 if that is not known.
-    fn pages_a_fill(&self) -> u64 {
-        self.pace.pages_a_fill().unwrap_or(0)
+    /// Pages that the readers of this file use during one fill; 0 while unknown.
+    fn pages_per_fill(&self) -> u64 {
+        self.pace.pages_per_fill().unwrap_or(0)
     }
 
-    /// The first window of a stream: where a request takes as long as many pages are read in, a few pages more cost little.
+    /// The first window of a stream. It covers at least the pages that readers use during one fill,
+    /// since a few more pages then cost little.
     fn first_window(&self, wanted: Wanted) -> u64 {
         let Wanted { page, end, max, .. } = wanted;
-        // Touches of a map that lie beside each other are clusters more often than files read in order.
-        let least = if wanted.mapped { 0 } else { self.pages_a_fill().min(max / 4) };
+        // Adjacent touches of a map are clusters more often than sequential reads.
+        let least = if wanted.mapped { 0 } else { self.pages_per_fill().min(max / 4) };
         initial_size(end - page, max).max(least)
     }
 
-    /// The window behind the last one of the stream at `at`, as large as makes up for a fill at once. One that lasts its reader
-    /// for many first bytes of the store is long enough.
+    /// The next window of the stream at `at`: at least the pages of one fill. A window that lasts
+    /// its reader for `first_bytes` TTFB does not grow.
     fn next_window(&mut self, at: usize, max: u64) -> u64 {
-        let far = self.pages_a_fill().min(max);
+        let far = self.pages_per_fill().min(max);
         let entry = self.table.get(at);
         let enough =
-            entry.pace.pages_a_first_byte().map_or(max, |pages| pages.saturating_mul(tuning().first_bytes));
+            entry.pace.pages_per_ttfb().map_or(max, |pages| pages.saturating_mul(tuning().first_bytes));
         next_size(entry.window, max)
             .max(far)
             .min(enough.max(max / tuning().step_windows).max(tuning().in_order))
     }
 
-    /// A page is not there.
+    /// Decides at a missing page.
     fn missed(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
@@ -269,11 +272,12 @@ impl Stream {
             if join == Join::Up && self.leapt(at, wanted, view) {
                 return self.begun(wanted, view);
             }
-            // Where many have read in no order, one comes to lie beside another by chance. The last one hardly does.
+            // Among many random reads, some are adjacent by chance; the handle's last read hardly
+            // is.
             let direct = last == Some(at) || follows;
             let begun = self.table.last().map(|last| last.lo);
             self.table.touch(at);
-            if let Some(plan) = self.leaves_out(at, join, wanted, view) {
+            if let Some(plan) = self.skips(at, join, wanted, view) {
                 return plan;
             }
             return match join {
@@ -284,45 +288,46 @@ impl Stream {
             };
         }
         if follows && page == access.request.start.0 {
-            // What lies before was cached, by whomever.
+            // The pages before were cached, through any handle.
             let before = page.saturating_sub(end - page);
-            let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(before, page) });
+            let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(before, page) });
             return self.upward(at, wanted, view);
         }
         self.begun(wanted, view)
     }
 
-    /// Whether a page is missing that was read ahead for a stream, was used, and has gone since: not a reader who goes on with
-    /// the stream, but one who comes for the second time.
+    /// Whether a missing page was read ahead for the stream, used, and evicted. That is a second
+    /// read of the page, not a continuation of the stream.
     fn read_again(&mut self, at: usize, join: Join, page: u64, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let read_ahead = match join {
             Join::Up => page < entry.edge,
-            Join::Down => entry.way == Way::Down && page >= entry.edge,
+            Join::Down => entry.direction == Direction::Down && page >= entry.edge,
             Join::Stride | Join::Behind => false,
         };
         read_ahead && view.was_used(PageIndex(page))
     }
 
-    /// Whether a reader came to `page` over the pages that were read ahead for it, and not through them. It did not go on,
-    /// then, however well what it wants fits to a window's end: windows are powers of two, and so are most even distances.
-    /// Requests that come in another order leave out little more than themselves, and come to the rest at once.
+    /// Whether the reader jumped over the stream's readahead to `page`, instead of reading it. Such
+    /// a read does not continue the stream even if it fits a window's end: windows are powers of
+    /// two, and so are most strides. Requests that are merely reordered skip little, and the
+    /// skipped pages follow at once.
     fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let span = wanted.page.saturating_sub(entry.hi);
         let near = entry.slack().max(2 * (wanted.end - wanted.first));
-        if !matches!(entry.way, Way::New | Way::Up) || span <= near {
+        if !matches!(entry.direction, Direction::New | Direction::Up) || span <= near {
             return false;
         }
-        // Most of what lies between was read ahead, and not used.
+        // Most pages in between were read ahead and are unused.
         let ahead = entry.edge.min(wanted.page).saturating_sub(entry.hi);
         ahead > span / 2 && self.used_since(at, wanted.page, view) < span / 2
     }
 
-    /// The reader has come to a mark.
+    /// Decides at a lookahead mark.
     fn marked(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
-        if self.table.get(at).way == Way::Expected {
+        if self.table.get(at).direction == Direction::Expected {
             return self.landed(at, wanted, view);
         }
         if self.table.get(at).tripwire == Some(wanted.page) {
@@ -337,54 +342,55 @@ impl Stream {
         let read = self.used_since(at, wanted.page, view);
         let Wanted { page, end, max, .. } = wanted;
         let entry = self.table.get(at);
-        match entry.way {
-            Way::New | Way::Up => {
+        match entry.direction {
+            Direction::New | Direction::Up => {
                 let before = entry.hi;
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.hi = entry.hi.max(end.min(entry.edge)).max(page);
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
-                entry.way = Way::Up;
+                entry.direction = Direction::Up;
                 let size = self.next_window(at, max);
                 let mut plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
                 plan.hints.drop_behind = self.done(at, before, page, view);
                 plan
             }
-            Way::Down => {
+            Direction::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.lo = entry.lo.min(page);
                 let size = self.next_window(at, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
-            Way::Stride { step, block } => {
+            Direction::Stride { step, block } => {
                 let steps = entry.steps_to(page, step).0;
                 entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
                 entry.consumed = entry.consumed.saturating_add(block.saturating_mul(steps.unsigned_abs()));
                 entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
                 self.window_strided(at, wanted, view)
             }
-            Way::Expected => wanted.nothing(Reason::Jumps),
+            Direction::Expected => wanted.nothing(Reason::Jumps),
         }
     }
 
-    /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
+    /// The pages from `before` to `page` if they can be dropped behind the reader, else an empty
+    /// range.
     fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
-        let done = before < page && self.once(at, view);
+        let done = before < page && self.drop_behind(at, view);
         PageRange::new(if done { before } else { page }, page)
     }
 
-    /// Whether memory is short for what is read ahead, and nobody comes behind this stream who would read its pages again.
-    pub(super) fn once(&mut self, at: usize, view: View<'_>) -> bool {
+    /// Whether readahead is short of memory and no other reader of this stream's pages follows.
+    pub(super) fn drop_behind(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
         let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().unread_share;
         short && !self.table.any_up_to(at, hi.saturating_sub(limit.saturating_mul(4)), hi)
     }
 
-    /// A run begins that belongs to nothing known.
+    /// Decides at the first miss of a run that continues no stream.
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let step = self.runs.step_to(page);
-        if !self.in_turn(page, end) {
+        if !self.reordered(page, end) {
             self.close_last(page);
             self.fresh += 1;
             self.judge_jump(page);
@@ -404,10 +410,13 @@ impl Stream {
             return self.whole(at, wanted, view);
         }
         if page == 0 {
-            let asked = self.config.asked_of(end);
-            let least =
-                if asked >= tuning().in_order { (asked * tuning().in_order_times).min(max) } else { 0 };
-            let size = initial_size(asked, max).max(least).max(end.min(max));
+            let requested = self.config.program_pages(end);
+            let least = if requested >= tuning().in_order {
+                (requested * tuning().in_order_times).min(max)
+            } else {
+                0
+            };
+            let size = initial_size(requested, max).max(least).max(end.min(max));
             if self.config.reader_ahead_pages > 0 && size <= end {
                 return Plan { reason: Reason::Initial, ..wanted.alone() };
             }
@@ -423,11 +432,12 @@ impl Stream {
             return self.tail(at, wanted, view);
         }
         if self.scores.trusts(Detector::Cluster) {
-            // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
+            // Runs aligned to bytes may be a page longer, and readers of fixed-size requests end
+            // with a whole request.
             let expected = self.affordable(view).next_multiple_of(end - page);
             let known = expected > end - page;
             if known && wanted.mapped {
-                // Of what is too little to be read at once the rest is, as soon as the run goes on.
+                // A run too short to be read ahead at once is read ahead when it continues.
                 self.table.get(at).expected = expected;
             }
             if known && expected >= tuning().speculation_min {
@@ -447,15 +457,16 @@ impl Stream {
         wanted.alone()
     }
 
-    /// Pages of a run that should be read at once: as many as the longest have, or as many as leave so many unused, to judge by the
-    /// last ones, as can be afforded for each. All have the shortest.
+    /// Pages of a new run to read at once: the longest expected length, or less if the waste budget
+    /// of one run does not cover it. At least the shortest recent length.
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let longest = self.runs.length();
-        // What is ahead counts until it is used, so there has to be room for the longest all the time.
-        let reserve = self.theirs(longest, view).saturating_add(longest).max(1);
+        // Unread readahead counts as waste until it is used, so the budget reserves one longest
+        // run.
+        let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
         let runs = tuning().runs_afforded + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
-        let left = self.file_credit(view, enough).min(enough);
+        let left = self.file_budget(view, enough).min(enough);
         let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
         let lost = match left.checked_sub(reserve) {
             Some(spare) => earned.saturating_add(spare / runs),
@@ -464,54 +475,55 @@ impl Stream {
         let pages = self.runs.losing(lost, longest);
         match self.config.reader_ahead_pages {
             0 => pages.max(self.runs.shortest()),
-            // What its reader asked for last nobody came to, nor, it may be, to what was asked for before. But all ask for the least.
+            // The kernel's last one or two readahead requests of a run went unused, so they are
+            // subtracted.
             ahead => pages.saturating_sub(2 * ahead).max(self.runs.least()),
         }
     }
 
-    /// Whether so many runs of so many pages may be lost.
-    fn affords(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
-        let needed = pages.saturating_mul(runs).saturating_add(self.theirs(pages, view));
-        self.file_credit(view, needed) >= needed
+    /// Whether the waste budget covers `runs` wasted runs of `pages` pages.
+    fn covers_waste(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
+        let needed = pages.saturating_mul(runs).saturating_add(self.others_waste(pages, view));
+        self.file_budget(view, needed) >= needed
     }
 
-    /// Pages that the other readers may lose before their next request, if each is read so many: of what they have asked for the same
-    /// part is lost, and none of them should come to find nothing left.
-    fn theirs(&self, pages: u64, view: View<'_>) -> u64 {
+    /// Waste budget reserved for the other readers, if each is read ahead by `pages`: their
+    /// expected waste and half a window each.
+    fn others_waste(&self, pages: u64, view: View<'_>) -> u64 {
         let others = self.table.readers().saturating_sub(1);
         others.saturating_mul(self.runs.lost(pages).saturating_add(view.ra_pages / 2))
     }
 
-    /// Whether one request is missing between the last run and this one, so that they may be one whose requests came in another order:
-    /// the kernel of a mount sends them through several queues.
-    fn in_turn(&mut self, page: u64, end: u64) -> bool {
+    /// Whether exactly one request is missing between the last run and this one. Then both may be
+    /// one run whose requests arrived out of order, as a kernel's mount queues can cause.
+    fn reordered(&mut self, page: u64, end: u64) -> bool {
         self.table.last().is_some_and(|last| {
-            matches!(last.way, Way::New | Way::Up)
+            matches!(last.direction, Direction::New | Direction::Up)
                 && page > last.hi
                 && page - last.hi <= (end - page).min(last.request)
         })
     }
 
-    /// The run that this reader was in has ended, and one begins at `next`: is it as long as the ones before it?
+    /// Ends the reader's last run when a run begins at `next`, and scores its predicted length.
     fn close_last(&mut self, next: u64) {
         let Some(last) = self.table.last() else { return };
-        if !matches!(last.way, Way::New | Way::Up) {
+        if !matches!(last.direction, Direction::New | Direction::Up) {
             return;
         }
         let pages = last.hi.saturating_sub(last.lo);
-        let alone = last.way == Way::New && pages <= last.request;
-        // Two reads beside each other come together by chance.
+        let alone = last.direction == Direction::New && pages <= last.request;
+        // Two adjacent reads may be chance.
         let short = alone || pages <= last.request.saturating_mul(2);
-        // What is read nearby may be more of the same run, in another order.
+        // Nearby reads may belong to the same run, out of order.
         if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);
         }
         let usual = self.runs.median().min(self.runs.length());
-        let foretold = if last.expected > 0 { last.expected.min(usual) } else { usual };
-        match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
-            Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
-            Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
-            // Three requests in a row are no chance, so the first run foretells the next.
+        let predicted = if last.expected > 0 { last.expected.min(usual) } else { usual };
+        match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, predicted) } {
+            Some(Prediction::Exactly) => self.scores.count_exact(Detector::Cluster),
+            Some(predicted) => self.scores.count(Detector::Cluster, predicted == Prediction::Roughly),
+            // Three consecutive requests are not chance, so this run predicts the next one.
             None => {
                 if !short {
                     self.scores.count(Detector::Cluster, true);
@@ -523,7 +535,8 @@ impl Stream {
         }
     }
 
-    /// Three runs at an even distance: a stream, to be believed when a fourth one comes where it should.
+    /// Enters a strided stream after three equally spaced runs. It is trusted when a fourth run
+    /// fits.
     fn stride_begun(&mut self, wanted: Wanted, step: i64, view: View<'_>) -> Option<Plan> {
         let before = wanted.page.wrapping_add_signed(step.wrapping_neg());
         let block = match self.table.begun_at(before) {
@@ -537,18 +550,19 @@ impl Stream {
         if block >= step.unsigned_abs() || wanted.end - wanted.page > block {
             return None;
         }
-        let way = Way::Stride { step, block };
-        let at = self.enter(Entry { way, edge, ..Entry::new(wanted.page, wanted.end) });
-        // It may as well be the begin of a stream like any other: several begin at even distances if one file is shared out.
+        let direction = Direction::Stride { step, block };
+        let at = self.enter(Entry { direction, edge, ..Entry::new(wanted.page, wanted.end) });
+        // It may still be several sequential readers of one partitioned file, which start at equal
+        // distances.
         self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
     }
 
-    /// Enters a stream; one that has to go tells whether it was one.
+    /// Enters a stream. If that evicts an unproven stream, its detector is scored as wrong.
     fn enter(&mut self, entry: Entry) -> usize {
         let (at, gone) = self.table.insert(entry);
         match gone {
-            Some((Way::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
-            Some((Way::Down, 1)) => self.scores.count(Detector::Backward, false),
+            Some((Direction::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
+            Some((Direction::Down, 1)) => self.scores.count(Detector::Backward, false),
             _ => {}
         }
         at

@@ -1,4 +1,4 @@
-//! Pages at an even distance.
+//! Strided pages.
 
 use crate::page::{PageIndex, PageRange};
 
@@ -14,20 +14,20 @@ use crate::page::{PageIndex, PageRange};
 pub struct Stride {
     /// The first page.
     pub offset: PageIndex,
-    /// Pages from one beginning to the next; more than `data`.
+    /// Pages from one block to the next; more than `data`.
     pub length: u64,
-    /// Pages of each that are meant; at least 1.
+    /// Pages of each block; at least 1.
     pub data: u64,
 }
 
 impl Stride {
-    /// Whether a page is meant.
+    /// Whether a page belongs to a block.
     #[must_use]
     pub fn contains(self, page: PageIndex) -> bool {
         page >= self.offset && (page.0 - self.offset.0) % self.length < self.data
     }
 
-    /// The first page from `page` on that is meant; the last page there can be if there is none.
+    /// The first page of a block at or after `page`; the last page index if there is none.
     #[must_use]
     pub fn next(self, page: PageIndex) -> PageIndex {
         if page <= self.offset {
@@ -37,31 +37,31 @@ impl Stride {
         if left < self.data { page } else { PageIndex(page.0.saturating_add(self.length - left)) }
     }
 
-    /// How many pages of a range are meant.
+    /// Number of block pages in a range.
     #[must_use]
     pub fn count(self, range: PageRange) -> u64 {
         self.before(range.end).saturating_sub(self.before(range.start))
     }
 
-    /// Where a range from `start` ends that holds `count` pages that are meant.
+    /// End of a range from `start` that holds `count` block pages.
     #[must_use]
     pub(super) fn after(self, start: PageIndex, count: u64) -> PageIndex {
         self.end_of(self.before(start).saturating_add(count))
     }
 
-    /// The end of the last page before `end` that is meant; `offset` if there is none.
+    /// End of the last block page before `end`; `offset` if there is none.
     #[must_use]
     pub(super) fn trim(self, end: PageIndex) -> PageIndex {
         self.end_of(self.before(end))
     }
 
-    /// How many pages before `end` are meant.
+    /// Number of block pages before `end`.
     fn before(self, end: PageIndex) -> u64 {
         let past = end.0.saturating_sub(self.offset.0);
         (past / self.length).saturating_mul(self.data).saturating_add((past % self.length).min(self.data))
     }
 
-    /// Behind the first `count` pages that are meant.
+    /// End of the first `count` block pages.
     fn end_of(self, count: u64) -> PageIndex {
         let Some(last) = count.checked_sub(1) else { return self.offset };
         let past = (last / self.data).saturating_mul(self.length).saturating_add(last % self.data + 1);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_agrees_with_looking_at_each_page() {
+    fn arithmetic_agrees_with_a_scan_of_all_pages() {
         for (offset, length, data) in [(0, 2, 1), (7, 10, 3), (5, 4, 3), (100, 17, 16)] {
             let stride = Stride { offset: PageIndex(offset), length, data };
             let meant = |page: u64| page >= offset && (page - offset) % length < data;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_all_pages_is_no_overflow() {
+    fn the_last_page_index_does_not_overflow() {
         let stride = Stride { offset: PageIndex(u64::MAX - 3), length: u64::MAX, data: 2 };
         assert_eq!(stride.after(PageIndex(u64::MAX - 3), 5), PageIndex(u64::MAX));
         assert_eq!(stride.next(PageIndex(u64::MAX - 1)), PageIndex(u64::MAX));

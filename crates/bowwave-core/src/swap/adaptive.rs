@@ -1,16 +1,19 @@
-//! By streams: several a region, each read ahead by as much as its reader gets through while the store answers.
+//! By streams: several a region. Each is read ahead by as many pages as its reader touches while
+//! the store responds.
 //!
-//! What the policies after Linux lack: a window of more than a few pages, a stride, a lead that follows the store's speed,
-//! and room for more than one reader in a region. A stream begins at a miss next to one of the last few, for readers take turns, or when most of the last
-//! steps between misses were the same (after Leap, Al Maruf and Chowdhury, 2020). From then on it is not asked at misses but at its
-//! **mark**, the first page of its last window: the touch of it says that this window is of use and when the reader got
-//! there, and the next window is planned. So a stream that ends, or never was one, costs one window, and most misses of
-//! random readers cost nothing.
+//! Unlike Linux's policies, it has windows of more than a few pages, strides, a distance that
+//! follows the store's latency, and several readers a region. A stream begins at a miss next to a
+//! recent miss, since readers alternate, or when most of the last steps between misses are equal
+//! (after Leap, Al Maruf and Chowdhury, 2020). From then on the stream acts at its **mark**, the
+//! first page of its last window. A touch of the mark shows that the window is used and how fast
+//! the reader is; it plans the next window. So a stream that ends, or a false one, costs one
+//! window, and most misses of random readers cost nothing.
 //!
-//! What looks things up that are a few pages long begins streams that all end at once. So a region remembers how many windows of late
-//! were reached, those that began a stream apart from second ones and so on: where most are not, windows are small, and where hardly
-//! any is, nothing is read and the next miss alone tells whether the stream goes on. And where many readers share a region block by
-//! block, a window ends where another's block begins.
+//! Lookups of a few pages begin streams that all end at once. So a region counts how many recent
+//! windows were reached, separately for first windows, second windows and so on. Where most are not
+//! reached, windows are small; where hardly any is, nothing is read, and the next miss alone shows
+//! that the stream continues. Where readers share a region block by block, a window ends where
+//! another reader's block begins.
 
 use alloc::vec::Vec;
 
@@ -21,20 +24,21 @@ use crate::time::Instant;
 
 /// Streams of a region.
 const STREAMS: usize = 64;
-/// Misses of no stream that are remembered: readers that begin take turns. Of many, some are next to each other by chance.
+/// Misses outside of streams that are remembered: new readers alternate. More entries would match
+/// adjacent misses by chance.
 const MISSES: usize = 16;
 /// Steps between misses that are remembered.
 const STEPS: usize = 4;
-/// So many of them must be the same.
+/// Number of remembered steps that must be equal.
 const MAJORITY: usize = 3;
-/// Most pages of a window whose pages are not next to each other: each is a request of its own.
+/// Largest window whose pages are not adjacent: each page is a request of its own.
 const STRIDED_MAX: u64 = 32;
-/// A stream's miss may be so many windows past where its reader was last seen.
+/// Windows that a stream's miss may be past its reader's last position.
 const REACH: u64 = 4;
-/// The farthest apart that pages of a stream are.
+/// Largest stride, in pages.
 const STRIDE_MAX: u64 = 1 << 20;
-/// Misses and marks for which a stream that went on is kept longer than one that has only begun, and after which a mark's touch is
-/// someone else's.
+/// Misses and marks for which a continued stream outlives a new one, and after which a touch of its
+/// mark counts as another reader's.
 const PATIENCE: u64 = 256;
 
 /// A stream.
@@ -44,18 +48,18 @@ struct Stream {
     stride: i64,
     /// Where its reader began.
     from: u64,
-    /// Where its reader was last seen, and when.
+    /// Last known position of its reader, and the time.
     last: u64,
     last_at: Instant,
     /// The first page that is not planned yet.
     next: u64,
     /// Pages of the last window, whatever the stride.
     window: u64,
-    /// Touching this page asks for the next window.
+    /// A touch of this page plans the next window.
     mark: Option<u64>,
-    /// Windows before the last one, at most [`STAGES`] less one.
+    /// Windows before the last one, at most [`STAGES`] - 1.
     stage: usize,
-    /// Whether the last one counts for its stage, and was not reached so far.
+    /// Whether the last window counts for its stage and was not reached yet.
     awaited: bool,
     /// Nanoseconds from one page to the next, smoothed; 0 while unknown.
     pace_ns: u64,
@@ -64,20 +68,20 @@ struct Stream {
     used: u64,
 }
 
-/// What a region remembers.
+/// State of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adaptive {
     /// At most [`STREAMS`].
     streams: Vec<Stream>,
     steps: [i64; STEPS],
-    /// At most [`MISSES`], and which of them is the last.
+    /// At most [`MISSES`], and the index of the last one.
     misses: Vec<u64>,
     last_miss: usize,
     clock: u64,
     odds: [Odds; STAGES],
 }
 
-/// What the size of windows goes by.
+/// Inputs of the window size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The time.
@@ -86,34 +90,36 @@ pub struct Pace {
     pub latency_ns: u64,
     /// Most pages of a window.
     pub max: u64,
-    /// Whether hits are seen page by page: then a window of which less than half was touched is followed by a smaller one.
+    /// Whether hits are seen page by page. Then a window with less than half of its pages touched
+    /// is followed by a smaller one.
     pub sees_hits: bool,
 }
 
-/// A window: `count` pages from `start`, `stride` apart, of those that are out.
+/// A window: `count` swapped-out pages from `start`, `stride` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AheadPlan {
-    /// Which of the region's streams: for [`Adaptive::planned`].
+    /// The region's stream, for [`Adaptive::planned`].
     pub stream: usize,
     /// The first page.
     pub start: PageIndex,
-    /// How many; with none, something was left behind all the same.
+    /// Number of pages; if 0, only `behind` matters.
     pub count: u64,
-    /// How many may be looked at for those.
+    /// Most pages to examine for those.
     pub clear: u64,
-    /// How far apart.
+    /// Distance between the pages.
     pub stride: i64,
-    /// What its reader has left behind; empty unless its pages are next to each other.
+    /// Pages that the reader has passed; empty unless its pages are adjacent.
     pub behind: PageRange,
-    /// Why.
+    /// The reason.
     pub reason: SwapReason,
 }
 
 impl Stream {
-    /// Steps from where the reader was last seen to a page; none if the stream does not get there.
+    /// Steps from the reader's last position to a page; none if the stream does not reach it.
     fn steps_to(&self, page: u64) -> Option<u64> {
         let gone = if self.stride > 0 { page.checked_sub(self.last) } else { self.last.checked_sub(page) };
-        // Each stream of a region is asked at each miss: no division for those, nearly all, whose pages are next to each other.
+        // Each miss asks all streams of a region, so adjacent pages, the usual case, avoid a
+        // division.
         match (gone?, self.stride.unsigned_abs()) {
             (0, _) => None,
             (gone, 1) => Some(gone),
@@ -121,8 +127,8 @@ impl Stream {
         }
     }
 
-    /// Takes in that the reader is at a page; the pages that lie behind it. A mark that it passed without touching it, and
-    /// that is touched after all, says nothing of where it is; and a miss past all that was planned may be someone else's.
+    /// Records the reader's position; returns the pages it has passed. A late touch of a passed
+    /// mark shows no position, and a miss past all planned pages may be another reader's.
     fn seen(&mut self, page: u64, steps: u64, now: Instant) -> PageRange {
         let pace = now.0.saturating_sub(self.last_at.0) / steps.max(1);
         self.pace_ns = if self.pace_ns == 0 { pace } else { (self.pace_ns * 3 + pace) / 4 };
@@ -138,8 +144,8 @@ impl Stream {
         behind
     }
 
-    /// Pages of the next window: as many as the reader gets through in twice the time that the store takes, and no more than the
-    /// odds are good for.
+    /// Pages of the next window: as many as the reader touches in twice the store's latency,
+    /// bounded by the odds.
     fn resize(&mut self, pace: &Pace, odds: &mut [Odds; STAGES]) {
         if self.awaited {
             odds[self.stage].reach();
@@ -150,7 +156,8 @@ impl Stream {
             0 => max,
             pace_ns => (2 * pace.latency_ns).div_ceil(pace_ns),
         };
-        // Long windows are as few requests as short ones are many: what is certain to be used is taken in large pieces.
+        // Long windows are few requests: pages that will certainly be used are read in large
+        // requests.
         let wanted = lead.saturating_mul(4).max(FIRST).checked_next_power_of_two().unwrap_or(u64::MAX);
         let poor = pace.sees_hits && self.hits * 2 < self.window;
         let bounds =
@@ -160,7 +167,8 @@ impl Stream {
         self.hits = 0;
     }
 
-    /// Whether there is a next window. If not, the miss of its first page tells that the stream goes on.
+    /// Whether there is a next window. If not, a miss of its first page shows that the stream
+    /// continues.
     fn goes_on(&mut self, odds: &mut [Odds; STAGES]) -> bool {
         self.awaited = self.window == 0;
         if self.awaited {
@@ -170,14 +178,15 @@ impl Stream {
         !self.awaited
     }
 
-    /// The farthest step that is still this stream's: to the first page that was not planned. Of one that goes on, and that the odds do not
-    /// hold short, some windows more: what was planned may not have been brought.
+    /// The farthest step that still belongs to this stream: the first page that was not planned.
+    /// For a continued stream that the odds do not limit, a few windows more, since planned pages
+    /// may not have been read.
     fn reach(&self) -> u64 {
         let next = self.steps_to(self.next).unwrap_or(1);
         if self.stage > 0 && self.window >= FIRST { next.max(REACH * self.window) } else { next }
     }
 
-    /// Pages from the first that is not planned to where another stream's reader has begun.
+    /// Pages from the first unplanned one to where another stream's reader began.
     fn clear_way(&self, other: &Self) -> u64 {
         let clear = match self.stride {
             1 => other.from.min(other.last).checked_sub(self.next),
@@ -189,7 +198,7 @@ impl Stream {
 }
 
 impl Adaptive {
-    /// A touch found its page out. None if nothing speaks for more than that page.
+    /// Handles a touch of a swapped-out page. None if only that page should be read.
     pub fn on_miss(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
         let page = page.0;
         self.clock += 1;
@@ -226,7 +235,7 @@ impl Adaptive {
         }
     }
 
-    /// Someone said that pages from here on will be touched in order.
+    /// Handles advice that the pages from here on will be touched in order.
     pub fn on_advice(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
         self.begin(page.0, 1, STAGES - 1, pace)
     }
@@ -259,9 +268,9 @@ impl Adaptive {
         self.plan(index, PageRange::new(page, page), None)
     }
 
-    /// The next window of a stream, if there is one, or else what its reader has left behind, if anything. Where another reader has begun,
-    /// what is out has just been read, or is that reader's to read: the window ends there, and the miss of who goes on all the same makes
-    /// it go on.
+    /// The next window of a stream, or else the pages its reader has passed, if any. Where another
+    /// reader has begun, swapped-out pages were just read or are that reader's to read. So the
+    /// window ends there; a reader that continues all the same misses and continues its stream.
     fn plan(&mut self, index: usize, behind: PageRange, reason: Option<SwapReason>) -> Option<AheadPlan> {
         let goes_on = self.streams[index].goes_on(&mut self.odds);
         let (stream, others) = (self.streams[index], self.streams.iter().enumerate());
@@ -274,7 +283,7 @@ impl Adaptive {
         some.then_some(AheadPlan { stream: index, start, count, clear, stride, behind, reason })
     }
 
-    /// The touch of a page that readahead had marked was seen. None if its stream has gone.
+    /// Handles the touch of a marked page. None if its stream was evicted.
     pub fn on_mark(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
         self.clock += 1;
         let index = self.streams.iter().position(|stream| stream.mark == Some(page.0))?;
@@ -292,7 +301,7 @@ impl Adaptive {
         self.plan(index, behind, Some(SwapReason::Mark))
     }
 
-    /// The touch of a page that was read ahead was seen.
+    /// Records the touch of a page that was read ahead.
     pub fn on_hit(&mut self, page: PageIndex) {
         let near = |stream: &&mut Stream| {
             stream.steps_to(page.0).is_some_and(|steps| steps <= stream.window.saturating_mul(2))
@@ -302,12 +311,13 @@ impl Adaptive {
         }
     }
 
-    /// What became of a plan: pages are planned up to `next`, and `mark` is the first of those that are read.
+    /// Records the result of a plan: pages are planned up to `next`, and `mark` is the first of
+    /// those read.
     pub fn planned(&mut self, stream: usize, next: PageIndex, mark: Option<PageIndex>) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.next = next.0;
             stream.mark = mark.map(|mark| mark.0);
-            // What is all in memory has no mark, and tells nothing.
+            // A window that is all in memory has no mark, and shows nothing.
             stream.awaited = mark.is_some();
             if stream.awaited {
                 self.odds[stream.stage].plan();
@@ -315,7 +325,7 @@ impl Adaptive {
         }
     }
 
-    /// The stream whose reader got to a page, by the fewest steps, and by how many.
+    /// The stream that reaches a page in the fewest steps, and the number of steps.
     fn find(&self, page: u64) -> Option<(usize, u64)> {
         let found = self.streams.iter().enumerate().filter_map(|(index, stream)| {
             let steps = stream.steps_to(page)?;
@@ -343,13 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn two_neighbours_begin_a_stream_and_marks_keep_it_going() {
+    fn two_adjacent_misses_begin_a_stream_and_marks_continue_it() {
         let mut adaptive = Adaptive::default();
         assert_eq!(adaptive.on_miss(PageIndex(100), &pace(0)), None);
         let first = adaptive.on_miss(PageIndex(101), &pace(100_000)).expect("a stream");
         assert_eq!((first.start.0, first.count, first.reason), (102, 8, SwapReason::Forward));
         adaptive.planned(first.stream, PageIndex(110), Some(PageIndex(102)));
-        // A microsecond a page and a store that takes a hundred: windows double up to what that needs.
+        // 1 µs a page and a store of 100 µs: windows double up to what that needs.
         let (mut at, mut time) = (102, 101_000);
         for count in [16, 32, 64, 128, 256, 256] {
             let plan = adaptive.on_mark(PageIndex(at), &pace(time)).expect("the mark of a stream");
@@ -360,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_not_run_away_from() {
+    fn a_slow_reader_gets_a_short_distance() {
         let mut adaptive = Adaptive::default();
         adaptive.on_miss(PageIndex(100), &pace(0));
         let mut plan = adaptive.on_miss(PageIndex(101), &pace(10_000_000)).expect("a stream");
@@ -373,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_was_passed_by_may_be_touched_later() {
+    fn a_passed_mark_may_be_touched_later() {
         for (first, second, third, passed) in [(100, 101, 105, 102), (100, 99, 95, 98)] {
             let mut adaptive = Adaptive::default();
             adaptive.on_miss(PageIndex(first), &pace(0));
@@ -387,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn strides_and_steps_down_are_followed_and_chance_is_not() {
+    fn strides_and_downward_steps_begin_streams_and_random_steps_do_not() {
         let plan_of = |pages: &[u64]| {
             let mut adaptive = Adaptive::default();
             let plans = pages.iter().map(|&page| adaptive.on_miss(PageIndex(page), &pace(page)));
@@ -399,7 +409,8 @@ mod tests {
         assert_eq!(plan_of(&[1000, 5000, 200, 90_000, 7, 7000]), None);
     }
 
-    /// Touches `count` pages in order from `start` on, of which none is in memory but those that were planned; pages that were.
+    /// Touches `count` pages in order from `start`, of which only planned pages are in memory;
+    /// returns how many those were.
     fn look_up(adaptive: &mut Adaptive, start: u64, count: u64) -> u64 {
         let (mut planned, mut mark) = (Vec::new(), None);
         for page in start..start + count {
@@ -418,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_nobody_gets_to_shrink_to_nothing_and_streams_that_go_on_have_them_again() {
+    fn unreached_windows_shrink_to_nothing_and_continued_streams_regain_them() {
         for length in [2, 3, 12] {
             let mut adaptive = Adaptive::default();
             let mut planned = |turns: core::ops::Range<u64>, length| -> u64 {
@@ -434,20 +445,20 @@ mod tests {
                 "not more than a page for each that is of use: {later} for {length}"
             );
             assert!(length > 2 || later < 100, "two pages have no third: {later}");
-            // Whoever goes on is noticed by its misses.
+            // A continuing reader shows by its misses.
             let scan = planned(5000..5001, 4000);
             assert!(scan > 3900, "{scan}");
         }
     }
 
-    /// Many begin to read at the same time, by turns, blocks that lie side by side.
+    /// Several readers begin at the same time, alternately, on adjacent blocks.
     #[test]
-    fn readers_who_take_turns_have_streams_of_their_own_and_read_no_block_of_another() {
+    fn alternating_readers_get_their_own_streams_and_blocks() {
         let (mut adaptive, readers, block) = (Adaptive::default(), 8, 100);
         let (mut planned, mut marks) = (vec![0; (readers * block) as usize], Vec::new());
         let mut misses = 0;
         for turn in 0..block {
-            // In an order without a step of its own.
+            // In an order without a common step.
             for page in (0..readers).map(|at| (at * (at + 1) / 2 + turn) % readers * block + turn) {
                 let plan = if marks.contains(&page) {
                     adaptive.on_mark(PageIndex(page), &pace(page * 100))
@@ -470,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_outlives_others_that_only_begin() {
+    fn a_continued_stream_outlives_new_ones() {
         let mut adaptive = Adaptive::default();
         adaptive.on_miss(PageIndex(100), &pace(0));
         let plan = adaptive.on_miss(PageIndex(101), &pace(1)).expect("a stream");
@@ -482,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_little_use_shrink_where_hits_are_seen() {
+    fn windows_with_few_hits_shrink_where_hits_are_seen() {
         let (mut adaptive, pace) = (Adaptive::default(), Pace { sees_hits: true, ..pace(0) });
         adaptive.on_miss(PageIndex(100), &pace);
         let mut plan = adaptive.on_miss(PageIndex(101), &pace).expect("a stream");

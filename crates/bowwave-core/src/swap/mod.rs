@@ -1,12 +1,12 @@
-//! Swap readahead: which pages to bring back from the spill store together with one that was touched.
+//! Swap readahead: which pages to read from the spill store together with a touched one.
 //!
-//! | policy | what it follows |
+//! | policy | rule |
 //! |---|---|
-//! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its own region, in the direction of the last step, sized by the region's own hits |
-//! | [`Adaptive`] | bowwave's own: several streams a region, forwards, backwards or at a stride, each read ahead by as many pages as its reader gets through while the store answers |
+//! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its region, in the direction of the last step, sized by the region's hits |
+//! | [`Adaptive`] | bowwave's own: several streams a region, upward, downward or strided, each read ahead by as many pages as its reader touches while the store responds |
 //!
-//! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of sizes. A policy plans and does
-//! nothing: the pager clips a window to the pages that are on the store.
+//! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of sizes.
+//! A policy only plans: the pager clips each window to the pages that are swapped out.
 
 mod adaptive;
 mod odds;
@@ -24,14 +24,14 @@ use core::fmt;
 use crate::config::ConfigError;
 use pager::{PageId, SwapWindow};
 
-/// Which swap readahead. Policies of one name are equal.
+/// A swap readahead policy. Policies with the same name are equal.
 #[derive(Clone, Copy, Debug)]
 pub enum SwapPolicy {
-    /// None: the touched page alone.
+    /// The touched page alone.
     None,
     /// By addresses.
     Vma,
-    /// By streams of addresses, each as far ahead as the store is slow.
+    /// By streams of addresses, with a distance that follows the store's latency.
     Adaptive,
     /// A policy of another crate.
     Other(&'static dyn SwapPolicyKind),
@@ -110,24 +110,24 @@ impl PartialEq for SwapPolicy {
 impl Eq for SwapPolicy {}
 
 named_enum! {
-    /// Why a window is what it is.
+    /// Reason of a window.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum SwapReason {
-        /// One page: readahead is off, or nothing speaks for more.
+        /// One page: readahead is off, or the policy predicts nothing.
         Single = "single",
         /// An aligned block of slots.
         Block = "block",
-        /// Steps go up: the window begins at the page.
+        /// Upward steps: the window begins at the page.
         Forward = "forward",
-        /// Steps go down: the window ends at the page.
+        /// Downward steps: the window ends at the page.
         Backward = "backward",
-        /// Neither: the page is in the middle.
+        /// No direction: the page is in the middle.
         Centred = "centred",
-        /// Pages at a distance that most of the last steps had.
+        /// The stride of most of the last steps.
         Strided = "strided",
-        /// A reader got to the mark: the next window.
+        /// A reader reached the mark: the next window.
         Mark = "mark",
-        /// Someone said so.
+        /// Advice.
         Advised = "advised",
     }
 }

@@ -1,22 +1,22 @@
-//! How often windows of late were reached by their readers, by how many windows of their streams came before.
+//! How often recent windows were reached, by the number of windows before them in their streams.
 
 /// Pages of a stream's first window.
 pub(super) const FIRST: u64 = 8;
-/// Windows of a stream that are told apart by how many came before: the last of these are all others.
+/// Stages, the number of earlier windows of a stream; the last stage holds all later windows.
 pub(super) const STAGES: usize = 8;
-/// Windows of a stage that are remembered, before all are halved.
+/// Windows remembered for a stage; beyond this, counts are halved.
 const REMEMBERED: u32 = 64;
 
-/// What became of windows lately.
+/// Results of recent windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Odds {
     planned: u32,
-    /// Of them, those that their readers got to.
+    /// Windows of those that were reached.
     reached: u32,
 }
 
 impl Default for Odds {
-    /// Good ones, for a start.
+    /// Optimistic at first.
     fn default() -> Self {
         Self { planned: 4, reached: 4 }
     }
@@ -34,7 +34,8 @@ impl Odds {
         self.reached = (self.reached + 1).min(self.planned);
     }
 
-    /// Most pages of a window that has these odds: any number if half are reached, none if hardly any is.
+    /// Largest window, in pages, with these odds: unlimited if half are reached, 0 if hardly any
+    /// is.
     fn bound(self) -> u64 {
         if self.reached * 2 >= self.planned {
             u64::MAX
@@ -44,7 +45,8 @@ impl Odds {
     }
 }
 
-/// Most pages of a window of this stage: as its odds are, and where the next one is not reached, for this one is not to its end.
+/// Largest window of a stage: limited by its own odds and by those of the next stage, since an
+/// unreached next window means that this one is not read to its end.
 pub(super) fn bound(odds: &[Odds; STAGES], stage: usize) -> u64 {
     let next = odds[(stage + 1).min(STAGES - 1)];
     odds[stage].bound().min(next.bound().max(1))

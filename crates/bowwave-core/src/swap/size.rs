@@ -1,8 +1,8 @@
-//! How many pages a window has.
+//! Window sizes.
 
 use super::ConfigError;
 
-/// Largest window by addresses: 2^5 pages, as wide as the field that Linux keeps it in.
+/// Log2 of the largest window by addresses: 32 pages, the width of Linux's field.
 const VMA_ORDER_MAX: u32 = 5;
 /// Largest `page_cluster` (`vm.page-cluster`).
 const PAGE_CLUSTER_MAX: u32 = 31;
@@ -57,10 +57,11 @@ impl SwapConfig {
     }
 }
 
-/// Pages of the next window: by hits of the last one, at most halved from one to the next.
+/// Pages of the next window, by the hits of the last one; at most halved from one to the next.
 ///
-/// `hits` since the last window plus two, rounded up to a power of two, at least four; without hits two if `place` is next to `previous`,
-/// else one. At most `max`, yet at least half of `last`: Linux applies the floor after the cap (`__swapin_nr_pages`).
+/// `hits` plus two, rounded up to a power of two, at least four. Without hits, two if `place` is
+/// next to `previous`, else one. At most `max`, yet at least half of `last`: Linux applies the
+/// floor after the cap (`__swapin_nr_pages`).
 #[must_use]
 pub fn window_size(previous: u64, place: u64, hits: u64, max: u64, last: u64) -> u64 {
     let wanted = if hits == 0 {
@@ -83,12 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn without_hits_only_a_neighbour_gets_two() {
+    fn without_hits_only_an_adjacent_page_gets_two() {
         assert_eq!([99, 101, 98, 100].map(|place| window_size(100, place, 0, 8, 0)), [2, 2, 1, 1]);
     }
 
     #[test]
-    fn a_window_shrinks_by_half_at_most_even_above_a_cap_that_was_lowered() {
+    fn a_window_halves_at_most_even_above_a_lowered_cap() {
         assert_eq!([8, 4, 2, 1].map(|last| window_size(0, 100, 0, 8, last)), [4, 2, 1, 1]);
         assert_eq!(window_size(0, 100, 0, 2, 16), 8);
     }

@@ -1,11 +1,11 @@
-//! By addresses: the window of a region, in the direction of its last step (document 001).
+//! By addresses: a region's window, in the direction of its last step (document 001).
 
 use super::SwapReason;
 use super::size::{SwapConfig, window_size};
 use crate::page::{PageIndex, PageRange};
 
-/// What a region remembers. Linux packs it into one word: the address of the last touch of a swapped or read-ahead page,
-/// the last window's size, and its hits so far, which stop at 63.
+/// State of a region. Linux packs it into one word: the address of the last touch of a swapped or
+/// read-ahead page, the last window's size, and its hits so far, at most 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vma {
     last: PageIndex,
@@ -13,19 +13,19 @@ pub struct Vma {
     hits: u64,
 }
 
-/// Hits of a region that has seen nothing: it is taken to be read in order.
+/// Initial hits of a region: assumes sequential access.
 const HITS_AT_FIRST: u64 = 4;
-/// As many as six bits count.
+/// Largest value of the 6-bit counter.
 const HITS_MAX: u64 = 63;
 
-/// A window and why.
+/// A window and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmaPlan {
-    /// Pages to bring in, those that are out; the touched one is among them.
+    /// Swapped-out pages to read, including the touched one.
     pub range: PageRange,
-    /// Size before it was clipped.
+    /// Size before clipping.
     pub size: u64,
-    /// Which way.
+    /// The direction.
     pub reason: SwapReason,
 }
 
@@ -36,7 +36,8 @@ impl Default for Vma {
 }
 
 impl Vma {
-    /// A touch found its page in memory, where readahead had put it if `readahead`. Either way steps are measured from here.
+    /// Handles a touch of a page in memory, put there by readahead if `readahead`. Later steps are
+    /// measured from it.
     pub fn on_hit(&mut self, page: PageIndex, readahead: bool) {
         if readahead {
             self.hits = (self.hits + 1).min(HITS_MAX);
@@ -44,7 +45,7 @@ impl Vma {
         self.last = page;
     }
 
-    /// A touch of `page` found it out; `region` are the pages of its region, by the same numbers. The numbers are those of
+    /// Handles a touch of the swapped-out `page` of the region `region`. Page numbers are those of
     /// addresses: page tables begin at multiples of [`SwapConfig::table_pages`].
     pub fn on_fault(&mut self, page: PageIndex, region: PageRange, config: &SwapConfig) -> VmaPlan {
         let alone =
@@ -67,7 +68,7 @@ impl Vma {
             ((size - 1) / 2, SwapReason::Centred)
         };
         let table = page.0 & !(config.table_pages - 1);
-        // What lies below page 0 is cut off like what lies below the region: it does not move the window up.
+        // Pages below page 0 are clipped like pages below the region; the window does not move up.
         let range = PageRange::new(page.0.saturating_sub(before), page.0 + size - before)
             .intersect(region)
             .intersect(PageRange::new(table, table + config.table_pages));
@@ -81,7 +82,7 @@ mod tests {
 
     const REGION: PageRange = PageRange::new(1000, 100_000);
 
-    /// Faults at these pages, with so many hits before each; the windows.
+    /// Windows of faults at these pages, with this many hits before each.
     fn windows(faults: &[(u64, u64)]) -> std::vec::Vec<(u64, u64, &'static str)> {
         let (mut vma, config) = (Vma::default(), SwapConfig::default());
         faults
@@ -97,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn a_region_begins_as_if_read_in_order_and_goes_on_so_as_long_as_it_is() {
-        // Four hits to begin with are eight pages, around the page since nothing came before.
+    fn a_region_is_assumed_sequential_until_its_hits_say_otherwise() {
+        // Four initial hits give eight pages, centred since there was no earlier fault.
         assert_eq!(
             windows(&[(2000, 0), (2005, 4), (2013, 7)]),
             [(1997, 8, "centred"), (2005, 8, "forward"), (2013, 8, "forward")]
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_down_put_the_window_below_the_page() {
+    fn downward_steps_put_the_window_below_the_page() {
         assert_eq!(
             windows(&[(5000, 0), (4999, 0), (4998, 0)])[1..],
             [(4996, 4, "backward"), (4997, 2, "backward")]
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_would_begin_below_page_0_is_cut_and_not_moved() {
+    fn a_window_that_would_begin_below_page_0_is_clipped_not_moved() {
         let (config, region) = (SwapConfig::default(), PageRange::new(0, 100_000));
         let centred = Vma::default().on_fault(PageIndex(2), region, &config);
         assert_eq!(

@@ -13,7 +13,7 @@ use bowwave_core::{
 };
 
 const FILE: FileId = FileId(0);
-/// Pages mapped with a touch on either side, and the least of those that nobody has used.
+/// Pages mapped on either side of a touch, and the least number of unused ones.
 const AROUND: u64 = 64;
 const UNREAD_MIN: u64 = 16;
 /// Nanoseconds of a touch, and of a fault that finds its page.
@@ -27,7 +27,7 @@ pub(crate) struct Far {
     pub(crate) page_ns: u64,
 }
 
-/// What came of it.
+/// Results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) touches: u64,
@@ -59,7 +59,7 @@ struct Model {
     touchers: Vec<Toucher>,
     mapped: Vec<bool>,
     agenda: BinaryHeap<Reverse<(u64, u64, Next)>>,
-    /// Of two things at one time the one planned first comes first.
+    /// Events at the same time run in the order of their planning.
     planned: u64,
     told: Told,
 }
@@ -111,7 +111,7 @@ impl Model {
         self.planned += 1;
     }
 
-    /// A thread touches all that it has mapped, and then a page that it has not.
+    /// A thread touches all pages that it has mapped, and then an unmapped one.
     fn touch(&mut self, now: u64, thread: usize, out: &mut Vec<Action>) {
         let toucher = &mut self.touchers[thread];
         let mut spent = 0;
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// The page that a thread waited for is there.
+    /// The page that a thread waited for has arrived.
     fn map(&mut self, now: u64, thread: usize, frames: &[FrameId], out: &mut Vec<Action>) {
         let toucher = &mut self.touchers[thread];
         let page = toucher.pages[toucher.at];

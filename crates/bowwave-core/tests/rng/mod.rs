@@ -1,9 +1,10 @@
-//! The random numbers of this crate's tests, from a seed: SplitMix64. The crate itself has none, and imports nothing.
+//! Random numbers for this crate's tests, from a seed (SplitMix64). The crate itself has none, and
+//! no dependency.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bowwave_core::{MIX_STEP, mix};
 
-/// A stream of random numbers.
+/// A sequence of random numbers.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -18,12 +19,12 @@ impl Rng {
         if bound == 0 { 0 } else { self.next() % bound }
     }
 
-    /// True in so many of a hundred cases.
+    /// True with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A place in a list of `len`.
+    /// An index into a list of `len`.
     pub(crate) fn index(&mut self, len: usize) -> Option<usize> {
         (len > 0).then(|| self.below(len as u64) as usize)
     }
@@ -34,7 +35,7 @@ impl Rng {
     }
 }
 
-/// The seeds of a test: so many, or the one that `BOWWAVE_SEED` names.
+/// The seeds of a test: `count` of them, or the one in `BOWWAVE_SEED`.
 pub(crate) fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("BOWWAVE_SEED") {
         Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],

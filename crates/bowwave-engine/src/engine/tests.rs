@@ -1,4 +1,4 @@
-//! What needs a look inside.
+//! Tests that need the engine's internals.
 
 use std::sync::mpsc;
 use std::thread;
@@ -8,12 +8,12 @@ use bowwave_core::Policy;
 
 use super::*;
 
-/// The memory of frames that a shard gave back was released outside its lock. Frames that were lent again and filled in
-/// that moment turned to zeros under their pages.
+/// Regression: a shard released the memory of frames outside its lock. Frames that were lent again
+/// and filled at that moment turned to zeros under their pages.
 ///
-/// The release here waits until somebody else has done just that. It must not be able to: its turn comes after.
+/// The release here waits until another thread has done just that, which the lock must prevent.
 #[test]
-fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released() {
+fn frames_lent_again_keep_their_bytes() {
     const PAGES: u32 = 16;
     let options =
         Options { cache_bytes: Some(2 << 20), shards: Some(1), policy: Policy::None, ..Options::default() };
@@ -25,7 +25,7 @@ fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released
         bytes.clone()
     };
     let expected: Vec<Vec<u8>> = (0..u64::from(PAGES)).map(|page| read(page << 12)).collect();
-    // Every frame is in use, the first pages' frames by others. (Read again, they would stay.)
+    // All frames are in use, the first pages' frames by other pages. (Read again, they would stay.)
     for page in u64::from(PAGES)..1024 {
         read(page << 12);
     }
@@ -47,7 +47,7 @@ fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released
     let (started, is_started) = mpsc::sync_channel(1);
     let release_waits = move || {
         started.send(thread::spawn(lend_and_fill)).expect("the test listens");
-        // With the lock held this runs out, and it is the other's turn when the frames are released.
+        // With the lock held this times out; the other thread continues after the release.
         is_done.recv_timeout(Duration::from_millis(300)).ok();
     };
     *engine.inner.shards[0].arena.before_release.0.lock().expect("no panic") = Some(Box::new(release_waits));

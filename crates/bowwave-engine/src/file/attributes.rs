@@ -1,4 +1,4 @@
-//! What the store says of an open file, whatever its names are by now.
+//! Attributes of an open file, independent of its names.
 
 use std::ffi::{OsStr, OsString};
 
@@ -11,8 +11,8 @@ use super::{ALL, File};
 use crate::error::Result;
 
 impl File {
-    /// Describes the file, also one without a name, with the size of now. Where the store is no file system, it is what is
-    /// known from the opening.
+    /// Describes the file, even unlinked, with its current size. Unless the store is a file system,
+    /// the rest is as of the open.
     ///
     /// # Errors
     /// As the store says.
@@ -28,12 +28,12 @@ impl File {
         Ok(entry)
     }
 
-    /// Changes attributes. Where a time of modification is set, what was written before goes to the store first, so that
-    /// the time stays.
+    /// Changes attributes. Before a time of modification is set, earlier writes go to the store, so
+    /// that the time stays.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` where it is no file system, but for an object that is being written and whose store
-    /// keeps attributes.
+    /// As the store says. `Unsupported` if the store is no file system, except for an object that
+    /// is being written to a store with attributes.
     pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
         if let Some(whole) = self.entry.whole.get() {
             return whole.set_attributes(attributes);
@@ -41,7 +41,7 @@ impl File {
         if attributes.modified.is_none() {
             return self.with_attributes(|object| object.set(attributes));
         }
-        // Through whichever handle: any may have written it.
+        // Any handle may have written it.
         self.store.write_out(&self.entry, ALL, SyncFor::Close);
         let before = self.entry.identity();
         self.with_attributes(|object| object.set(attributes))?;

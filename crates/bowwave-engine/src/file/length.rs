@@ -1,4 +1,4 @@
-//! Cutting, growing, and holes.
+//! Truncation, extension and holes.
 
 use bowwave_backend::{Allocate, Error as StoreError, ErrorKind};
 use bowwave_core::{PageIndex, PageRange};
@@ -8,7 +8,7 @@ use super::write::ALL;
 use crate::error::Result;
 
 impl File {
-    /// Cuts the file to `len` bytes, or extends it with zeros.
+    /// Truncates the file to `len` bytes, or extends it with zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -25,7 +25,7 @@ impl File {
         let page = self.engine.page_size();
         self.discard_pages(PageRange { start: PageIndex(page.count_for(len).0), end: ALL.end });
         if len < self.entry.size() {
-            // The page that is cut is read anew.
+            // The truncated page is read again.
             self.flush_pages(page.range_of(len, 1))?;
         }
         object.set_len(len)?;
@@ -37,8 +37,8 @@ impl File {
     /// Changes how `len` bytes at `offset` are allocated, as `fallocate` does.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at); `Unsupported` where the store cannot, `NoSpace` where it does not fit, `Invalid` for
-    /// no bytes.
+    /// As [`write_at`](Self::write_at). `Unsupported` where the store cannot, `NoSpace` where it
+    /// does not fit, `Invalid` for no bytes.
     pub fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
         if let Some(error) = self.refused_for_whole("room in an object cannot be reserved, nor holes be made")
         {
@@ -67,7 +67,7 @@ impl File {
         Ok(())
     }
 
-    /// The store has given the file another length, or other bytes from `changed` on.
+    /// The store gave the file another length, or other bytes from `changed` on.
     fn has_length(&self, len: u64, changed: u64) {
         let page = self.engine.page_size();
         let shard = self.engine.shard(self.entry.shard);

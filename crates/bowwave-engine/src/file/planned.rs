@@ -1,4 +1,4 @@
-//! What a reader says it will read.
+//! Read plans.
 
 use std::ops::Range;
 
@@ -8,13 +8,14 @@ use super::File;
 use crate::error::{Error, Result};
 
 impl File {
-    /// Says which bytes will be read through this handle, in order: parts of a file of columns, tensors, records drawn
-    /// beforehand. They are fetched from now on, many at a time, as far ahead as the readers need and memory allows, and nothing
-    /// beyond them for who keeps to them: `Some(0..u64::MAX)` has a file read to its end, and `Some(start..end)` nothing behind `end`. Ranges
-    /// come behind those of calls before.
+    /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as columns,
+    /// tensors or known records. The engine reads them ahead from now on, many at a time, as far as
+    /// readers need and memory allows, and nothing else, as long as reads follow the plan.
+    /// `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing past `end`.
     ///
-    /// Who leaves some out, or takes them in another order, is followed; reads elsewhere are as without a plan. What was
-    /// fetched and not used shows as [`Stats::pages_given_up`](crate::Stats::pages_given_up).
+    /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
+    /// pages that were read and not used count in
+    /// [`Stats::pages_given_up`](crate::Stats::pages_given_up).
     ///
     /// ```
     /// use bowwave_engine::{Engine, Options};
@@ -31,8 +32,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `Options` if there are more than 2^20 ranges that wait to be read (neighbours in order are one): give the others
-    /// later. Then none of them are taken.
+    /// `Options` if more than 2^20 ranges wait to be read (adjacent ranges in order count once). Then
+    /// no range is accepted; pass the others later.
     pub fn plan(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
         let (page, size) = (self.engine.page_size(), self.entry.size());
         let pages =
@@ -50,7 +51,8 @@ impl File {
         taken.map_err(|error| Error::Options(error.to_string()))
     }
 
-    /// Ends the plan: what is left of it will not be fetched, and what is on its way and nobody waits for is called back.
+    /// Ends the read plan: the rest is not read, and readahead in flight without waiters is
+    /// cancelled.
     pub fn end_plan(&self) {
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).end_plan(self.handle, &mut effects);

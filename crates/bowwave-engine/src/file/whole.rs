@@ -1,4 +1,4 @@
-//! Handles of objects that are written as a whole.
+//! Handles of object uploads.
 
 use std::sync::Arc;
 
@@ -9,13 +9,15 @@ use crate::error::Result;
 use crate::whole::{Whole, Writer};
 
 impl File {
-    /// Whether this is an object, open for writing, that nobody sees yet: it is published when it is synced or closed.
+    /// Whether this is an unpublished object that is open for writing. A sync or close publishes
+    /// it.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.entry.whole.get().is_some_and(|whole| whole.is_new())
     }
 
-    /// As [`flush`](Self::flush); and publishes an object that was begun, or cut to no bytes, and that nobody has written to.
+    /// As [`flush`](Self::flush). Also publishes an object that was created or truncated but never
+    /// written.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -26,8 +28,8 @@ impl File {
         }
     }
 
-    /// Writes no more through this handle, as closing it does, and tells what went wrong. Dropping the handle then does
-    /// nothing more.
+    /// Ends writing through this handle, as close does, and returns errors. Dropping the handle
+    /// then does nothing more.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -39,17 +41,17 @@ impl File {
         }
     }
 
-    /// Writes no more through this handle, and does not publish what was written to an object: it stays as it is. Of files
-    /// that are written anywhere nothing is taken back.
+    /// Ends writing through this handle without publishing the object, which stays as it is. Has no
+    /// effect on files that accept writes anywhere.
     pub fn abandon(&self) {
         if let Some((whole, _)) = self.whole() {
             whole.abandon(self.handle);
         }
     }
 
-    /// What is known of an object that is being written; of others the store knows more.
+    /// Attributes of an object that is being written; the store knows those of others.
     pub(super) fn whole_attributes(&self) -> Result<Entry> {
-        let whole = self.entry.whole.get().filter(|whole| whole.is_draft() || whole.is_nameless());
+        let whole = self.entry.whole.get().filter(|whole| whole.is_upload() || whole.is_nameless());
         let Some(whole) = whole else {
             let message = format!("{}: this store tells of objects by their names", self.entry.name());
             return Err(StoreError::new(ErrorKind::Unsupported, message).into());
@@ -57,14 +59,14 @@ impl File {
         Ok(Entry { identity: Some(self.identity()), ..whole.describe("".as_ref()) })
     }
 
-    /// The object, if it is written as a whole, and this handle as one that writes it.
+    /// The upload and this handle as its writer, if the file is an upload.
     pub(super) fn whole(&self) -> Option<(&Arc<Whole>, Writer<'_>)> {
         let whole = self.entry.whole.get()?;
         let appends = self.access == Access::Append;
         Some((whole, Writer { entry: &self.entry, handle: self.handle, appends }))
     }
 
-    /// The error for what cannot be done with objects, if this is one.
+    /// The error for an operation that uploads do not support, if this is one.
     pub(super) fn refused_for_whole(&self, what: &str) -> Option<StoreError> {
         self.entry.whole.get().map(|whole| whole.unsupported(what))
     }

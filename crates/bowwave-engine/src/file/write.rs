@@ -1,5 +1,5 @@
-//! Writing: bytes go to pages of the cache and from there to the store, when there are many, when they are old, for a sync
-//! and when the file is closed.
+//! Writes: bytes go to pages of the cache, and from there to the store: beyond the background
+//! limit, by age, for a sync, and at close.
 
 use bowwave_backend::{Error as StoreError, ErrorKind, WriteObject};
 use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
@@ -11,7 +11,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::whole::Writer;
 
-/// Bytes that are copied at a time, under the lock of the file's shard.
+/// Bytes copied at a time under the shard's lock. Larger: other users of the shard wait longer.
 const COPY_BYTES: usize = 256 << 10;
 
 impl File {
@@ -21,15 +21,17 @@ impl File {
         self.access != Access::Read
     }
 
-    /// Writes `buf` at `offset`, or at the end of the file if it was opened to append; returns how many bytes it took.
-    /// That is all of them, unless an error came half-way; the next write then tells it.
+    /// Writes `buf` at `offset`, or at the end of a file opened to append; returns the number of
+    /// bytes written. That is all of them, unless an error occurs half-way; the next write then
+    /// returns the error.
     ///
-    /// Who reads from now on sees them; the store has them after [`flush`](Self::flush), or some time before. While there
-    /// are too many that it has not ([`Options::dirty_bytes`](crate::Options::dirty_bytes)) this waits.
+    /// Later reads see the bytes. The store has them after [`flush`](Self::flush), or earlier.
+    /// Waits while too many bytes are dirty
+    /// ([`Options::dirty_bytes`](crate::Options::dirty_bytes)).
     ///
     /// # Errors
-    /// `ReadOnly` if it was not opened for writing; `TooLarge` past 2^63 bytes; as the store says of a page that is changed
-    /// in part and must be read before, or when it takes nothing of what there is to write.
+    /// `ReadOnly` if the file was not opened for writing; `TooLarge` past 2^63 bytes. As the store
+    /// says, if a partly changed page must be read first, or if the store accepts no writes.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         if let Some((whole, writer)) = self.whole() {
             return Ok(whole.write(writer, offset, buf)?.1);
@@ -39,8 +41,8 @@ impl File {
         self.write_in_turn(&turn, offset, buf)
     }
 
-    /// Writes `buf` at the end of the file, behind what others append at the same time; returns its offset, and how many
-    /// bytes it took, as [`write_at`](Self::write_at) does.
+    /// Appends `buf`, atomically with other appends; returns its offset, and the bytes written as
+    /// [`write_at`](Self::write_at) does.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -53,25 +55,26 @@ impl File {
         Ok((offset, self.write_in_turn(&turn, offset, buf)?))
     }
 
-    /// Whether something was written to the file that is not in the store yet.
+    /// Whether the file has bytes that the store does not have yet.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.entry.whole.get().is_some_and(|whole| whole.is_draft()) || self.store.is_dirty(&self.entry)
+        self.entry.whole.get().is_some_and(|whole| whole.is_upload()) || self.store.is_dirty(&self.entry)
     }
 
-    /// Returns when the store has what was written to the file so far, through any handle. Of a file without a name there
-    /// is nothing to keep: then only [`sync`](Self::sync) writes. Much of it goes as write-back does, behind what others
-    /// sync or read ([`SyncFor::Close`]).
+    /// Returns when the store has all bytes written to the file so far, through any handle. Does
+    /// nothing for an unlinked file; only [`sync`](Self::sync) writes it. More than one write-out
+    /// runs at the priority of write-back, after syncs and reads ([`SyncFor::Close`]).
     ///
     /// # Errors
-    /// As the store says, of any write-out of the file that failed since this handle was last told, or was opened. What
-    /// the store has refused is kept, and tried again by the next flush or sync, or after
-    /// [`Options::dirty_expire`](crate::Options::dirty_expire).
+    /// As the store says, for any write-out that failed since this handle was opened or last
+    /// returned an error. Rejected pages stay dirty. The next flush or sync retries them, or
+    /// write-back after [`Options::dirty_expire`](crate::Options::dirty_expire).
     pub fn flush(&self) -> Result<()> {
         self.hand_over(SyncFor::Close)
     }
 
-    /// As [`flush`](Self::flush), before what nobody waits for: for who then makes it safe.
+    /// As [`flush`](Self::flush), with priority over speculative requests: for callers that sync
+    /// next.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -92,11 +95,11 @@ impl File {
         Ok(())
     }
 
-    /// Returns when what was written is safe from a loss of power, as far as the store can know. With `data_only` what is
-    /// not needed to read it back, such as times, may be left out.
+    /// Returns when all written bytes are durable, as far as the store can know. With `data_only`,
+    /// metadata that reads do not need, such as times, may be omitted.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), and as the store's flush says.
+    /// As [`flush`](Self::flush), and errors of the store's flush.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         if let Some((whole, writer)) = self.whole() {
             return whole.sync(writer);
@@ -107,7 +110,7 @@ impl File {
         synced
     }
 
-    /// Tells a failure to write out, once.
+    /// Returns a write-out error once.
     fn tell_errors(&self) -> Result<()> {
         let (count, error) = self.entry.write_errors();
         let told = self.errors_told.swap(count, Ordering::AcqRel);
@@ -117,7 +120,7 @@ impl File {
         }
     }
 
-    /// Waits until nobody else changes the file.
+    /// Waits for exclusive access to change the file.
     pub(super) fn turn_to_write(&self) -> Result<MutexGuard<'_, ()>> {
         if !self.is_writable() {
             let message = format!("{}: was not opened for writing", self.entry.name());
@@ -161,7 +164,7 @@ impl File {
         Ok(done)
     }
 
-    /// Writes the first bytes of a part that fit into as many pages as are copied at a time.
+    /// Writes the first bytes of `part`, at most as many pages as are copied at a time.
     fn write_part(&self, offset: u64, part: &[u8], woken: bool) -> Result<Written> {
         let page = self.engine.page_size();
         let skip = (offset & (page.bytes() - 1)) as usize;
@@ -181,14 +184,14 @@ impl File {
         Ok(written)
     }
 
-    /// Has a page read that is about to be changed in part.
+    /// Reads a page that will be changed in part.
     fn fetch(&self, page: PageIndex) -> Result<()> {
         let offset = page.0 << self.engine.page_size().shift();
         let mut byte = [0];
         with_scratch(|scratch| self.read_chunks(offset, &mut byte, scratch)).map(drop)
     }
 
-    /// Why a write found no room.
+    /// Why a write found no memory.
     fn refusal(&self, error: bowwave_core::FillError) -> StoreError {
         let (_, own) = self.entry.write_errors();
         own.unwrap_or_else(|| match error {
@@ -210,13 +213,13 @@ impl File {
         })
     }
 
-    /// As [`flush`](Self::flush), of some pages.
+    /// As [`flush`](Self::flush), for some pages.
     pub(super) fn flush_pages(&self, range: PageRange) -> Result<()> {
         self.store.write_out(&self.entry, range, SyncFor::Safety);
         self.tell_errors()
     }
 
-    /// Does away with pages that were written and are not in the store, and waits for those that are on their way there.
+    /// Discards written pages that are not in the store, and waits for those in flight.
     pub(super) fn discard_pages(&self, range: PageRange) {
         self.store.discard(&self.entry, range);
     }

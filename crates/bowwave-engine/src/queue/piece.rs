@@ -1,4 +1,4 @@
-//! What waits in a queue: fills to be read, write-outs to be written.
+//! Queued fills and write-outs.
 
 use std::sync::Arc;
 
@@ -11,56 +11,57 @@ use crate::entry::FileEntry;
 use crate::stats::Work;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Since when somebody waits for a fill or a write-out.
+/// Since when a fill or a write-out has a waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Demand(AtomicU64);
 
 impl Demand {
-    /// Somebody comes to wait, the first or another one.
+    /// A waiter arrived, the first or another one.
     pub(crate) fn come(&self, now: Instant) {
-        // 0 stands for nobody; the first one counts.
+        // 0 stands for no waiter; the first arrival counts.
         self.0.compare_exchange(0, now.0.max(1), Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 
-    /// When the first one came.
+    /// Arrival of the first waiter.
     pub(crate) fn since(&self) -> Option<Instant> {
         let since = self.0.load(Ordering::Relaxed);
         (since > 0).then_some(Instant(since))
     }
 }
 
-/// Which fill of which shard.
+/// A fill of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FillKey {
     pub(crate) shard: usize,
     pub(crate) fill: FillId,
 }
 
-/// Which fill or write-out of which shard.
+/// A fill or a write-out of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     Fill(FillKey),
     Write(usize, WriteOutId),
 }
 
-/// A fill that waits to be sent.
+/// A queued fill.
 #[derive(Debug)]
 pub(crate) struct QueuedFill {
     pub(crate) key: FillKey,
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
-    /// Tells when a reader comes to wait for it, wherever it is then: here, between two attempts, or not here yet.
+    /// Shows when a reader begins to wait, wherever the fill is then: queued, between attempts, or
+    /// not yet queued.
     pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
-    /// Its attempts, once it was sent.
+    /// Its attempts, after the first was sent.
     pub(crate) retry: Option<Retry>,
-    /// Bytes at its start that an earlier request has brought.
+    /// Bytes at its start that an earlier request returned.
     pub(crate) have_bytes: u64,
 }
 
-/// A write-out that waits to be sent.
+/// A queued write-out.
 #[derive(Debug)]
 pub(crate) struct QueuedWrite {
     pub(crate) shard: usize,
@@ -68,15 +69,15 @@ pub(crate) struct QueuedWrite {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
-    /// Tells when a sync comes to wait for it, wherever it is then.
+    /// Shows when a sync begins to wait, wherever the write-out is then.
     pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
-    /// Its attempts, once it was sent.
+    /// Its attempts, after the first was sent.
     pub(crate) retry: Option<Retry>,
 }
 
-/// One or the other.
+/// A fill or a write-out.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Fill(QueuedFill),
@@ -84,13 +85,13 @@ pub(crate) enum Piece {
 }
 
 impl QueuedFill {
-    /// Whether a request has failed it or left it half done. It is then sent by itself, so that one bad page does not
-    /// fail its neighbours again.
+    /// Whether a request failed or left it incomplete. It is then sent alone, so that one bad page
+    /// does not fail its neighbours again.
     fn is_left_over(&self) -> bool {
         is_again(&self.retry) || self.have_bytes > 0
     }
 
-    /// What it counts as.
+    /// Its class in the statistics.
     pub(crate) fn work(&self) -> Work {
         match self.urgency {
             Urgency::Demand => Work::DemandRead,
@@ -100,7 +101,7 @@ impl QueuedFill {
 }
 
 impl QueuedWrite {
-    /// What it counts as.
+    /// Its class in the statistics.
     pub(crate) fn work(&self) -> Work {
         match self.urgency {
             Urgency::Demand => Work::SyncWrite,
@@ -153,7 +154,7 @@ impl Piece {
         }
     }
 
-    /// Whether somebody has come to wait for it.
+    /// Whether it has a waiter.
     pub(super) fn is_demanded(&self) -> bool {
         match self {
             Self::Fill(fill) => fill.demanded.since().is_some(),
@@ -168,7 +169,7 @@ impl Piece {
         }
     }
 
-    /// Whether it goes alone, because it was sent in vain.
+    /// Whether it is sent alone, after a failure.
     pub(super) fn is_left_over(&self) -> bool {
         match self {
             Self::Fill(fill) => fill.is_left_over(),

@@ -1,4 +1,4 @@
-//! How a store is asked: in which order, with how many requests at once, of which size.
+//! How requests are sent to a store: order, number in flight, size.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,28 +11,31 @@ use crate::options::{Options, turn};
 
 /// A readahead run is spread over free slots in requests no smaller than this part of the best size.
 const SPREAD: u64 = 32;
-/// One slot in this many is kept for demand.
+/// One slot in this many is reserved for demand. Smaller: fewer slots for readahead.
 const DEMAND_SLOTS: u32 = 32;
-/// Most bytes of a request to a device with a head: what passes under it in the time of two or three seeks. Eight readers in
-/// order get 57 MB/s of `emulate:hdd` with it, 51 with half of it, and who comes meanwhile waits no longer than that.
+/// Most bytes of a request to a device with a head: the transfer time of two or three seeks. Eight
+/// sequential readers get 57 MB/s of `emulate:hdd` with it, 51 MB/s with half of it, and other
+/// requests wait no longer.
 const HEAD_BYTES: u64 = 2 << 20;
-/// Most requests of a batch, which is not interrupted, on such a device: as many bytes as Linux's 16 of 512 KiB.
+/// Most requests of a batch, which is not interrupted, on such a device: as many bytes as Linux's
+/// 16 requests of 512 KiB.
 const HEAD_BATCH: u32 = 4;
-/// Places on a device lie below this, and no file is longer than 2^63 bytes: addresses cannot overflow.
+/// Offsets on a device lie below this, and no file exceeds 2^63 bytes, so addresses cannot
+/// overflow.
 const PLACES: u64 = 1 << 62;
-/// Stores that answer within this are near: how long a request takes there says how busy they are. Those further off are
-/// many servers, or many connections at least, behind a link: how many requests at once pay is found out.
+/// Low-latency stores: their response time shows how busy they are. Stores with a higher latency
+/// are many servers or connections behind a link: the useful number of requests is measured.
 const NEAR: Duration = Duration::from_millis(1);
-/// Of the requests that a store takes at once, one in so many for readahead at first, but no more than these.
+/// Initially one in this many of a store's slots is for readahead, up to `START_MAX`.
 const START_SHARE: u32 = 4;
 const START_MAX: u32 = 16;
-/// Longer requests take long because they are long.
+/// Longer requests are slow because of their length, so they are no samples.
 const SAMPLE_BYTES: u64 = 512 << 10;
 
-/// What follows from a store's profile and the options.
+/// Parameters derived from a store's profile and the options.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// Requests kept at the device.
+    /// Requests in flight at the device.
     depth: u32,
     /// Bytes beyond which larger requests do not pay.
     best: u64,
@@ -67,19 +70,19 @@ impl Shape {
         Self { depth, best, config }
     }
 
-    /// Whether what waits becomes sync when somebody comes to wait for it.
+    /// Whether a queued request becomes sync when a reader begins to wait for it.
     pub(super) fn promotes(&self) -> bool {
         self.config.promotion
     }
 
-    /// A dispatcher without requests. Only a device without a head has its slots filled evenly.
+    /// An empty dispatcher. Only devices without a head have their slots filled evenly.
     pub(super) fn dispatcher<T>(&self) -> Dispatcher<T> {
         let spread = if self.config.seeks { 0 } else { (self.best / SPREAD).max(1) };
         let dispatcher = Dispatcher::new(self.config.clone(), self.depth as usize, spread);
         dispatcher.expect("every knob is at least 1")
     }
 
-    /// Where bytes lie, as the scheduler has it: on the device if that has a head, else in their file.
+    /// Scheduler address of bytes: on the device if it has a head, else in their file.
     pub(super) fn address(&self, entry: &FileEntry, bytes: Range<u64>) -> Range<u64> {
         let place = if self.config.seeks { entry.place() % PLACES } else { 0 };
         place + bytes.start..place + bytes.end

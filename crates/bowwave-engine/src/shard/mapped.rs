@@ -1,4 +1,4 @@
-//! What a shard does for mapped files.
+//! Mapped files in a shard.
 
 use std::ptr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub(crate) struct Touch<'a> {
     pub(crate) entry: &'a FileEntry,
     pub(crate) handle: HandleId,
     pub(crate) fault: Fault,
-    /// What may be mapped with the page.
+    /// Pages that may be mapped together with the touched one.
     pub(crate) around: PageRange,
-    /// Most pages behind it that nobody has used.
+    /// Most unused pages behind it to map.
     pub(crate) unread: PageCount,
 }
 
 impl Shard {
-    /// As [`open_file`](Self::open_file), for a file that has places.
+    /// As [`open_file`](Self::open_file), with offset-mapped frames.
     pub(crate) fn open_placed_file(
         &self,
         pages: PageCount,
@@ -35,7 +35,8 @@ impl Shard {
         entry
     }
 
-    /// A touch of a mapped page. One that is there is mapped at once; else it comes through the slot, pinned.
+    /// Handles a touch of a mapped page. A cached page is mapped at once; otherwise it arrives
+    /// pinned, through the slot.
     pub(crate) fn fault(
         &self,
         touch: &Touch<'_>,
@@ -45,7 +46,8 @@ impl Shard {
         self.fault_in(&mut self.lock(), touch, map, effects)
     }
 
-    /// As [`fault`](Self::fault), if the page is there and not mapped; tells whether it was. If not, nothing has happened.
+    /// As [`fault`](Self::fault), if the page is cached and unmapped; returns whether it was. If
+    /// not, nothing happens.
     pub(crate) fn fault_if_there(
         &self,
         touch: &Touch<'_>,
@@ -57,7 +59,8 @@ impl Shard {
         if state.cache.mappable(touch.entry.file, touch.fault.page, alone, PageCount(0)).is_empty() {
             return false;
         }
-        // It waits if others wait for frames, which come first. Then it is as if it had gone away: what comes is given back.
+        // Reads that wait for frames come first, so the touch may wait. Then it is abandoned, and
+        // its frames are returned.
         self.fault_in(&mut state, touch, map, effects).inspect(|slot| drop(slot.abandon())).is_none()
     }
 
@@ -76,7 +79,7 @@ impl Shard {
         let is_answer = |action: &Action| matches!(action, Action::Wake { waiter: of, .. } if *of == waiter);
         if let Some(at) = state.actions.iter().position(is_answer) {
             let answer = state.actions.remove(at);
-            // What goes for it goes before anything is mapped.
+            // Pages evicted for it are unmapped before anything is mapped.
             self.collect(state, effects);
             if let Action::Wake { result: Ok(frames), .. } = &answer
                 && !frames.is_empty()
@@ -94,7 +97,7 @@ impl Shard {
         Some(slot)
     }
 
-    /// Has the page mapped that the touch has waited for and pinned, if it is `frames`, and gives it back.
+    /// Maps the page that the touch waited for and pinned, if it is `frames`, and unpins it.
     pub(crate) fn map_pinned(
         &self,
         touch: &Touch<'_>,
@@ -111,14 +114,15 @@ impl Shard {
         self.collect(state, effects);
     }
 
-    /// Has the program's pages mapped that lie around a page that is pinned: those that are up to date, up to the next lookahead
-    /// marks, as the touch allows. `map` runs under the lock, so that nothing happens to them meanwhile, and tells how many it
-    /// has mapped, from the first on.
+    /// Maps pages around a pinned page: those up to date, up to the next lookahead marks, within
+    /// the touch's limits. `map` runs under the lock, so the pages do not change, and returns how
+    /// many it mapped, from the first on.
     fn map_around(&self, state: &mut State, touch: &Touch<'_>, map: &mut dyn FnMut(PageRange) -> PageCount) {
         let page = touch.fault.page;
         let mut range = state.cache.mappable(touch.entry.file, page, touch.around, touch.unread);
         if range.is_empty() {
-            // It is mapped already, as far as the cache knows: two threads have touched it, or it has just been unmapped.
+            // The cache counts it as mapped already: two threads touched it, or it was just
+            // unmapped.
             range = PageRange::from_start(page, PageCount(1));
         }
         let count = map(range);
@@ -128,14 +132,14 @@ impl Shard {
         }
     }
 
-    /// Carries out what an event has led to that asks for nothing and wakes nobody.
+    /// Carries out effects of an event that requests nothing and wakes no waiter.
     pub(super) fn collect_places(&self, state: &mut State) {
         let mut effects = Vec::new();
         self.collect(state, &mut effects);
         debug_assert!(effects.is_empty(), "pages that go ask for nothing: {effects:?}");
     }
 
-    /// Puts the frames of a fill where its pages lie.
+    /// Sets the frames of a fill to their pages' offset-mapped memory.
     pub(super) fn place(&self, entry: &FileEntry, range: PageRange, frames: &[FrameId]) {
         let Some(places) = entry.places.get() else { return };
         for (&frame, page) in frames.iter().zip(range.start.0..) {
@@ -143,9 +147,9 @@ impl Shard {
         }
     }
 
-    /// Carries out what concerns the memory of mapped files, and takes it off the list. Before anything else: a frame that was let
-    /// go of may stand for another page by now. And under the lock: outside it a page could be asked for again, and filled,
-    /// before its memory is given away.
+    /// Carries out unmapping and release for mapped files, and removes those actions from the list.
+    /// This comes first: a released frame may hold another page by now. It runs under the lock:
+    /// outside, a page could be requested and filled again before its memory is released.
     pub(super) fn settle_places(&self, state: &State, actions: &mut Vec<Action>) {
         actions.retain(|action| {
             match action {

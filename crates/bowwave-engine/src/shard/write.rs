@@ -1,4 +1,4 @@
-//! Writing to pages, and having them written out.
+//! Writes to pages and write-outs in a shard.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::entry::FileEntry;
 use crate::queue::{Demand, QueuedWrite};
 use crate::wait::Slot;
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// So many of the first bytes are in the cache.
+    /// This many bytes are in the cache.
     Bytes(usize),
-    /// This page must be read before.
+    /// This page must be read first.
     Read(PageIndex),
-    /// There is no room; ask again, as woken, when the slot has been told.
+    /// No memory; call again, as woken, after the slot's wake.
     Wait(Arc<Slot>),
-    /// There is no room, and none will come.
+    /// No memory, and none will become free.
     Failed(FillError),
 }
 
 impl Shard {
-    /// Writes the first of `bytes`, which begin `skip` bytes into the first page of the write, to pages of `entry`. The
-    /// file is as long as it then is before anybody else sees it.
+    /// Writes the first of `bytes`, which begin `skip` bytes into the first page, to pages of
+    /// `entry`. The file's size is updated before other threads can see it.
     pub(crate) fn write(
         &self,
         entry: &FileEntry,
@@ -72,7 +72,7 @@ impl Shard {
         written
     }
 
-    /// Answers write-outs.
+    /// Completes write-outs.
     pub(crate) fn written_out(
         &self,
         answers: impl IntoIterator<Item = (WriteOutId, Result<(), FillError>)>,
@@ -86,7 +86,8 @@ impl Shard {
         }
     }
 
-    /// The store is to have what was written to pages of a file by now; nothing to wait for if it has.
+    /// Requires that the store has written pages of a file; returns a slot to wait for if it does
+    /// not.
     pub(crate) fn sync(
         &self,
         file: FileId,
@@ -101,8 +102,8 @@ impl Shard {
         self.await_write(state, waiter, outcome, Event::Sync { waiter, file, range, why }, effects)
     }
 
-    /// What was written to pages of a file and is not in the store is no longer wanted; something to wait for if it is on
-    /// its way there.
+    /// Discards written pages that are not in the store; returns a slot to wait for if some are in
+    /// flight.
     pub(crate) fn discard(
         &self,
         file: FileId,
@@ -116,7 +117,7 @@ impl Shard {
         self.await_write(state, waiter, outcome, Event::Discard { waiter, file, range }, effects)
     }
 
-    /// Writes back what has been dirty for long; tells whether anything is dirty.
+    /// Writes back old dirty pages; returns whether anything is dirty.
     pub(crate) fn expire(&self, effects: &mut Vec<Effect>) -> bool {
         let mut state = self.lock();
         if state.cache.pages_unwritten() == (0, 0) {
@@ -127,7 +128,7 @@ impl Shard {
         true
     }
 
-    /// Sees to what follows from a sync or a discard.
+    /// Carries out the effects of a sync or a discard.
     fn await_write(
         &self,
         state: &mut State,
@@ -151,7 +152,7 @@ impl Shard {
         slot
     }
 
-    /// Copies the first of `bytes` to the pages of a write; returns how many had room.
+    /// Copies the first of `bytes` to a write's target frames; returns how many fit.
     fn copy_in(&self, targets: &[Target], skip: usize, bytes: &[u8]) -> usize {
         let (mut skip, mut rest) = (skip, bytes);
         for target in targets {
@@ -159,9 +160,10 @@ impl Shard {
             let count = rest.len().min(page_bytes - skip);
             let (now, later) = rest.split_at(count);
             let is_whole = count == page_bytes;
-            // SAFETY: the cache has just given these frames to this write: nobody has them pinned but the cache, and
-            // nothing happens to any frame of this shard but under its lock, which we hold. A frame to copy from is
-            // pinned, so it is not one of them, and nobody writes to it. All lie within the arena.
+            // SAFETY: the cache has just given these frames to this write: they are unpinned,
+            // except by the cache, and frames of this shard change only under its lock, which we
+            // hold. A frame to copy from is pinned, so it is none of them, and it is not written.
+            // All lie within the arena.
             unsafe {
                 match target.base {
                     Base::Copy(old) if !is_whole => {

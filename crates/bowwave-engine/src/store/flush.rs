@@ -1,4 +1,4 @@
-//! Having the store take what was written, and make it last.
+//! Flushing: sends dirty pages to the store and makes them durable.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::file::ALL;
 
 impl Store {
-    /// Returns when the bytes of files open for writing are safe from a loss of power. Goes on after an error.
+    /// Returns when all files open for writing are durable. Continues after an error.
     ///
     /// # Errors
-    /// The first there was.
+    /// The first error.
     pub fn sync(&self) -> Result<()> {
         let settled = self.settle_wholes();
         let written = self.inner.files().written();
@@ -30,24 +30,25 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Has the store make what was written to a file last.
+    /// Makes the bytes written to a file durable.
     pub(crate) fn sync_entry(&self, entry: &Arc<FileEntry>, data_only: bool) -> Result<()> {
         let Some(object) = entry.write_object() else { return Ok(()) };
         Ok(object.sync(data_only)?)
     }
 
-    /// Returns when the store has the pages that were written so far, or has refused them; the entry counts the refusals.
+    /// Returns when the store has accepted or rejected all pages written so far; the entry counts
+    /// rejections.
     pub(crate) fn write_out(&self, entry: &Arc<FileEntry>, range: PageRange, why: SyncFor) {
         let mut effects = Vec::new();
         let slot = self.engine.shard(entry.shard).sync(entry.file, range, why, &mut effects);
         self.engine.perform(entry.shard, effects);
         if let Some(slot) = slot {
-            // The entry has noted errors.
+            // The entry has recorded errors.
             let _noted = slot.wait();
         }
     }
 
-    /// Returns when nothing of these pages is dirty or on its way to the store. What was written to them is lost.
+    /// Returns when none of these pages is dirty or in flight. Their written bytes are lost.
     pub(crate) fn discard(&self, entry: &Arc<FileEntry>, range: PageRange) {
         let mut effects = Vec::new();
         let slot = self.engine.shard(entry.shard).discard(entry.file, range, &mut effects);
@@ -57,17 +58,17 @@ impl StoreInner {
         }
     }
 
-    /// Whether the store lacks something of a file.
+    /// Whether the store lacks bytes of a file.
     pub(crate) fn is_dirty(&self, entry: &FileEntry) -> bool {
         self.engine.shard(entry.shard).with_cache(|cache| cache.unwritten_pages(entry.file).0 > 0)
     }
 
-    /// The last handle that writes goes, and nobody can open another now: the store gets what it lacks. What it refuses even now is lost, and
-    /// counted.
+    /// The last writing handle closes, and no other can open now: writes out what the store lacks.
+    /// Pages that it rejects even now are lost, and counted.
     pub(super) fn settle(&self, entry: &Arc<FileEntry>) {
         let is_kept = entry.is_kept();
         if is_kept {
-            // Others wait meanwhile, to open files.
+            // Other threads wait meanwhile to open files.
             self.write_out(entry, ALL, SyncFor::Safety);
         }
         if !self.is_dirty(entry) {

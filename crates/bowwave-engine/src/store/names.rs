@@ -1,4 +1,4 @@
-//! What changes names and attributes in a store, and what becomes of the files that have them.
+//! Changes of names and attributes in a store, and their effect on cached files.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::file::ALL;
 use crate::files::Key;
 
 impl Store {
-    /// Makes a folder with these permission bits; the umask is the caller's.
+    /// Creates a directory with these permission bits; the caller applies the umask.
     ///
     /// # Errors
     /// As the store says.
@@ -24,7 +24,8 @@ impl Store {
         Ok(self.inner.backend.make_directory(path, mode, owner)?)
     }
 
-    /// Removes what is not a folder. Handles that have it open go on; what is written through them goes with the last.
+    /// Removes an entry that is not a directory. Open handles stay valid; their writes are
+    /// discarded with the last one.
     ///
     /// # Errors
     /// As the store says.
@@ -35,7 +36,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an empty folder.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// As the store says.
@@ -43,7 +44,7 @@ impl Store {
         Ok(self.inner.remove_folder_of_wholes(path, || self.inner.backend.remove_directory(path))?)
     }
 
-    /// Gives an entry another name. Open files go with it, and so do their pages.
+    /// Renames an entry. Open files and their pages follow.
     ///
     /// # Errors
     /// As the store says.
@@ -51,7 +52,7 @@ impl Store {
         self.rename_by(from, to, how, || self.inner.backend.rename(from, to, how))
     }
 
-    /// As [`rename`](Self::rename), and changes attributes of what has the new name then.
+    /// As [`rename`](Self::rename), and changes attributes of the renamed entry.
     ///
     /// # Errors
     /// As the store says.
@@ -71,7 +72,7 @@ impl Store {
         let moved = self.inner.known_at(from);
         self.inner.rename_whole(from, to, act)?;
         let is_same = |a: &Known, b: &Known| Arc::ptr_eq(&a.entry, &b.entry);
-        // Two names of one file stay as they are.
+        // A rename between two names of one file changes nothing.
         if !matches!((&replaced, &moved), (Some(replaced), Some(moved)) if is_same(replaced, moved)) {
             self.inner.removed(replaced);
         }
@@ -84,7 +85,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a file a second name. Whoever opens it by either shares its pages.
+    /// Creates a second name for a file. Opens by either name share its pages.
     ///
     /// # Errors
     /// As the store says.
@@ -92,7 +93,7 @@ impl Store {
         Ok(self.inner.backend.link(from, to)?)
     }
 
-    /// Makes a symbolic link at `path` that holds `target`.
+    /// Creates a symbolic link at `path` to `target`.
     ///
     /// # Errors
     /// As the store says.
@@ -115,12 +116,13 @@ impl Store {
         Ok(self.inner.backend.make_node(path, kind, mode, special_device, owner)?)
     }
 
-    /// Changes attributes; of a link those of the link itself.
+    /// Changes attributes; for a link, its own.
     ///
     /// # Errors
     /// As the store says.
     pub fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        // Any change makes another version of an object: a copy onto itself. Without pages and handles none has to follow.
+        // Any change makes a new version of an object: a copy onto itself. Without pages and
+        // handles there is nothing to update.
         let changes = match self.inner.profile.writes {
             Writes::Whole => self.inner.files().get(&Key::new(path, &Identity::default())).is_some(),
             _ => attributes.modified.is_some(),
@@ -169,15 +171,15 @@ impl Store {
         Ok(self.inner.backend.remove_xattr(path, name)?)
     }
 
-    /// How much room there is.
+    /// Total and free space.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` where it does not know.
+    /// As the store says; `Unsupported` if it does not know.
     pub fn statfs(&self) -> Result<StatFs> {
         Ok(self.inner.backend.statfs()?)
     }
 
-    /// Returns when the names in a folder are safe from a loss of power.
+    /// Returns when the names in a directory are durable.
     ///
     /// # Errors
     /// As the store says.
@@ -186,14 +188,14 @@ impl Store {
     }
 }
 
-/// A file that the cache knows, with what the store says of it.
+/// A cached file, with its entry in the store.
 struct Known {
     entry: Arc<FileEntry>,
     stat: Entry,
 }
 
 impl StoreInner {
-    /// The entry of the file at `path`, if there is one.
+    /// The cached file at `path`, if there is one.
     fn known_at(&self, path: &Path) -> Option<Known> {
         let stat = self.backend.stat(path).ok()?;
         let key = Key::new(path, stat.identity.as_ref()?);
@@ -201,7 +203,7 @@ impl StoreInner {
         Some(Known { entry, stat })
     }
 
-    /// A name of a file is gone. With its last name goes the file, as soon as nobody has it open.
+    /// A name of a file was removed. The file is forgotten with its last name and handle.
     fn removed(&self, gone: Option<Known>) {
         let Some(Known { entry, stat }) = gone else { return };
         if stat.unix.is_none_or(|unix| unix.links <= 1) {
@@ -210,25 +212,26 @@ impl StoreInner {
         }
     }
 
-    /// Where names are keys, the files at and below `from` are now at and below `to`.
+    /// In stores where names are keys, moves the files at and below `from` to `to`.
     fn renamed(&self, from: &Path, to: &Path, how: Rename) {
         let moved = self.files().rename(from, to, how == Rename::Exchange, &self.engine);
         for (entry, path) in moved {
-            // What has the file open may know it by its old name.
+            // Open handles may know the file by its old name.
             entry.set_path(&path);
             let before = entry.identity();
             self.touched(&entry, &before, &path);
         }
     }
 
-    /// A file that somebody has open, opened anew for reading: by what is held open, for its names are others by now, or
-    /// where only names lead to files by its name. `None` if that cannot be.
+    /// Reopens an open file for reading: by its handle, since its names may have changed, or by
+    /// name in stores without inodes. `None` if that is impossible.
     pub(super) fn opened_anew(&self, entry: &FileEntry, path: &Path) -> Option<Arc<dyn Object>> {
         let held = entry.object().and_then(|object| object.opened_anew());
         held.unwrap_or_else(|| self.backend.open(path)).ok()
     }
 
-    /// We have changed what identifies a file, but not its bytes, where it was as `before`: its pages stay.
+    /// Our own change altered a file's identity, but not its bytes, if it still was `before`: its
+    /// pages stay.
     pub(crate) fn touched(&self, entry: &Arc<FileEntry>, before: &Identity, path: &Path) {
         let files = self.files();
         if entry.is_written() || entry.identity() != *before {

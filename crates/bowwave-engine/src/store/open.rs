@@ -1,4 +1,4 @@
-//! Opening files for writing, and what their closing leaves behind.
+//! Opening files for writing, and closing them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::error::Result;
 use crate::file::{ALL, Access, File};
 use crate::files::{Files, Key};
 
-/// How [`Store::open_with`] opens a file. The default opens what is there for reading.
+/// Options of [`Store::open_with`]. The default opens an existing file for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// For writing, and reading.
+    /// Open for writing and reading.
     pub write: bool,
-    /// For writing, each write at what is then the end of the file.
+    /// Open for writing, each write at the current end of the file.
     pub append: bool,
-    /// Cut it to no bytes; needs `write` or `append`.
+    /// Truncate to 0 bytes; needs `write` or `append`.
     pub truncate: bool,
-    /// Make it if it is not there; needs `write` or `append`.
+    /// Create it if it does not exist; needs `write` or `append`.
     pub create: bool,
-    /// With `create`: fail if it is there.
+    /// With `create`: fail if it exists.
     pub exclusive: bool,
-    /// Unix permission bits of a new file; the umask is the caller's.
+    /// Unix permission bits of a new file; the caller applies the umask.
     pub mode: u32,
-    /// Whose a new file is to be; `None` for whoever runs this.
+    /// Owner of a new file; `None` for this process's user.
     pub owner: Option<Owner>,
 }
 
@@ -47,13 +47,13 @@ impl Default for OpenOptions {
 }
 
 impl Store {
-    /// What can be written in this store.
+    /// What kind of writes the store supports.
     #[must_use]
     pub fn writes(&self) -> Writes {
         self.inner.profile.writes
     }
 
-    /// Opens a file for reading and writing; one that is not there is made, one that is there is cut to no bytes.
+    /// Opens a file for reading and writing; creates it, or truncates an existing one to 0 bytes.
     ///
     /// # Errors
     /// As the store says.
@@ -63,10 +63,10 @@ impl Store {
         self.open_with(path, &options)
     }
 
-    /// Opens a file as `options` say. All that have it open share its pages and its size.
+    /// Opens a file with `options`. All handles of a file share its pages and its size.
     ///
     /// # Errors
-    /// As the store says; `Invalid` for options that go with writing without `write` or `append`.
+    /// As the store says; `Invalid` for options of writing without `write` or `append`.
     pub fn open_with(&self, path: &Path, options: &OpenOptions) -> Result<File> {
         if !(options.write || options.append) {
             if options.create || options.truncate || options.exclusive {
@@ -84,10 +84,11 @@ impl Store {
 
 impl StoreInner {
     fn open_anywhere(self: &Arc<Self>, path: &Path, options: &OpenOptions) -> Result<File> {
-        // Cutting is ours to do: pages may be on their way to the store.
+        // The engine truncates: pages may be in flight to the store.
         let object = self.backend.open_write(path, &OpenWrite { truncate: false, ..how(options) })?;
         let mut files = self.files();
-        // With the lock held no writer of ours leaves, so what the file is now stays, unless others change it.
+        // With the lock held no writer of ours closes, so the file's state stays, unless other
+        // programs change it.
         let identity = object.finish()?;
         check_size(path, identity.size)?;
         let known = files.get(&Key::new(path, &identity)).cloned();
@@ -121,9 +122,9 @@ impl StoreInner {
         self.open_handle(files, path, entry, access)
     }
 
-    /// A handle that writes is being closed. The last one leaves a file that is as the store has it.
+    /// Closes a writing handle. The last one leaves the file as the store has it.
     pub(crate) fn close_writer(&self, entry: &Arc<FileEntry>) {
-        // Most of it not with the lock held, since it may take long.
+        // Mostly without the lock, since it may take long.
         if entry.writing.writers.load(Ordering::Relaxed) == 1 && entry.is_kept() {
             self.write_out(entry, ALL, SyncFor::Close);
         }
@@ -139,7 +140,7 @@ impl StoreInner {
                 entry.set_identity(identity);
                 self.let_readers_check(entry);
             }
-            // Others have changed it.
+            // Other programs changed it.
             _ => {
                 files.detach(entry, &self.engine);
                 self.engine.make_stale(entry);
@@ -147,8 +148,8 @@ impl StoreInner {
         }
     }
 
-    /// Readers that are left when nobody writes any more want to know again when others change the file, which an object
-    /// open for writing cannot tell.
+    /// Readers that remain after the last writer must notice foreign changes again, which an object
+    /// open for writing cannot detect.
     fn let_readers_check(&self, entry: &Arc<FileEntry>) {
         if entry.handles() <= 1 {
             return;

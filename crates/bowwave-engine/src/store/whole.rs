@@ -1,4 +1,4 @@
-//! Stores of whole objects: which objects are being written, and what that means for names.
+//! Stores of whole objects: current uploads, and their effect on names.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::file::{Access, File};
 use crate::files::Files;
 use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::whole::{Discarded, Gone, Slots, Whole, Writer};
+use crate::whole::{Discarded, Slots, Unlinked, Whole, Writer};
 
-/// The objects of a store that are being written.
+/// Current uploads of a store.
 #[derive(Debug)]
 pub(super) struct Wholes {
     slots: Arc<Slots>,
@@ -25,12 +25,12 @@ pub(super) struct Wholes {
     /// Bytes of a part.
     part: usize,
     written: Mutex<HashMap<PathBuf, Arc<FileEntry>>>,
-    /// One rename at a time, which then may hold up several writers.
+    /// Serializes renames, which may hold up several writers.
     renaming: Mutex<()>,
 }
 
 impl Wholes {
-    /// No more parts on their way at once than the store serves, or may have at most.
+    /// At most as many parts in flight as the store serves, or as `depth` allows.
     pub(super) fn new(profile: &Profile, depth: Option<u32>, queue: &Arc<Queue>) -> Self {
         let part = usize::try_from(profile.write_part_bytes).unwrap_or(usize::MAX).clamp(1, PART_BYTES_MAX);
         let queue = Arc::clone(queue);
@@ -52,7 +52,7 @@ impl Wholes {
         self.lock().get(path).and_then(|entry| entry.whole.get().cloned())
     }
 
-    /// Those that fit, in order of their paths.
+    /// Matching uploads, in order of their paths.
     fn that(&self, fits: impl Fn(&Path, &Whole) -> bool) -> Vec<(PathBuf, Arc<Whole>)> {
         let written = self.lock();
         let all =
@@ -62,7 +62,7 @@ impl Wholes {
         found
     }
 
-    /// Forgets what has lost its name.
+    /// Forgets an upload that lost its name.
     fn forget(&self, path: &Path, whole: &Arc<Whole>) {
         let mut written = self.lock();
         if written
@@ -76,8 +76,8 @@ impl Wholes {
 }
 
 impl Store {
-    /// Uploads that were begun, by whomever, and neither finished nor aborted; none for stores without uploads. Those of
-    /// writers that are at work are among them.
+    /// Unfinished uploads of any program, neither finished nor aborted; none for stores without
+    /// uploads. Includes those of active writers.
     ///
     /// # Errors
     /// As the store says.
@@ -85,24 +85,24 @@ impl Store {
         Ok(self.inner.backend.stray_uploads()?)
     }
 
-    /// Aborts an upload; a writer that is at it fails.
+    /// Aborts an upload; its active writer fails.
     ///
     /// # Errors
-    /// As the store says; `NotFound` for one that is gone.
+    /// As the store says; `NotFound` if it no longer exists.
     pub fn abort_upload(&self, upload: &Upload) -> Result<()> {
         Ok(self.inner.backend.abort_upload(upload)?)
     }
 
-    /// Returns when what was closed is published, as far as it can be.
+    /// Returns when all closed objects are published, as far as possible.
     ///
     /// # Errors
-    /// `Busy` if objects are being written still, which then stay as they are. The error of an upload that failed, once,
-    /// unless a later one to the same path has succeeded.
+    /// `Busy` if objects are still being written; they stay unpublished. The error of a failed
+    /// upload, once, unless a later upload to the same path has succeeded.
     pub(super) fn settle_wholes(&self) -> Result<()> {
         let mut unfinished = Vec::new();
         for (path, whole) in self.inner.wholes.that(|_, _| true) {
             whole.settle();
-            if whole.is_draft() {
+            if whole.is_upload() {
                 unfinished.push(path.display().to_string());
             }
         }
@@ -118,7 +118,7 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Opens an object for writing. All that have it open write the same draft.
+    /// Opens an object for writing. All handles write the same upload.
     pub(super) fn open_whole(self: &Arc<Self>, path: &Path, options: &OpenOptions) -> Result<File> {
         let access = if options.append { Access::Append } else { Access::Write };
         let file = match self.join(path, access) {
@@ -153,14 +153,14 @@ impl StoreInner {
         Ok(file)
     }
 
-    /// A handle more of an object that is being written.
+    /// Adds a handle to a current upload.
     fn join(self: &Arc<Self>, path: &Path, access: Access) -> Option<File> {
         let written = self.wholes.lock();
         let entry = Arc::clone(written.get(path)?);
         Some(self.open_writer_of(&self.files(), &entry, path, access))
     }
 
-    /// The first handle that writes an object; if another has come before it, one more.
+    /// The first writing handle of an object; if another thread was faster, an additional one.
     fn begin(self: &Arc<Self>, path: &Path, object: Arc<dyn WriteObject>, access: Access) -> (File, bool) {
         let mut written = self.wholes.lock();
         if let Some(entry) = written.get(path).cloned() {
@@ -179,13 +179,14 @@ impl StoreInner {
         entry.whole.set(whole).expect("it is new");
         entry.set_object(Some(object as _));
         written.insert(path.to_owned(), Arc::clone(&entry));
-        // With one hold of the table: a detached entry that nobody has open is forgotten by whoever looks.
+        // Under one lock of the table: a detached entry without handles is forgotten at the next
+        // sweep.
         let mut files = self.files();
         files.insert_detached(Arc::clone(&entry));
         (self.open_writer_of(&files, &entry, path, access), true)
     }
 
-    /// The caller has the table of what is written locked.
+    /// The caller holds the lock of the table of uploads.
     fn open_writer_of(
         self: &Arc<Self>,
         files: &Files,
@@ -200,10 +201,10 @@ impl StoreInner {
         file
     }
 
-    /// A handle that writes is being closed.
+    /// Closes a writing handle.
     pub(crate) fn close_whole(&self, whole: &Arc<Whole>, entry: &FileEntry, handle: HandleId) {
         if std::thread::panicking() {
-            // Who knows whether that was all.
+            // The write may be incomplete.
             whole.abandon(handle);
         }
         if whole.end(Writer { entry, handle, appends: false }).is_err() {
@@ -211,26 +212,26 @@ impl StoreInner {
         }
         let mut written = self.wholes.lock();
         let known = written.get(whole.path()).and_then(|entry| entry.whole.get());
-        // With the table locked nobody joins.
+        // With the table locked no handle joins.
         if whole.closed(handle) == 0 && known.is_some_and(|known| Arc::ptr_eq(known, whole)) {
             written.remove(whole.path());
         }
     }
 
-    /// What a look at `path` shows of an object that is being written: of a new one that it is there, of any how long it
-    /// is so far.
+    /// The entry for `path` if it is being uploaded: a new object exists, and any object has its
+    /// current size.
     pub(super) fn stat_whole(&self, path: &Path) -> Option<Entry> {
-        let whole = self.wholes.at(path).filter(|whole| whole.is_draft())?;
+        let whole = self.wholes.at(path).filter(|whole| whole.is_upload())?;
         Some(describe(path, &whole))
     }
 
-    /// Adds to a listing what is being made.
+    /// Adds current uploads to a listing.
     pub(super) fn list_wholes(&self, path: &Path, entries: &mut Vec<Entry>) {
         if self.profile.writes != Writes::Whole {
             return;
         }
         let new =
-            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_draft());
+            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_upload());
         for (at, whole) in new {
             let entry = describe(&at, &whole);
             match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
@@ -240,23 +241,23 @@ impl StoreInner {
         }
     }
 
-    /// Why an object that is not there cannot be opened for reading, if that is because it is being made.
+    /// Why a missing object cannot be opened for reading, if it is being uploaded.
     pub(super) fn is_being_made(&self, path: &Path) -> Option<StoreError> {
-        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_draft())?;
+        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_upload())?;
         let message =
             format!("{}: is being written, and can be read when it is closed or synced", path.display());
         Some(StoreError::new(ErrorKind::Busy, message))
     }
 
-    /// Removes an object by `act`; who writes it goes on, and nobody sees it.
+    /// Removes an object by `act`; its writers continue, and their bytes are discarded.
     pub(super) fn remove_whole(
         &self,
         path: &Path,
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
         let Some(whole) = self.wholes.at(path) else { return act() };
-        let was_new = whole.is_new() && whole.is_draft();
-        whole.lose_name(Gone::Removed, || match act() {
+        let was_new = whole.is_new() && whole.is_upload();
+        whole.lose_name(Unlinked::Removed, || match act() {
             Err(error) if was_new && error.kind() == ErrorKind::NotFound => Ok(()),
             done => done,
         })?;
@@ -264,21 +265,21 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes a folder by `act`, unless something in it is being made.
+    /// Removes a directory by `act`, unless an object in it is being uploaded.
     pub(super) fn remove_folder_of_wholes(
         &self,
         path: &Path,
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
-        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_draft()).is_empty() {
+        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_upload()).is_empty() {
             return act();
         }
         let message = format!("{}: an object in it is being written", path.display());
         Err(StoreError::new(ErrorKind::NotEmpty, message))
     }
 
-    /// Renames by `act`. What has the old name must not be half written; who writes what had the new one goes on, and
-    /// nobody sees it.
+    /// Renames by `act`. The old name must not be half written. Writers of an object replaced by
+    /// the rename continue, and their bytes are discarded.
     pub(super) fn rename_whole(
         &self,
         from: &Path,
@@ -290,13 +291,13 @@ impl StoreInner {
         }
         let _one_at_a_time = self.wholes.renaming.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = self.wholes.that(|at, _| at == from || is_below(at, from));
-        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_draft()) {
+        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_upload()) {
             let message = format!("{}: is being written; close it, then rename it", at.display());
             return Err(StoreError::new(ErrorKind::Busy, message));
         }
         let replaced = if from == to { None } else { self.wholes.at(to) };
         match &replaced {
-            Some(whole) => whole.lose_name(Gone::Removed, act)?,
+            Some(whole) => whole.lose_name(Unlinked::Removed, act)?,
             None => act()?,
         }
         if from == to {
@@ -306,7 +307,7 @@ impl StoreInner {
             self.wholes.forget(to, &whole);
         }
         for (at, whole) in moved {
-            whole.lose_name(Gone::Renamed, || Ok(()))?;
+            whole.lose_name(Unlinked::Renamed, || Ok(()))?;
             self.wholes.forget(&at, &whole);
         }
         Ok(())
@@ -323,5 +324,5 @@ fn describe(path: &Path, whole: &Whole) -> Entry {
     Entry { identity: Some(identity), ..entry }
 }
 
-/// Larger parts would be no parts of anything that fits into memory.
+/// Larger parts would not fit into memory.
 const PART_BYTES_MAX: usize = 1 << 30;

@@ -1,4 +1,4 @@
-//! Attributes of an object that is being written: its next version is published with them.
+//! Attributes of an object during its upload: the next version is published with them.
 
 use std::ffi::OsStr;
 use std::time::SystemTime;
@@ -9,9 +9,9 @@ use super::{State, Whole};
 use crate::error::Result;
 
 impl Whole {
-    /// Changes attributes of the version that is being written.
+    /// Changes attributes of the version being written.
     pub(crate) fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
-        if !self.is_draft() {
+        if !self.is_upload() {
             let what = "is not being written: its attributes are set by its name";
             return Err(self.unsupported(what).into());
         }
@@ -33,7 +33,7 @@ impl Whole {
         Ok(())
     }
 
-    /// Describes what is being written.
+    /// Describes the version being written.
     pub(crate) fn describe(&self, name: &OsStr) -> Entry {
         let state = self.state();
         let modified = match state.attributes.modified {
@@ -44,11 +44,11 @@ impl Whole {
         Entry { size: state.end, modified, mode, uid, gid, ..Entry::new(name, EntryKind::File) }
     }
 
-    /// The bytes change: a time that was set is no longer that of the last change.
+    /// The bytes change, so a time set earlier is no longer the time of the last change.
     pub(super) fn forget_time(&self, state: &mut State) {
         state.written_at = Some(SystemTime::now());
         if state.attributes.modified.take().is_some() {
-            // It has taken the time, so it takes none, too.
+            // The object accepted a time, so it also accepts none.
             self.object.set_next_attributes(&state.attributes).ok();
         }
     }

@@ -7,8 +7,8 @@ use bowwave_backend::Error as StoreError;
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects whose last upload failed, so that the bytes written to them are lost. The writer may not know: the kernel drops
-/// the error of a `close` at the end of a process.
+/// Objects whose last upload failed, so that their written bytes are lost. The writer may not know:
+/// the kernel drops the error of a `close` at the end of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Discarded(Mutex<Losses>);
 
@@ -50,5 +50,5 @@ impl Discarded {
     }
 }
 
-/// Objects that are known by name; each takes some 300 bytes.
+/// Objects remembered by name; each takes about 300 bytes.
 const DISCARDED_MAX: usize = 1000;

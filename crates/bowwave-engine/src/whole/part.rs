@@ -1,4 +1,4 @@
-//! A part on its way to the store.
+//! A part in flight to the store.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::clock;
 use crate::request::again_at;
 use crate::timer::Job;
 
-/// Bytes that the store is asked to take, until it has, or will not.
+/// Bytes sent to the store, until it accepts or rejects them.
 #[derive(Debug)]
 pub(crate) struct Part {
     whole: Arc<Whole>,
     offset: u64,
     bytes: Arc<PartMemory>,
-    /// The memory, if nobody else is to go on with it.
+    /// The memory, if it is not shared with the upload's tail.
     buffer: Option<Buffer>,
     retry: Option<Retry>,
     sent: CoreInstant,
@@ -26,7 +26,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part, once it is its turn. The object counts it as on its way.
+    /// A part that has a slot. The object counts it as in flight.
     pub(super) fn new(
         whole: &Arc<Whole>,
         offset: u64,
@@ -38,7 +38,7 @@ impl Part {
         Self { whole: Arc::clone(whole), offset, bytes, buffer, retry: None, sent, _turn: turn }
     }
 
-    /// Asks the store to take it, now or again.
+    /// Sends the part, first or again.
     pub(crate) fn send(mut self) {
         self.sent = clock::precise();
         let buf = WriteBuf::from_shared(Arc::clone(&self.bytes), self.bytes.len());
@@ -61,7 +61,7 @@ impl Part {
         let limits = RetryLimits { from_first_failure: true, ..limits };
         let retry = self.retry.get_or_insert_with(|| Retry::new(limits, self.sent));
         let due = match &error {
-            // A store behind a network has sent it again by itself, for as long as a deadline allows.
+            // A store behind a network has already retried until its deadline.
             Some(error) if self.whole.is_wanted() && !self.whole.queue.has_deadline() => {
                 again_at(&engine, retry, error)
             }
@@ -80,7 +80,7 @@ impl Part {
     }
 }
 
-/// Hears how it went.
+/// Receives the result.
 struct Sink(Option<Part>);
 
 impl WriteSink for Sink {
@@ -92,7 +92,7 @@ impl WriteSink for Sink {
     }
 }
 
-/// A store that panics, or loses the part in another way, must not leave a writer waiting for ever.
+/// A store that panics or drops the part must not leave a writer waiting forever.
 impl Drop for Sink {
     fn drop(&mut self) {
         if let Some(part) = self.0.take() {

@@ -1,4 +1,4 @@
-//! Memory for parts, out of the cache's, and turns at the store: writers wait for both.
+//! Memory and slots for object parts; writers wait for both.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,9 +8,9 @@ use bowwave_backend::{PartMemory, Result};
 use crate::engine::Inner;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that the parts of all objects may take together.
+/// Memory budget for the parts of all objects.
 ///
-/// They are taken from the cache, as far as it can spare them: what the cache may hold shrinks by them.
+/// It is taken from the cache, as far as frames are reclaimable: the cache shrinks by it.
 #[derive(Debug)]
 pub(crate) struct Room {
     limit: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Room {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Of those, bytes that come back by themselves, because a store has them.
+    /// Bytes of those that will be freed without a writer, because a store has them.
     leaving: u64,
     /// Frames taken from the cache.
     frames: u32,
@@ -33,8 +33,8 @@ impl Room {
         Self { limit, state: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits for room for `bytes` more. Where nothing that is in use comes back by itself, because it is all beginnings of
-    /// parts whose rest is still to be written, waiting would be for ever: then there is room all the same.
+    /// Waits for memory for `bytes` more. If all memory in use holds incomplete parts, whose
+    /// writers wait here, it would never be freed; then the bytes are granted beyond the budget.
     fn take(&self, engine: &Arc<Inner>, bytes: u64) {
         let mut state = self.lock();
         while state.used + bytes > self.limit && state.leaving > 0 {
@@ -71,7 +71,7 @@ impl Room {
     }
 }
 
-/// Memory for one part, as much of it as is filled.
+/// Memory of one part, allocated as it is filled.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     engine: Arc<Inner>,
@@ -92,12 +92,12 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// The bytes, to be sent; they cannot change until all who share them are gone.
+    /// The bytes to send; they cannot change until all who share them drop them.
     pub(crate) fn share(&self) -> Arc<PartMemory> {
         Arc::clone(&self.bytes)
     }
 
-    /// Adds bytes, waiting for room; `part` is what the whole buffer will hold at most.
+    /// Appends bytes, and waits for memory; `part` is the most that the buffer will hold.
     ///
     /// # Errors
     /// If there is no memory.
@@ -109,7 +109,7 @@ impl Buffer {
             self.leased = want;
         }
         if Arc::get_mut(&mut self.bytes).is_none() {
-            // A store that has lost a part may have the memory for ever.
+            // A store that leaked a part may use the memory forever.
             let mut copy = PartMemory::new(part)?;
             copy.extend(&self.bytes);
             self.bytes = Arc::new(copy);
@@ -118,7 +118,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The store has it from now on: its memory comes back by itself.
+    /// The store has it from now on: its memory is freed without a writer.
     pub(crate) fn leave(&mut self) {
         if !self.leaving {
             self.leaving = true;
@@ -127,11 +127,12 @@ impl Buffer {
         }
     }
 
-    /// The store is done with it: to be used again, unless somebody waits for the memory or the store has lost it.
+    /// The store is done with it: reuses the buffer, unless a writer waits for memory or the store
+    /// leaked it.
     pub(crate) fn reuse(mut self) -> Option<Self> {
         Arc::get_mut(&mut self.bytes)?.clear();
         let mut state = self.engine.room().lock();
-        // In one look: who comes to wait from now on does not count on this memory.
+        // Under one lock: later waiters do not count on this memory.
         let keep = state.waiting == 0;
         if keep && self.leaving {
             state.leaving -= self.leased;
@@ -148,10 +149,10 @@ impl Drop for Buffer {
     }
 }
 
-/// Turns at one store: so many parts are on their way at once, those that came first, first.
+/// Slots of one store: bounds the parts in flight, in order of arrival.
 ///
-/// A store that serves reads, too, serves them in turn with parts, which take long: then a quarter of the turns is left to
-/// reads.
+/// If the store also serves reads, which take turns with long parts, a quarter of the slots is left
+/// to reads.
 pub(crate) struct Slots {
     most: u32,
     is_read: Box<dyn Fn() -> bool + Send + Sync>,
@@ -166,18 +167,18 @@ struct Turns {
     waiting: VecDeque<u64>,
 }
 
-/// A part's turn, until it is dropped.
+/// A part's slot, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Slot(Arc<Slots>);
 
 impl Slots {
-    /// At most so many; `is_read` tells whether anything is being read.
+    /// At most `most` parts; `is_read` returns whether reads are in flight.
     pub(crate) fn new(most: u32, is_read: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let is_read = Box::new(is_read);
         Self { most: most.max(1), is_read, state: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits for a turn.
+    /// Waits for a slot.
     pub(crate) fn take(self: &Arc<Self>) -> Slot {
         let mut turns = self.lock();
         let number = turns.next;
@@ -189,7 +190,7 @@ impl Slots {
         turns.waiting.pop_front();
         turns.used += 1;
         drop(turns);
-        // The next in line may go, too.
+        // The next waiter may continue, too.
         self.freed.notify_all();
         Slot(Arc::clone(self))
     }
@@ -217,7 +218,7 @@ impl Drop for Slot {
     }
 }
 
-/// Small objects take no more than this at first.
+/// First allocation of a part; larger ones waste memory on small objects.
 const LEASE_BYTES_MIN: u64 = 64 << 10;
 
 #[cfg(test)]
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_turns_is_left_to_reads_while_there_are_some() {
+    fn a_quarter_of_the_slots_is_left_to_reads() {
         static IS_READ: AtomicBool = AtomicBool::new(false);
         for (most, with_reads) in [(1, 1), (2, 1), (4, 3), (64, 48)] {
             let slots = Arc::new(Slots::new(most, || IS_READ.load(Ordering::Relaxed)));
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_come_in_the_order_of_asking() {
+    fn slots_are_granted_in_order_of_arrival() {
         let slots = Arc::new(Slots::new(1, || false));
         let order = Mutex::new(Vec::new());
         let first = slots.take();
@@ -254,7 +255,7 @@ mod tests {
                     let _slot = asking.take();
                     order.lock().expect("no panic").push(number);
                 });
-                // In line before the next one asks.
+                // In line before the next one arrives.
                 while slots.lock().waiting.len() <= number {
                     std::thread::yield_now();
                 }

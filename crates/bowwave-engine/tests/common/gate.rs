@@ -1,4 +1,4 @@
-//! A store that holds requests until it is told to let one go.
+//! A store that holds requests until a test releases them.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::Path;
@@ -14,11 +14,11 @@ use bowwave_engine::{Algorithm, Engine, File, OpenOptions, Options, Policy, Stor
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
-/// Far longer than anything takes.
+/// Much longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Holds requests. Files `a`, `b` and `c` have 32 MiB of sevens, whatever is written to them; `a` lies first on the device,
-/// then `b`, then `c`.
+/// Holds requests. Files `a`, `b` and `c` have 32 MiB of sevens, whatever is written to them. On
+/// the device `a` lies first, then `b`, then `c`.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     memory: MemoryBackend,
@@ -28,14 +28,14 @@ pub(crate) struct Gate {
 
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// As they came: the file's name, a capital for a write, and the offset in KiB.
+    /// Requests in order of arrival: the file's name, a capital for a write, and the offset in KiB.
     pub(crate) log: Vec<(char, u64)>,
     /// Their lengths in KiB.
     pub(crate) lengths: Vec<u64>,
     pub(crate) waiting: Vec<Request>,
 }
 
-/// A request that is held.
+/// A held request.
 pub(crate) enum Request {
     Read(ReadBuf, Box<dyn ReadSink>),
     Write(WriteBuf, Box<dyn WriteSink>),
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Request {
 }
 
 impl Request {
-    /// Does it.
+    /// Carries it out.
     fn go(self) {
         match self {
             Self::Read(mut buf, sink) => {
@@ -84,7 +84,7 @@ impl Gate {
         self.shared.0.lock().expect("no panic")
     }
 
-    /// Waits until `count` requests have come in all.
+    /// Waits until `count` requests have arrived in total.
     pub(crate) fn came(&self, count: usize) {
         let enough = |held: &mut Held| held.log.len() < count;
         let (held, timeout) =
@@ -92,13 +92,13 @@ impl Gate {
         assert!(!timeout.timed_out(), "{:?} came, not {count}", held.log);
     }
 
-    /// Lets the request go that came first of those held.
+    /// Releases the oldest held request.
     pub(crate) fn release(&self) {
         let request = self.held().waiting.remove(0);
         request.go();
     }
 
-    /// Lets requests go one by one; each that came after the first `from`.
+    /// Releases requests one by one; returns each that arrived after the first `from`.
     pub(crate) fn drain(&self, from: usize) -> Vec<(char, u64)> {
         while !self.held().waiting.is_empty() {
             self.release();
@@ -182,7 +182,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Reads nothing ahead by itself, and keeps nothing from being written out.
+    /// Without readahead, and with nothing that prevents write-out.
     pub(crate) fn new(scheduler: Algorithm, profile: Profile) -> Self {
         Self::with(Options { scheduler, ..Self::options() }, profile)
     }
@@ -207,12 +207,12 @@ impl Bench {
         self.store.open_with(Path::new(name), &options).expect("opens")
     }
 
-    /// Fills and write-outs that the queue was given so far.
+    /// Fills and write-outs queued so far.
     pub(crate) fn added(&self) -> u64 {
         self.store.stats().scheduler.added
     }
 
-    /// Does something in a thread of its own that waits for the store, and waits itself until that is in the queue.
+    /// Runs `work` in its own thread, and waits until its request is queued.
     pub(crate) fn start(&mut self, work: impl FnOnce() + Send + 'static) {
         let before = self.added();
         self.workers.push(thread::spawn(work));
@@ -237,7 +237,7 @@ impl Bench {
         }
     }
 
-    /// Lets all go; what came after the first `from` requests.
+    /// Releases all requests; returns those that arrived after the first `from`.
     pub(crate) fn end(self, from: usize) -> Vec<(char, u64)> {
         let busy = |bench: &Self| bench.workers.iter().any(|worker| !worker.is_finished());
         while busy(&self) {

@@ -1,4 +1,4 @@
-//! What tests of writing share.
+//! Shared by tests of writes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fs;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bowwave_core::{MIX_STEP, mix};
 use bowwave_engine::{Engine, Options, Store};
 
-/// A folder that goes when it is dropped.
+/// A directory that is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder.
+    /// An empty directory.
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -23,7 +23,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -33,7 +33,7 @@ impl Folder {
         format!("file://{}", self.0.display())
     }
 
-    /// The bytes of a file in it, as everyone else sees them.
+    /// The bytes of a file in it, without the cache.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         fs::read(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
@@ -45,12 +45,12 @@ impl Drop for Folder {
     }
 }
 
-/// A cache far smaller than the files of the tests.
+/// A cache much smaller than the tests' files.
 pub(crate) fn small() -> Options {
     Options { cache_bytes: Some(2 << 20), ra_pages: 32, ..Options::default() }
 }
 
-/// An engine over a fresh folder.
+/// An engine over a new directory.
 pub(crate) fn folder_store(options: Options) -> (Folder, Engine, Store) {
     let folder = Folder::new();
     let engine = Engine::new(options).expect("valid options");
@@ -58,7 +58,7 @@ pub(crate) fn folder_store(options: Options) -> (Folder, Engine, Store) {
     (folder, engine, store)
 }
 
-/// Numbers from a seed (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Random(u64);
 
@@ -74,7 +74,7 @@ impl Random {
         mix(self.0) % bound.max(1)
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let seed = self.below(u64::MAX);
         (0..len as u64)

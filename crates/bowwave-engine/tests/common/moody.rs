@@ -1,4 +1,4 @@
-//! A store that fails its writes when it is told to.
+//! A store whose writes fail on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -9,30 +9,30 @@ use bowwave_backend::{
     ReadSink, Rename, Result, WriteBuf, WriteObject, WriteSink,
 };
 
-/// What goes wrong from now on.
+/// Current failures.
 #[derive(Debug, Default)]
 pub(crate) struct Mood {
-    /// The kind of error of each write.
+    /// Error kind of each write.
     pub(crate) writes: Mutex<Option<ErrorKind>>,
-    /// So many writes more succeed before that.
+    /// Writes that still succeed before that.
     pub(crate) spare: AtomicU32,
-    /// The kind of error of each flush.
+    /// Error kind of each flush.
     pub(crate) syncs: Mutex<Option<ErrorKind>>,
-    /// The next so many writes write half of their bytes.
+    /// This many next writes write half of their bytes.
     pub(crate) short: AtomicU32,
     /// Most bytes that a write transfers; 0 for no limit.
     pub(crate) most: AtomicUsize,
-    /// Writes that were asked for.
+    /// Writes requested.
     pub(crate) asked: AtomicU64,
 }
 
 impl Mood {
-    /// Writes fail from now on, or no longer.
+    /// Sets whether writes fail from now on.
     pub(crate) fn fail_writes(&self, kind: Option<ErrorKind>) {
         *self.writes.lock().expect("no panic") = kind;
     }
 
-    /// Flushes fail from now on, or no longer.
+    /// Sets whether flushes fail from now on.
     pub(crate) fn fail_syncs(&self, kind: Option<ErrorKind>) {
         *self.syncs.lock().expect("no panic") = kind;
     }
@@ -45,7 +45,7 @@ impl Mood {
     }
 }
 
-/// A store over another, in a mood.
+/// A store over another, with failures.
 #[derive(Debug)]
 pub(crate) struct Moody {
     pub(crate) inner: Arc<dyn Backend>,
@@ -115,7 +115,7 @@ impl Object for MoodyObject {
     }
 }
 
-/// Puts together again what a short write has cut.
+/// Rejoins the buffer of a short write.
 struct Joined {
     sink: Box<dyn WriteSink>,
     tail: WriteBuf,

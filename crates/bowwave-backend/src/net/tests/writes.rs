@@ -11,7 +11,7 @@ use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
 
 use super::{PATIENCE, Served, s3};
 use crate::conformance::Fixture as _;
-use crate::net::draft::Place;
+use crate::net::object_upload::Place;
 use crate::net::open;
 use crate::net::plan::Sizes;
 use crate::net::ranged::Version;

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use super::segment::SEGMENT_FILE;
 use crate::{Error, ErrorKind, Result};
 
-/// An open directory of the cache: its top, or one of the subdirectories.
+/// An open directory of the cache: the top, or a subdirectory.
 #[derive(Debug)]
 pub(super) struct Directory {
     fd: OwnedFd,
-    /// Holds or fails what opens a file, as a disk does that hangs or is broken.
+    /// Holds or fails each open of a file, like a disk that hangs or is broken.
     #[cfg(test)]
     pub(super) gate: std::sync::Arc<super::tests::Gate>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Directory {
 pub(super) enum Fault {
     /// No such entry.
     Absent,
-    /// Not a file or directory that the cache created, or not safe from other users: damage.
+    /// Damage: not a file or directory that the cache created, or not safe from other users.
     Foreign,
     /// The disk failed.
     Os(io::Error),
@@ -40,8 +40,9 @@ impl From<Errno> for Fault {
     fn from(error: Errno) -> Self {
         match error {
             Errno::NOENT => Self::Absent,
-            // A link; a file for a directory; a directory for a file; one that is not empty; a socket or a device without driver;
-            // no permission, which the cache never takes from its own files.
+            // A link; a file for a directory; a directory for a file; a non-empty one; a socket or
+            // a device without driver; no permission, which the cache never removes from its own
+            // files.
             Errno::LOOP
             | Errno::NOTDIR
             | Errno::ISDIR
@@ -74,7 +75,7 @@ impl From<Fault> for io::Error {
 /// Flags of every open: a FIFO must not block, a link must not lead elsewhere.
 const SAFE: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = SAFE.union(OFlags::DIRECTORY);
-/// Of a directory on the way, which need not be readable.
+/// Flags for a directory on the way, which need not be readable.
 const ON_THE_WAY: OFlags = DIRECTORY.union(OFlags::PATH);
 /// Write permission of the group or of others.
 const OTHERS_WRITE: u32 = 0o022;
@@ -125,7 +126,7 @@ impl Directory {
         }
     }
 
-    /// Opens a file; `flags` say for what, and whether it is created.
+    /// Opens a file; `flags` set the access, and whether it is created.
     pub(super) fn file(&self, name: &str, flags: OFlags) -> std::result::Result<File, Fault> {
         #[cfg(test)]
         self.gate.pass()?;
@@ -133,14 +134,14 @@ impl Directory {
         let stat = rustix::fs::fstat(&fd)?;
         let ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && is_private(&stat)
-            // None left: removed since it was opened.
+            // No link: removed since the open.
             && stat.st_nlink <= 1
             && u64::try_from(stat.st_size).is_ok_and(|size| size <= SEGMENT_FILE);
         if ours { Ok(File::from(fd)) } else { Err(Fault::Foreign) }
     }
 
-    /// Opens a file for reading and writing, and creates it if it is missing. An entry that is in its place is removed; `true` if
-    /// there was one.
+    /// Opens a file for reading and writing, and creates it if it is missing. Removes a foreign
+    /// entry in its place; `true` if there was one.
     pub(super) fn own_file(&self, name: &str) -> std::result::Result<(File, bool), Fault> {
         let flags = OFlags::RDWR | OFlags::CREATE;
         match self.file(name, flags) {
@@ -165,7 +166,8 @@ impl Directory {
         })
     }
 
-    /// The same, created if it is missing; an entry that is in its place is removed; `true` if there was one.
+    /// As [`subdirectory`](Self::subdirectory), created if missing. Removes a foreign entry in its
+    /// place; `true` if there was one.
     pub(super) fn own_subdirectory(&self, name: &str) -> std::result::Result<(Self, bool), Fault> {
         let removed = match self.subdirectory(name) {
             Ok(found) => return Ok((found, false)),
@@ -188,7 +190,7 @@ impl Directory {
         Ok(rustix::fs::flock(&self.fd, how)?)
     }
 
-    /// Removes an entry, whatever it is, but for a directory that is not empty. Another process may have done so.
+    /// Removes any entry, except a non-empty directory. Another process may have removed it.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         let removed = match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Err(Errno::ISDIR) => rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR),
@@ -200,12 +202,13 @@ impl Directory {
         }
     }
 
-    /// What is known of an entry itself; nothing is opened or followed.
+    /// Attributes of an entry itself; nothing is opened or followed.
     pub(super) fn stat(&self, name: &str) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// The names in the directory. One that is not UTF-8 is none of the cache's: it comes as an empty string.
+    /// The names in the directory. A name that is not UTF-8 is not the cache's: it is returned as
+    /// an empty string.
     pub(super) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<String>>> {
         let entries = Dir::read_from(self.fd.as_fd())?;
         Ok(entries.filter_map(|entry| match entry {
@@ -216,7 +219,7 @@ impl Directory {
     }
 }
 
-/// The part of `path` that exists, without links, and the names that are missing below it.
+/// The existing part of `path`, without links, and the missing names below it.
 fn resolve(path: &Path) -> io::Result<(PathBuf, Vec<OsString>)> {
     let path = std::path::absolute(path)?;
     let mut missing = Vec::new();
@@ -246,7 +249,7 @@ fn is_private(stat: &Stat) -> bool {
     stat.st_uid == user() && stat.st_mode & OTHERS_WRITE == 0
 }
 
-/// Why the cache cannot be in this directory, and what helps.
+/// Why the cache cannot use this directory, with a remedy.
 fn unsafe_directory(stat: &Stat) -> Option<String> {
     let (owner, user, mode) = (stat.st_uid, user(), stat.st_mode & 0o7777);
     if owner != user {

@@ -1,21 +1,22 @@
-//! Whether reads ask the disk: after a time-out they bypass it for a while, and then one read at a time tries it again.
+//! Whether reads use the disk: after a time-out they bypass it for a while, then one read at a time
+//! probes it.
 
 use std::time::{Duration, Instant};
 
-/// How long to wait for a disk.
+/// Time limits of a disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// After which a read that the disk has not answered is asked of the store.
+    /// A read that the disk has not completed by then goes to the store.
     pub(super) answer: Duration,
-    /// For which reads bypass the disk after a first time-out.
+    /// How long reads bypass the disk after a first time-out.
     pub(super) back_off: Duration,
-    /// The same after many in a row: each doubles it up to this.
+    /// Longest bypass after repeated time-outs: each doubles it up to this.
     pub(super) back_off_max: Duration,
 }
 
 impl Limits {
-    /// The limits over a store of this typical time to the first byte. A larger `answer` has readers wait longer for a disk that
-    /// hangs; a smaller one takes a disk that is busy for one that hangs.
+    /// The limits for a store of this typical TTFB. With a larger `answer`, readers wait longer for
+    /// a hanging disk; with a smaller one, a busy disk counts as hanging.
     pub(super) fn over(latency: Duration) -> Self {
         Self {
             answer: (4 * latency).max(Duration::from_secs(1)),
@@ -25,14 +26,14 @@ impl Limits {
     }
 }
 
-/// What a read may do.
+/// Where a read goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Ask the disk.
+    /// To the disk.
     Ask,
-    /// Ask the disk, as the only read that does.
+    /// To the disk, as its only read.
     Probe,
-    /// Ask the store.
+    /// To the store.
     Bypass,
 }
 
@@ -43,12 +44,12 @@ enum State {
     Probing,
 }
 
-/// The state of a disk, by what its reads have seen.
+/// State of a disk, by the results of its reads.
 #[derive(Debug)]
 pub(super) struct Health {
     limits: Limits,
     state: State,
-    /// Of the last time-out.
+    /// Bypass after the last time-out.
     back_off: Duration,
 }
 
@@ -57,7 +58,7 @@ impl Health {
         Self { limits, state: State::Up { since: now }, back_off: Duration::ZERO }
     }
 
-    /// What a read that begins now may do; `is_idle` says that a thread has nothing to do.
+    /// Where a read that begins now goes; `is_idle` means that a thread is idle.
     pub(super) fn admit(&mut self, now: Instant, is_idle: bool) -> Admission {
         match self.state {
             State::Up { .. } => Admission::Ask,
@@ -69,20 +70,20 @@ impl Health {
         }
     }
 
-    /// Whether reads ask the disk.
+    /// Whether reads use the disk.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
-    /// The disk has answered a probe, be it with an error.
+    /// The disk completed a probe, even with an error.
     pub(super) fn answered(&mut self, now: Instant) {
         self.state = State::Up { since: now };
     }
 
-    /// The disk has not answered a read in time.
+    /// The disk did not complete a read in time.
     pub(super) fn timed_out(&mut self, now: Instant) {
         let again = match self.state {
-            // Of several reads that time out together, one counts.
+            // Several reads that time out together count once.
             State::Down { .. } => return,
             State::Up { since } => now.saturating_duration_since(since) < self.back_off,
             State::Probing => true,

@@ -1,4 +1,4 @@
-//! The key of a version of an object: where the object is, and what tells this version from others.
+//! The key of a version of an object: its location, and its version.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,26 +9,28 @@ use sha2::{Digest as _, Sha256};
 use super::segment::PAGE;
 use crate::Identity;
 
-/// A version of an object, as the cache knows it.
+/// A version of an object in the cache.
 ///
-/// A strong entity tag tells any two versions apart. A weak one (`W/"…"`) does not promise equal bytes, and text without quotes
-/// is no entity tag; both count as absent. Then the time of modification has to do, and only once it is [`SETTLED`].
+/// A strong entity tag distinguishes any two versions. A weak one (`W/"…"`) promises no equal
+/// bytes, and text without quotes is no entity tag; both count as absent. Then the time of
+/// modification is used, once it is [`SETTLED`].
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     text: String,
     /// Bytes of the object.
     size: u64,
-    /// The time that tells versions apart, where no strong entity tag does.
+    /// The time that distinguishes versions, without a strong entity tag.
     modified: Option<SystemTime>,
 }
 
-/// How old a version must be to be told from the next one by its time.
+/// Age at which a version can be distinguished from the next one by its time.
 pub(super) const SETTLED: Duration = Duration::from_secs(2);
-/// Most bytes of the text: with a segment's number and what precedes it, it fits in a page.
+/// Most bytes of the text: with a segment's number and a header, it fits in a page.
 const TEXT_MAX: usize = PAGE as usize - 16 - 24;
 
 impl Key {
-    /// The key of the object at `path` of `source`; `None` if its version cannot be told, or the names are too long.
+    /// The key of the object at `path` of `source`; `None` if its version is unknown, or the names
+    /// are too long.
     pub(super) fn new(source: &str, path: &Path, identity: &Identity) -> Option<Self> {
         let modified = match strong(identity.etag.as_deref()) {
             Some(_) => None,
@@ -41,7 +43,7 @@ impl Key {
         (text.len() <= TEXT_MAX).then_some(Self { text, size: identity.size, modified })
     }
 
-    /// Whether this version can be told from one that is written now.
+    /// Whether this version can be distinguished from one written now.
     pub(super) fn is_settled(&self) -> bool {
         self.modified.is_none_or(|modified| modified.elapsed().is_ok_and(|age| age > SETTLED))
     }
@@ -54,7 +56,7 @@ impl Key {
         (text, name, file)
     }
 
-    /// The bytes at `offset`, of which there are to be `len`, as whole pages: the end of the object ends a page, too.
+    /// The `len` bytes at `offset` as whole pages; the end of the object also ends a page.
     pub(super) fn pages(&self, offset: u64, len: usize) -> Option<Range<u64>> {
         let end = offset.checked_add(len as u64)?.min(self.size);
         let whole = offset.is_multiple_of(PAGE) && (end.is_multiple_of(PAGE) || end == self.size);
@@ -88,7 +90,8 @@ fn strong(etag: Option<&str>) -> Option<&str> {
     etag.filter(|etag| etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"'))
 }
 
-/// When a version was written, as the store says. Web servers without entity tags have it as text in place of one.
+/// When a version was written, according to the store. Web servers without entity tags have it as
+/// text in place of one.
 fn modified(identity: &Identity) -> Option<SystemTime> {
     let since_1970 = match identity.modified_ns {
         Some(ns) => Duration::from_nanos(u64::try_from(ns).ok()?),
@@ -111,7 +114,7 @@ fn http_date(text: &str) -> Option<Duration> {
     if !proper || hour > 23 || minute > 59 || second > 60 || next().is_some() {
         return None;
     }
-    // Years that begin in March have the leap day at their end.
+    // Years that begin in March end with the leap day.
     let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     let days = days.checked_sub(DAYS_TO_1970)?;

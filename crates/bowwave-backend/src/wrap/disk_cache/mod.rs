@@ -1,24 +1,27 @@
-//! What a slow store gave, kept in a directory on a near disk, beyond the end of the process.
+//! Bytes of a slow store, kept in a directory on a local disk beyond the end of the process.
 //!
 //! ```text
-//!   read ──► all of it in the directory, with the right checksums ──► from there
-//!        └─► else the store below is asked for all of it ──► the reader, and a copy to the directory, later
+//!   read ──► all in the directory, with matching checksums ──► from there
+//!        └─► else all from the store below ──► the reader, and later a copy to the directory
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `key` | which version of which object bytes belong to |
 //! | `directory` | opening entries of the directory, none of which is trusted |
 //! | `segment` | the format of files, and their checksums |
 //! | `quota` | the directory's size, shared by processes |
 //! | `reads`, `health` | threads that read, their deadline, and bypassing a disk that hangs |
-//! | `writes` | the thread that writes, and what it drops |
+//! | `writes` | the thread that writes, and which copies it drops |
 //!
-//! Objects are known by URL, path and version (strong entity tag, or time and size): of a changed object nothing old is served
-//! to a reader that opens it anew. Objects whose version cannot be told bypass the cache, and so do objects that changed in the
-//! last seconds, for a time tells two changes apart only if some time lies between them; and objects open for writing. Several
-//! processes may use the directory at once. It holds no more than its size, whatever way a process ends. A disk that fails,
-//! hangs or holds anything else than what was written makes reads slower and nothing else: it is counted.
+//! Objects are identified by URL, path and version (strong entity tag, or time and size). A new open
+//! of a changed object never gets old bytes. These objects bypass the cache: those with an unknown
+//! version, those open for writing, and those that changed in the last seconds, since equal times may
+//! then hide two changes.
+//!
+//! Several processes may use the directory at once. It never exceeds its size, however a process
+//! ends. A disk that fails, hangs or returns other bytes than were written only makes reads slower:
+//! the event is counted.
 
 mod directory;
 mod health;
@@ -45,7 +48,7 @@ use crate::{
     WriteObject,
 };
 
-/// A store whose objects are kept on a disk, too, once they were read.
+/// A store whose objects are also kept on a disk after they are read.
 #[derive(Debug)]
 pub struct DiskCache {
     inner: Arc<dyn Backend>,
@@ -53,7 +56,7 @@ pub struct DiskCache {
     url: String,
 }
 
-/// What a disk cache has done, in this process.
+/// Counters of a disk cache in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskStats {
@@ -61,9 +64,9 @@ pub struct DiskStats {
     pub hits: u64,
     /// Requests that went to the store.
     pub misses: u64,
-    /// Of these, requests that the disk did not answer in time.
+    /// Misses that the disk did not complete in time.
     pub timed_out: u64,
-    /// Of these, requests that did not ask the disk, because it had not answered others.
+    /// Misses that bypassed the disk after earlier time-outs.
     pub bypassed: u64,
     /// Bytes read from the directory.
     pub bytes_read: u64,
@@ -71,9 +74,9 @@ pub struct DiskStats {
     pub bytes_written: u64,
     /// Bytes removed from it, to free space.
     pub bytes_evicted: u64,
-    /// Bytes not kept, because the disk was too slow, full or used up by other processes.
+    /// Bytes not written, because the disk was too slow, full or used up by other processes.
     pub bytes_dropped: u64,
-    /// Entries and bytes found that were not those written.
+    /// Entries and bytes that differ from those written.
     pub damaged: u64,
     /// Failures of the disk.
     pub errors: u64,
@@ -138,7 +141,7 @@ impl DiskCache {
     }
 }
 
-/// How long opening waits for a disk: as long as a disk needs that has to spin up.
+/// Longest wait for a disk at the open: the spin-up time of a disk.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Backend for DiskCache {
@@ -162,7 +165,7 @@ impl Backend for DiskCache {
         Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
     }
 
-    /// What is being written has no version.
+    /// An object that is being written has no version.
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         self.inner.open_write(path, how)
     }
@@ -181,7 +184,7 @@ struct CachedObject {
 }
 
 impl CachedObject {
-    /// What was opened at `path`: as it is, if its version cannot be told.
+    /// Wraps an opened object; returns it unchanged if its version is unknown.
     fn over(inner: Arc<dyn Object>, path: Arc<Path>, tier: &Arc<Tier>) -> Arc<dyn Object> {
         match Key::new(&tier.source, &path, inner.identity()) {
             Some(key) => Arc::new(Self { inner, path, key: Arc::new(key), tier: Arc::clone(tier) }),
@@ -225,10 +228,10 @@ impl Object for CachedObject {
     }
 }
 
-/// The part of a cache that its objects share.
+/// State of a cache that its objects share.
 #[derive(Debug)]
 struct Tier {
-    /// What identifies the store below in keys.
+    /// Identity of the store below, in keys.
     source: String,
     counters: Arc<Counters>,
     reads: Arc<Reads>,
@@ -236,7 +239,7 @@ struct Tier {
 }
 
 impl Drop for Tier {
-    /// Waits for a disk that works to write the rest, for a moment, and for no other.
+    /// Waits briefly for a working disk to write the rest, and not for another.
     fn drop(&mut self) {
         let hurry = !self.reads.is_up();
         self.reads.stop();

@@ -1,14 +1,18 @@
-//! How much the directory may hold, of all processes that share it.
+//! The size of the directory, over all processes that share it.
 //!
-//! A process reserves space in steps, from a count in the file `used` that is locked meanwhile, and writes no more than it
-//! reserved. When the count is full, the process counts what there really is, and removes the least recently used segments
-//! until an eighth is free. A process that was killed leaves a count that is too high until then. A process that is alive holds
-//! a lock on a directory in `live`, whose name says how much it may still write: each process may have been told another size,
-//! and reserves other steps. So the directory never holds more than its size. A number there can only be too high or too low
-//! for the count: it never decides how much memory is allocated.
+//! A process reserves space in steps, from a count in the locked file `used`, and writes at most
+//! what it reserved. When the count is full, the process counts the actual bytes, and removes the
+//! least recently used segments until an eighth is free. A killed process leaves a count that is
+//! too high until then.
 //!
-//! Between two reservations no file is open, only directories: closing a file waits for network and FUSE file systems, closing a
-//! directory does not. So a process that ends, or that starts another one, does not wait for a disk that hangs.
+//! A live process holds a lock on a directory in `live`, whose name says how much it may still
+//! write, since processes may have different sizes and steps. So the directory never exceeds its
+//! size. A wrong number there makes the count too high or too low, but never determines an
+//! allocation.
+//!
+//! Between two reservations no file is open, only directories. Closing a file waits for network and
+//! FUSE file systems; closing a directory does not. So a process that ends, or starts another one,
+//! does not wait for a disk that hangs.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -23,13 +27,14 @@ use super::segment::SEGMENT_FILE;
 use super::{Counters, add};
 use crate::{Error, ErrorKind, Result};
 
-/// A process' part of the directory's size. One thread uses it: its calls wait for the disk, and for other processes.
+/// A process's share of the directory's size. One thread uses it: its calls wait for the disk, and
+/// for other processes.
 #[derive(Debug)]
 pub(super) struct Quota {
     pub(super) directory: Arc<Directory>,
     counters: Arc<Counters>,
     bytes: u64,
-    /// Bytes that are reserved at a time.
+    /// Bytes reserved at a time.
     step: u64,
     /// Bytes reserved and not written.
     left: u64,
@@ -39,9 +44,9 @@ pub(super) struct Quota {
     _alive: Directory,
 }
 
-/// The least that makes sense: a few segments for each of a few processes.
+/// Smallest useful size: a few segments for each of a few processes.
 pub(super) const BYTES_MIN: u64 = 64 << 20;
-/// The most that is reserved at a time.
+/// Most bytes reserved at a time.
 const STEP_MAX: u64 = 64 << 20;
 
 impl Quota {
@@ -57,7 +62,7 @@ impl Quota {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let directory = Directory::open(path)?;
-        // In this order: the mark is what another process that begins at the same time creates first.
+        // In this order: a concurrently starting process creates the mark first.
         let has_files = directory.names().map_err(told)?.next().is_some();
         if has_files && directory.stat(MARK).is_err() {
             let message =
@@ -77,20 +82,23 @@ impl Quota {
         own(&directory, MARK)?;
         let (live, replaced) = directory.own_subdirectory("live")?;
         add(&counters.damaged, u64::from(replaced));
-        // A lone process uses nearly all of the size, and with some GiB dozens of processes find some.
+        // A single process uses nearly all of the size, and with some GiB dozens of processes find
+        // space.
         let step = (bytes / 64).clamp(SEGMENT_FILE, STEP_MAX);
-        // A process that counts the live ones must not find one that has not locked its directory yet.
+        // A process that counts the live ones must not see one that has not locked its directory
+        // yet.
         let birth = own(&directory, USED)?;
         flock(&birth, FlockOperation::LockExclusive)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // A step is reserved when what is left of the one before is too little for a write, which is a segment at most.
+        // A step is reserved when the rest of the last one is too small for a write, which is at
+        // most a segment.
         let alive = format!("{}-{number}-{}", std::process::id(), step + SEGMENT_FILE);
         let (held, _) = live.own_subdirectory(&alive)?;
         held.lock(FlockOperation::NonBlockingLockExclusive)?;
         drop(birth);
         let directory = Arc::new(directory);
         let mut quota = Self { directory, counters, bytes, step, left: 0, live, alive, _alive: held };
-        // A directory that was larger is made as small as it is to be now.
+        // Shrinks a directory that was larger.
         quota.refill()?;
         Ok(quota)
     }
@@ -107,12 +115,12 @@ impl Quota {
         Ok(fits)
     }
 
-    /// Gives back what was reserved and not written.
+    /// Returns reserved bytes that were not written.
     pub(super) fn give(&mut self, bytes: u64) {
         self.left += bytes;
     }
 
-    /// Reserves a step more, unless others have reserved everything.
+    /// Reserves one more step, unless other processes have reserved everything.
     fn refill(&mut self) -> io::Result<()> {
         let mut used = self.lock()?;
         let mut count = read_count(&mut used)?.unwrap_or(u64::MAX);
@@ -139,7 +147,8 @@ impl Quota {
         Ok(used)
     }
 
-    /// Counts what there is and may come, and removes the least recently used segments if that is too much. Under the lock.
+    /// Counts existing and reserved bytes, and removes the least recently used segments if there
+    /// are too many. Under the lock.
     fn evict(&self) -> io::Result<u64> {
         let mut segments: Vec<(i64, u64, String, String)> = Vec::new();
         for name in self.directory.names()? {
@@ -147,14 +156,14 @@ impl Quota {
             if !is_hex(&name, 2) {
                 continue;
             }
-            // One that is not the cache's is counted when a read or a write comes upon it.
+            // A foreign entry is counted when a read or a write reaches it.
             let Ok(subdirectory) = self.directory.subdirectory(&name) else { continue };
             for file in subdirectory.names()? {
                 let file = file?;
                 if !is_hex(&file, 30) {
                     continue;
                 }
-                // Another process may have removed it meanwhile, if that has no respect for locks.
+                // Another process may have removed it meanwhile, if it ignores locks.
                 if let Ok(stat) = subdirectory.stat(&file) {
                     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
                     segments.push((stat.st_mtime, blocks.saturating_mul(512), name.clone(), file));
@@ -171,7 +180,7 @@ impl Quota {
             }
             let removed =
                 self.directory.subdirectory(&subdirectory).and_then(|found| Ok(found.remove(&file)?));
-            // What cannot be removed stays in the count.
+            // Segments that cannot be removed stay in the count.
             if let Ok(()) | Err(Fault::Absent) = removed {
                 count = count.saturating_sub(bytes);
                 add(&self.counters.bytes_evicted, bytes);
@@ -191,7 +200,7 @@ impl Quota {
             }
             match self.live.subdirectory(&name) {
                 Ok(alive) if alive.lock(FlockOperation::NonBlockingLockShared).is_err() => {
-                    // Of a name that says nothing, or too much, the most is supposed.
+                    // A name without a valid number counts as the maximum.
                     let bytes = name.rsplit_once('-').and_then(|(_, bytes)| bytes.parse().ok());
                     reserved = reserved.saturating_add(bytes.map_or(MOST, |bytes: u64| bytes.min(MOST)));
                 }
@@ -212,7 +221,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // Best effort: a count that is too high is corrected by the process that finds it full.
+        // Best effort: the next process that finds the count full corrects it.
         if let Ok(mut used) = self.lock()
             && let Ok(Some(count)) = read_count(&mut used)
         {
@@ -232,7 +241,7 @@ fn read_count(file: &mut File) -> io::Result<Option<u64>> {
 }
 
 fn write_count(file: &mut File, count: u64) -> io::Result<()> {
-    // As long as any, so that none is left over.
+    // Padded to a fixed length, so that no old digits remain.
     file.seek(SeekFrom::Start(0))?;
     file.write_all(format!("{count:020}\n").as_bytes())
 }

@@ -1,14 +1,14 @@
-//! The threads that read from the disk, and the one that gives the disk up when it does not answer.
+//! The threads that read from the disk, and the timer that gives up a disk that hangs.
 //!
 //! ```text
 //!   read ──► a worker ──► every byte verified ──► the reader
-//!     │         └──► not there, or damaged ──► the store ──► the reader, and a copy to the disk
-//!     └──► no answer within the limit: the timer takes buffer and sink back ──► the store
+//!     │         └──► missing or damaged ──► the store ──► the reader, and a copy to the disk
+//!     └──► not complete within the limit: the timer takes buffer and sink back ──► the store
 //! ```
 //!
-//! A system call that hangs cannot be ended. So a worker reads into memory of its own ([`CHUNK`] bytes), and copies what is
-//! verified to the reader's buffer only as long as the read is its. There are [`WORKERS`] workers for a cache, and never more:
-//! those that hang are not replaced.
+//! A system call that hangs cannot be cancelled. So a worker reads into its own memory ([`CHUNK`]
+//! bytes), and copies verified bytes to the reader's buffer only while it still owns the read. A cache
+//! never has more than [`WORKERS`] workers: those that hang are not replaced.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,12 +24,12 @@ use super::writes::{Copying, Writes};
 use super::{Counters, add};
 use crate::{Object, ReadBuf, ReadSink};
 
-/// Threads that wait for the disk, as many as a disk serves well.
+/// Threads that wait for the disk: as many as a disk serves well.
 pub(super) const WORKERS: usize = 4;
-/// Most reads that wait for a worker; further ones go to the store.
+/// Most reads that wait for a worker; others go to the store.
 const WAITING_MAX: usize = 4096;
 
-/// A read, as it came.
+/// A read, as it was requested.
 pub(super) struct Pending {
     pub(super) inner: Arc<dyn Object>,
     pub(super) key: Arc<Key>,
@@ -38,13 +38,13 @@ pub(super) struct Pending {
     pub(super) sink: Box<dyn ReadSink>,
 }
 
-/// A read that was given to the workers.
+/// A read that was passed to the workers.
 struct Request {
     key: Arc<Key>,
     wanted: Range<u64>,
     deadline: Instant,
     is_probe: bool,
-    /// Taken by the worker that has the answer, or by the timer.
+    /// Taken by the worker with the result, or by the timer.
     pending: Mutex<Option<Pending>>,
 }
 
@@ -61,15 +61,15 @@ pub(super) struct Reads {
     counters: Arc<Counters>,
     limits: Limits,
     state: Mutex<State>,
-    /// For workers: there is a request.
+    /// Wakes workers: there is a request.
     work: Condvar,
-    /// For the timer: there is a deadline where there was none.
+    /// Wakes the timer: there is a first deadline.
     timer: Condvar,
 }
 
 struct State {
     waiting: VecDeque<Arc<Request>>,
-    /// What each worker does.
+    /// The request of each worker.
     current: [Option<Arc<Request>>; WORKERS],
     health: Health,
     /// The timer waits for a first deadline.
@@ -94,7 +94,7 @@ impl Reads {
         };
         let (state, work, timer) = (Mutex::new(state), Condvar::new(), Condvar::new());
         let reads = Arc::new(Self { directory, writes, counters, limits, state, work, timer });
-        // Stops those that were started if one cannot be.
+        // Stops started threads if another cannot be started.
         let stop = Stop(Arc::clone(&reads));
         for index in 0..WORKERS {
             let shared = Arc::clone(&reads);
@@ -143,7 +143,7 @@ impl Reads {
         &self.directory
     }
 
-    /// Ends the threads when the reads that wait have ended. Waits for none.
+    /// Ends the threads once the waiting reads have ended. Does not wait for them.
     pub(super) fn stop(&self) {
         lock(&self.state).stopping = true;
         self.work.notify_all();
@@ -171,7 +171,7 @@ impl Reads {
         }
     }
 
-    /// Answers a request from the disk, or asks the store; `false` if the timer has done it.
+    /// Serves a request from the disk, or from the store; `false` if the timer has taken it.
     fn serve(&self, request: &Request, scratch: &mut [u8]) -> bool {
         let found = self.look_up(request, scratch);
         let Some(pending) = request.pending().take() else { return false };
@@ -186,7 +186,7 @@ impl Reads {
         true
     }
 
-    /// Reads all that is wanted from the disk; `false` if it is not all there.
+    /// Reads all requested bytes from the disk; `false` if some are missing.
     fn look_up(&self, request: &Request, scratch: &mut [u8]) -> bool {
         let Request { key, wanted, .. } = request;
         let mut deliver = |offset: u64, bytes: &[u8]| {
@@ -202,7 +202,7 @@ impl Reads {
                 Ok(Found::Absent | Found::Abandoned) => return false,
                 Ok(Found::Damaged) => {
                     add(&self.counters.damaged, 1);
-                    // What has the right checksum would not be written again.
+                    // Bytes with a matching checksum would not be written again.
                     let _best_effort = segment::remove(&self.directory, key, number);
                     whole = false;
                 }
@@ -215,7 +215,7 @@ impl Reads {
         whole
     }
 
-    /// Asks the store, and has a copy written to the disk if that is of use.
+    /// Requests from the store, and writes a copy to the disk if `keep`.
     fn ask_store(&self, pending: Pending, keep: bool) {
         add(&self.counters.misses, 1);
         let Pending { inner, key, wanted, buf, sink } = pending;
@@ -227,7 +227,7 @@ impl Reads {
         }
     }
 
-    /// Takes back what the disk does not answer in time.
+    /// Takes back reads that the disk does not complete in time.
     fn time(&self) {
         let mut state = lock(&self.state);
         loop {
@@ -235,7 +235,7 @@ impl Reads {
             let late = state.take_late(now);
             if !late.is_empty() {
                 drop(state);
-                // A disk that hangs for readers is of no use to writers, and memory is.
+                // A disk that hangs for reads hangs for writes too, and the memory is needed.
                 self.writes.discard();
                 for (pending, timed_out) in late {
                     add(if timed_out { &self.counters.timed_out } else { &self.counters.bypassed }, 1);
@@ -260,7 +260,8 @@ impl Reads {
 }
 
 impl State {
-    /// The reads that the disk has not answered in time, and, if there is one, those that wait behind them; and which they are.
+    /// Late reads and, if there are some, the reads that wait behind them; with a flag for which
+    /// they are.
     fn take_late(&mut self, now: Instant) -> Vec<(Pending, bool)> {
         let is_late = |request: &Request| request.deadline <= now;
         let current = self.current.iter().flatten().filter(|request| is_late(request));
@@ -298,7 +299,7 @@ impl Drop for Stop {
     }
 }
 
-/// A poisoned lock guards whole values: jobs run outside of it.
+/// A poisoned lock guards valid values: jobs run outside of it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

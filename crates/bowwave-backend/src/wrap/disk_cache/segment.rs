@@ -25,21 +25,21 @@ use rustix::fs::OFlags;
 use super::directory::{Directory, Fault};
 use super::key::Key;
 
-/// Bytes of a page, the unit that is there or not.
+/// Bytes of a page, the unit of presence.
 pub(super) const PAGE: u64 = 4096;
 /// Bytes of data in a segment.
 pub(super) const SEGMENT: u64 = 4 << 20;
 /// Bytes of the largest segment.
 pub(super) const SEGMENT_FILE: u64 = SEGMENT + 2 * PAGE;
-/// Bytes that are read and verified at a time: few system calls, and small enough for the processor's cache.
+/// Bytes read and verified at a time: few system calls, and small enough for the processor's cache.
 pub(super) const CHUNK: usize = 256 << 10;
 const MAGIC: &[u8; 8] = b"bowwavd2";
 const SUMS: u64 = PAGE;
 const DATA: u64 = 2 * PAGE;
-/// How old the time of the last use may become before it is written again.
+/// Age at which the time of the last use is updated.
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
-/// Parts of a request, one for each segment that it touches: the segment's number, and the bytes of the object.
+/// Splits a request by segment: the segment's number, and the bytes of the object.
 pub(super) fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
     let mut start = range.start;
     std::iter::from_fn(move || {
@@ -52,18 +52,18 @@ pub(super) fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)
     })
 }
 
-/// What a segment has of a part.
+/// Result of reading a part from a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Here,
     Absent,
-    /// What is there is not what was written.
+    /// The contents differ from those written.
     Damaged,
-    /// The reader takes no more bytes: it gave the disk up.
+    /// The reader takes no more bytes: it gave up the disk.
     Abandoned,
 }
 
-/// Where the bytes of a segment come from.
+/// Source of a segment's bytes.
 pub(super) trait Source {
     /// Reads some bytes at `offset`; 0 at the end.
     fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -99,7 +99,7 @@ impl Sums {
         Self(hasher)
     }
 
-    /// The checksum of page number `at`. 0 says that a page is not there.
+    /// The checksum of page number `at`. 0 marks a missing page.
     fn sum(&self, at: u64, page: &[u8]) -> u32 {
         let mut hasher = self.0.clone();
         hasher.update(&at.to_le_bytes());
@@ -111,11 +111,11 @@ impl Sums {
 /// The first two pages of a segment's file.
 struct Head(Box<[u8]>);
 
-/// What the first two pages say.
+/// State of the first two pages.
 enum State {
-    /// The file ends before them: its creator has not come further.
+    /// The file ends before them: its creator has not finished.
     Begun,
-    /// They are not of this key.
+    /// They belong to another key.
     Foreign,
     Ours(Head),
 }
@@ -149,8 +149,8 @@ fn page_of(offset: u64) -> u64 {
     offset % SEGMENT / PAGE
 }
 
-/// Reads a part of the object from the segment that holds it. `deliver` gets verified bytes with their offset in the object,
-/// in order, and says whether it wants more.
+/// Reads a part of the object from its segment. `deliver` gets verified bytes in order, with their
+/// offset in the object, and returns whether it wants more.
 pub(super) fn read(
     directory: &Directory,
     key: &Key,
@@ -168,13 +168,13 @@ pub(super) fn read(
     };
     let found = read_from(&file, &text, part, scratch, deliver)?;
     if found == Found::Here {
-        // Bytes that are right stay right if their time cannot be written.
+        // The bytes are valid even if the time cannot be written.
         let _best_effort = touch(&file);
     }
     Ok(found)
 }
 
-/// The same from the bytes of a segment's file, whatever they are.
+/// As [`read`], from arbitrary bytes of a segment's file.
 pub(super) fn read_from(
     file: &impl Source,
     text: &str,
@@ -210,21 +210,21 @@ pub(super) fn read_from(
     Ok(Found::Here)
 }
 
-/// Notes that the segment is used, so that it is evicted later than others. Not more often than matters.
+/// Updates the segment's time of use for eviction, at most every [`TOUCH_EVERY`].
 fn touch(file: &File) -> io::Result<()> {
     let old = file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > TOUCH_EVERY);
     if old { file.set_modified(SystemTime::now()) } else { Ok(()) }
 }
 
-/// What a write has done.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) bytes: u64,
-    /// Entries and contents found in the segment's place that were no part of it, and are replaced.
+    /// Foreign entries and contents in the segment's place, which were replaced.
     pub(super) replaced: u64,
 }
 
-/// Writes pages of an object that a segment does not have.
+/// Writes pages of an object that a segment lacks.
 pub(super) fn write(
     directory: &Directory,
     key: &Key,
@@ -239,7 +239,8 @@ pub(super) fn write(
         State::Ours(head) => head,
         state => {
             replaced += u64::from(matches!(state, State::Foreign));
-            // Another process that creates the same segment has written the same header, and perhaps pages.
+            // Another process that creates the same segment has written the same header, and
+            // perhaps pages.
             if file.metadata()?.len() > 0 {
                 file.set_len(0)?;
             }

@@ -1,7 +1,7 @@
-//! Copies of what the store gave, on their way to the disk, and the thread that writes them.
+//! Copies of the store's bytes in flight to the disk, and the thread that writes them.
 //!
-//! Nobody waits for it. What it cannot write in time is dropped: when [`QUEUED_MAX`] bytes wait, when one write takes longer
-//! than a disk that works would need, and while reads bypass the disk.
+//! No read waits for it. Copies are dropped when [`QUEUED_MAX`] bytes are queued, when one write
+//! takes longer than a working disk needs, and while reads bypass the disk.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use super::segment;
 use super::{Counters, add};
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
-/// Most bytes that wait to be written, of one cache; further ones are dropped.
+/// Most queued bytes of one cache; others are dropped. Larger: more memory.
 const QUEUED_MAX: usize = 64 << 20;
-/// How often the limit for reads one write may take: it may have to evict segments first.
+/// Limit of one write, in limits of a read: it may have to evict segments first.
 const WRITE_FACTOR: u32 = 4;
-/// How long a cache that is closed waits for bytes that are still to be written.
+/// How long closing a cache waits for queued bytes.
 const CLOSE_WAIT: Duration = Duration::from_millis(200);
 
-/// What waits to be written.
+/// Bytes queued for writing.
 #[derive(Debug)]
 pub(super) struct Writes {
     counters: Arc<Counters>,
-    /// How long one write may take.
+    /// Limit of one write.
     limit: Duration,
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -41,14 +41,14 @@ pub(super) struct Writes {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Keep>,
-    /// Bytes of the jobs, of the one that is being written, and of those that are being copied.
+    /// Bytes of queued jobs, of the current write, and of copies in progress.
     bytes: usize,
     /// When the write in progress began.
     since: Option<Instant>,
     closing: bool,
 }
 
-/// Bytes of an object that are to be written.
+/// Bytes of an object to be written.
 #[derive(Debug)]
 struct Keep {
     key: Arc<Key>,
@@ -57,7 +57,8 @@ struct Keep {
 }
 
 impl Writes {
-    /// Starts the thread and opens the directory there, so that a disk that hangs does not hold the caller for ever.
+    /// Starts the thread, which opens the directory, so that a hanging disk does not block the
+    /// caller forever.
     pub(super) fn start(
         path: PathBuf,
         bytes: u64,
@@ -87,12 +88,12 @@ impl Writes {
             .map_err(|error| Error::from_os("disk cache: cannot start a thread", &error))?;
         match opened.recv_timeout(open_limit) {
             Ok(directory) => Ok((writes, directory?)),
-            // Not `TimedOut`, which stands for the store and its own limit.
+            // Not `TimedOut`, which refers to the store and its own limit.
             Err(_) => Err(Error::new(ErrorKind::Io, late)),
         }
     }
 
-    /// Whether bytes are taken now. A write that takes too long has what waits behind it dropped.
+    /// Whether bytes are accepted now. An overdue write drops the bytes queued behind it.
     fn reserve(&self, len: usize) -> bool {
         let mut queue = self.queue();
         if queue.since.is_some_and(|since| since.elapsed() > self.limit) {
@@ -111,7 +112,7 @@ impl Writes {
         self.wake.notify_one();
     }
 
-    /// Drops what waits.
+    /// Drops queued bytes.
     pub(super) fn discard(&self) {
         self.drop_jobs(&mut self.queue());
     }
@@ -122,13 +123,13 @@ impl Writes {
         add(&self.counters.bytes_dropped, bytes as u64);
     }
 
-    /// Has the thread end when everything is written. Waits for it for a moment, unless `hurry`.
+    /// Ends the thread after all writes. Waits for it briefly, unless `hurry`.
     pub(super) fn close(&self, hurry: bool) {
         self.queue().closing = true;
         self.wake.notify_one();
         if !hurry {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nothing is ever sent: it ends by being disconnected, or in time.
+            // Nothing is ever sent: the wait ends by disconnection, or in time.
             let _either = ended.recv_timeout(CLOSE_WAIT);
         }
     }
@@ -140,7 +141,7 @@ impl Writes {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A poisoned queue is still whole: the disk is never asked under its lock.
+        // A poisoned queue is still valid: the disk is never used under its lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +155,7 @@ impl Writes {
         let mut quota = match Quota::open(path, bytes, Arc::clone(&self.counters)) {
             Ok(quota) => quota,
             Err(error) => {
-                // If it was too late for the caller, then it has been told so.
+                // If it was too late for the caller, the caller has its error already.
                 let _late = opening.try_send(Err(error));
                 return;
             }
@@ -215,7 +216,7 @@ impl Writes {
         part: (u64, &std::ops::Range<u64>),
         piece: &[u8],
     ) -> std::result::Result<Option<segment::Written>, Fault> {
-        // With the head of a segment, and whole pages; what is there already is given back.
+        // With the segment's head, and whole pages; pages already present are returned.
         let most = (piece.len() as u64).next_multiple_of(segment::PAGE) + 2 * segment::PAGE;
         if !quota.take(most)? {
             return Ok(None);
@@ -228,7 +229,7 @@ impl Writes {
     }
 }
 
-/// A read of the store, of which a copy is written to the disk.
+/// A read of the store whose bytes are also written to the disk.
 pub(super) struct Copying {
     pub(super) sink: Box<dyn ReadSink>,
     pub(super) writes: Arc<Writes>,
@@ -254,7 +255,7 @@ impl ReadSink for Copying {
         let range = result.as_ref().ok().and_then(|&count| key.pages(offset, count));
         let len = range.map_or(0, |range| (range.end - range.start) as usize);
         let keep = (len > 0 && writes.reserve(len)).then(|| {
-            // Before the reader gets them: then they are the reader's.
+            // Before the reader gets them: afterwards they are the reader's.
             let mut bytes = Vec::with_capacity(len);
             buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
             Keep { key, offset, bytes }

@@ -22,9 +22,9 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
-    /// The pages of a first request that the program asked for. A kernel rounds them up to a power of two,
-    /// and doubles them, up to its largest window.
-    pub(super) fn asked_of(&self, pages: u64) -> u64 {
+    /// The pages of a first request that the program requested. A kernel rounds them up to a power
+    /// of two, and doubles them, up to its largest window.
+    pub(super) fn program_pages(&self, pages: u64) -> u64 {
         if self.reader_ahead_pages == 0 || pages == 0 {
             return pages;
         }

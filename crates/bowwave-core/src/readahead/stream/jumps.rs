@@ -1,29 +1,30 @@
-//! Jumps that repeat: columns of a table row group by row group, fields of records, nodes of an index.
+//! Repeating offset deltas: columns of row groups, fields of records, nodes of an index.
 //!
-//! Where runs began tells where the next ones will ([`Runs::next_jump`](super::runs::Runs::next_jump)), and what is known of
-//! their lengths how long they are. Nothing is read for the first prediction that comes true, but of long series; after that one run
-//! ahead, and twice as many each time that a reader had to wait for one, so that a store that is far away is asked for many at once.
+//! [`Runs::next_jump`](super::runs::Runs::next_jump) predicts the start of the next run, and the
+//! lengths of earlier runs its length. A first correct prediction reads nothing, except for long
+//! series. After it one run is read ahead. The number of runs ahead doubles each time a reader
+//! waits for one, so a high-latency store gets many requests at once.
 
 use super::plan::part;
 use super::runs::Jump;
 use super::tuning::tuning;
-use super::{Detector, Entry, Stream, Wanted, Way};
+use super::{Detector, Direction, Entry, Stream, Wanted};
 use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
-/// What was foretold of the next runs.
+/// Predictions of the next runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Jumps {
-    /// Where the next run should begin, and how many pages before or behind are as good.
+    /// Predicted start of the next run, and the tolerance in pages.
     next: Option<(u64, u64)>,
-    /// How often a reader waited for a run that came as foretold.
+    /// How often a reader waited for a predicted run.
     waited: u32,
-    /// Runs that are read ahead and were not come to.
+    /// Runs read ahead and not reached yet.
     ahead: u64,
 }
 
 impl Stream {
-    /// A run begins at `page`: was that foretold?
+    /// Scores the prediction at the start of a run.
     pub(super) fn judge_jump(&mut self, page: u64) {
         let Some((next, around)) = self.jumps.next.take() else { return };
         let right = next.abs_diff(page) <= around;
@@ -35,7 +36,7 @@ impl Stream {
         }
     }
 
-    /// The reader has come to a run that was read ahead, at `at`.
+    /// The reader reached a run that was read ahead.
     pub(super) fn landed(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { end, first, .. } = wanted;
         self.close_last(first);
@@ -43,7 +44,7 @@ impl Stream {
         self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(tuning().ahead_log_max as u32);
         self.table.touch(at);
         let entry = self.table.get(at);
-        entry.way = Way::New;
+        entry.direction = Direction::New;
         entry.lo = first.max(entry.lo);
         entry.hi = end.min(entry.edge).max(entry.lo);
         let begun = entry.lo;
@@ -54,14 +55,14 @@ impl Stream {
         self.more.pop().unwrap_or_else(|| wanted.nothing(Reason::Jumps))
     }
 
-    /// Foretells the next run, the one at `at` having begun, and plans what is to be read of it and the ones behind it if
-    /// jumps have been right. `planned` pages are to be read already.
+    /// Predicts the next run after the one at `at`, and plans readahead of the next runs if the
+    /// detector is trusted. `planned` pages of this decision count against the budget.
     pub(super) fn jump(&mut self, at: usize, planned: u64, wanted: Wanted, view: View<'_>) {
         let Some(next) = self.runs.next_jump() else {
             self.jumps.next = None;
             return;
         };
-        // Three jumps that are what the three before them were are no chance: as good as a prediction to the page that came true.
+        // Three deltas that repeat are no chance: they count as one exact prediction.
         if next.period >= tuning().long_series && !self.scores.has_judged(Detector::Jumps) {
             self.scores.count_exact(Detector::Jumps);
         }
@@ -72,7 +73,8 @@ impl Stream {
             }
             _ => requested,
         };
-        // Of a long run a page more is little, and what is even in bytes is not in pages.
+        // Long runs may start a page off, since byte-aligned rows are not page-aligned; one more
+        // page costs little.
         let exact = |jump: Jump| jump.exact && length < tuning().speculation_min;
         self.jumps.next = Some((next.to, u64::from(!exact(next))));
         if !self.scores.trusts(Detector::Jumps) {
@@ -81,15 +83,15 @@ impl Stream {
         let mut runs = self.runs;
         let length = length.min(wanted.max * tuning().file_windows);
         let mut planned = planned;
-        // A store that is far away is asked for several at once, lest the reader wait for each.
-        let far = if self.pages_a_fill() > length { tuning().far_log as u32 } else { 0 };
+        // A high-latency store gets several at once, so that the reader does not wait for each.
+        let far = if self.pages_per_fill() > length { tuning().far_log as u32 } else { 0 };
         for number in 1..=1u64 << self.jumps.waited.max(far) {
             let Some(jump) = runs.next_jump() else { break };
             runs.push(jump.to);
             if number <= self.jumps.ahead {
                 continue;
             }
-            // Where rounds differ by a page, a later one may by one more.
+            // If rounds differ by a page, each further round may add one.
             let around = if exact(jump) { 0 } else { 1 + number / jump.period };
             let from = jump.to.saturating_sub(around);
             let to = jump.to.saturating_add(length + around).min(view.file_pages.0);
@@ -101,7 +103,7 @@ impl Stream {
             self.jumps.ahead = number;
             let mark = jump.to.saturating_add(around).min(to - 1);
             self.enter(Entry {
-                way: Way::Expected,
+                direction: Direction::Expected,
                 edge: to,
                 window: pages.min(wanted.max),
                 expected: length,
@@ -110,7 +112,7 @@ impl Stream {
             });
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
-            // Most of them come before they are waited for: fewer requests, then.
+            // Most of them arrive before the reader: larger requests suffice.
             plan.hints.split_every = tuning().longer * part(wanted.max);
             self.more.push(plan);
         }

@@ -1,20 +1,14 @@
-//! A miss that goes on with a stream: upward, downward, at an even distance.
+//! A miss that continues a stream: upward, downward or strided.
 
-use super::entry::{Entry, Join, Way};
+use super::entry::{Direction, Entry, Join};
 use super::tuning::tuning;
 use super::{Detector, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
-    /// A read that leaves pages out between the last one and itself. The second one that leaves out as many makes a stream
-    /// at an even distance; before, one cannot tell, and nothing is read ahead of a stream that has not shown more.
-    pub(super) fn leaves_out(
-        &mut self,
-        at: usize,
-        join: Join,
-        wanted: Wanted,
-        view: View<'_>,
-    ) -> Option<Plan> {
+    /// Handles a read that skips pages since the last one. The second equal skip makes the stream
+    /// strided. Before that, a stream without a window gets no readahead.
+    pub(super) fn skips(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, first, .. } = wanted;
         let entry = self.table.get(at);
         let (gap, past) = match join {
@@ -31,7 +25,7 @@ impl Stream {
         let untried = entry.window == 0;
         (entry.piece, entry.apart) = (first, apart);
         if even && let Some(edge) = first.checked_add_signed(apart) {
-            entry.way = Way::Stride { step: apart, block };
+            entry.direction = Direction::Stride { step: apart, block };
             (entry.lo, entry.hi, entry.edge, entry.window) = (first, end, edge, 0);
             entry.consumed = entry.consumed.saturating_add(end - page);
             let fits = end - page <= block;
@@ -41,36 +35,36 @@ impl Stream {
             entry.consumed = entry.consumed.saturating_add(end - page);
             (entry.lo, entry.hi) = (entry.lo.min(page), entry.hi.max(end));
             entry.edge = if join == Join::Up { entry.hi } else { entry.lo };
-            entry.way = if join == Join::Up { Way::Up } else { Way::Down };
+            entry.direction = if join == Join::Up { Direction::Up } else { Direction::Down };
             return Some(wanted.alone());
         }
         None
     }
 
-    /// A miss or a mark of a stream that is read upward.
+    /// A miss or a mark of an upward stream.
     pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
         let entry = self.table.get(at);
         let began = entry.window == 0;
         let before = entry.hi;
-        if entry.way == Way::New {
+        if entry.direction == Direction::New {
             self.scores.count(Detector::Sequential, true);
-            if began && !trusted && !self.runs.goes_on(before - entry.lo) {
-                // Among many reads in no order some lie side by side. A third one in a row is more than chance.
-                entry.way = Way::Up;
+            if began && !trusted && !self.runs.continues(before - entry.lo) {
+                // Among random reads, two may be adjacent by chance; three in a row are not.
+                entry.direction = Direction::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
                 (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
                 return wanted.alone();
             }
         }
         let lost = page < entry.edge;
-        entry.way = Way::Up;
+        entry.direction = Direction::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
-        if (began || !trusted && page >= edge) && !self.runs.goes_on(read) {
+        if (began || !trusted && page >= edge) && !self.runs.continues(read) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
             return wanted.alone();
@@ -81,7 +75,7 @@ impl Stream {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if entry.expected > read {
-            // There was no room for all of it when it began.
+            // The budget did not cover the whole run at its start.
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
@@ -89,14 +83,14 @@ impl Stream {
             if read <= entry.expected + 2 * self.config.reader_ahead_pages
                 && self.config.reader_ahead_pages > 0
             {
-                // Only its reader's readahead has come so far.
+                // Only the kernel's own readahead has reached this page.
                 entry.edge = entry.edge.max(end);
                 return wanted.alone();
             }
-            // A run that is longer than expected is no longer than the longest, or not by much.
+            // An outgrown run is at most as long as the longest run, or little longer.
             let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_a_fill() > longest && self.affords(longest, tuning().runs_left, view);
+            let far = self.pages_per_fill() > longest && self.covers_waste(longest, tuning().runs_left, view);
             let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {
@@ -110,13 +104,13 @@ impl Stream {
         plan
     }
 
-    /// From the wanted page on, as many pages as a run still has that goes on and of which nothing was foretold, if it is like the
-    /// ones before: where a request takes as long as many pages are read in, they are asked for at once.
+    /// Pages that the run probably still has, judged by earlier runs, if it had no prediction. On a
+    /// high-latency store they are requested at once; else 0.
     fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
             || expected > 0
-            || self.pages_a_fill() < tuning().speculation_min
+            || self.pages_per_fill() < tuning().speculation_min
             || self.runs.length() <= hi - lo
         {
             return 0;
@@ -124,8 +118,8 @@ impl Stream {
         lo.saturating_add(self.affordable(view)).saturating_sub(wanted.page)
     }
 
-    /// Joins the stream at `at` with those that begin where it has come to: what looked like the begin of another run were requests of
-    /// this one that came in another order. Its place now.
+    /// Merges the stream at `at` with streams that begin where it ends: those were reordered
+    /// requests of the same run. Returns its new index.
     fn close_gaps(&mut self, at: usize) -> usize {
         let (at, joined) = self.table.close_gaps(at);
         if let Some(start) = joined {
@@ -134,14 +128,14 @@ impl Stream {
         at
     }
 
-    /// A miss of a stream that is read downward.
+    /// A miss of a downward stream.
     pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
         let entry = self.table.get(at);
         entry.proven = entry.proven.saturating_add(1);
-        let known = entry.way == Way::Down || entry.proven > 1;
-        if entry.way == Way::New {
+        let known = entry.direction == Direction::Down || entry.proven > 1;
+        if entry.direction == Direction::New {
             if direct {
                 self.scores.count(Detector::Backward, true);
             }
@@ -161,25 +155,25 @@ impl Stream {
             (next, Reason::Backward)
         };
         let read = entry.hi - page;
-        let goes_on = !began || self.runs.goes_on(read);
+        let continues = !began || self.runs.continues(read);
         let known = known || direct && self.scores.trusts(Detector::Backward);
-        if !(goes_on && known) {
-            // Two requests that came in the wrong order look like this: it may go on either way.
+        if !(continues && known) {
+            // Two reordered requests look the same, so the direction stays open.
             let entry = self.table.get(at);
             entry.edge = entry.hi;
             return wanted.alone();
         }
-        self.table.get(at).way = Way::Down;
+        self.table.get(at).direction = Direction::Down;
         let at = self.close_gaps(at);
         self.window_down(at, wanted, size, reason, view)
     }
 
-    /// A miss of a stream at an even distance.
+    /// A miss of a strided stream.
     pub(super) fn strided(&mut self, at: usize, begun: Option<u64>, wanted: Wanted, view: View<'_>) -> Plan {
         let trusted = self.scores.trusts(Detector::Stride);
         let entry = self.table.get(at);
         let direct = begun == Some(entry.lo);
-        let Way::Stride { step, block } = entry.way else { return wanted.alone() };
+        let Direction::Stride { step, block } = entry.direction else { return wanted.alone() };
         let (steps, within) = entry.steps_to(wanted.page, step);
         let overtook = steps >= entry.steps_to(entry.edge, step).0;
         if steps > 0 {
@@ -192,7 +186,7 @@ impl Stream {
                 self.scores.count(Detector::Stride, true);
             }
         }
-        // Among many reads in no order some lie at even distances; hardly those that come one after the other.
+        // Among random reads, some are equally spaced by chance; consecutive reads hardly are.
         let shown = direct || trusted || self.table.get(at).proven > 2;
         if !shown || wanted.end - wanted.page > block - within {
             return wanted.alone();
@@ -200,17 +194,17 @@ impl Stream {
         self.window_strided(at, wanted, view)
     }
 
-    /// What looked like blocks at an even distance are streams that began at even distances.
+    /// The blocks that looked strided are sequential streams that began at equal distances.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let entry = self.table.get(at);
-        let Way::Stride { block, .. } = entry.way else { return wanted.alone() };
+        let Direction::Stride { block, .. } = entry.direction else { return wanted.alone() };
         let began = !entry.over;
         entry.over = true;
         if began {
             self.scores.count(Detector::Stride, false);
         }
         let lo = wanted.page - block.min(wanted.page);
-        let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
+        let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
         self.upward(at, wanted, view)
     }
 }

@@ -1,9 +1,9 @@
-//! How fast a stream is read, how long its fills take, and how much of memory is its own.
+//! How fast a stream is read, how long its fills take, and its share of memory.
 //!
-//! Memory: pages that are read once go through the inactive list, one in for one out. While the list moved on by so many
-//! pages, the stream used so many; in that proportion the list is its own, and what it has ahead beyond that will be
-//! evicted before its reader comes to it (Wu, adaptive readahead 2005: the thrashing threshold). No thrashing needs to be
-//! seen first, and where memory is not short nothing is limited.
+//! Pages read once pass through the inactive list. While the list evicted N pages, the stream used
+//! M; its share of the list is M / N. Readahead beyond that share is evicted before it is read (the
+//! thrashing threshold of Wu, adaptive readahead, 2005). So the limit applies before the first
+//! thrashing, and nothing is limited while memory suffices.
 
 use super::tuning::tuning;
 use crate::readahead::{FillReport, Pressure};
@@ -14,20 +14,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// When it was looked at last, if it was.
+    /// When it was last observed.
     at: Option<Instant>,
     consumed: u64,
-    /// Evictions, and what the stream had used, when its share of memory was looked at last.
+    /// Evictions, and pages used by the stream, when its share was last measured.
     since: (u32, u64),
-    /// Time that readers have waited for fills since `at`, and up to when that was counted.
+    /// Time that readers waited for fills since `at`, and the end of the last counted wait.
     stalled_ns: u64,
     stalled_to: Instant,
-    /// Nanoseconds that a reader takes for a page, waits left out. 0 if not known.
+    /// Nanoseconds that a reader needs for a page, without waits. 0 while unknown.
     page_ns: u64,
-    /// Nanoseconds that a fill takes, and that the quickest took, which is little more than its first byte. 0 if not known.
+    /// Mean and shortest nanoseconds of a fill; the shortest is close to the TTFB. 0 while unknown.
     fill_ns: u64,
     quickest_ns: u64,
-    /// Most pages ahead that memory has room for.
+    /// Most pages ahead that the stream's share of memory holds.
     pub(super) limit: u64,
 }
 
@@ -48,8 +48,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Looks at a stream that has used `consumed` pages by now.
-    pub(super) fn look(&mut self, now: Instant, consumed: u64, pressure: Pressure) {
+    /// Observes a stream that has used `consumed` pages.
+    pub(super) fn observe(&mut self, now: Instant, consumed: u64, pressure: Pressure) {
         let pages = consumed.saturating_sub(self.consumed);
         if pages == 0 && self.at.is_some() {
             return;
@@ -61,11 +61,11 @@ impl Pace {
             self.since = (pressure.evictions, consumed);
         }
         (self.at, self.consumed, self.stalled_ns) = (Some(now), consumed, 0);
-        self.look_at_share(consumed, pressure);
+        self.measure_share(consumed, pressure);
     }
 
-    /// Looks at what part of memory is the stream's own, if enough has happened since the last time to tell.
-    fn look_at_share(&mut self, consumed: u64, pressure: Pressure) {
+    /// Measures the stream's share of memory, if enough pages were replaced since the last time.
+    fn measure_share(&mut self, consumed: u64, pressure: Pressure) {
         let moved = u64::from(pressure.evictions.wrapping_sub(self.since.0));
         let pages = consumed.saturating_sub(self.since.1);
         let seen = if moved > 0 { moved } else { pages };
@@ -80,10 +80,10 @@ impl Pace {
         };
     }
 
-    /// Pages that there is room for ahead of a stream that has `ahead` already: its share; and as much again as long as the
-    /// streams together leave that much of memory to what is read. Not all of them have read ahead all they may at one time.
-    /// As long as nothing was evicted, nobody has a share. All together never have more than fits, whatever their shares.
-    pub(super) fn room(&self, ahead: u64, pressure: Pressure) -> u64 {
+    /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and once
+    /// more the share while enough memory is not unread readahead. Rarely do all streams use their
+    /// whole share. Without evictions there is no share; the total is always limited.
+    pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
         let fits = below(tuning().safe_eighths).max(tuning().limit_min.saturating_sub(ahead));
         if self.limit == u64::MAX {
@@ -94,12 +94,12 @@ impl Pace {
         self.limit.saturating_add(more).saturating_sub(ahead).min(fits)
     }
 
-    /// A page was evicted before its reader came to it: so many pages ahead were too much.
+    /// A page was evicted before it was read: `ahead` was too far.
     pub(super) fn thrashed(&mut self, ahead: u64) {
         self.limit = (self.limit.min(ahead) / 4 * 3).max(tuning().limit_min);
     }
 
-    /// A fill has ended. Who waits for several at once waits once.
+    /// A fill ended. A reader that waits for several fills at once is counted once.
     pub(super) fn filled(&mut self, report: &FillReport) {
         self.fill_ns = mean(self.fill_ns, report.took_ns);
         let quickest = if self.quickest_ns == 0 { u64::MAX } else { self.quickest_ns };
@@ -112,27 +112,27 @@ impl Pace {
         }
     }
 
-    /// Pages from the mark to the end of what is ahead, where memory is short: as many as are read while a fill is under way,
-    /// and an eighth to a third of the room.
+    /// Pages from the mark to the end of the readahead under memory pressure: those used during one
+    /// fill, between an eighth and a third of the limit.
     pub(super) fn lead(&self) -> u64 {
-        self.pages_a_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
+        self.pages_per_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
     }
 
-    /// Pages of a window of so many at most and at least that its reader is a second at: longer ones keep no reader from waiting
-    /// whose fills take less.
+    /// A window that lasts its reader one second, or two fills if they take longer, clamped to
+    /// `[least, most]`.
     pub(super) fn lasting(&self, least: u64, most: u64) -> u64 {
         let a_second = SECOND_NS.checked_div(self.page_ns).unwrap_or(u64::MAX);
-        let a_fill = self.pages_a_fill().unwrap_or(u64::MAX);
+        let a_fill = self.pages_per_fill().unwrap_or(u64::MAX);
         a_second.max(a_fill.saturating_mul(2)).max(least).min(most)
     }
 
-    /// Pages that are read in the time of the quickest fill, if both are known.
-    pub(super) fn pages_a_first_byte(&self) -> Option<u64> {
+    /// Pages that the reader uses during the shortest fill, if known.
+    pub(super) fn pages_per_ttfb(&self) -> Option<u64> {
         (self.page_ns > 0 && self.quickest_ns > 0).then(|| self.quickest_ns / self.page_ns)
     }
 
-    /// Pages that are read while a fill is under way, if both are known.
-    pub(super) fn pages_a_fill(&self) -> Option<u64> {
+    /// Pages that the reader uses during one fill, if known.
+    pub(super) fn pages_per_fill(&self) -> Option<u64> {
         (self.page_ns > 0 && self.fill_ns > 0).then(|| self.fill_ns / self.page_ns)
     }
 }
@@ -141,7 +141,7 @@ fn share(cold: u64, pages: u64, moved: u64) -> u64 {
     (cold.saturating_mul(pages) / moved).saturating_mul(tuning().safe_eighths) / 8
 }
 
-/// The mean of what was known and what is seen; 0 is nothing known.
+/// Moving mean; a `known` of 0 is unknown.
 fn mean(known: u64, seen: u64) -> u64 {
     if known == 0 { seen } else { known / 2 + seen / 2 + (known & seen & 1) }
 }
@@ -156,35 +156,35 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_its_share_of_memory_and_no_limit_while_nothing_is_evicted() {
+    fn a_stream_gets_its_share_and_no_limit_without_evictions() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
-        pace.look(Instant(0), 20, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 20, pressure(0));
         assert_eq!(pace.limit, u64::MAX);
-        pace.look(Instant(0), 30, pressure(200));
+        pace.observe(Instant(0), 30, pressure(200));
         assert_eq!(pace.limit, 87, "a tenth of a thousand, and seven eighths of that");
-        pace.look(Instant(0), 40, pressure(400));
+        pace.observe(Instant(0), 40, pressure(400));
         assert_eq!(pace.limit, (87 + 43) / 2);
         pace.thrashed(40);
         assert_eq!(pace.limit, 30);
-        pace.look(Instant(0), 165, pressure(400));
+        pace.observe(Instant(0), 165, pressure(400));
         assert_eq!(pace.limit, u64::MAX);
     }
 
-    /// Of eight readers who share memory evenly and read in bursts, each looked at while the others were waiting, the shares came
-    /// to several times what there is.
+    /// Regression: eight bursty readers share memory evenly. Observed while the others waited, each
+    /// got several times its share.
     #[test]
-    fn shares_of_readers_who_come_in_bursts_do_not_exceed_memory() {
+    fn shares_of_bursty_readers_do_not_exceed_memory() {
         let mut paces = [Pace::default(); 8];
         let (mut used, mut evictions) = ([0; 8], 0);
         for _ in 0..100 {
             for (pace, used) in paces.iter_mut().zip(&mut used) {
                 for _ in 0..4 {
                     (*used, evictions) = (*used + 8, evictions + 8);
-                    pace.look(Instant(0), *used, pressure(evictions));
+                    pace.observe(Instant(0), *used, pressure(evictions));
                 }
             }
-            // Up to here a stream has seen its own burst and those of some others, but never its own alone.
+            // Each stream has observed its own burst together with other bursts, never alone.
             let shares: u64 =
                 paces.iter().map(|pace| if pace.limit == u64::MAX { 0 } else { pace.limit }).sum();
             assert!(shares <= 1000, "{shares}");
@@ -192,28 +192,28 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_no_more_ahead_than_fits() {
+    fn all_streams_together_stay_within_memory() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 0, pressure(0));
-        pace.look(Instant(0), 500, pressure(500));
+        pace.observe(Instant(0), 0, pressure(0));
+        pace.observe(Instant(0), 500, pressure(500));
         let with = |unread| Pressure { unread, ..pressure(500) };
         assert_eq!(pace.limit, 875);
         assert_eq!(
-            (pace.room(100, with(800)), pace.room(100, with(875)), pace.room(0, with(1000))),
+            (pace.space(100, with(800)), pace.space(100, with(875)), pace.space(0, with(1000))),
             (75, 0, 8)
         );
     }
 
     #[test]
-    fn a_window_of_a_slow_reader_lasts_a_second_and_no_longer() {
+    fn a_window_of_a_slow_reader_lasts_one_second() {
         let mut pace = Pace::default();
         assert_eq!(pace.lasting(64, 256), 256, "nothing is known");
-        pace.look(Instant(0), 0, pressure(0));
-        pace.look(Instant(SECOND_NS), 100, pressure(0));
+        pace.observe(Instant(0), 0, pressure(0));
+        pace.observe(Instant(SECOND_NS), 100, pressure(0));
         assert_eq!(pace.lasting(64, 256), 256, "of fills nothing is known");
         pace.filled(&report(SECOND_NS, SECOND_NS / 10, None));
         assert_eq!((pace.lasting(64, 256), pace.lasting(128, 256), pace.lasting(64, 80)), (100, 128, 80));
-        // Fills that take longer than that are to be outlasted.
+        // A window outlasts slower fills.
         pace.filled(&report(SECOND_NS, SECOND_NS * 2, None));
         assert_eq!(pace.lasting(64, 256), 210);
     }
@@ -223,33 +223,33 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_no_part_of_a_readers_pace() {
+    fn waits_do_not_count_as_reading_time() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
         pace.filled(&report(950, 3000, Some(900)));
-        pace.look(Instant(1000), 20, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(3000 / 10));
+        pace.observe(Instant(1000), 20, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(3000 / 10));
     }
 
     #[test]
-    fn who_waits_for_several_fills_at_once_waits_once() {
+    fn concurrent_waits_count_once() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
         // From 0 to 600, from 200 to 800, and from 500 to 800.
         for (now, waited) in [(600, 600), (800, 600), (800, 300)] {
             pace.filled(&report(now, 1000, Some(waited)));
         }
-        pace.look(Instant(1000), 20, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(1000 / 20));
+        pace.observe(Instant(1000), 20, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(1000 / 20));
     }
 
     #[test]
-    fn a_reader_who_had_to_ask_waited_all_the_time() {
+    fn a_demand_read_waits_for_the_whole_fill() {
         let mut pace = Pace::default();
-        // Of a file nothing was used before the first look.
-        pace.look(Instant(0), 0, pressure(0));
+        // Nothing was used before the first observation.
+        pace.observe(Instant(0), 0, pressure(0));
         pace.filled(&FillReport { demanded: true, ..report(1000, 1000, None) });
-        pace.look(Instant(1160), 32, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(1000 / 5));
+        pace.observe(Instant(1160), 32, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(1000 / 5));
     }
 }

@@ -1,7 +1,7 @@
-//! How much: windows upward, downward and at an even distance, within the accounts.
+//! How much to read: windows upward, downward and strided, within the budgets.
 
 use super::tuning::tuning;
-use super::{Entry, Stream, Wanted, Way};
+use super::{Direction, Entry, Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
 use crate::readahead::{Hints, Plan, Reason, Stride, View, Window};
 use crate::window::next_size;
@@ -11,20 +11,20 @@ impl Wanted {
         self.end - self.page
     }
 
-    /// What is asked for and nothing else.
+    /// The requested pages and nothing else.
     pub(super) fn alone(&self) -> Plan {
         let reason = if self.pages() > self.max { Reason::Oversize } else { Reason::Random };
         Plan::new(PageIndex(self.page), self.pages(), 0, reason)
     }
 
-    /// Nothing is to be read.
+    /// Reads nothing.
     pub(super) fn nothing(&self, reason: Reason) -> Plan {
         Plan::new(PageIndex(self.page), 0, 0, reason)
     }
 }
 
 impl Stream {
-    /// A window of `size` pages from the wanted page on, if that is not there, or ahead of the stream.
+    /// A window of `size` pages: at the missing page, or at the end of the stream's readahead.
     pub(super) fn window_up(
         &mut self,
         at: usize,
@@ -39,12 +39,12 @@ impl Stream {
         let entry = self.table.get(at);
         let from = if async_only { entry.edge } else { entry.hi.max(end) };
         let usual = entry.usual_end(usual).saturating_sub(from);
-        let grown = self.wish(at, size, wanted, reason, view);
+        let grown = self.target(at, size, wanted, reason, view);
         let grown = if reason == Reason::Range { grown } else { grown.min(usual) };
         let room = view.file_pages.0.saturating_sub(from);
         let start = if async_only { first_absent(from, room.min(grown), view) } else { from };
         let skipped = start - from;
-        // What the request itself wants needs no permission.
+        // Requested pages are outside the budget.
         let demanded = end.saturating_sub(start);
         let wanted_ahead = grown.min(room - skipped).saturating_sub(demanded);
         let ahead = self.grant(at, wanted_ahead, wanted, !async_only, view);
@@ -62,13 +62,13 @@ impl Stream {
             (page, from)
         };
         let last = start + pages;
-        // Where memory is short, what is ahead should be no more than it takes to read the next.
+        // Under memory pressure a late mark keeps unread readahead small.
         let mark = if entry.pace.limit < max * tuning().stream_windows && ahead > 1 {
             mark.max(last.saturating_sub(entry.pace.lead()))
         } else {
             mark
         };
-        // A run is not expected to be longer than the ones before; if it is, its reader comes to the end.
+        // A predicted run needs no mark: a longer run misses at its end.
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
         entry.mark_every = entry.every(last - mark, wanted, view);
@@ -76,7 +76,7 @@ impl Stream {
         let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
         let kept = entry.is_proven();
-        // Another reader has been between: what it left out is nobody's wish.
+        // Another reader was in between; the pages it skipped are not requested.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
         let mut plan = Plan::new(PageIndex(first), last - first, 0, reason);
@@ -85,10 +85,10 @@ impl Stream {
             plan.mark = Some(PageIndex(mark));
         }
         plan.hints.mark_every = entry.mark_every;
-        plan.hints.read_once = self.once(at, view);
+        plan.hints.read_once = self.drop_behind(at, view);
         plan.hints.retain = kept;
         if reason == Reason::Range {
-            // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
+            // Several requests: the reader waits for the first, the others are in flight meanwhile.
             plan.hints.split_every = part(max);
             plan.mark = trips.then_some(PageIndex(tripwire));
         }
@@ -99,7 +99,7 @@ impl Stream {
         plan
     }
 
-    /// A window of `size` pages down to the wanted one, or ahead of the stream.
+    /// A window of `size` pages below the missing page, or below the stream's readahead.
     pub(super) fn window_down(
         &mut self,
         at: usize,
@@ -111,7 +111,7 @@ impl Stream {
         let Wanted { page, end, max, .. } = wanted;
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
-        let grown = self.wish(at, size, wanted, reason, view).min(from);
+        let grown = self.target(at, size, wanted, reason, view).min(from);
         let ahead = self.grant(at, grown, wanted, !async_only, view);
         let entry = self.table.get(at);
         entry.edge = entry.edge.min(from - ahead);
@@ -129,11 +129,11 @@ impl Stream {
         plan
     }
 
-    /// The blocks ahead of a stream at an even distance, with the one that is wanted.
+    /// The blocks ahead of a strided stream, with the requested block.
     pub(super) fn window_strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, max, .. } = wanted;
         let entry = self.table.get(at);
-        let Way::Stride { step: distance, block } = entry.way else { return wanted.alone() };
+        let Direction::Stride { step: distance, block } = entry.direction else { return wanted.alone() };
         let (length, lo, edge) = (distance.unsigned_abs(), entry.lo, entry.edge);
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
@@ -141,14 +141,15 @@ impl Stream {
         let window = self.table.get(at).window;
         let next = if wanted.mapped { next_size(window, max) } else { self.next_window(at, max) };
         let size = next.max(block);
-        let grown = self.wish(at, size, wanted, Reason::Lookahead, view);
+        let grown = self.target(at, size, wanted, Reason::Lookahead, view);
         let room = if distance > 0 {
             view.file_pages.0.saturating_sub(edge).div_ceil(length)
         } else {
             edge / length + 1
         };
-        let times = if self.pages_a_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
-        // No more than has shown itself: several streams that begin at even distances look the same at first.
+        let times = if self.pages_per_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
+        // At most as many blocks as came as predicted: sequential streams that begin at equal
+        // distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
         let ahead = self.grant(at, blocks * block, wanted, false, view) / block;
@@ -159,7 +160,7 @@ impl Stream {
         entry.edge = edge.saturating_add_signed(distance.saturating_mul(ahead.cast_signed()));
         entry.mark = (ahead > 0).then_some(edge);
         let missing = !view.is_cached(PageIndex(page));
-        // Where there is no room for a whole block, there may be for the rest of the one that is read.
+        // If memory does not hold a whole block ahead, it may hold the rest of the current one.
         let rest = match ahead {
             0 if missing => self.grant(
                 at,
@@ -212,15 +213,15 @@ impl Stream {
         Plan::new(PageIndex(start), pages - start, 0, Reason::Tail)
     }
 
-    /// A mark of a stream that nothing is known of any more: the window ends where the cached pages do, and what is ahead
-    /// of the mark was its size (Linux, since 2.6.24).
+    /// Decides at a mark that no stream owns. The window ends where the cached pages end, and its
+    /// size was the distance from the mark to there (as in Linux since 2.6.24).
     pub(super) fn context(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let Some(hole) = view.next_miss(PageIndex(page + 1), PageCount(max)) else {
             return wanted.nothing(Reason::Context);
         };
         let size = next_size(hole.0 - page, max);
-        let entry = Entry { way: Way::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
+        let entry = Entry { direction: Direction::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
         let at = self.enter(entry);
         let hi = end.min(hole.0);
         self.table.get(at).hi = hi;
@@ -228,18 +229,21 @@ impl Stream {
         Plan { reason: Reason::Context, ..plan }
     }
 
-    /// What a stream should have next: its window, or as much as its distance lacks.
-    fn wish(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
+    /// Target size of the next request: the window, or the pages missing from the distance.
+    fn target(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
         let most = (view.frames / tuning().memory_share).min(self.config.distance_pages_max);
-        let of_file = self.pace.pages_a_fill();
+        let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
-        entry.pace.look(wanted.now, entry.consumed, view.pressure);
+        entry.pace.observe(wanted.now, entry.consumed, view.pressure);
         let floor = wanted.max.saturating_mul(tuning().stream_windows);
         entry.distance = entry.distance.max(1);
-        // Twice what is read while a fill is under way is enough, and at once; if that is not known, one has to try.
-        let enough =
-            entry.pace.pages_a_fill().or(of_file).map(|pages| pages.saturating_mul(tuning().distance_fills));
-        // Who reads a file from its first page on will wait, one can tell that before.
+        // The distance covers two fills at once; with unknown fill times, it doubles.
+        let enough = entry
+            .pace
+            .pages_per_fill()
+            .or(of_file)
+            .map(|pages| pages.saturating_mul(tuning().distance_fills));
+        // A reader that begins at the first page is expected to wait.
         let will_wait =
             entry.lo == 0 && reason == Reason::Lookahead && enough.is_some_and(|enough| enough > floor);
         if entry.waited && entry.window >= wanted.max || will_wait && size >= wanted.max {
@@ -247,9 +251,9 @@ impl Stream {
             entry.distance = entry.distance.max(grown).max(floor);
         }
         let waited = core::mem::take(&mut entry.waited);
-        let room = entry.pace.room(entry.ahead(), view.pressure);
+        let room = entry.pace.space(entry.ahead(), view.pressure);
         let (mut size, mut distance) = (size, entry.distance);
-        // Who waited may be slow for that, however well waits are left out.
+        // A reader that waited may appear slow although waits are subtracted.
         if self.config.slow_window_pages > 0 && !waited {
             let lasting = entry.pace.lasting(self.config.slow_window_pages, wanted.max);
             if lasting < wanted.max {
@@ -258,41 +262,42 @@ impl Stream {
         }
         let lacks = distance.saturating_sub(entry.ahead());
         let beyond = size.saturating_sub(wanted.pages());
-        let wish = match reason {
+        let target = match reason {
             Reason::Lookahead => size.max(lacks),
-            // Its reader has come to the end of what was there, and will again.
+            // The reader reached the end of the readahead, and will again.
             Reason::Readahead | Reason::Backward if beyond > 0 && enough.is_some() => beyond.max(lacks),
             _ if beyond > 0 => beyond,
             _ => size.min(wanted.max),
         };
-        wish.min(room)
+        target.min(room)
     }
 
-    /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or at least a request worth
-    /// making, or none. A device that is congested takes no more requests of readahead, but one that somebody waits for
-    /// (`joined`) may as well be longer: if it were not, there would be more requests, and no fewer pages.
+    /// How many of `pages` the budgets allow: all, whole windows, one request worth making, or
+    /// none. A congested device gets no new readahead requests. A demand request (`joined`) may
+    /// still be extended: a shorter one would cost more requests for the same pages.
     fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
         let max = wanted.max;
-        // A request of a mapped file is a fault, too.
+        // A request of a mapped file also costs a fault.
         let least = if wanted.mapped { tuning().mapped_step_max.min(max) } else { tuning().speculation_min };
         if view.congested && !joined || pages == 0 {
             return 0;
         }
         let percent = u64::from(self.config.waste_percent);
-        let of_file = self.pace.pages_a_fill();
+        let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
-        // What other runs have shown is as good as what this one has used.
-        let block = if let Way::Stride { block, .. } = entry.way { block } else { 0 };
+        // A predicted length counts as used pages do.
+        let block = if let Direction::Stride { block, .. } = entry.direction { block } else { 0 };
         let first =
             (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
         let near =
-            entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
-        let file = self.file_credit(view, pages);
+            entry.pace.pages_per_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
+        let file = self.file_budget(view, pages);
         let takes_time = of_file.is_some();
         let mut share = consumed.saturating_mul(percent) / 100;
         if takes_time && first + share < ahead + pages && share < max * tuning().file_windows {
-            // While a share of what it has used is little, as much as that. Who is not alone leaves something to the others.
+            // While `waste_percent` of the used pages is small, all used pages count. Half of the
+            // file's budget is left to other streams.
             let alone = self.table.ahead(u64::MAX) <= ahead;
             share = share.max(consumed.min(if alone {
                 max * tuning().file_windows
@@ -300,60 +305,60 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        let credit = first + share;
-        // Of what is granted, this stream's first windows are on nobody's account, unless too much was lost already.
+        let budget = first + share;
+        // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
-        let most = credit.saturating_sub(ahead).min(file).min(view.free);
+        let most = budget.saturating_sub(ahead).min(file).min(view.free);
         match most {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
-            // What is part of a request that is made anyway is worth its while, however little it is.
+            // Pages added to a demand request need no minimum.
             most if most >= least || joined => most,
             _ => 0,
         }
     }
 
-    /// Whether so many pages may be read ahead for a detector that is no stream.
+    /// Whether the budget allows `pages` pages of readahead outside of streams.
     pub(super) fn allows(&mut self, pages: u64, view: View<'_>) -> bool {
-        !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
+        !view.congested && pages <= self.file_budget(view, pages) && pages <= view.free
     }
 
-    /// Pages of the file that may be read ahead and not used, after so many were used: each reader beside the first has to
-    /// learn, too.
-    fn file_limit(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
+    /// The file's waste budget in pages after `consumed` used pages. Each reader beyond the first
+    /// adds two windows.
+    fn file_waste_max(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
         let first = view.ra_pages.max(1)
             * (tuning().file_windows + tuning().stream_windows * readers.saturating_sub(1));
         first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
     }
 
-    /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
-    pub(super) fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
+    /// What is left of the file's waste budget. Exact only if it is less than `pages`.
+    pub(super) fn file_budget(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
         let readers = self.table.readers();
-        let limit = |consumed: u64| self.file_limit(view, readers, consumed);
+        let limit = |consumed: u64| self.file_waste_max(view, readers, consumed);
         let account = view.account;
         let left = limit(account.consumed).saturating_sub(account.unread);
         if left >= pages {
             return left;
         }
-        // What is being read now is as good as read, also if it is read page by page.
-        let (start, end) = (self.asked.start.0, self.asked.end.0);
+        // The current request uses its pages even if it arrives page by page.
+        let (start, end) = (self.requested.start.0, self.requested.end.0);
         let now = (start..end).filter(|&page| view.is_unread(PageIndex(page))).count() as u64;
         let (limit, unread) = (limit(account.consumed + now), account.unread.saturating_sub(now));
         let left = limit.saturating_sub(unread);
         if left >= pages {
             return left;
         }
-        // The first windows of streams that are still read are not lost so far.
+        // The first windows of active streams are not waste yet.
         limit.saturating_sub(unread.saturating_sub(self.table.ahead(max * tuning().stream_windows)))
     }
 
-    /// How many of the pages between where a stream was and `page` were used, by a few of them.
+    /// Estimates from samples how many pages between the stream and `page` were used.
     pub(super) fn used_since(&mut self, at: usize, page: u64, view: View<'_>) -> u64 {
         let entry = self.table.get(at);
-        let (from, to) = match entry.way {
-            Way::Down => (page, entry.lo),
+        let (from, to) = match entry.direction {
+            Direction::Down => (page, entry.lo),
             _ => (entry.hi, page),
         };
         let span = to.saturating_sub(from);
@@ -367,12 +372,12 @@ impl Stream {
     }
 }
 
-/// Pages of a request of a run that is read at once.
+/// Pages of one request of a run that is read at once.
 pub(super) fn part(max: u64) -> u64 {
     (max / tuning().parts).max(2 * tuning().speculation_min)
 }
 
-/// So many pages in even pieces of at least so many: pages of a piece, 0 if it is one.
+/// Splits `pages` evenly into requests of at least `least` pages. 0 means one request.
 fn evenly(pages: u64, least: u64) -> u64 {
     match pages / least {
         0 | 1 => 0,
@@ -381,30 +386,36 @@ fn evenly(pages: u64, least: u64) -> u64 {
 }
 
 impl Entry {
-    /// Whether its reader has used as much as is ahead of it.
+    /// Whether its reader has used at least as many pages as are ahead.
     fn is_proven(&self) -> bool {
         self.consumed >= self.ahead()
     }
 
-    /// Pages from one mark to the next of so many; 0 if there is no other. Of a store that takes time it is even pieces.
+    /// Distance between marks, in pages; 0 for one mark. On a store that takes time, marks split
+    /// the window evenly.
     fn every(&self, pages: u64, wanted: Wanted, view: View<'_>) -> u64 {
         let step = self.step(wanted, view);
-        match self.pace.pages_a_fill() {
+        match self.pace.pages_per_fill() {
             Some(_) => evenly(pages, step),
             None if pages > step => step,
             None => 0,
         }
     }
 
-    /// The same at least, in files that are read and in those that are mapped.
+    /// The smallest distance between marks.
     fn step(&self, wanted: Wanted, view: View<'_>) -> u64 {
         let max = wanted.max;
         if self.distance <= max.saturating_mul(tuning().stream_windows) {
             return max;
         }
-        // Blocks at even distances are requests of their own anyway, and a store that takes no time is not asked too often.
-        let timeless = self.pace.pages_a_fill().is_none();
-        let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { tuning().step_min };
+        // Strided blocks are separate requests anyway. A store that takes no time gets fewer
+        // requests.
+        let timeless = self.pace.pages_per_fill().is_none();
+        let shortest = if timeless || matches!(self.direction, Direction::Stride { .. }) {
+            1
+        } else {
+            tuning().step_min
+        };
         let least = (max / tuning().step_windows).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
         let steps = if wanted.mapped { tuning().steps / 4 } else { tuning().steps };

@@ -1,7 +1,7 @@
-//! Where runs began: the even distance or the repeated jumps between them, and how long they are.
+//! Where runs began: their stride or repeating offset deltas, and their lengths.
 //!
-//! A run is what is read in one direction without a jump. Only the first miss of each is entered here, so the order of
-//! reads within runs does not matter, and neither do other streams that go on.
+//! A run is a contiguous range read in one direction. Only its first miss is entered here, so
+//! neither the order of reads within a run nor other streams matter.
 
 use super::tuning::{Tuning, capacity, tuning};
 
@@ -9,9 +9,9 @@ use super::tuning::{Tuning, capacity, tuning};
 const STARTS: usize = capacity(Tuning::DEFAULT.starts);
 const LENGTHS: usize = capacity(Tuning::DEFAULT.lengths);
 const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
-/// Lengths are counted by powers of two, up to this one.
+/// Lengths are counted by powers of two, up to 2^19.
 const POWERS: usize = 20;
-/// What began where, the newest last.
+/// History of runs, the newest last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs {
     starts: [u64; STARTS],
@@ -20,26 +20,26 @@ pub(super) struct Runs {
     remembered: Lengths,
     /// See [`length`](Self::length).
     expected: u64,
-    /// Runs that ended with 1 page, with 2 or 3, with 4 to 7, and so on.
+    /// Runs that ended with 1 page, with 2 to 3, with 4 to 7, and so on.
     ended: [u16; POWERS],
 }
 
-/// How well the length of a run was foretold.
+/// How well the length of a run was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Foretold {
+pub(super) enum Prediction {
     Exactly,
-    /// It was at least half as long.
+    /// At least half of the prediction.
     Roughly,
     Wrongly,
 }
 
-/// A jump that is expected.
+/// A predicted jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Jump {
     pub(super) to: u64,
-    /// Jumps until the series begins anew.
+    /// Jumps until the series repeats.
     pub(super) period: u64,
-    /// Rounds were the same to the page.
+    /// All rounds matched to the page.
     pub(super) exact: bool,
 }
 
@@ -55,7 +55,7 @@ impl Runs {
         }
     }
 
-    /// A run begins.
+    /// Enters the start of a run.
     pub(super) fn push(&mut self, start: u64) {
         if self.len == tuning().starts as usize {
             self.starts.copy_within(1.., 0);
@@ -65,7 +65,7 @@ impl Runs {
         self.len += 1;
     }
 
-    /// No run began there after all.
+    /// Removes a start that belonged to another run.
     pub(super) fn forget(&mut self, start: u64) {
         let from = self.len.saturating_sub(tuning().strides as usize);
         if let Some(at) = self.starts[from..self.len].iter().rposition(|&known| known == start) {
@@ -74,9 +74,9 @@ impl Runs {
         }
     }
 
-    /// A run has ended of which so many pages were foretold. How well that was, if anything was known: not at all, to a half,
-    /// or to the page that was expected.
-    pub(super) fn ended_of(&mut self, pages: u64, foretold: u64) -> Option<Foretold> {
+    /// Enters the length of an ended run. Returns how well it was predicted, if there was a
+    /// prediction.
+    pub(super) fn ended_of(&mut self, pages: u64, predicted: u64) -> Option<Prediction> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
@@ -88,13 +88,13 @@ impl Runs {
             Alike::Not(middle) => middle,
         };
         (expected > 1).then(|| match pages {
-            pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
-            pages if pages.saturating_mul(2) >= foretold => Foretold::Roughly,
-            _ => Foretold::Wrongly,
+            pages if pages.abs_diff(expected) <= 1 => Prediction::Exactly,
+            pages if pages.saturating_mul(2) >= predicted => Prediction::Roughly,
+            _ => Prediction::Wrongly,
         })
     }
 
-    /// Counts a run that has ended with so many pages, requests of one piece like all others.
+    /// Counts an ended run by its length.
     pub(super) fn count(&mut self, pages: u64) {
         self.ended[power(pages)] += 1;
         if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= tuning().runs_max as u32 {
@@ -102,20 +102,20 @@ impl Runs {
         }
     }
 
-    /// Whether a run that has come to so many pages more likely than not comes to twice as many, by how the last ones went. As
-    /// long as none of that length has ended, it does.
-    pub(super) fn goes_on(&self, pages: u64) -> bool {
+    /// Whether a run of `pages` pages probably doubles, judged by earlier runs. True while no run
+    /// of that length has ended.
+    pub(super) fn continues(&self, pages: u64) -> bool {
         let at = power(pages);
         let longer: u32 = self.ended[at + 1..].iter().map(|&runs| u32::from(runs)).sum();
         longer + 1 >= u32::from(self.ended[at])
     }
 
-    /// A run of one request has ended, which says how long requests are, and not how long runs.
-    pub(super) fn ended_alone(&self) -> Option<Foretold> {
-        (self.expected > 1).then_some(Foretold::Wrongly)
+    /// A run of one request ended. It shows the size of requests, not the length of runs.
+    pub(super) fn ended_alone(&self) -> Option<Prediction> {
+        (self.expected > 1).then_some(Prediction::Wrongly)
     }
 
-    /// The pages that half of the last runs had.
+    /// Median length of the last runs, in pages.
     pub(super) fn median(&self) -> u64 {
         let mut lengths = self.lengths;
         lengths.sort_unstable();
@@ -124,46 +124,47 @@ impl Runs {
         known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
-    /// The pages that a run is expected to have: if the last six are alike, as many as the longest of all that are remembered
-    /// and like them, else what is in their middle. 0 if there was none.
+    /// Expected length of a run, in pages. If the last six lengths are alike, it is the longest
+    /// remembered length that is alike; else their median. 0 if unknown.
     pub(super) fn length(&self) -> u64 {
         self.expected
     }
 
-    /// The pages of the shortest of the last runs; 0 if there was none.
+    /// Shortest of the last runs, in pages; 0 if unknown.
     pub(super) fn least(&self) -> u64 {
         self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0)
     }
 
-    /// The pages that a run has at least, to judge by the last ones: next to nothing of so many is read in vain. Of runs that
-    /// differ by a quarter and less what they are expected to have. 0 if there was none.
+    /// A safe length, in pages: reading so much of a new run wastes almost nothing. It is the
+    /// expected length if the lengths differ by at most a quarter; else the shortest. 0 if unknown.
     pub(super) fn shortest(&self) -> u64 {
         let least = self.least();
         if least >= self.expected / 4 * 3 { self.expected } else { least }
     }
 
-    /// Pages that the runs remembered would have left unused of so many, on the average.
+    /// Mean waste over the remembered runs if each had been read `pages` far.
     pub(super) fn lost(&self, pages: u64) -> u64 {
         self.remembered.lost(pages)
     }
 
-    /// Most pages, of at most so many, of which the runs remembered would have left no more than `lost` unused on the average.
+    /// Most pages, at most `most`, whose mean waste over the remembered runs is at most `lost`.
     pub(super) fn losing(&self, lost: u64, most: u64) -> u64 {
         self.remembered.losing(lost, most)
     }
 
-    /// Pages that the runs remembered had, on the average.
+    /// Mean length of the remembered runs, in pages.
     pub(super) fn mean(&self) -> u64 {
         self.remembered.mean()
     }
 
-    /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
-    /// that is among the starts already.
+    /// The stride that ends at `start`: its distance from an earlier start, if another start lies
+    /// as far before that. Call it before `start` is entered.
     pub(super) fn step_to(&self, start: u64) -> Option<i64> {
         let known = &self.starts[..self.len];
         let recent = &known[self.len.saturating_sub(tuning().strides as usize)..];
         let far = &known[self.len.saturating_sub(2 * tuning().strides as usize)..];
-        // Most often there is none, and that is seen by a bit for each: a start that was not there hardly has its bit set.
+        // Usually there is none. A 64-bit filter shows that: an absent start rarely has its bit
+        // set.
         let there = far.iter().fold(0, |bits, &start| bits | bit(start));
         recent.iter().rev().find_map(|&before| {
             let first = before.wrapping_sub(start.wrapping_sub(before));
@@ -171,15 +172,14 @@ impl Runs {
                 return None;
             }
             let step = start.wrapping_sub(before).cast_signed();
-            // Further apart than that it is nonsense.
+            // Excludes distances that wrapped.
             let sound = step != 0 && (step > 0) == (start > before) && (step > 0) == (before > first);
             (sound && far.contains(&first)).then_some(step)
         })
     }
 
-    /// Where the next run begins, if the jumps between the last ones repeat: after at least two of one kind of jump,
-    /// or two rounds of a longer series. And after how many jumps, and whether they repeat to the page: what is even in bytes
-    /// may be a page more or less.
+    /// Start of the next run, if offset deltas repeat: two equal deltas, or two rounds of a longer
+    /// series. Rounds may differ by one page, since rows aligned to bytes are not aligned to pages.
     pub(super) fn next_jump(&self) -> Option<Jump> {
         let known = &self.starts[..self.len];
         let jump = |back: usize| {
@@ -195,12 +195,12 @@ impl Runs {
         if most < 2 {
             return None;
         }
-        // Most often no jump is like the newest one, which is seen in one go.
+        // Usually no earlier jump is like the newest one; one pass shows that.
         let from = known.len() - 2 - most;
         let ends = known[from + 1..].iter().take(most - 1);
         let alike = known[from..].iter().zip(ends).fold(false, |alike, (&start, &end)| {
             let difference = end.wrapping_sub(start).wrapping_sub(newest);
-            // From −1 to 2, which is enough to look closer.
+            // From −1 to 2: close enough to be examined.
             alike | (difference.wrapping_add(1) >> 2 == 0)
         });
         if !alike {
@@ -216,13 +216,13 @@ impl Runs {
 
 /// Whether lengths are alike.
 enum Alike {
-    /// They are, and what is like them has at most so many pages.
+    /// Alike; similar lengths have at most this many pages.
     Up(u64),
-    /// They are not, and this is in their middle; 0 if there are none.
+    /// Not alike; their median, or 0 if there are none.
     Not(u64),
 }
 
-/// What these lengths have in common; 0 are not known.
+/// Compares lengths; 0 means unknown.
 fn alike(mut lengths: [u64; LENGTHS]) -> Alike {
     lengths.sort_unstable();
     let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
@@ -236,13 +236,13 @@ fn alike(mut lengths: [u64; LENGTHS]) -> Alike {
     }
 }
 
-/// How long the last runs were.
+/// Lengths of the last runs, in pages.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
-    /// As they ended; `next` is the one to be forgotten.
+    /// In order of their end; `next` is replaced next.
     last: [u32; REMEMBERED],
     next: usize,
-    /// The first `known` of these are the same in order of their length.
+    /// The first `known` are the same lengths, sorted.
     sorted: [u32; REMEMBERED],
     known: usize,
     sum: u64,
@@ -275,7 +275,7 @@ impl Lengths {
         self.next = (self.next + 1) % tuning().remembered as usize;
     }
 
-    /// The longest of at most so many pages; 0 if there is none.
+    /// Longest length of at most `most` pages; 0 if there is none.
     fn longest(&self, most: u64) -> u64 {
         self.sorted().iter().rev().map(|&pages| u64::from(pages)).find(|&pages| pages <= most).unwrap_or(0)
     }
@@ -293,7 +293,7 @@ impl Lengths {
 
     fn losing(&self, lost: u64, most: u64) -> u64 {
         let lost = lost.saturating_mul(self.known as u64);
-        // Of what is as long as one of them, all that are shorter leave the rest.
+        // Reading up to one of the lengths wastes the rest of each shorter run.
         let mut sum = 0;
         for (shorter, &length) in self.sorted().iter().enumerate() {
             let (shorter, length) = (shorter as u64, u64::from(length));
@@ -306,12 +306,12 @@ impl Lengths {
     }
 }
 
-/// The power of two that so many pages are put to; there is always one above it.
+/// Index of the power of two of a length; always below the last index.
 fn power(pages: u64) -> usize {
     (pages.max(1).ilog2() as usize).min(POWERS - 2)
 }
 
-/// One of 64 bits, by the page.
+/// One of 64 bits, for a page.
 fn bit(page: u64) -> u64 {
     1 << (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
@@ -321,8 +321,8 @@ mod tests {
     use super::*;
 
     impl Runs {
-        /// A run has ended of which as much was foretold as there is to say.
-        fn ended(&mut self, pages: u64) -> Option<Foretold> {
+        /// Ends a run whose prediction was the expected length.
+        fn ended(&mut self, pages: u64) -> Option<Prediction> {
             self.ended_of(pages, self.expected)
         }
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_distance_is_found_through_what_lies_between() {
+    fn a_stride_is_found_among_other_runs() {
         assert_eq!(runs(&[100, 300]).step_to(500), Some(200));
         assert_eq!(runs(&[500, 300]).step_to(100), Some(-200));
         assert_eq!(runs(&[100, 7, 300, 90_000]).step_to(500), Some(200));
@@ -360,43 +360,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_even_in_bytes_may_be_a_page_more_or_less() {
+    fn byte_aligned_rounds_may_differ_by_a_page() {
         let starts = [0, 4101, 8203, 11_718, 15_820, 19_921, 23_437];
         assert_eq!(runs(&starts).next_jump(), Some(Jump { to: 27_539, period: 3, exact: false }));
         assert_eq!(next(&[0, 4101, 8203, 11_718, 15_820, 19_921, 23_440]), None);
     }
 
     #[test]
-    fn a_run_goes_on_unless_runs_of_its_length_end_more_often() {
+    fn a_run_continues_unless_runs_of_its_length_end_more_often() {
         let mut runs = Runs::new();
-        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.goes_on(pages)), "nothing is known");
+        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.continues(pages)), "nothing is known");
         // Of ten runs, seven end with 2 pages, two with 5, one with 900.
         for pages in [2, 2, 2, 5, 2, 2, 900, 2, 2, 5] {
             runs.count(pages);
         }
         assert_eq!(
-            [1, 2, 4, 8, 900, 2000].map(|pages| runs.goes_on(pages)),
+            [1, 2, 4, 8, 900, 2000].map(|pages| runs.continues(pages)),
             [true, false, true, true, true, true]
         );
         runs.count(6);
-        assert!(!runs.goes_on(4), "three end there, and one goes on");
-        // What was once does not count for ever.
+        assert!(!runs.continues(4), "three end there, and one goes on");
+        // Old runs lose weight.
         (0..10_000).for_each(|_| runs.count(1 << 15));
-        assert!(runs.goes_on(2) && runs.goes_on(4));
+        assert!(runs.continues(2) && runs.continues(4));
         (0..1000).for_each(|_| runs.count(u64::MAX));
     }
 
     #[test]
-    fn runs_are_as_long_as_the_longest_of_those_that_are_alike() {
+    fn the_expected_length_is_the_longest_alike() {
         let mut runs = Runs::new();
         assert_eq!((runs.length(), runs.ended(90)), (0, None));
-        assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
-        assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
+        assert_eq!([runs.ended(80), runs.ended(100)], [Some(Prediction::Roughly); 2]);
+        assert_eq!((runs.ended(99), runs.length()), (Some(Prediction::Exactly), 100));
         assert_eq!(runs.shortest(), 100, "80 to 100 are alike");
-        assert_eq!((runs.ended(49), runs.length(), runs.median()), (Some(Foretold::Wrongly), 100, 90));
+        assert_eq!((runs.ended(49), runs.length(), runs.median()), (Some(Prediction::Wrongly), 100, 90));
         assert_eq!(runs.shortest(), 49);
-        assert_eq!((runs.ended_alone(), runs.length()), (Some(Foretold::Wrongly), 100));
-        // One long run among short ones is not what to expect.
+        assert_eq!((runs.ended_alone(), runs.length()), (Some(Prediction::Wrongly), 100));
+        // One long run among short ones is no prediction.
         for pages in [3, 3, 3, 900, 3, 3, 3, 3] {
             runs.ended(pages);
         }
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_run_of_some_time_ago_is_remembered_if_it_is_like_the_last_ones() {
+    fn a_longer_run_is_remembered_if_it_is_like_the_last_ones() {
         let mut runs = Runs::new();
         for pages in [250, 900, 100, 100, 100, 100, 100, 100] {
             runs.ended(pages);
@@ -417,14 +417,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_grows_with_what_is_read_for_each_run() {
+    fn waste_grows_with_the_pages_read_for_each_run() {
         let mut runs = Runs::new();
         assert_eq!(
             (runs.lost(9), runs.losing(0, 9), runs.losing(u64::MAX, u64::MAX)),
             (0, 9, u64::MAX),
             "nothing is known"
         );
-        // Of each length from 65 to 256 one in six, and the last ones are remembered.
+        // One in six of each length from 65 to 256; the last ones are remembered.
         (0..1000u64).for_each(|n| {
             runs.ended(65 + n * 37 % 192);
         });

@@ -1,66 +1,66 @@
-//! The streams of a file, and to which of them an access belongs.
+//! The streams of a file, and which of them an access belongs to.
 //!
-//! A decision has a fraction of a microsecond, so nothing here looks at every stream. Beside the streams lie a few words of
-//! each, by kind, in flat arrays ([`Keys`]): where accesses may belong to it, its mark, when it was used. Those are searched,
-//! and only the few streams that they name are looked at.
+//! A decision takes a fraction of a microsecond, so no lookup examines every stream. Flat arrays
+//! ([`Keys`]) hold the zone, the mark and the last use of each stream. Lookups search the arrays
+//! and examine only the streams found.
 
 use alloc::vec::Vec;
 
-use super::entry::{Entry, Join, Way};
+use super::entry::{Direction, Entry, Join};
 use super::tuning::tuning;
 use crate::id::HandleId;
 
-/// Later than anything that is not.
+/// Flag of a last use: the stream is its reader's current one. Larger than every time.
 const CURRENT: u32 = 1 << 31;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
-/// Further apart than any two pages.
+/// Larger than the distance of any two pages.
 const FAR: u64 = 1 << 62;
 
-/// The streams of a file, and those that had to go.
+/// The streams of a file, and the parked streams.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
     keys: Keys,
-    /// The stream that was handed out last to be changed: its keys may not be right.
+    /// The stream last borrowed for changes: its keys may be out of date.
     stale: Option<usize>,
     max: usize,
-    /// Uses, or where their number would be too large, at least which was before which. Below [`CURRENT`].
+    /// Time of the last use, in uses. Below [`CURRENT`].
     clock: u32,
-    /// Who reads now.
+    /// The handle that reads now.
     reader: u64,
-    /// The stream used last by who reads now, if it is still there.
+    /// The last stream used by that handle, if it is in the table.
     last: Option<usize>,
-    /// The stream used last by anybody, if it is still there.
+    /// The last stream used by any handle, if it is in the table.
     newest: Option<usize>,
-    /// Streams that are what their reader used last.
+    /// Streams that are their reader's current one.
     readers: u64,
     parked: Parked,
 }
 
-/// What streams are searched by, one of each for a stream.
+/// Search keys: one element of each array for a stream.
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    /// First page of [`Entry::zone`], and how far behind it the last one is, up to [`FAR`].
+    /// First page of [`Entry::zone`], and its length, at most [`FAR`].
     lowest: Vec<u64>,
     span: Vec<u64>,
     /// [`NOWHERE`] if there is none.
     mark: Vec<u64>,
-    /// When, and [`CURRENT`] if its reader has used nothing else since.
+    /// Time of the last use, with [`CURRENT`] if its reader has used no other stream since.
     used: Vec<u32>,
-    /// By which handle.
+    /// The handle of the last use.
     by: Vec<u64>,
-    /// Pages ahead of it if it is still read, else 0.
+    /// Pages ahead if the stream has a reader, else 0.
     ahead: Vec<u64>,
 }
 
-/// Streams that had to go, by the page that they are expected at: their mark, or where they end. A ring: the one that has
-/// been here longest has to make room.
+/// Evicted streams, by the page where their reader is expected: their mark or their end. A ring
+/// that replaces the oldest.
 #[derive(Clone, Debug)]
 struct Parked {
-    /// [`NOWHERE`] if the place is free.
+    /// [`NOWHERE`] if the slot is free.
     pages: Vec<u64>,
-    /// The lower halves of the same, in which one is found sooner not to be there.
+    /// Lower halves of `pages`, to rule out absent pages faster.
     halves: Vec<u32>,
     ahead: Vec<u64>,
     entries: Vec<Entry>,
@@ -95,34 +95,34 @@ impl Keys {
         self.used.swap_remove(at);
     }
 
-    /// The stream that a handle used last.
+    /// The last stream used by a handle.
     fn last_of(&self, reader: u64) -> Option<usize> {
         let used = self.by.iter().zip(&self.used).enumerate().filter(|(_, (by, _))| **by == reader);
         used.max_by_key(|&(_, (_, &used))| used).map(|(at, _)| at)
     }
 
-    /// The stream used least recently, if there is one of those that are not what their reader used last, or of all.
+    /// The least recently used stream, current ones last.
     fn oldest(&self) -> usize {
-        // Two passes that look at several at once are quicker than one that carries a place along.
+        // Two vectorized passes are faster than one that carries the index.
         let oldest = self.used.iter().copied().min();
         self.used.iter().position(|&used| Some(used) == oldest).unwrap_or(0)
     }
 
-    /// The streams, in order, whose zones the pages `lo..=hi` touch.
+    /// The streams, in table order, whose zones overlap the pages `lo..=hi`.
     fn near(&self, lo: u64, hi: u64) -> Near<'_> {
         let wide = hi.saturating_sub(lo).min(FAR);
         Near { lowest: &self.lowest, span: &self.span, hi, wide, known: 0, bits: 0 }
     }
 }
 
-/// Goes through streams that may be near, 64 at a time.
+/// Iterates over nearby streams, 64 at a time.
 struct Near<'a> {
-    /// Of the streams not looked at so far.
+    /// Streams not examined yet.
     lowest: &'a [u64],
     span: &'a [u64],
     hi: u64,
     wide: u64,
-    /// Streams looked at, and those of the last 64 that are near, from the lowest bit.
+    /// Number of streams examined, and a bitmap of the nearby ones among the last 64.
     known: usize,
     bits: u64,
 }
@@ -142,10 +142,10 @@ impl Iterator for Near<'_> {
             (span, self.span) = self.span.split_at(streams);
             let mut bits = 0u64;
             for (&lowest, &span) in lowest.iter().zip(span).rev() {
-                // One comparison for two: what lies before the zone is further behind it than any page.
+                // One comparison instead of two: pages before the zone wrap to large distances.
                 bits = bits << 1 | u64::from(self.hi.wrapping_sub(lowest) <= span + self.wide);
             }
-            // The last one is the highest bit, however many there are.
+            // The last stream is the highest bit.
             self.bits = bits << (64 - streams);
             self.known += streams;
         }
@@ -162,7 +162,7 @@ impl Parked {
     }
 
     fn enter(&mut self, page: u64, entry: &Entry) {
-        // Of two that are expected at one page the later one knows better.
+        // The later of two streams expected at one page replaces the other.
         self.take(page);
         let at = self.next;
         self.next = if at + 1 < self.places { at + 1 } else { 0 };
@@ -194,9 +194,9 @@ const fn half(page: u64) -> u32 {
     page as u32
 }
 
-/// The first place of `page`, which is somewhere.
+/// First index of `page`, if it is present.
 fn place_of(pages: &[u64], page: u64) -> Option<usize> {
-    // Looking at several at once is quicker than looking for the place, and most often there is none.
+    // A vectorized membership test is faster than a search, and usually finds nothing.
     let known = page != NOWHERE && pages.contains(&page);
     known.then(|| pages.iter().position(|&other| other == page)).flatten()
 }
@@ -219,7 +219,7 @@ impl Table {
         }
     }
 
-    /// From now on it is this handle that reads.
+    /// Sets the handle that reads now.
     pub(super) fn read_by(&mut self, handle: HandleId) {
         let reader = handle.0.into();
         if self.reader != reader {
@@ -236,14 +236,14 @@ impl Table {
         &mut self.entries[at]
     }
 
-    /// Has the keys of the stream that may have changed say what it says.
+    /// Updates the keys of the stream last borrowed.
     fn refresh(&mut self) {
         if let Some(at) = self.stale.take() {
             self.keys.set(at, &self.entries[at]);
         }
     }
 
-    /// Counts a use.
+    /// Records a use.
     pub(super) fn touch(&mut self, at: usize) {
         let again = self.newest == Some(at);
         self.get(at).returned |= !again;
@@ -262,7 +262,7 @@ impl Table {
         (self.last, self.newest) = (Some(at), Some(at));
     }
 
-    /// Its reader has gone on to another.
+    /// Its reader moved to another stream.
     fn left(&mut self, at: usize) {
         let entry = &mut self.entries[at];
         self.readers -= u64::from(core::mem::take(&mut entry.current));
@@ -272,7 +272,7 @@ impl Table {
         }
     }
 
-    /// The time of a use: later than that of all others.
+    /// A time later than all others.
     fn tick(&mut self) -> u32 {
         if self.clock + 1 == CURRENT {
             self.count_anew();
@@ -281,7 +281,7 @@ impl Table {
         self.clock
     }
 
-    /// Has uses be as few as there are streams, in the same order.
+    /// Renumbers the times of uses, in the same order.
     #[cold]
     fn count_anew(&mut self) {
         let mut order: Vec<usize> = (0..self.entries.len()).collect();
@@ -289,32 +289,34 @@ impl Table {
         for (time, at) in (1..).zip(order) {
             self.keys.used[at] = time | self.keys.used[at] & CURRENT;
         }
-        // At most 1024 streams of the table, and four times as many of readers.
+        // At most 1024 streams, or four times as many readers.
         self.clock = self.entries.len() as u32;
     }
 
-    /// The place of the stream used last by who reads now.
+    /// Index of the last stream used by the reading handle.
     pub(super) fn last_at(&self) -> Option<usize> {
         self.last
     }
 
-    /// The stream used last by who reads now.
+    /// The last stream used by the reading handle.
     pub(super) fn last(&mut self) -> Option<&mut Entry> {
         let last = self.last?;
         Some(self.get(last))
     }
 
-    /// The stream that is read upward and read ahead at `page`, if it is the one that who reads now used last, or anybody.
-    pub(super) fn gone_on(&mut self, page: u64) -> Option<&mut Entry> {
+    /// The upward stream whose readahead contains `page`: the reading handle's last, or the last of
+    /// any handle.
+    pub(super) fn continued_at(&mut self, page: u64) -> Option<&mut Entry> {
         let covers = |&at: &usize| {
             let entry = &self.entries[at];
-            matches!(entry.way, Way::New | Way::Up) && (entry.hi..entry.edge).contains(&page)
+            matches!(entry.direction, Direction::New | Direction::Up)
+                && (entry.hi..entry.edge).contains(&page)
         };
         let at = self.last.filter(covers).or_else(|| self.newest.filter(covers))?;
         Some(self.get(at))
     }
 
-    /// The stream that a miss of `lo..hi` goes on with, and how.
+    /// The stream that a miss of `lo..hi` continues, and how.
     pub(super) fn joined(&mut self, lo: u64, hi: u64) -> Option<(usize, Join)> {
         self.refresh();
         let joins = self.keys.near(lo, hi).filter_map(|at| Some((at, self.entries[at].join(lo, hi)?)));
@@ -322,14 +324,14 @@ impl Table {
             let entry = &self.entries[at];
             (
                 join == Join::Behind,
-                join == Join::Down && entry.way == Way::New,
+                join == Join::Down && entry.direction == Direction::New,
                 entry.distance_to(lo),
                 u32::MAX - self.keys.used[at],
             )
         })
     }
 
-    /// The stream that pages `lo..hi` were read ahead for.
+    /// The stream for which pages `lo..hi` were read ahead.
     pub(super) fn filled(&mut self, lo: u64, hi: u64) -> Option<&mut Entry> {
         self.refresh();
         let ahead = |&at: &usize| {
@@ -340,7 +342,7 @@ impl Table {
         Some(self.get(at))
     }
 
-    /// The stream that a mark at `page` is of: one in the table, or one that only its mark remembers.
+    /// The stream that owns the mark at `page`, restored if it was parked.
     pub(super) fn marked(&mut self, page: u64) -> Option<usize> {
         if let Some(last) = self.last
             && self.entries[last].mark == Some(page)
@@ -353,28 +355,28 @@ impl Table {
         exact.or_else(|| self.keys.near(page, page).find(covers)).or_else(|| self.unpark(page))
     }
 
-    /// Brings back a stream that is expected at `page`.
+    /// Restores the stream that is parked at `page`.
     pub(super) fn unpark(&mut self, page: u64) -> Option<usize> {
         let parked = self.parked.take(page)?;
         Some(self.insert(Entry { returned: true, current: false, ..parked }).0)
     }
 
-    /// Whether a stream other than that at `at` has come to somewhere in `lo..hi`.
+    /// Whether the reader of another stream is within `lo..hi`.
     pub(super) fn any_up_to(&mut self, at: usize, lo: u64, hi: u64) -> bool {
         self.refresh();
         let mut others = self.keys.near(lo, hi).filter(|&other| other != at);
         others.any(|other| (lo..hi).contains(&self.entries[other].hi))
     }
 
-    /// The place of the stream that begins or began at `lo`.
+    /// Index of the stream that begins at `lo`.
     pub(super) fn begun_at(&mut self, lo: u64) -> Option<usize> {
         self.refresh();
         self.keys.near(lo, lo).find(|&at| self.entries[at].lo == lo)
     }
 
-    /// Enters a stream, in place of the one used least recently if there are too many; of that, its way and how well it had
-    /// proven.
-    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Way, u8)>) {
+    /// Enters a stream, in place of the least recently used one if the table is full. Returns its
+    /// index, and the direction and proof of the evicted stream.
+    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Direction, u8)>) {
         self.refresh();
         let readers_only =
             self.entries.len() < self.max * tuning().readers as usize && self.readers() >= self.max as u64;
@@ -388,26 +390,27 @@ impl Table {
             self.readers -= u64::from(gone.current);
             self.park(&gone);
             self.entries[at] = entry;
-            (at, Some((gone.way, gone.proven)))
+            (at, Some((gone.direction, gone.proven)))
         };
         self.use_now(at);
         (at, gone)
     }
 
-    /// Pages ahead of the streams that are still read, as far as one can tell: the last one of each reader, and those that were
-    /// come back to. Of each no more than `most`.
+    /// Unread readahead of the streams that have a reader, at most `most` pages of each. As far as
+    /// the table can tell, those are each reader's last stream and streams that readers returned
+    /// to.
     pub(super) fn ahead(&mut self, most: u64) -> u64 {
         self.refresh();
         let keys = self.keys.ahead.iter().chain(&self.parked.ahead);
         keys.map(|&ahead| ahead.min(most)).sum()
     }
 
-    /// Who reads at present: the handles whose last stream is here.
+    /// Number of active readers: handles whose last stream is in the table.
     pub(super) fn readers(&self) -> u64 {
         self.readers
     }
 
-    /// Forgets a stream. The last one takes its place.
+    /// Removes a stream. The last one moves to its index.
     fn remove(&mut self, at: usize) -> Entry {
         self.refresh();
         self.keys.swap_remove(at);
@@ -422,7 +425,8 @@ impl Table {
         gone
     }
 
-    /// Joins the stream at `at` with those that begin where it has come to: its place now, and where the last of them began.
+    /// Merges the stream at `at` with those that begin at its end. Returns its new index, and the
+    /// start of the last one merged.
     pub(super) fn close_gaps(&mut self, at: usize) -> (usize, Option<u64>) {
         let (mut at, mut joined) = (at, None);
         while let Some(next) = self.touching(at) {
@@ -432,7 +436,7 @@ impl Table {
                 at = next;
             }
             let entry = self.get(at);
-            if entry.way == Way::Down {
+            if entry.direction == Direction::Down {
                 entry.lo = other.lo;
                 entry.edge = entry.edge.min(other.lo);
             } else {
@@ -448,26 +452,31 @@ impl Table {
         (at, joined)
     }
 
-    /// A run that the stream at `at` has come up to.
+    /// A stream that the one at `at` has reached.
     fn touching(&mut self, at: usize) -> Option<usize> {
         self.refresh();
         let entry = &self.entries[at];
         let upward = |other: &Entry| {
-            matches!(other.way, Way::New | Way::Up) && other.lo <= entry.hi && entry.hi < other.hi
+            matches!(other.direction, Direction::New | Direction::Up)
+                && other.lo <= entry.hi
+                && entry.hi < other.hi
         };
         let downward = |other: &Entry| {
-            other.way == Way::New && other.hi >= entry.lo && entry.lo > other.lo && other.window == 0
+            other.direction == Direction::New
+                && other.hi >= entry.lo
+                && entry.lo > other.lo
+                && other.window == 0
         };
-        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.way {
-            Way::Up => (entry.hi, &upward),
-            Way::Down => (entry.lo, &downward),
+        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.direction {
+            Direction::Up => (entry.hi, &upward),
+            Direction::Down => (entry.lo, &downward),
             _ => return None,
         };
         self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
     }
 
     fn park(&mut self, entry: &Entry) {
-        let upward = matches!(entry.way, Way::New | Way::Up);
+        let upward = matches!(entry.direction, Direction::New | Direction::Up);
         let expected = match entry.next_mark() {
             _ if entry.ahead() == 0 => upward.then_some(entry.hi),
             None => upward.then_some(entry.tripwire.unwrap_or(entry.edge)),
@@ -484,7 +493,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_used_least_recently_goes_also_when_uses_can_be_counted_no_more() {
+    fn the_least_recently_used_stream_is_evicted_after_times_wrap() {
         let mut table = Table::new(3);
         for stream in 0..3 {
             table.insert(Entry::new(1000 * stream, 1000 * stream + 1));
@@ -501,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_near_pages_that_touch_them_and_no_others() {
+    fn near_finds_exactly_the_overlapping_zones() {
         let mut keys = Keys::default();
         for (at, (lowest, span)) in [(0, 0), (10, 5), (1 << 60, 1 << 20), (0, FAR)].into_iter().enumerate() {
             keys.push();

@@ -1,4 +1,4 @@
-//! Decisions of `stream`, told by the reads that reach the store.
+//! Decisions of `stream`, checked by the reads that reach the store.
 
 use std::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::page::{PageCount, PageRange};
 use crate::readahead::Policy;
 use crate::time::Instant;
 
-/// What a cache has read, and why.
+/// The reads of a cache, and their reasons.
 #[derive(Default)]
 struct Log {
     fills: Vec<(u64, u64)>,
@@ -69,18 +69,18 @@ impl Scene {
 use crate::readahead::Account;
 
 #[test]
-fn a_file_read_in_order_is_read_as_by_on_demand_readahead() {
+fn sequential_reads_are_read_as_by_on_demand_readahead() {
     let mut ours = Scene::new(1 << 30);
-    let mut theirs = Scene::with(1 << 30, Config { policy: Policy::OnDemand, ..Config::default() });
+    let mut others_waste = Scene::with(1 << 30, Config { policy: Policy::OnDemand, ..Config::default() });
     for page in 0..500 {
         ours.read(page, 1);
-        theirs.read(page, 1);
+        others_waste.read(page, 1);
     }
-    assert_eq!(ours.take(), theirs.take());
+    assert_eq!(ours.take(), others_waste.take());
 }
 
 #[test]
-fn random_reads_bring_what_they_ask_for() {
+fn random_reads_read_only_their_requests() {
     let mut scene = Scene::new(1 << 30);
     let mut state = 1u64;
     for n in 1..1000u64 {
@@ -92,7 +92,7 @@ fn random_reads_bring_what_they_ask_for() {
 }
 
 #[test]
-fn a_file_read_backward_is_read_ahead() {
+fn backward_reads_are_read_ahead() {
     let mut scene = Scene::new(1 << 20);
     for block in (0..512).rev() {
         scene.read(block * 16, 16);
@@ -118,10 +118,10 @@ fn strides_are_read_ahead_exactly() {
     }
 }
 
-/// As a kernel's mount asks for 128 KiB of each MiB: its own window is larger at the begin of the file, and from there to
-/// the second block it is exactly one of ours.
+/// A kernel's mount reads 128 KiB of each MiB. Its first window is larger, and from its end to the
+/// second block is exactly one of our windows.
 #[test]
-fn strides_that_fit_to_windows_are_no_stream() {
+fn strides_that_match_window_sizes_are_no_sequential_stream() {
     for (first, step) in [(64, 256), (32, 128), (64, 512), (128, 1024)] {
         for ra_pages in [256, 4096] {
             let mut scene =
@@ -138,7 +138,7 @@ fn strides_that_fit_to_windows_are_no_stream() {
 }
 
 #[test]
-fn interleaved_streams_cost_no_more_than_apart() {
+fn interleaved_streams_cost_no_more_than_separate_ones() {
     let pages = 300;
     let apart = |start: u64| {
         let mut scene = Scene::new(1 << 30);
@@ -168,7 +168,7 @@ fn interleaved_streams_cost_no_more_than_apart() {
 }
 
 #[test]
-fn a_reader_whose_requests_are_reordered_is_one_stream() {
+fn reordered_requests_form_one_stream() {
     let mut scene = Scene::new(1 << 20);
     for pair in 0..100 {
         scene.read(pair * 16 + 8, 8);
@@ -189,7 +189,7 @@ fn a_small_file_is_read_whole_at_the_second_read() {
 }
 
 #[test]
-fn the_tail_of_a_file_comes_at_once() {
+fn the_tail_of_a_file_is_read_at_once() {
     let mut scene = Scene::new(100_000);
     scene.read(0, 1);
     scene.read(99_999, 1);
@@ -200,7 +200,7 @@ fn the_tail_of_a_file_comes_at_once() {
 }
 
 #[test]
-fn clusters_as_long_as_the_last_ones_come_at_once() {
+fn clusters_of_the_usual_length_are_read_at_once() {
     let mut scene = Scene::new(1 << 30);
     let mut state = 1u64;
     for _ in 0..20 {
@@ -216,10 +216,10 @@ fn clusters_as_long_as_the_last_ones_come_at_once() {
     );
 }
 
-/// Clusters of 64 to 256 pages, touched page by page: what is read in vain behind their ends uses up what may be, and readers
-/// must not be left without readahead then.
+/// Clusters of 64 to 256 pages, touched page by page. Waste behind their ends uses up the budget;
+/// readers must still get readahead.
 #[test]
-fn clusters_of_many_lengths_do_not_use_up_what_may_be_wasted() {
+fn clusters_of_varied_lengths_do_not_exhaust_the_waste_budget() {
     let config = Config { policy: Policy::Stream, ra_pages: 256, ..Config::default() };
     let mut scene = Scene::with(1 << 30, config);
     let mut state = 1u64;
@@ -236,7 +236,7 @@ fn clusters_of_many_lengths_do_not_use_up_what_may_be_wasted() {
 }
 
 #[test]
-fn jumps_that_repeat_are_foretold() {
+fn repeating_jumps_are_predicted() {
     let mut scene = Scene::new(1 << 30);
     let jumps = [5_000, 90, 700, 40_000, 333, 8_192, 77, 1_000, 64, 12_345];
     let mut page = 1_000_000;

@@ -1,4 +1,4 @@
-//! Decisions of `stream` where memory is short and where reads have no order.
+//! Decisions of `stream` under memory pressure and with random reads.
 
 use std::vec::Vec;
 
@@ -37,7 +37,7 @@ fn read(cache: &mut Cache, file: u32, start: u64, pages: u64) -> Vec<Reason> {
     reasons.0
 }
 
-/// Numbers in no order, the same each time.
+/// A repeatable pseudo-random sequence.
 struct Draws(u64);
 
 impl Draws {
@@ -47,13 +47,13 @@ impl Draws {
     }
 }
 
-/// Streams of a file each by turns, in 32 frames each: what was lost unread, in thousandths of what was read, and pages of a
-/// request.
+/// Streams of one file each, in turns, with 32 frames each. Returns the readahead evicted unread,
+/// in thousandths of all pages read, and the mean pages of a request.
 fn pressed(policy: Policy) -> (u64, u64) {
     const STREAMS: u32 = 64;
     let config = Config { frames: STREAMS * 32, ra_pages: 256, ..Config::default() };
     let mut cache = cache(policy, 1 << 20, STREAMS, config);
-    // They do not begin together, so that not all want their next window at once.
+    // Staggered starts, so that not all streams need a window at once.
     for round in 0..512 {
         for stream in (0..STREAMS).filter(|&stream| round >= u64::from(stream) * 4) {
             read(&mut cache, stream, (round - u64::from(stream) * 4) * 8, 8);
@@ -66,7 +66,7 @@ fn pressed(policy: Policy) -> (u64, u64) {
 }
 
 #[test]
-fn many_streams_in_little_memory_lose_next_to_nothing_and_keep_their_requests_long() {
+fn many_streams_under_memory_pressure_waste_little_and_keep_requests_long() {
     let (lost, pages) = pressed(Policy::Stream);
     let (lost_by_others, _) = pressed(Policy::OnDemand);
     assert!(
@@ -77,9 +77,9 @@ fn many_streams_in_little_memory_lose_next_to_nothing_and_keep_their_requests_lo
     assert!(pages >= 24, "{pages} pages a request, of 32 that a stream has");
 }
 
-/// Readers come in bursts: while one does not get to run, another may read several times as much as memory holds.
+/// Readers run in bursts: while one is paused, another reads several times the size of memory.
 #[test]
-fn what_is_ahead_of_a_reader_who_does_not_get_to_run_outlasts_what_others_have_read() {
+fn readahead_of_a_paused_reader_outlasts_used_pages() {
     let mut cache =
         cache(Policy::Stream, 1 << 20, 2, Config { frames: 2048, ra_pages: 64, ..Config::default() });
     (0..64).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
@@ -99,14 +99,14 @@ fn what_is_ahead_of_a_reader_who_does_not_get_to_run_outlasts_what_others_have_r
 }
 
 #[test]
-fn what_is_ahead_of_nobody_goes_as_it_came() {
+fn unread_readahead_without_a_reader_is_evicted() {
     let config = Config { frames: 2048, ra_pages: 64, ..Config::default() };
     let mut cache = cache(Policy::Stream, 1 << 20, 3, config);
     (0..64).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
     cache.close_handle(Instant(0), HandleId(0), &mut Vec::new());
     (0..160).for_each(|at| drop(read(&mut cache, 1, at * 16, 16)));
     assert!(!cache.is_cached(FileId(0), PageIndex(1030)), "nobody has the file open");
-    // Scans of 512 pages that end anywhere: what was ahead at their ends is soon known to be worth nothing.
+    // Scans of 512 pages that end anywhere: readahead behind their ends soon counts as waste.
     let (mut draws, mut most) = (Draws(1), 0);
     for scan in 0..400 {
         let start = draws.below(1 << 10) * 1024;
@@ -118,8 +118,8 @@ fn what_is_ahead_of_nobody_goes_as_it_came() {
 }
 
 #[test]
-fn one_stream_alone_leaves_what_it_has_read_where_it_is() {
-    // A quarter of the file fits. What is there at its end is its end, as without any readahead.
+fn a_lone_stream_does_not_drop_its_used_pages() {
+    // A quarter of the file fits. At the end its last pages are cached, as without readahead.
     let config = Config { frames: 4096, ra_pages: 256, ..Config::default() };
     let mut cache = cache(Policy::Stream, 16_384, 1, config);
     (0..1024).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
@@ -129,20 +129,20 @@ fn one_stream_alone_leaves_what_it_has_read_where_it_is() {
 }
 
 #[test]
-fn a_page_that_was_used_before_it_went_is_no_loss() {
+fn an_evicted_used_page_is_no_thrashing() {
     let config = Config { frames: 2048, ra_pages: 64, ..Config::default() };
     let mut cache = cache(Policy::Stream, 8192, 2, config);
     (0..512).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
-    // Another file takes all the room.
+    // Another file fills the memory.
     (0..512).for_each(|block| drop(read(&mut cache, 1, block * 16, 16)));
-    // The last pages of the first one: its last mark was before them, so that its policy did not see them used.
+    // The last pages of the first file, behind its last mark: the policy did not see them used.
     let reasons = read(&mut cache, 0, 8192 - 48, 16);
     assert_eq!(reasons, [Reason::Random]);
 }
 
 #[test]
-fn blocks_in_no_order_bring_little_more_than_themselves() {
-    // A small file: each read has one chance in a few dozen to lie beside an earlier one.
+fn random_blocks_read_little_more_than_their_requests() {
+    // A small file: one read in a few dozen is adjacent to an earlier one.
     for seed in 1..8 {
         let mut draws = Draws(seed);
         let mut cache =
@@ -155,8 +155,8 @@ fn blocks_in_no_order_bring_little_more_than_themselves() {
 }
 
 #[test]
-fn transactions_bring_what_they_ask_for() {
-    // Rows of 2 pages anywhere; one in ten is a range of up to four of them.
+fn transactions_read_only_their_requests() {
+    // Rows of 2 pages anywhere; one in ten is a range of up to four rows.
     let mut draws = Draws(3);
     let mut cache = cache(Policy::Stream, 1 << 22, 1, Config::default());
     for _ in 0..30_000 {
@@ -170,7 +170,7 @@ fn transactions_bring_what_they_ask_for() {
 }
 
 #[test]
-fn runs_that_begin_at_even_bytes_are_foretold_though_they_are_not_even_in_pages() {
+fn byte_aligned_runs_are_predicted() {
     // Three of twenty columns of 2,400,000 bytes, in reads of 128 KiB.
     let mut cache = cache(Policy::Stream, 1 << 20, 1, Config { ra_pages: 256, ..Config::default() });
     for group in 0..20u64 {
@@ -184,7 +184,7 @@ fn runs_that_begin_at_even_bytes_are_foretold_though_they_are_not_even_in_pages(
         }
     }
     let Stats { misses, pages_filled, pages_readahead, pages_used, .. } = cache.stats();
-    // Seven runs to learn from, of which the first pages have to be asked for, and then hardly any.
+    // The first seven runs miss their first pages; later runs rarely miss.
     assert!(misses <= 700, "{misses} pages missed");
     let vain = pages_readahead - pages_used;
     assert!(vain * 4 <= pages_filled - vain, "{vain} pages in vain of {pages_filled}");

@@ -1,4 +1,5 @@
-//! Decisions of `stream` by how far away a store is: what is asked for at once, and how often its reader has to wait.
+//! Decisions of `stream` by the latency of the store: how much is requested at once, and how often
+//! the reader waits.
 
 use alloc::collections::VecDeque;
 use std::vec::Vec;
@@ -11,11 +12,12 @@ use crate::id::{FileId, FillId, HandleId, Waiter};
 use crate::page::{PageCount, PageRange};
 use crate::readahead::{Account, Policy};
 
-/// An object store, and a drive without moving parts.
+/// An object store, and an SSD.
 const FAR_NS: u64 = 30_000_000;
 const NEAR_NS: u64 = 100_000;
 
-/// A reader of one file, who takes a microsecond for a page, and a store that takes as long for any request.
+/// A reader of one file that needs 1 µs a page, and a store with the same latency for every
+/// request.
 struct Reader {
     cache: Cache,
     fill_ns: u64,
@@ -83,7 +85,7 @@ impl Reader {
     }
 }
 
-/// How often a reader of these pages, one by one, has to wait for a store that is far away.
+/// How often a reader of these pages, one by one, waits for a high-latency store.
 fn waits(pages: impl Iterator<Item = u64>) -> usize {
     let mut reader = Reader::new(FAR_NS, 256);
     pages.for_each(|page| reader.read(page, 1));
@@ -91,16 +93,17 @@ fn waits(pages: impl Iterator<Item = u64>) -> usize {
 }
 
 #[test]
-fn a_store_that_is_far_away_is_asked_for_much_at_once() {
-    // Pages 1, 4, 256 and 256, and what is asked for meanwhile; windows that double take twice as many steps.
+fn a_high_latency_store_gets_large_requests_at_once() {
+    // Pages 1, 4, 256 and 256, and the readahead in between; doubling windows would take twice as
+    // many steps.
     assert!(waits(1000..2000) <= 7, "{}", waits(1000..2000));
-    // From the second run on it is known how far away it is: its first page, 64, and what is behind them.
+    // From the second run on the latency is known: its first page, 64 pages, and the rest.
     let two = || (1000..1200).chain(500_000..500_200);
     assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
 }
 
 #[test]
-fn what_is_ahead_of_a_reader_in_order_doubles_with_each_wait_until_a_share_of_what_was_read_is_more() {
+fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget() {
     let mut reader = Reader::new(FAR_NS, 256);
     let mut steps = Vec::new();
     // 1 GiB.
@@ -126,7 +129,7 @@ fn what_is_ahead_of_a_reader_in_order_doubles_with_each_wait_until_a_share_of_wh
 }
 
 #[test]
-fn a_slow_reader_gets_windows_that_last_for_a_while_and_no_longer_ones() {
+fn a_slow_reader_gets_windows_sized_by_its_pace() {
     let windows = |period_ns: u64| {
         let mut reader = Reader::new(FAR_NS, 256);
         (0..120).for_each(|at| {
@@ -137,14 +140,14 @@ fn a_slow_reader_gets_windows_that_last_for_a_while_and_no_longer_ones() {
         assert_eq!(consumed, 120 * 16);
         (reader.fills.iter().map(|fill| fill.1).max().expect("fills"), unread)
     };
-    // 256 KB a second, of which 16 first bytes take 30 pages, and 2 MB a second, of which they take 240.
+    // At 256 KB/s, 16 TTFB last 30 pages; at 2 MB/s, 240 pages.
     assert_eq!(windows(250_000_000), (64, 96));
     assert_eq!(windows(32_000_000), (256, 336));
 }
 
-/// Players of a slow store that is busy: their first fills take long, whatever it takes later.
+/// Media players on a slow, busy store: first fills take long, later ones do not.
 #[test]
-fn where_requests_cost_only_time_what_a_slow_reader_has_ahead_does_not_grow() {
+fn a_slow_readers_distance_does_not_grow_where_requests_cost_only_time() {
     let ahead = |(reads, slow_window_pages): (u64, u64)| {
         let stream = StreamConfig { slow_window_pages, ..StreamConfig::default() };
         let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
@@ -156,11 +159,11 @@ fn where_requests_cost_only_time_what_a_slow_reader_has_ahead_does_not_grow() {
         reader.account().unread
     };
     assert_eq!([120, 480].map(|reads| ahead((reads, 0))), [2400, 4592]);
-    // What it had when it still caught up, it keeps.
+    // The distance that it reached while it caught up stays.
     assert_eq!([120, 480].map(|reads| ahead((reads, 64))), [585, 585]);
 }
 
-/// Clusters of 64 to 256 pages as a kernel asks for them, which reads ahead by 64 pages: what is read in vain.
+/// Waste with clusters of 64 to 256 pages, requested by a kernel that reads ahead 64 pages itself.
 fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
     let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };
     let mut reader =
@@ -174,12 +177,12 @@ fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
 }
 
 #[test]
-fn behind_a_kernel_that_reads_ahead_less_is_read_in_vain() {
+fn less_is_wasted_behind_a_kernel_that_reads_ahead() {
     assert_eq!([0, 64].map(in_vain_behind_a_kernel), [5657, 4937]);
 }
 
 #[test]
-fn a_kernels_first_request_is_its_window_already() {
+fn a_kernels_first_request_counts_as_its_window() {
     let first = |reader_ahead_pages, pages| {
         let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };
         let mut reader = Reader::with(
@@ -189,13 +192,13 @@ fn a_kernels_first_request_is_its_window_already() {
         reader.read(0, pages);
         reader.fills.iter().map(|fill| fill.1).sum::<u64>()
     };
-    // 64 KiB are asked for as 128 KiB, and who reads 128 KiB at once reads on.
+    // A read of 64 KiB arrives as 128 KiB; a program that reads 128 KiB at once reads on.
     assert_eq!([first(0, 16), first(64, 32)], [32, 32]);
     assert_eq!([first(0, 32), first(64, 64)], [256, 256]);
 }
 
 #[test]
-fn a_store_that_is_near_is_not_asked_for_less_than_a_window_at_a_time() {
+fn a_low_latency_store_gets_at_least_a_window_at_a_time() {
     let mut reader = Reader::new(NEAR_NS, 32);
     (0..4096).for_each(|at| reader.read(at * 4, 4));
     assert!(reader.waits > 0, "the reader is faster than the store");
@@ -204,8 +207,9 @@ fn a_store_that_is_near_is_not_asked_for_less_than_a_window_at_a_time() {
     assert!(short.is_empty(), "{short:?}");
 }
 
-/// Columns of 640 pages in requests of 64, three of twenty in each group, of which the second and the third request of one column
-/// change places, as those of a kernel's readahead do now and then: how often the reader of 60 columns has to wait.
+/// Three of twenty columns of 640 pages in each row group, read in requests of 64 pages. The second
+/// and third request of column `swapped` change places, as a kernel's readahead does now and then.
+/// Returns how often the reader of 60 columns waits.
 fn waits_for_columns(swapped: Option<u64>) -> usize {
     let stream = StreamConfig { reader_ahead_pages: 64, ..StreamConfig::default() };
     let mut reader =
@@ -224,7 +228,7 @@ fn waits_for_columns(swapped: Option<u64>) -> usize {
 }
 
 #[test]
-fn two_requests_that_change_places_are_no_jump() {
+fn two_reordered_requests_are_no_jump() {
     let in_order = waits_for_columns(None);
     for column in 0..12 {
         let waits = waits_for_columns(Some(column));
@@ -232,7 +236,7 @@ fn two_requests_that_change_places_are_no_jump() {
     }
 }
 
-/// Behind a kernel that reads ahead by 64 pages, with so many frames.
+/// Behind a kernel that reads ahead 64 pages, with this many frames.
 fn mounted_in(frames: u32) -> Reader {
     let stream = StreamConfig { reader_ahead_pages: 64, ..StreamConfig::default() };
     Reader::with(
@@ -241,14 +245,14 @@ fn mounted_in(frames: u32) -> Reader {
     )
 }
 
-/// Of a request of which all but the end is there the end alone was looked at, so that the one that should have come before it
-/// seemed far away.
+/// Regression: if only the end of a request was missing, only that end was considered, and the
+/// request before it appeared far away.
 #[test]
-fn requests_that_change_places_where_memory_ends_windows_anywhere_are_no_jump() {
+fn reordered_requests_under_memory_pressure_are_no_jump() {
     for frames in (3000..3064).step_by(7) {
         let mut reader = mounted_in(frames);
         for at in 0..600 {
-            // Each third and fourth.
+            // Swaps each third and fourth request.
             let request = if at % 4 > 1 { at ^ 1 } else { at };
             reader.read(request * 64, 64);
         }
@@ -258,7 +262,7 @@ fn requests_that_change_places_where_memory_ends_windows_anywhere_are_no_jump() 
     }
 }
 
-/// How often a reader of runs of 3200 pages, who has room for half of one, waits for each.
+/// How often a reader of runs of 3200 pages waits for each run, if memory holds half of one.
 fn waits_for_long_runs(starts: impl Iterator<Item = u64>) -> Vec<usize> {
     let mut reader = mounted_in(2000);
     let run = |start: u64| {
@@ -269,16 +273,16 @@ fn waits_for_long_runs(starts: impl Iterator<Item = u64>) -> Vec<usize> {
     starts.map(run).collect()
 }
 
-/// What did not fit was asked for by one request after the other, 50 of them.
+/// Regression: the part of a run that did not fit was read in 50 sequential requests.
 #[test]
-fn of_a_run_for_which_there_is_no_room_the_rest_is_read_as_soon_as_there_is() {
+fn the_rest_of_a_run_is_read_when_memory_allows() {
     let waits = waits_for_long_runs((0..24).map(|run| run * 11 % 24 * 40_000 + run * run % 7 * 5000));
     assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
 }
 
-/// The same of runs at even distances.
+/// The same for strided runs.
 #[test]
-fn of_a_block_for_which_there_is_no_room_is_read_what_fits() {
+fn a_strided_block_is_read_as_far_as_memory_allows() {
     let waits = waits_for_long_runs((0..24).map(|run| run * 40_000));
     assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
 }

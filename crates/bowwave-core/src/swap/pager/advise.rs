@@ -1,4 +1,4 @@
-//! What programs say of their memory.
+//! Advice on memory.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::{Pager, push, single};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
-/// Advice on ranges that is remembered for a region; the oldest is forgotten first.
+/// Remembered advice ranges of a region; the oldest is forgotten first.
 const ADVICE_MAX: usize = 64;
 
 impl Pager {
-    /// Someone says how a range of a region will be used. What is not of the region is left out.
+    /// Applies advice to a range of a region. Pages outside of the region are ignored.
     pub fn advise(
         &mut self,
         now: Instant,
@@ -50,12 +50,12 @@ impl Pager {
         self.balance(now, out);
     }
 
-    /// What these pages hold is of no use any more.
+    /// Discards the contents of pages.
     pub(super) fn discard(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
         self.each_known(region, range, |pager, id| {
             let state = pager.table.page(id);
             if state.any(flag::COMING | flag::UNMAPPING | flag::WRITING) {
-                // Its memory and its slot are in use: it goes when that has ended, and out of programs' reach at once.
+                // Its memory or slot is in use: it is discarded when that ends, and unmapped now.
                 if state.is(flag::WRITING | flag::MAPPED) && !state.is(flag::UNMAPPING) {
                     pager.start_unmapping(id, out);
                 }
@@ -67,7 +67,7 @@ impl Pager {
         });
     }
 
-    /// Does something to each page of a range that was ever touched, in order.
+    /// Calls a function for each page of a range that was ever touched, in order.
     fn each_known(
         &mut self,
         region: RegionId,
@@ -81,7 +81,7 @@ impl Pager {
         }
     }
 
-    /// Pages go as if they had been chosen.
+    /// Pages out a range, as if reclaim had chosen it.
     fn page_out_range(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
         self.each_known(region, range, |pager, id| {
             let state = pager.table.page(id);
@@ -93,7 +93,7 @@ impl Pager {
         });
     }
 
-    /// A page was chosen to go: off its list, unmapped if it is mapped.
+    /// Chooses a page for eviction: removes it from its list, and unmaps it if it is mapped.
     pub(super) fn choose(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
         self.unlist(id);
         self.freeing += 1;

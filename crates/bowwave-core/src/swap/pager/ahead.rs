@@ -1,4 +1,4 @@
-//! Bringing pages back: the one that is touched, and what readahead adds.
+//! Reads pages in: the touched page, and readahead.
 
 use alloc::vec::Vec;
 
@@ -10,16 +10,17 @@ use crate::page::{PageIndex, PageRange};
 use crate::swap::{AheadPlan, Pace, SlotIndex, SwapFault, SwapPolicy, SwapReason};
 use crate::time::Instant;
 
-/// Most pages of a read, if its window is not Linux's: who waits for one of them waits for all, and so do others behind that
-/// one at the store. What lies side by side is merged on its way there, as far as that keeps nobody waiting.
+/// Largest demand read, except with Linux's windows. A waiter of one page waits for the whole read,
+/// and so do later requests at the store. Adjacent requests are merged on the way, as far as that
+/// delays no waiter.
 const RIDE_PAGES: usize = 8;
 /// Most pages of a read.
 const READ_PAGES: usize = 256;
-/// Pages that are looked at, for each that is wanted, where a stream meets pages that are in memory.
+/// Pages examined for each page wanted, where a stream meets pages in memory.
 const SKIP: u64 = 16;
 
 impl Pager {
-    /// A touch found its page out: brings it in, and what the policy adds.
+    /// Reads a touched page that is swapped out, and the policy's window.
     pub(super) fn bring_in(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         let mut wanted = Vec::new();
         let advice =
@@ -91,7 +92,7 @@ impl Pager {
         }
     }
 
-    /// A reader got to a mark: the next window.
+    /// A reader reached a mark: plans the next window.
     pub(super) fn passed_mark(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         let pace = self.pace(now);
         let plan = self.table.region_mut(id.region).adaptive.on_mark(id.page, &pace);
@@ -101,7 +102,7 @@ impl Pager {
         }
     }
 
-    /// Reads pages that someone said will be needed, as far as there is room.
+    /// Reads pages that advice requested, as far as memory allows.
     pub(super) fn fetch(&mut self, now: Instant, pages: Vec<PageId>, out: &mut Vec<PagerAction>) {
         self.submit(now, None, pages, out);
     }
@@ -111,7 +112,8 @@ impl Pager {
         Pace { now, latency_ns: self.latency_ns, max, sees_hits: !self.config.map_ahead }
     }
 
-    /// The pages of a plan that are out; marks the first of them, and moves what the reader left behind.
+    /// The swapped-out pages of a plan; marks the first one, and moves the pages that the reader
+    /// has passed.
     fn follow(&mut self, id: PageId, plan: &AheadPlan, out: &mut Vec<PagerAction>) -> Vec<PageId> {
         self.leave_behind(id, plan.behind);
         if plan.count == 0 {
@@ -143,7 +145,7 @@ impl Pager {
         wanted
     }
 
-    /// What a stream's reader has passed goes first when room is needed.
+    /// Puts pages that a stream's reader has passed first in line for eviction.
     pub(super) fn leave_behind(&mut self, id: PageId, behind: PageRange) {
         if self.config.lists == Lists::Global {
             return;
@@ -157,12 +159,12 @@ impl Pager {
         }
     }
 
-    /// Frames that readahead may take.
+    /// Frames that readahead may use.
     pub(super) fn room_ahead(&self) -> u64 {
         if self.hungry.is_empty() { self.free().saturating_sub(self.config.low / 2 + 1) } else { 0 }
     }
 
-    /// Sends reads for a touched page, and for others as far as there is room.
+    /// Submits reads for a touched page, and for others as far as memory allows.
     fn submit(
         &mut self,
         now: Instant,
@@ -170,7 +172,7 @@ impl Pager {
         wanted: Vec<PageId>,
         out: &mut Vec<PagerAction>,
     ) {
-        // As Linux does it, once a window has more than one page.
+        // As Linux, once a window has more than one page.
         if let Some(id) = demand.filter(|_| wanted.len() > 1) {
             self.drain(id.region);
         }
@@ -196,7 +198,7 @@ impl Pager {
         for run in pages.chunk_by(follows) {
             match demand.and_then(|id| run.iter().position(|&(_, other)| other == id)) {
                 Some(at) if own && run.len() > RIDE_PAGES => {
-                    // Whoever waits does so for few pages: the others come by themselves, after them.
+                    // The waiter waits for a few pages; the others follow as separate reads.
                     let from = at.saturating_sub(RIDE_PAGES / 2).min(run.len() - RIDE_PAGES);
                     runs.insert(0, &run[from..from + RIDE_PAGES]);
                     runs.extend([&run[..from], &run[from + RIDE_PAGES..]]);
@@ -246,7 +248,7 @@ impl Pager {
         out.push(PagerAction::Read(SwapIn { id: ReadId(id), slot, pages, urgency }));
     }
 
-    /// Reads a page alone, for someone who waits for it already.
+    /// Reads one page for a waiter.
     pub(super) fn read_alone(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         let slot = self.table.page(id).slot;
         self.read(now, &[(slot, id)], Some(id), out);

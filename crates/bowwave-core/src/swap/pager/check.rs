@@ -1,4 +1,4 @@
-//! What must hold between any two steps.
+//! Invariants between any two steps.
 
 use alloc::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use super::event::{PageId, RegionId};
 use super::table::{Kind, NONE, Page, Region, flag};
 use crate::page::PageIndex;
 
-/// An invariant that does not hold, and where.
+/// A violated invariant, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagerFault {
-    /// What.
+    /// Description of the invariant.
     pub what: &'static str,
-    /// The page, if it is one's.
+    /// The page, if the invariant concerns one.
     pub page: Option<PageId>,
 }
 
-/// What the pages add up to.
+/// Sums over all pages.
 #[derive(Default)]
 struct Sums {
     frames: u64,
@@ -26,10 +26,10 @@ struct Sums {
 }
 
 impl Pager {
-    /// Checks every invariant; takes time in proportion to all that was ever touched.
+    /// Checks every invariant; takes time in proportion to all pages ever touched.
     ///
     /// # Errors
-    /// The first that does not hold.
+    /// The first violated invariant.
     pub fn check(&self) -> Result<(), PagerFault> {
         let all = |what, holds: bool| if holds { Ok(()) } else { Err(PagerFault { what, page: None }) };
         let mut sums = Sums::default();
@@ -102,7 +102,7 @@ impl Pager {
         Ok(())
     }
 
-    /// The length of all lists, walked.
+    /// Total length of all lists, by traversal.
     fn check_lists(&self) -> Result<u64, PagerFault> {
         let mut sum = 0;
         for owner in 0..self.table.regions.len() + 1 {
@@ -127,7 +127,7 @@ impl Pager {
     }
 }
 
-/// What is wrong with a page by itself.
+/// Checks a page by itself.
 fn page_fault(page: &Page) -> Option<&'static str> {
     let lives = page.any(flag::MAPPED | flag::DIRTY | flag::UNMAPPING | flag::EVICTING | flag::WRITING);
     let checks = [

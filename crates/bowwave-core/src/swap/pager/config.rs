@@ -1,84 +1,87 @@
-//! How a pager is set up.
+//! Settings of a pager.
 
 use crate::config::ConfigError;
 use crate::swap::{SwapConfig, SwapPolicy};
 
-/// How a [`Pager`](super::Pager) is set up.
+/// Settings of a [`Pager`](super::Pager).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagerConfig {
-    /// Which swap readahead.
+    /// Swap readahead policy.
     pub policy: SwapPolicy,
-    /// Its windows.
+    /// Window sizes of the policy.
     pub window: SwapConfig,
-    /// Most pages of a window of [`SwapPolicy::Adaptive`]; at least 8.
+    /// Largest window of [`SwapPolicy::Adaptive`], in pages; at least 8.
     pub ahead_max: u64,
-    /// Pages that may be in memory, over all regions; at least 16.
+    /// Most pages in memory, over all regions; at least 16.
     pub frames: u64,
-    /// Slots of the store, with slot 0, which holds its header; from 2 to 2^32 - 1.
+    /// Slots of the store, including slot 0, the header; 2 to 2^32 - 1.
     pub slots: u64,
-    /// Where pages go on the store.
+    /// Placement of pages on the store.
     pub placement: Placement,
-    /// How it is known which pages are in use.
+    /// How the pager learns which pages are in use.
     pub tracking: Tracking,
-    /// Whose pages compete.
+    /// Which pages compete for memory.
     pub lists: Lists,
-    /// Whether readahead is mapped when it comes, but for the pages that tell how far a reader is. Without it each page
-    /// of a window costs a fault, and tells that it was of use.
+    /// Map readahead when it arrives, except marks. Without it each page of a window costs a fault,
+    /// which shows that the page was used.
     pub map_ahead: bool,
     /// Most pages of a write; at least 1.
     pub write_pages: u32,
     /// Most writes in flight; at least 1.
     pub writes_max: u32,
-    /// Room is made when fewer pages than this are free. At most a quarter of `frames`.
+    /// Free pages below which eviction starts. At most a quarter of `frames`.
     pub low: u64,
-    /// Until so many are; above `low`, at most half of `frames`.
+    /// Free pages at which eviction stops; above `low`, at most half of `frames`.
     pub high: u64,
-    /// Active pages for each inactive one, when room is made.
+    /// Active pages for each inactive one, the target of eviction.
     pub inactive_ratio: u32,
-    /// With [`Lists::Global`], pages of a region that are gathered before they join the list together, or until the region
-    /// reads ahead. At least 1. Linux does so a processor, to take the lists' lock less often; it is why pages of one
-    /// process lie together on its swap devices at all.
+    /// With [`Lists::Global`]: pages of a region that are batched before they join the list
+    /// together, or until the region reads ahead. At least 1. Linux batches for each processor to
+    /// take the list lock less often; this keeps pages of one process together on its swap devices.
     pub list_batch: u32,
-    /// Whether decisions are reported.
+    /// Report decisions.
     pub explain: bool,
 }
 
-/// Where pages go on the store when they are written out.
+/// Placement of pages on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// One behind the other in the order in which they are reclaimed, in clusters of 256 slots: as Linux.
+    /// In the order of eviction, in clusters of 256 slots: as Linux.
     Reclaim,
-    /// In order of addresses: what is written together is sorted, and runs of a region go on where its last one ended, so
-    /// that a window is one request. Single pages share clusters as in [`Self::Reclaim`].
+    /// In the order of addresses. Pages written together are sorted, and runs of a region continue
+    /// where its last run ended, so a window is one request. Single pages share clusters as in
+    /// [`Self::Reclaim`].
     Address,
 }
 
-/// How it is known which pages are in use.
+/// How the pager learns which pages are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tracking {
-    /// By accessed bits, as kernels do: every touch must be told with [`Pager::touch`](super::Pager::touch).
+    /// By accessed bits, as kernels do: every touch must be reported with
+    /// [`Pager::touch`](super::Pager::touch).
     Accessed,
-    /// By faults: pages that have not been chosen for long are unmapped first, and a touch brings them back. Touches of
-    /// mapped pages need not be told, and cannot be.
+    /// By faults: old pages are unmapped before they are evicted, and a touch maps them again.
+    /// Touches of mapped pages are not reported.
     Unmap,
 }
 
-/// Whose pages compete for memory.
+/// Which pages compete for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lists {
-    /// All regions' in one pair of lists, by age alone: as Linux.
+    /// Pages of all regions in one pair of lists, by age alone: as Linux.
     Global,
-    /// Each region's in its own; which region gives way depends on what each makes of its memory.
+    /// Pages of each region in its own lists; the region with the lowest marginal benefit is
+    /// evicted from.
     PerRegion,
 }
 
-/// Slots that Linux gives out together.
+/// Slots of a cluster, as in Linux.
 pub(super) const CLUSTER: u64 = 256;
-/// Largest number of slots: one less than 32 bits count.
+/// Largest number of slots.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
 impl PagerConfig {
-    /// As Linux does it, with `frames` pages of memory and `slots` slots.
+    /// Linux's settings, with `frames` pages of memory and `slots` slots.
     #[must_use]
     pub fn linux(frames: u64, slots: u64, policy: SwapPolicy) -> Self {
         Self {
@@ -90,13 +93,13 @@ impl PagerConfig {
             write_pages: 32,
             writes_max: 8,
             list_batch: 15,
-            // Linux's for less than a gigabyte is 1, for 10 GB it is 10: the square root of ten times the gigabytes.
+            // Linux: 1 below 1 GB, 10 for 10 GB; the square root of ten times the gigabytes.
             inactive_ratio: (10 * (frames >> 18)).isqrt().clamp(1, 1000) as u32,
             ..Self::own(frames, slots)
         }
     }
 
-    /// As it is best, with `frames` pages of memory and `slots` slots.
+    /// bowwave's settings, with `frames` pages of memory and `slots` slots.
     #[must_use]
     pub fn own(frames: u64, slots: u64) -> Self {
         Self {

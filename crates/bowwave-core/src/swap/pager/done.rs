@@ -1,4 +1,4 @@
-//! What the driver has done: reads, writes, unmapping.
+//! Completions: reads, writes, unmapping.
 
 use alloc::vec::Vec;
 
@@ -8,14 +8,15 @@ use super::{Pager, push, single};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
-/// The first pause after a write that failed, and the longest.
+/// First and longest pause after a failed write, in nanoseconds.
 const PAUSE_NS: u64 = 10_000_000;
 const PAUSE_MAX_NS: u64 = 2_000_000_000;
-/// Shares of the smoothed latency that a new one has: an eighth.
+/// A new sample's weight in the smoothed latency is one in 8.
 const SMOOTHING: u64 = 8;
 
 impl Pager {
-    /// A read has ended; an error is a number of the driver's choosing. `false` if there is no such read.
+    /// A read ended; an error is a number that the driver chooses. Returns `false` if there is no
+    /// such read.
     pub fn read_done(
         &mut self,
         now: Instant,
@@ -51,9 +52,10 @@ impl Pager {
         true
     }
 
-    /// Pages are unmapped: nothing can change them any more. `written`, in order, are those of them that programs wrote to since
-    /// they were mapped, whether or not it was for writing: some kernels lift the protection themselves and say so here. `None`
-    /// if the driver cannot tell; then all that were mapped for writing are taken to be.
+    /// Pages are unmapped: nothing can change them any more. `written` lists, in order, the pages
+    /// that programs wrote since they were mapped, whether mapped writable or not; some kernels
+    /// lift the protection themselves. `None` if the driver cannot tell; then all writable pages
+    /// count as written.
     pub fn unmapped(
         &mut self,
         now: Instant,
@@ -89,9 +91,9 @@ impl Pager {
         self.balance(now, out);
     }
 
-    /// A write has ended. `zeroes` are the positions, in the write's pages, of those that hold nothing but zeroes and
-    /// need no slot. After an error all its pages stay in memory, and nothing more is written for a while. `false` if there
-    /// is no such write.
+    /// A write ended. `zeroes` are the positions of pages in the write that are all zeros and need
+    /// no slot. After an error all its pages stay in memory, and writes pause. Returns `false` if
+    /// there is no such write.
     pub fn written(
         &mut self,
         now: Instant,
@@ -136,13 +138,13 @@ impl Pager {
         true
     }
 
-    /// Nothing is written for a while, longer each time.
+    /// Pauses writes, longer each time.
     pub(super) fn pause_writes(&mut self, now: Instant) {
         self.pause_ns = (self.pause_ns * 2).clamp(PAUSE_NS, PAUSE_MAX_NS);
         self.pause = Some(Instant(now.0.saturating_add(self.pause_ns)));
     }
 
-    /// A page that was read.
+    /// A page was read.
     fn came_in(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         self.count(id.region, |stats| stats.swap_in += 1);
         self.table.page_mut(id).set(flag::HERE);
@@ -158,7 +160,7 @@ impl Pager {
         }
         let state = self.table.page(id);
         if self.config.map_ahead && state.is(flag::AHEAD) && !state.is(flag::MARK) {
-            // Whether it is touched will not be seen.
+            // Its touch will not be seen.
             self.count(id.region, |stats| stats.mapped_ahead += 1);
             let page = self.table.page_mut(id);
             page.clear(flag::AHEAD);
@@ -170,7 +172,7 @@ impl Pager {
         }
     }
 
-    /// A page whose read failed.
+    /// A page's read failed.
     fn stayed_out(&mut self, now: Instant, id: PageId, error: u64, again: bool, out: &mut Vec<PagerAction>) {
         self.give_frame(id.region);
         if self.table.page(id).is(flag::DISCARD) {
@@ -183,8 +185,8 @@ impl Pager {
         self.table.region_mut(id.region).away += 1;
         if again && self.table.region(id.region).is_some_and(|region| region.waiting.contains_key(&id.page.0))
         {
-            // It was read with others, or as readahead: whoever waits is entitled to a read of its own. Its frame is the
-            // one that was just given back.
+            // It was part of a larger read, or readahead: its waiter gets a read of its own, with
+            // the frame just released.
             self.read_alone(now, id, out);
             return;
         }
@@ -193,7 +195,8 @@ impl Pager {
         }
     }
 
-    /// A page that was unmapped or written: back to whoever waits for it, on its way out, or to its place on a list.
+    /// A page was unmapped or written: maps it for its waiter, continues its eviction, or returns
+    /// it to its list.
     pub(super) fn settle(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         let state = self.table.page(id);
         if state.is(flag::DISCARD) {
@@ -202,7 +205,7 @@ impl Pager {
                 self.touch_again(now, id, out);
             }
         } else if state.is(flag::UNMAPPING) {
-            // A write of it has ended while it is being unmapped once more.
+            // Its write ended while it is being unmapped again.
         } else if let Some(waiting) = self.waiting(id) {
             self.wake(id, waiting, out);
         } else if !state.is(flag::EVICTING) {
@@ -230,7 +233,7 @@ impl Pager {
         );
     }
 
-    /// Touches that waited for a page that is now all zeroes.
+    /// Touches that waited for a page that is now all zeros.
     fn touch_again(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         for Waiting { waiter, touch } in self.waiting(id).unwrap_or_default() {
             if self.touch_page(now, waiter, id, touch, out) == super::TouchOutcome::Go {
@@ -239,7 +242,7 @@ impl Pager {
         }
     }
 
-    /// Gives the memory of a page back; it is at its slot, or all zeroes.
+    /// Releases the memory of a page that is in its slot, or all zeros.
     pub(super) fn drop_page(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
         let state = self.table.page(id);
         if state.is(flag::EVICTING) {
@@ -255,7 +258,7 @@ impl Pager {
         push(out, PagerAction::Drop { region: id.region, pages: single(id.page) });
     }
 
-    /// Gives the memory and the slot of a page back; nothing of it is under way.
+    /// Releases the memory and the slot of a page without I/O in flight.
     pub(super) fn forget(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
         self.outgoing.retain(|&other| other != id);
         if self.table.page(id).is(flag::HERE) {

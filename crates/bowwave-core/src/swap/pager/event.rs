@@ -1,4 +1,4 @@
-//! What the pager is told, and what it answers.
+//! Events of the pager, and its actions.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,40 +8,40 @@ use crate::id::Waiter;
 use crate::page::{PageIndex, PageRange};
 use crate::swap::{SlotIndex, SwapReason};
 
-/// A region; a small number that the driver picks, and may use again after [`PagerAction::Retired`].
+/// A region: a small number that the driver chooses, and may reuse after [`PagerAction::Retired`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u32);
 
-/// A page of a region, numbered from the region's first.
+/// A page of a region, numbered from the region's first page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId {
-    /// Which region.
+    /// The region.
     pub region: RegionId,
-    /// Which of its pages.
+    /// The page.
     pub page: PageIndex,
 }
 
-/// A read of the spill store in flight. Never used twice.
+/// A read of the spill store in flight. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
-/// A write to the spill store in flight. Never used twice.
+/// A write to the spill store in flight. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
 
 /// Whether a touch changes the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Touch {
-    /// It reads.
+    /// A load.
     Load,
-    /// It writes.
+    /// A store.
     Store,
 }
 
-/// What became of a touch.
+/// Result of a touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TouchOutcome {
-    /// It can go on as soon as the actions that were given with it are carried out, often none. No wake follows.
+    /// It continues once the returned actions, often none, are carried out. No wake follows.
     Go,
     /// Exactly one [`PagerAction::Wake`] follows, now or later.
     Wait,
@@ -50,139 +50,141 @@ pub enum TouchOutcome {
 /// Why a touch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PagerError {
-    /// The store could not give the page back, with the driver's number for the reason. The page stays where it is: a
-    /// later touch tries again.
+    /// The store could not read the page; the driver's number gives the reason. The page stays
+    /// there, and a later touch tries again.
     Read(u64),
-    /// The region went away.
+    /// The region was removed.
     Gone,
 }
 
 /// Why a write to the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteError {
-    /// It is full, though it was said to have the slots.
+    /// It is full, although it announced the slots.
     Full,
-    /// Another reason, by a number of the driver's choosing.
+    /// Another reason, as a number that the driver chooses.
     Failed(u64),
 }
 
-/// Pages to read: the page `pages[i]` is at slot `slot + i`. Answered by exactly one
+/// Pages to read: `pages[i]` is in slot `slot + i`. Completed by exactly one
 /// [`Pager::read_done`](super::Pager::read_done).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapIn {
-    /// Its name.
+    /// Identifier of the read.
     pub id: ReadId,
     /// The first slot.
     pub slot: SlotIndex,
-    /// The pages, in order of slots; of one region unless the policy goes by slots.
+    /// The pages, in the order of slots; of one region unless the policy goes by slots.
     pub pages: Vec<PageId>,
-    /// Whether someone waits for one of them.
+    /// Whether a touch waits for one of them.
     pub urgency: Urgency,
 }
 
-/// Pages to write: the page `pages[i]` goes to slot `slot + i`. None is mapped. Answered by exactly one
+/// Pages to write: `pages[i]` goes to slot `slot + i`. None is mapped. Completed by exactly one
 /// [`Pager::written`](super::Pager::written).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapOut {
-    /// Its name.
+    /// Identifier of the write.
     pub id: WriteId,
     /// The first slot.
     pub slot: SlotIndex,
-    /// The pages, in order of slots.
+    /// The pages, in the order of slots.
     pub pages: Vec<PageId>,
-    /// Whether someone waits for room.
+    /// Whether a touch waits for memory.
     pub urgency: Urgency,
 }
 
-/// What the driver must do.
+/// An action for the driver.
 ///
-/// Of one page the actions are to be carried out in the order in which they were given, also over several calls: the
-/// simplest way is to carry out all but reads and writes before the lock around the pager is let go.
+/// Actions on one page must be carried out in the order in which they were returned, also over
+/// several calls. The simplest way is to carry out all but reads and writes before the pager's lock
+/// is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerAction {
     /// Read pages into memory, unmapped.
     Read(SwapIn),
-    /// Someone waits for a read that was readahead.
+    /// A touch waits for a read that was readahead.
     Promote {
-        /// Which.
+        /// The read.
         id: ReadId,
     },
-    /// Write pages out of memory; what is all zeroes need not be written, see [`Pager::written`](super::Pager::written).
+    /// Write pages out of memory; pages of zeros need no write, see
+    /// [`Pager::written`](super::Pager::written).
     Write(SwapOut),
-    /// Give pages memory full of zeroes, and map it.
+    /// Give pages zeroed memory, and map it.
     Zero {
-        /// Of which region.
+        /// The region.
         region: RegionId,
-        /// Which pages.
+        /// The pages.
         pages: PageRange,
         /// Whether programs may write to it without a fault.
         writable: bool,
     },
-    /// Map pages that are in memory; or, if they are mapped already, let programs write to them.
+    /// Map pages that are in memory, or make mapped pages writable.
     Map {
-        /// Of which region.
+        /// The region.
         region: RegionId,
-        /// Which pages.
+        /// The pages.
         pages: PageRange,
         /// Whether programs may write to them without a fault.
         writable: bool,
     },
-    /// Take pages out of programs' reach, but keep their memory. Answered by exactly one
+    /// Unmap pages, but keep their memory. Completed by exactly one
     /// [`Pager::unmapped`](super::Pager::unmapped), after which nothing can change them.
     Unmap {
-        /// Of which region.
+        /// The region.
         region: RegionId,
-        /// Which pages.
+        /// The pages.
         pages: PageRange,
     },
-    /// Give the memory of pages back. They are mapped only if advice said that they are not needed.
+    /// Release the memory of pages. They are mapped only if advice said that they are not needed.
     Drop {
-        /// Of which region.
+        /// The region.
         region: RegionId,
-        /// Which pages.
+        /// The pages.
         pages: PageRange,
     },
-    /// Let a touch that waits go on, or fail.
+    /// A waiting touch continues, or failed.
     Wake {
-        /// Who.
+        /// The waiter.
         waiter: Waiter,
-        /// The page is mapped, writable if the touch was a store; or why not.
+        /// `Ok` if the page is mapped, and writable for a store; else the error.
         result: Result<(), PagerError>,
     },
-    /// A region that was removed has nothing in flight any more.
+    /// A removed region has no I/O in flight any more.
     Retired {
-        /// Which.
+        /// The region.
         region: RegionId,
     },
-    /// What swap readahead decided, if the configuration asks for it. Comes before the reads that it leads to.
+    /// A decision of swap readahead, if the settings request reports. Precedes its reads.
     Decided(SwapDecision),
 }
 
 /// A decision of swap readahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapDecision {
-    /// The page whose touch brought it about.
+    /// The touched page.
     pub page: PageId,
     /// Its slot.
     pub slot: SlotIndex,
-    /// What the policy planned.
+    /// The policy's window.
     pub window: SwapWindow,
-    /// Pages that it planned, before it was clipped.
+    /// Planned pages, before clipping.
     pub size: u64,
-    /// Why.
+    /// The reason.
     pub reason: SwapReason,
 }
 
 /// Pages, or slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwapWindow {
-    /// These pages of the region, those that are out.
+    /// The swapped-out pages among these.
     Pages {
-        /// From here.
+        /// First page.
         start: PageIndex,
-        /// So many.
+        /// Number of pages.
         count: u64,
-        /// So far apart; negative if they go down.
+        /// Distance between pages; negative if downward.
         stride: i64,
     },
     /// The pages at these slots.
@@ -192,16 +194,16 @@ pub enum SwapWindow {
 /// How a range of a region will be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegionAdvice {
-    /// As it comes: takes back what was said.
+    /// No advice: revokes earlier advice.
     Normal,
-    /// In order: read far ahead, give up what lies behind.
+    /// In order: read far ahead, evict passed pages.
     Sequential,
-    /// Without order: read nothing ahead.
+    /// Random: no readahead.
     Random,
-    /// Soon: read it now, as far as there is room.
+    /// Soon: read it now, as far as memory allows.
     WillNeed,
-    /// What it holds is of no use any more: it reads as zeroes from now on.
+    /// Discard: it reads as zeros from now on.
     DontNeed,
-    /// Not soon: write it out and give its memory back.
+    /// Not soon: write it out and release its memory.
     PageOut,
 }

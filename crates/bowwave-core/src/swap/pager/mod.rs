@@ -1,4 +1,4 @@
-//! Memory larger than memory: which pages are in it, where the others are, what to bring back and what to give up.
+//! Memory larger than RAM: which pages are in memory, where the others are, what to read and evict.
 //!
 //! ```text
 //!            touch (fault)                      Read, Write          spill store
@@ -8,9 +8,9 @@
 //!                               readahead
 //! ```
 //!
-//! A [`Pager`] is a pure state machine, as the cache is: no clock, no thread, no bytes. A driver tells it what happened and
-//! when, and carries out the [`PagerAction`]s that it answers. It serves any number of regions, which share one budget of
-//! frames and one store of slots.
+//! A [`Pager`] is a pure state machine, like the cache: no clock, no thread, no bytes. A driver reports
+//! events with their times, and carries out the returned [`PagerAction`]s. A pager serves any number
+//! of regions, which share one budget of frames and one store of slots.
 //!
 //! ```
 //! use bowwave_core::swap::pager::{PageId, Pager, PagerAction, PagerConfig, RegionId, Touch, TouchOutcome};
@@ -34,36 +34,40 @@
 //!                                  └──────────── touch: Read, then Map, Wake ─────────────┘
 //! ```
 //!
-//! The driver's part:
+//! The driver:
 //!
-//! * Every touch of a page that is not mapped, or not mapped for writing, is told with [`Pager::touch`]; with
-//!   [`Tracking::Accessed`] every touch at all.
-//! * Every [`PagerAction::Read`] is answered by one [`Pager::read_done`], every [`PagerAction::Write`] by one
-//!   [`Pager::written`], every [`PagerAction::Unmap`] by one [`Pager::unmapped`].
-//! * [`Pager::expire`] is called at [`Pager::next_deadline`].
+//! * reports every touch of a page that is not mapped, or not mapped writable, with [`Pager::touch`];
+//!   with [`Tracking::Accessed`], every touch;
+//! * completes every [`PagerAction::Read`] with one [`Pager::read_done`], every
+//!   [`PagerAction::Write`] with one [`Pager::written`], and every [`PagerAction::Unmap`] with one
+//!   [`Pager::unmapped`];
+//! * calls [`Pager::expire`] at [`Pager::next_deadline`].
 //!
-//! What holds in return:
+//! The pager guarantees:
 //!
-//! * **No write is lost.** Memory is given back only after it was unmapped, and then written, or known to be what the store
-//!   has. A page that is touched while it is on its way out stays. A write that fails leaves its pages in memory, marked as
-//!   changed; then nothing that must be written leaves memory until a pause has passed, and touches that need more
-//!   memory wait ([`PagerLoad::blocked`]).
-//! * **Demand does not wait for readahead.** A touched page is read at once, its neighbours with it only as far as they are
-//!   next to it on the store, and few; readahead takes no frame that a touch waits for, and none of the last ones; a touch
-//!   of a page that readahead is bringing promotes it. A read that fails is put again for the page alone that someone waits
-//!   for.
-//! * **The budget holds.** Frames in use never exceed [`PagerConfig::frames`], unless it was lowered just now.
-//! * **Whoever waits is woken once.**
+//! * **No write is lost.** Memory is released only after the page was unmapped, and then written or
+//!   known to equal the store's copy. A page that is touched during its eviction stays. A failed write
+//!   leaves its pages in memory, dirty. Dirty pages then stay until a pause has passed, and touches
+//!   that need more memory wait ([`PagerLoad::blocked`]).
+//! * **Demand does not wait for readahead.** A touched page is read at once, together with only a few
+//!   pages that are adjacent on the store. Readahead takes no frame that a touch waits for, and none
+//!   of the last ones. A touch of a page in flight promotes its read. A failed read is retried for the
+//!   touched page alone.
+//! * **The budget holds.** Frames in use never exceed [`PagerConfig::frames`], unless it was just
+//!   lowered.
+//! * **Every waiter is woken once.**
 //!
-//! # Who gives way
+//! # Eviction
 //!
-//! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch shows). What a stream of
-//! readahead has left behind goes first, the latest of it before the earlier: of memory that is passed over again and again
-//! that is what is needed last, and a reader in order, at whatever window, takes memory from itself and not from its neighbours.
-//! If pages that go so come back and others that go do not, it is the others' turn: what was left behind is then a working
-//! set, and what is kept is of no use. Else, and each eighth time whether or not anyone has left something behind, the region gives way that a frame more or less
-//! matters least to: where the fewest touches waited of late, or met a page that was next to go, for each page that they could
-//! have been for.
+//! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch shows).
+//! Pages that a readahead stream's reader has passed are evicted first, the last one first: in
+//! repeated scans of memory, that page is needed last. So a sequential reader, whatever its window,
+//! takes memory from itself and not from other regions.
+//!
+//! If evicted passed pages are read again and other evicted pages are not, others are evicted first:
+//! the passed pages are then a working set. Otherwise, and at every eighth eviction in any case, the
+//! pager evicts from the region with the lowest marginal benefit of a frame. That is the region with
+//! the fewest recent stalls, or touches of pages next in line, for each page they were spread over.
 
 mod advise;
 mod ahead;
@@ -98,51 +102,51 @@ use crate::time::Instant;
 use slots::{Head, Slots};
 use table::{Kind, PAGES_MAX, REGIONS_MAX, Region, Table, flag};
 
-/// Memory larger than memory. See the [module](self).
+/// Memory larger than RAM. See the [module](self).
 #[derive(Debug)]
 pub struct Pager {
     config: PagerConfig,
-    /// Frames, and between how many free ones room is made, at first: what later ones are in proportion to.
+    /// Initial frames and free-page limits; later ones are in proportion.
     begun_with: (u64, u64, u64),
     table: Table,
     slots: Slots,
     /// Where single pages go on the store.
     shared: Head,
-    /// Frames in use: pages in memory and on their way there.
+    /// Frames in use: pages in memory or in flight.
     used: u64,
-    /// Frames that come free when what is under way has ended.
+    /// Frames that will be free when operations in flight have ended.
     freeing: u64,
     reads: BTreeMap<u64, Reading>,
     writes: BTreeMap<u64, Vec<PageId>>,
     next_id: u64,
     /// Touches that wait for a frame, in order of arrival.
     hungry: VecDeque<(Waiter, PageId, Touch)>,
-    /// Pages that were chosen and are unmapped.
+    /// Chosen pages that are unmapped.
     outgoing: Vec<PageId>,
-    /// Pages that were chosen and are being unmapped.
+    /// Chosen pages that are being unmapped.
     unmapping: u64,
     making_room: bool,
     /// Whether any region ever had a limit.
     limited: bool,
     /// The policy of another crate.
     other: Option<Box<dyn SwapReadahead>>,
-    /// No writes before this time, after one failed.
+    /// Writes are paused until this time after a failure.
     pause: Option<Instant>,
     pause_ns: u64,
-    /// Turns of choosing who gives way.
+    /// Number of evictions, for fairness.
     turn: u64,
-    /// Time that a readahead takes, smoothed.
+    /// Smoothed time of a readahead read.
     latency_ns: u64,
-    /// What became of pages that went because they were next to go, and of those that had been left behind.
+    /// Results of evictions: from the inactive tail, and of passed pages.
     fates: [Fate; 2],
     stats: SwapStats,
 }
 
-/// What became of pages that went, lately.
+/// Results of recent evictions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     gone: u64,
-    /// Of them, those that were read again.
+    /// Pages of those that were read again.
     back: u64,
 }
 
@@ -193,8 +197,8 @@ impl Pager {
         })
     }
 
-    /// A region of `pages` pages, all zeroes. `base` is the number of its first page by address: where page tables begin
-    /// follows from it.
+    /// Adds a region of `pages` pages, all zeros. `base` is the number of its first page by
+    /// address, which determines page table boundaries.
     ///
     /// # Errors
     /// A name that is in use or too large (2^24), or more than 2^40 pages.
@@ -216,8 +220,8 @@ impl Pager {
         Ok(())
     }
 
-    /// A region goes away with all its pages; touches that wait for it fail. [`PagerAction::Retired`] follows when nothing
-    /// of it is in flight any more. A region that there is not is ignored.
+    /// Removes a region with all its pages; waiting touches fail. [`PagerAction::Retired`] follows
+    /// when none of its I/O is in flight. Unknown regions are ignored.
     pub fn remove_region(&mut self, now: Instant, region: RegionId, out: &mut Vec<PagerAction>) {
         let Some(dying) = self.table.region(region).filter(|region| !region.dying) else { return };
         let all = dying.all();
@@ -242,7 +246,8 @@ impl Pager {
         self.balance(now, out);
     }
 
-    /// Lowers or raises the frames that may be used; at least 16. What is too much goes as fast as it can be written.
+    /// Changes the number of frames; at least 16. Excess pages are evicted as fast as they can be
+    /// written.
     pub fn set_frames(&mut self, now: Instant, frames: u64, out: &mut Vec<PagerAction>) {
         let frames = frames.max(16);
         let (begun, low, high) = self.begun_with;
@@ -253,8 +258,8 @@ impl Pager {
         self.balance(now, out);
     }
 
-    /// Limits the frames of one region; what it has above that goes before other regions' pages. `None` takes the limit
-    /// back.
+    /// Limits the frames of one region; its pages beyond the limit are evicted before other
+    /// regions' pages. `None` removes the limit.
     pub fn limit_region(
         &mut self,
         now: Instant,
@@ -269,49 +274,49 @@ impl Pager {
         }
     }
 
-    /// When [`Self::expire`] is to be called.
+    /// When to call [`Self::expire`].
     #[must_use]
     pub const fn next_deadline(&self) -> Option<Instant> {
         self.pause
     }
 
-    /// Lets happen what is due by now: writes that failed are tried again.
+    /// Handles due timers: retries failed writes.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
         self.balance(now, out);
     }
 
-    /// How it was set up; frames as they are now.
+    /// The settings, with the current number of frames.
     #[must_use]
     pub const fn config(&self) -> &PagerConfig {
         &self.config
     }
 
-    /// What has happened, in all regions.
+    /// Counters over all regions.
     #[must_use]
     pub const fn stats(&self) -> &SwapStats {
         &self.stats
     }
 
-    /// What has happened in one region; none if there is no such.
+    /// Counters of one region; none if it does not exist.
     #[must_use]
     pub fn region_stats(&self, region: RegionId) -> Option<&SwapStats> {
         self.table.region(region).map(|region| &region.stats)
     }
 
-    /// Frames that a region has; 0 if there is no such.
+    /// Frames of a region; 0 if it does not exist.
     #[must_use]
     pub fn region_frames(&self, region: RegionId) -> u64 {
         self.table.region(region).map_or(0, |region| region.frames)
     }
 
-    /// Bytes of memory that the tables take: of pages, which are more each time that one is touched with none of its neighbours known, and of
+    /// Bytes of memory used by the tables: page states, which grow with the touched chunks, and
     /// slots.
     #[must_use]
     pub const fn table_bytes(&self) -> u64 {
         self.table.bytes() + self.slots.bytes()
     }
 
-    /// How full things are.
+    /// Current load.
     #[must_use]
     pub fn load(&self) -> PagerLoad {
         PagerLoad {
@@ -326,7 +331,7 @@ impl Pager {
         }
     }
 
-    /// Whether a touch needs nothing: the page is mapped, and for writing if it is a store.
+    /// Whether a touch needs no action: the page is mapped, and writable for a store.
     #[must_use]
     pub fn is_mapped(&self, id: PageId, touch: Touch) -> bool {
         let wanted = if touch == Touch::Store { flag::MAPPED | flag::WRITABLE } else { flag::MAPPED };
@@ -340,14 +345,14 @@ impl Pager {
         self.table.page(id).is(flag::HERE)
     }
 
-    /// The slot of a page on the store, if it has one, in memory or not.
+    /// The slot of a page, if it has one, in memory or not.
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<SlotIndex> {
         let slot = self.table.page(id).slot;
         (slot != 0).then_some(SlotIndex(slot.into()))
     }
 
-    /// Whose lists a page is on.
+    /// The owner of a page's lists.
     fn owner(&self, id: PageId) -> usize {
         match self.config.lists {
             Lists::Global => 0,
@@ -355,7 +360,7 @@ impl Pager {
         }
     }
 
-    /// Puts a page at the head of a list, wherever it was.
+    /// Moves a page to the head of a list.
     fn enlist(&mut self, id: PageId, kind: Kind) {
         self.unlist(id);
         let batch = kind == Kind::Active && self.config.list_batch > 1 && self.config.lists == Lists::Global;
@@ -376,7 +381,7 @@ impl Pager {
         self.table.unlist(owner, id);
     }
 
-    /// Lets pages of a region that were gathered join the active list, in order.
+    /// Moves a region's batch to the active list, in order.
     fn drain(&mut self, region: RegionId) {
         let own = region.0 as usize + 1;
         while let Some(id) = self.table.tail(own, Kind::Batch) {
@@ -390,7 +395,7 @@ impl Pager {
         count(&mut self.table.region_mut(region).stats);
     }
 
-    /// Frames that nothing uses.
+    /// Free frames.
     const fn free(&self) -> u64 {
         self.config.frames.saturating_sub(self.used)
     }
@@ -410,7 +415,7 @@ impl Pager {
         self.next_id
     }
 
-    /// The slot of a page is of no use any more.
+    /// Frees the slot of a page.
     fn release_slot(&mut self, id: PageId) {
         let slot = core::mem::take(&mut self.table.page_mut(id).slot);
         if slot != 0 {
@@ -418,7 +423,8 @@ impl Pager {
         }
     }
 
-    /// What a page holds is no longer what the store has. The slot of a write under way is kept until that has ended.
+    /// A page's contents differ from the store's. The slot of a write in flight is freed when the
+    /// write ends.
     fn soil(&mut self, id: PageId) {
         let page = self.table.page_mut(id);
         page.set(flag::DIRTY);
@@ -427,7 +433,7 @@ impl Pager {
         }
     }
 
-    /// Lets a region go if nothing of it is left.
+    /// Retires a region if nothing of it is left.
     fn retire(&mut self, region: RegionId, out: &mut Vec<PagerAction>) {
         if self.table.region(region).is_some_and(|region| region.dying && region.in_flight == 0) {
             self.table.remove(region);
@@ -436,7 +442,8 @@ impl Pager {
     }
 }
 
-/// Adds a page to the last action if that is of the same kind and ends before it, else begins a new one.
+/// Extends the last action by a page if it is of the same kind and ends before it; else appends a
+/// new one.
 fn push(out: &mut Vec<PagerAction>, action: PagerAction) {
     let joined = match (out.last_mut(), &action) {
         (

@@ -1,4 +1,4 @@
-//! Making room: which pages go, where they are written, and when.
+//! Eviction: which pages, where they are written, and when.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -11,22 +11,22 @@ use crate::page::PageIndex;
 use crate::swap::SlotIndex;
 use crate::time::Instant;
 
-/// Pages in order of addresses from which on they are a run, which gets a place of its own on the store.
+/// Adjacent pages that form a run, which gets its own place on the store.
 const RUN: usize = 8;
-/// Most pages of a write that is not as Linux does it: what goes beside others to places side by side is merged on its way, as far
-/// as that keeps nobody waiting.
+/// Largest write, except with Linux's settings. Adjacent writes are merged on the way, as far as
+/// that delays no waiter.
 const WRITE_PAGES: usize = 8;
-/// Each so many turns room is made as if nobody had left anything behind.
+/// One in this many evictions ignores passed pages.
 const FAIR_TURN: u64 = 8;
-/// How much more a page costs that a touch waits for than one that readahead brings.
+/// Cost of a demand read relative to a page of readahead.
 const COSTLIER: u64 = 4;
-/// Waits for the store that are remembered, over all regions, before all are halved.
+/// Stalls remembered over all regions; beyond this, counts are halved.
 const STALLS_MAX: u64 = 1024;
-/// Pages with slots that are looked at when the store has no slot left.
+/// Pages with slots that are examined when the store has no free slot.
 const STEAL: usize = 256;
 
 impl Pager {
-    /// Feeds who waits for memory, and makes room if there is too little.
+    /// Serves touches that wait for memory, and evicts if too little is free.
     pub(super) fn balance(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
@@ -47,7 +47,7 @@ impl Pager {
             if self.unmapping == 0 || self.outgoing.len() >= self.config.write_pages as usize {
                 self.send_out(now, out);
             }
-            // What was clean has given its memory back at once.
+            // Clean pages have released their memory at once.
             if !progress && (self.hungry.is_empty() || self.used == used) {
                 break;
             }
@@ -58,7 +58,7 @@ impl Pager {
         self.limited && self.table.regions.iter().flatten().any(|region| region.frames > region.frames_max)
     }
 
-    /// Chooses pages to go; whether it found any.
+    /// Chooses pages to evict; returns whether it found any.
     fn evict(&mut self, out: &mut Vec<PagerAction>) -> bool {
         let Some((owner, kind)) = self.victims() else { return false };
         let (goal, mut found) = (self.config.write_pages as usize, 0);
@@ -102,7 +102,7 @@ impl Pager {
             }
         }
         self.went(0, found);
-        // What was moved is not referenced any more: that ends.
+        // Moved pages are no longer referenced, so this ends.
         found > 0 || moved
     }
 
@@ -115,14 +115,15 @@ impl Pager {
         }
     }
 
-    /// Whether what was left behind comes back so much more than what goes otherwise that it is no longer the first to go.
+    /// Whether passed pages are read again so much more often than others that they are not evicted
+    /// first.
     fn left_comes_back(&self) -> bool {
         let [other, left] = self.fates;
         let (per_left, per_other) = (left.back * (other.gone + 1), (other.back + 1) * (left.gone + 1));
         per_left > per_other.saturating_mul(COSTLIER)
     }
 
-    /// The latest page that a stream has left behind; with writes failing, only one that need not be written.
+    /// The last page that a stream's reader passed; if writes fail, only a clean one.
     fn first_behind(&self, owner: usize) -> Option<PageId> {
         let head = self.table.list(owner, Kind::Behind).head;
         let id = (head != super::table::NONE).then(|| PageId::unpack(head))?;
@@ -131,7 +132,8 @@ impl Pager {
         (!kept).then_some(id)
     }
 
-    /// Inactive pages next to one that goes, on both sides: they were used together, and lie together on the store.
+    /// Inactive neighbours of an evicted page on both sides: used together, they lie together on
+    /// the store.
     fn choose_neighbours(&mut self, id: PageId, most: usize, out: &mut Vec<PagerAction>) -> usize {
         let mut chosen = 0;
         for step in [1, -1] {
@@ -156,7 +158,7 @@ impl Pager {
         chosen
     }
 
-    /// Whose pages go, and from which list.
+    /// The owner and the list to evict from.
     fn victims(&mut self) -> Option<(usize, Kind)> {
         if self.config.lists == Lists::Global {
             return Some((0, Kind::Inactive));
@@ -171,14 +173,15 @@ impl Pager {
         if let Some((owner, _)) = regions().find(|(_, region)| region.frames > region.frames_max) {
             return Some((owner, Kind::Inactive));
         }
-        // Waits that a frame more would spare: those of late, over the pages that they were spread over.
+        // Stalls that one more frame would avoid: recent stalls, divided by the pages they were
+        // spread over.
         let use_of = |owner: usize, region: &super::table::Region| {
             let pages = region.away + self.table.list(owner, Kind::Inactive).len + 1;
             (u128::from(region.stalls) << 64) / u128::from(pages)
         };
         if self.turn.is_multiple_of(FAIR_TURN) == self.left_comes_back() {
-            // Whoever fills memory in order leaves it behind, too, and may then use it in any other: what it is of use for counts
-            // here as everywhere.
+            // A program that fills memory in order leaves passed pages, too, and may then use them
+            // in any order: their benefit counts here as everywhere.
             let left = regions().filter(|&(owner, _)| self.first_behind(owner).is_some());
             let least = left.min_by_key(|&(owner, region)| (use_of(owner, region), Reverse(region.frames)));
             if let Some((owner, _)) = least {
@@ -201,7 +204,7 @@ impl Pager {
         owner.map(|owner| (owner, Kind::Inactive))
     }
 
-    /// Keeps the inactive list long enough that a touch has time to show.
+    /// Keeps the inactive list long enough for touches to show.
     fn refill(&mut self, owner: usize, out: &mut Vec<PagerAction>) {
         let active = self.table.list(owner, Kind::Active).len;
         let inactive = self.table.list(owner, Kind::Inactive).len;
@@ -221,7 +224,7 @@ impl Pager {
         }
     }
 
-    /// Gives back what was chosen and needs no write, and writes the rest.
+    /// Releases chosen pages that need no write, and writes the others.
     fn send_out(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
         let mut dirty = core::mem::take(&mut self.outgoing);
         if self.config.placement == Placement::Address {
@@ -250,7 +253,7 @@ impl Pager {
         self.write_all(now, None, &singles, out);
     }
 
-    /// Writes pages to the slots that come next: of the region of `run`, or for all.
+    /// Writes pages to the next slots, of the region of `run` or of the shared head.
     fn write_all(&mut self, now: Instant, run: Option<PageId>, pages: &[PageId], out: &mut Vec<PagerAction>) {
         let most = match self.config.placement {
             Placement::Reclaim => self.config.write_pages as usize,
@@ -279,7 +282,7 @@ impl Pager {
         for (slot, &id) in (slot..).zip(pages) {
             self.slots.set_owner(slot, id);
             let page = self.table.page_mut(id);
-            // A slot below 2^32: there are no more.
+            // Slots are below 2^32.
             page.slot = slot as u32;
             page.clear(flag::DIRTY);
             page.set(flag::WRITING);
@@ -296,7 +299,7 @@ impl Pager {
         }));
     }
 
-    /// The store has no slot left: those of pages that are in memory, too, can be had.
+    /// No slot is free: takes slots of pages that are also in memory.
     fn steal_slots(&mut self) -> bool {
         let owners = if self.config.lists == Lists::Global { 0..1 } else { 1..self.table.regions.len() + 1 };
         let mut stolen = Vec::new();
@@ -320,7 +323,7 @@ impl Pager {
         !stolen.is_empty()
     }
 
-    /// Pages that were to go stay, for want of slots.
+    /// Returns chosen pages to their lists, for lack of slots.
     fn hold_back(&mut self, now: Instant, pages: &[PageId]) {
         for &id in pages {
             self.freeing -= 1;

@@ -1,4 +1,4 @@
-//! Which slots of the store are in use, and which come next.
+//! Slots of the store: which are in use, and which come next.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -8,21 +8,21 @@ use super::config::CLUSTER;
 use super::event::PageId;
 use super::table::NONE;
 
-/// Where slots are being given out: the rest of a cluster.
+/// The current position of an allocator: the rest of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     next: u64,
     end: u64,
 }
 
-/// What a cluster is.
+/// State of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// All free, and on the list of such.
+    /// All free, and on the free list.
     Free,
-    /// Someone's head is in it.
+    /// An allocator's head is in it.
     Open,
-    /// Given out.
+    /// Allocated.
     Closed,
 }
 
@@ -33,21 +33,21 @@ pub(super) struct Slots {
     used: u64,
     /// A bit a slot.
     bits: Vec<u64>,
-    /// Slots in use, a cluster.
+    /// Slots in use, for each cluster.
     live: Vec<u16>,
     state: Vec<State>,
-    /// The first cluster that was never given out.
+    /// The first cluster that was never allocated.
     fresh: u64,
-    /// Clusters that were given out and are free again.
+    /// Clusters that became free again.
     freed: VecDeque<u32>,
-    /// Where to look for single slots when no cluster is free.
+    /// Where the search for single slots continues when no cluster is free.
     hand: u64,
-    /// The page of each slot, for policies of other crates, which may plan by slots.
+    /// Owner of each slot, for policies of other crates, which may plan by slots.
     owners: Option<Vec<u64>>,
 }
 
 impl Slots {
-    /// `count` slots with the header.
+    /// `count` slots, including the header.
     pub(super) fn new(count: u64, owners: bool) -> Self {
         let clusters = count.div_ceil(CLUSTER) as usize;
         let mut slots = Self {
@@ -65,7 +65,7 @@ impl Slots {
         slots
     }
 
-    /// All of them, with the header.
+    /// Number of slots, including the header.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
@@ -74,7 +74,7 @@ impl Slots {
         self.used
     }
 
-    /// Bytes that this takes.
+    /// Bytes of memory used.
     pub(super) const fn bytes(&self) -> u64 {
         let clusters = self.count.div_ceil(CLUSTER) * (size_of::<u16>() + size_of::<State>()) as u64;
         let owners = if self.owners.is_some() { size_of::<u64>() as u64 * self.count } else { 0 };
@@ -85,7 +85,7 @@ impl Slots {
         self.bits[(slot / 64) as usize] >> (slot % 64) & 1 == 1
     }
 
-    /// Whose a slot is; none if it is free or nobody keeps count.
+    /// The owner of a slot; none if it is free or owners are not tracked.
     pub(super) fn owner(&self, slot: u64) -> Option<PageId> {
         let owner = *self.owners.as_ref()?.get(slot as usize)?;
         (owner != NONE).then(|| PageId::unpack(owner))
@@ -97,7 +97,7 @@ impl Slots {
         }
     }
 
-    /// Up to `wanted` slots in a row, and how many; none if there is none.
+    /// Allocates up to `wanted` adjacent slots; returns the first and their number, or none.
     pub(super) fn take(&mut self, head: &mut Head, wanted: u64) -> Option<(u64, u64)> {
         loop {
             while head.next < head.end && self.is_used(head.next) {
@@ -115,7 +115,7 @@ impl Slots {
         }
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn release(&mut self, slot: u64) {
         self.bits[(slot / 64) as usize] &= !(1 << (slot % 64));
         self.used -= 1;
@@ -129,7 +129,7 @@ impl Slots {
         }
     }
 
-    /// Gives up a head.
+    /// Releases a head.
     pub(super) fn close(&mut self, head: &mut Head) {
         if head.end > 0 {
             let cluster = ((head.end - 1) / CLUSTER) as usize;
@@ -146,7 +146,7 @@ impl Slots {
         self.freed.push_back(cluster as u32);
     }
 
-    /// Moves a head to a free cluster: those never used in order, then those free again, oldest first.
+    /// Moves a head to a free cluster: never used ones in order, then freed ones, oldest first.
     fn open(&mut self, head: &mut Head) -> bool {
         self.close(head);
         let cluster = if self.fresh < self.live.len() as u64 {
@@ -162,14 +162,14 @@ impl Slots {
         true
     }
 
-    /// No cluster is free: whatever run comes next.
+    /// No cluster is free: allocates the next run of any length.
     fn take_any(&mut self, wanted: u64) -> Option<(u64, u64)> {
         if self.used + 1 >= self.count {
             return None;
         }
         while self.is_used(self.hand) {
             let word = self.hand / 64;
-            // Whole words that are full are passed at once.
+            // Full words are skipped.
             let full = self.bits[word as usize] == u64::MAX;
             self.hand = if full { (word + 1) * 64 } else { self.hand + 1 };
             if self.hand >= self.count {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_come_in_order_and_clusters_come_again_when_they_are_free() {
+    fn slots_are_allocated_in_order_and_freed_clusters_are_reused() {
         let (mut slots, mut head) = (Slots::new(600, false), Head::default());
         assert_eq!(slots.take(&mut head, 100), Some((1, 100)));
         assert_eq!(slots.take(&mut head, 1000), Some((101, 155)));
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(slots.take(&mut one, 10), Some((11, 10)));
         (256..266).for_each(|slot| slots.release(slot));
         slots.close(&mut other);
-        // Never used clusters come first, then the one that was given up.
+        // Never used clusters come first, then the freed one.
         let firsts: Vec<_> = (0..8).filter_map(|_| slots.take(&mut one, 256)).map(|run| run.0).collect();
         assert_eq!(firsts, [21, 512, 768, 1024, 1280, 1536, 1792, 256]);
     }

@@ -1,4 +1,4 @@
-//! The pages of all regions, and the lists they are on.
+//! The pages of all regions, and their lists.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,42 +15,42 @@ use crate::swap::{Adaptive, Vma};
 const CHUNK: usize = 512;
 /// Bits of a packed [`PageId`] that are the page.
 const PAGE_BITS: u32 = 40;
-/// Why a region is there.
+/// Why the region exists.
 const STAYS: &str = "regions stay until nothing of them is in flight or on a list";
 /// No page.
 pub(super) const NONE: u64 = u64::MAX;
-/// Regions at once, and pages of one: what a packed [`PageId`] has room for.
+/// Most regions, and most pages of one: the range of a packed [`PageId`].
 pub(super) const REGIONS_MAX: u32 = (1 << (64 - PAGE_BITS)) - 1;
 pub(super) const PAGES_MAX: u64 = 1 << PAGE_BITS;
 
-/// What is known of a page. Neither [`HERE`](flag::HERE) nor [`COMING`](flag::COMING): it is out at its slot, or, without
-/// a slot, it is all zeroes.
+/// Flags of a page. Without [`HERE`](flag::HERE) and [`COMING`](flag::COMING) it is swapped out to
+/// its slot or, without a slot, all zeros.
 pub(super) mod flag {
     /// In memory.
     pub(crate) const HERE: u16 = 1;
-    /// On its way into memory; `next` is the read.
+    /// In flight into memory; `next` is the read.
     pub(crate) const COMING: u16 = 1 << 1;
-    /// In programs' reach.
+    /// Mapped into programs.
     pub(crate) const MAPPED: u16 = 1 << 2;
-    /// And they may write to it without a fault.
+    /// Writable without a fault.
     pub(crate) const WRITABLE: u16 = 1 << 3;
-    /// The store does not have what it holds, nor is it on its way there.
+    /// The store lacks its contents, and no write is in flight.
     pub(crate) const DIRTY: u16 = 1 << 4;
-    /// Touched since it was last looked at.
+    /// Touched since reclaim last checked it.
     pub(crate) const REFERENCED: u16 = 1 << 5;
-    /// Brought by readahead, and not touched yet as far as is known.
+    /// Read ahead, without a known touch.
     pub(crate) const AHEAD: u16 = 1 << 6;
-    /// A touch of it tells that a reader has come so far.
+    /// A touch of it shows that a reader came so far.
     pub(crate) const MARK: u16 = 1 << 7;
-    /// Asked to be unmapped.
+    /// Its unmapping was requested.
     pub(crate) const UNMAPPING: u16 = 1 << 8;
-    /// To give its memory back when it is unmapped and clean.
+    /// Releases its memory once it is unmapped and clean.
     pub(crate) const EVICTING: u16 = 1 << 9;
-    /// On its way to its slot.
+    /// In flight to its slot.
     pub(crate) const WRITING: u16 = 1 << 10;
-    /// What it holds is of no use when what is under way has ended.
+    /// Its contents are discarded when its I/O ends.
     pub(crate) const DISCARD: u16 = 1 << 11;
-    /// When it last went it had been left behind; of use while it is out.
+    /// It was behind a stream's reader at its last eviction; valid while it is swapped out.
     pub(crate) const LEFT: u16 = 1 << 12;
 }
 
@@ -64,22 +64,22 @@ pub(super) struct Page {
     pub(super) list: Kind,
 }
 
-/// Which of the lists of an owner.
+/// A list of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// None.
     No,
-    /// Believed to be in use.
+    /// In use.
     Active,
-    /// Next to go, unless touched.
+    /// Evicted next, unless touched.
     Inactive,
-    /// Left behind by a reader that goes on: first to go.
+    /// Passed by an active stream: evicted first.
     Behind,
-    /// Of a region's own, even where the others are all regions': will become active.
+    /// A region's batch even with global lists: will become active.
     Batch,
 }
 
-/// Pages in order; new ones come to the head, the tail goes first.
+/// Pages in order; new ones enter at the head, eviction takes the tail.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) head: u64,
@@ -97,27 +97,28 @@ pub(super) struct Waiting {
 /// A region.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// Up to the highest that was touched.
+    /// Up to the highest chunk that was touched.
     chunks: Vec<Option<Box<[Page; CHUNK]>>>,
     pub(super) pages: u64,
-    /// Number of its first page by address: where page tables begin follows from it.
+    /// Number of its first page by address, which determines page table boundaries.
     pub(super) base: u64,
     pub(super) vma: Vma,
     pub(super) adaptive: Adaptive,
     pub(super) stats: SwapStats,
-    /// Frames it has.
+    /// Frames in use.
     pub(super) frames: u64,
     pub(super) frames_max: u64,
-    /// Touches that waited for the store lately, or would have if a page had gone that was next to go.
+    /// Recent touches that waited for the store, or would have waited if a page next in line had
+    /// been evicted.
     pub(super) stalls: u64,
-    /// Pages that are on the store and not in memory, nor on their way there.
+    /// Pages in the store only.
     pub(super) away: u64,
-    /// Its pages that are being read, written or unmapped.
+    /// Its pages that are read, written or unmapped now.
     pub(super) in_flight: u64,
     pub(super) dying: bool,
     pub(super) advised: Vec<(PageRange, RegionAdvice)>,
     pub(super) waiting: BTreeMap<u64, Vec<Waiting>>,
-    /// The page after the last one that began as zeroes, and how many before it did so in order.
+    /// The page after the last one created as zeros, and the length of that run.
     pub(super) first_run: (u64, u64),
     /// Where its runs go on the store.
     pub(super) head: Head,
@@ -153,7 +154,7 @@ impl Page {
 }
 
 impl PageId {
-    /// As one number.
+    /// Packed into one number.
     pub(super) const fn pack(self) -> u64 {
         (self.region.0 as u64) << PAGE_BITS | self.page.0
     }
@@ -220,15 +221,15 @@ impl Region {
         })
     }
 
-    /// The first part of a range whose pages were ever touched, as far as their states lie together; for who changes them on the way, and
-    /// has no memory to note all of them.
+    /// The first contiguous part of a range whose pages were ever touched. For callers that change
+    /// pages on the way and cannot allocate a list.
     pub(super) fn next_known(&self, range: PageRange) -> Option<PageRange> {
         let first = self.known(range).next()?.0;
         let end = (first / CHUNK as u64 + 1) * CHUNK as u64;
         Some(PageRange::new(first, end.min(range.end.0)))
     }
 
-    /// What was said of a page.
+    /// Advice of a page.
     pub(super) fn advice(&self, page: PageIndex) -> RegionAdvice {
         let said = self.advised.iter().rev().find(|(range, _)| range.contains(page));
         said.map_or(RegionAdvice::Normal, |&(_, advice)| advice)
@@ -245,7 +246,7 @@ impl Table {
         self.regions.get(region.0 as usize)?.as_ref()
     }
 
-    /// A region that is known to be there.
+    /// A region that must exist.
     pub(super) fn region_mut(&mut self, region: RegionId) -> &mut Region {
         self.regions[region.0 as usize].as_mut().expect(STAYS)
     }
@@ -269,7 +270,7 @@ impl Table {
         region.page_mut(id.page)
     }
 
-    /// Bytes of the states of pages.
+    /// Bytes of the page states.
     pub(super) const fn bytes(&self) -> u64 {
         self.chunks * size_of::<[Page; CHUNK]>() as u64
     }
@@ -280,7 +281,7 @@ impl Table {
         }
     }
 
-    /// A list of an owner: 0 has the pages of all regions, `region + 1` those of one.
+    /// A list of an owner: 0 for the global lists, `region + 1` for a region's.
     pub(super) fn list(&self, owner: usize, kind: Kind) -> List {
         self.lists.get(owner).map_or(List::EMPTY, |lists| lists[place(kind)])
     }
@@ -292,7 +293,7 @@ impl Table {
         &mut self.lists[owner][place(kind)]
     }
 
-    /// Takes a page off its list, if it is on one.
+    /// Removes a page from its list, if it is on one.
     pub(super) fn unlist(&mut self, owner: usize, id: PageId) {
         let page = *self.page_mut(id);
         if page.list == Kind::No {
@@ -311,7 +312,7 @@ impl Table {
         (page.list, page.prev, page.next) = (Kind::No, NONE, NONE);
     }
 
-    /// Puts a page at the head of a list, wherever it was.
+    /// Moves a page to the head of a list.
     pub(super) fn enlist(&mut self, owner: usize, id: PageId, kind: Kind) {
         self.unlist(owner, id);
         let list = self.list_mut(owner, kind);
@@ -326,7 +327,7 @@ impl Table {
         (page.list, page.prev, page.next) = (kind, NONE, next);
     }
 
-    /// The page that goes first.
+    /// The page evicted next.
     pub(super) fn tail(&self, owner: usize, kind: Kind) -> Option<PageId> {
         let tail = self.list(owner, kind).tail;
         (tail != NONE).then(|| PageId::unpack(tail))

@@ -1,4 +1,4 @@
-//! A touch: what it finds, and what it sets going.
+//! A touch: its result and its effects.
 
 use alloc::vec::Vec;
 
@@ -11,12 +11,13 @@ use crate::page::PageRange;
 use crate::swap::SwapPolicy;
 use crate::time::Instant;
 
-/// Pages of a region that came into being in order, and are left behind by the next as many.
+/// Length of a run of new pages that counts as passed when the next such run follows.
 const FIRST_RUN: u64 = 32;
 
 impl Pager {
-    /// A program touches a page. With [`TouchOutcome::Wait`] exactly one [`PagerAction::Wake`] for `waiter` follows; a page
-    /// that is not of a region fails with [`PagerError::Gone`].
+    /// Handles a program's touch of a page. After [`TouchOutcome::Wait`] exactly one
+    /// [`PagerAction::Wake`] for `waiter` follows. A page outside of all regions fails with
+    /// [`PagerError::Gone`].
     pub fn touch(
         &mut self,
         now: Instant,
@@ -33,7 +34,7 @@ impl Pager {
         }
         let page = self.table.page(id);
         let store = touch == Touch::Store;
-        // The hot path of drivers that tell every touch.
+        // The hot path of drivers that report every touch.
         if page.is(flag::MAPPED)
             && !page.any(flag::UNMAPPING | flag::AHEAD | flag::MARK)
             && (!store || page.is(flag::WRITABLE | flag::DIRTY))
@@ -89,7 +90,7 @@ impl Pager {
         TouchOutcome::Wait
     }
 
-    /// Gives memory to touches that wait for it, in order of arrival.
+    /// Gives memory to waiting touches, in order of arrival.
     pub(super) fn feed(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
         while self.free() > 0
             && let Some((waiter, id, touch)) = self.hungry.pop_front()
@@ -105,7 +106,7 @@ impl Pager {
         waiting.entry(id.page.0).or_default().push(Waiting { waiter, touch });
     }
 
-    /// A page that is on its way is touched.
+    /// Handles the touch of a page in flight.
     fn join(&mut self, now: Instant, waiter: Waiter, id: PageId, touch: Touch, out: &mut Vec<PagerAction>) {
         let page = self.table.page(id);
         self.wait(id, waiter, touch);
@@ -122,7 +123,7 @@ impl Pager {
         self.found(now, id, page, out);
     }
 
-    /// A page that is nowhere comes into being.
+    /// Creates a page as zeros.
     fn begin_as_zeroes(&mut self, id: PageId, touch: Touch, out: &mut Vec<PagerAction>) {
         let writable = touch == Touch::Store;
         self.take_frame(id.region);
@@ -141,13 +142,13 @@ impl Pager {
         *run = if *next == id.page.0 { *run + 1 } else { 1 };
         *next = id.page.0 + 1;
         if *run >= 2 * FIRST_RUN && run.is_multiple_of(FIRST_RUN) {
-            // Whoever fills memory in order has done with what lies so far back.
+            // A program that fills memory in order is done with pages that far back.
             let end = id.page.0 + 1 - FIRST_RUN;
             self.leave_behind(id, PageRange::new(end - FIRST_RUN, end));
         }
     }
 
-    /// Maps a page that is in memory, or makes it writable, for someone who touches it.
+    /// Maps a page in memory, or makes it writable, for a touch.
     pub(super) fn map_for(&mut self, id: PageId, store: bool, out: &mut Vec<PagerAction>) {
         let page = self.table.page(id);
         if page.is(flag::EVICTING) {
@@ -169,13 +170,13 @@ impl Pager {
         if !page.is(flag::MAPPED) || (writable && !page.is(flag::WRITABLE)) {
             push(out, PagerAction::Map { region: id.region, pages: single(id.page), writable });
         }
-        // A mapped page has its place on a list; its accessed bit tells the rest.
+        // A mapped page keeps its list position; its accessed bit records the touch.
         if !page.is(flag::MAPPED) {
             self.enlist(id, Kind::Active);
         }
     }
 
-    /// Tells the policy that a touch found its page in memory or on its way; `page` is what it was before.
+    /// Reports to the policy a touch of a page in memory or in flight; `page` is its earlier state.
     fn found(&mut self, now: Instant, id: PageId, page: Page, out: &mut Vec<PagerAction>) {
         let ahead = page.is(flag::AHEAD);
         self.table.page_mut(id).clear(flag::AHEAD | flag::MARK);
@@ -190,7 +191,7 @@ impl Pager {
                     other.on_hit(id);
                 }
             }
-            // Linux asks its swap cache only for pages with a slot that are not mapped.
+            // Linux consults its swap cache only for unmapped pages with a slot.
             SwapPolicy::Vma if page.is(flag::MAPPED) || page.slot == 0 => {}
             SwapPolicy::Vma => {
                 let address = region.base.saturating_add(id.page.0);

@@ -1,4 +1,4 @@
-//! A version of an object on its way: parts that come in any order, until all are there.
+//! An upload in progress: parts arrive in any order, until all are there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::ranged::Version;
 use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink, path};
 
-/// Where an object is, and how to get there.
+/// Location of an object, and its bucket.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) cloud: Arc<Cloud>,
@@ -30,42 +30,42 @@ pub(super) struct Place {
     pub(super) sizes: Sizes,
 }
 
-/// What is to become the next version of an object.
+/// The next version of an object, during its upload.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct ObjectUpload {
     plan: Plan,
     part: u64,
     /// The version that this one continues.
     base: Option<Arc<Version>>,
-    /// Published only over the version with this tag.
+    /// Publish only over the version with this tag.
     replaces: Option<String>,
     upload: OnceCell<String>,
-    /// Room for slots of several parts, in MiB.
+    /// Memory for slots of several parts, in MiB.
     room: Arc<Semaphore>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// End of what was written.
+    /// End of the written bytes.
     end: u64,
-    /// All that was written, while that is one short part.
+    /// All written bytes, while they are one short part.
     short: Option<Bytes>,
     slots: BTreeMap<usize, Arc<tokio::sync::Mutex<Slot>>>,
-    /// Metadata that it is to be published with.
+    /// Metadata for publication.
     headers: Vec<Header>,
     /// Metadata that the upload was begun with.
     sent: Vec<Header>,
 }
 
-/// Where the bytes of a slot are. A slot that nothing was written to has no entry.
+/// Location of a slot's bytes. A slot that was not written has no entry.
 #[derive(Debug)]
 enum Slot {
-    /// Written in vain: what it should hold is not known.
+    /// A failed write: its contents are unknown.
     Failed,
-    /// In the store.
+    /// Accepted by the store.
     Sent { part: Part, len: u64 },
-    /// Here, until its parts are all there; then until the store has taken it.
+    /// In memory, until its parts are all there and the store has accepted them.
     Gathered(Gathered),
 }
 
@@ -73,13 +73,13 @@ enum Slot {
 #[derive(Debug)]
 struct Gathered {
     bytes: Vec<u8>,
-    /// Bytes that are there, of each part.
+    /// Bytes present, of each part.
     have: Vec<u64>,
     _room: OwnedSemaphorePermit,
 }
 
-impl Draft {
-    /// A version that begins with nothing, or as `base`; then the first write will be at `offset`.
+impl ObjectUpload {
+    /// A version that begins empty, or as `base`; then the first write will be at `offset`.
     pub(super) fn new(place: &Place, base: Option<Arc<Version>>, offset: u64) -> Self {
         let size = base.as_ref().map_or(0, |base| base.identity.size);
         let large = place.cloud.copies_parts() && size >= place.sizes.copied_singly * place.sizes.part;
@@ -95,23 +95,23 @@ impl Draft {
         }
     }
 
-    /// The same, to be published only if the object still has the tag `etag`.
+    /// With the condition that the object still has the tag `etag`.
     pub(super) fn replacing(self, etag: Option<String>) -> Self {
         Self { replaces: etag, ..self }
     }
 
-    /// Sets the metadata that it is published with.
+    /// Sets the metadata for publication.
     pub(super) fn set_headers(&self, headers: Vec<Header>) {
         self.inner().headers = headers;
     }
 
-    /// Bytes of this version as far as it goes.
+    /// Size of this version so far, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.inner().end.max(self.base_size())
     }
 
-    /// Takes note of a write of `len` bytes at `offset`. If they are all there is, and a short part, `copy` is called for
-    /// them, and the write has ended.
+    /// Admits a write of `len` bytes at `offset`. If they are all the bytes so far, and a short
+    /// part, `copy` returns them and the write has ended.
     pub(super) fn admit(
         &self,
         place: &Place,
@@ -140,14 +140,14 @@ impl Draft {
             inner.short = alone.then(copy);
         }
         if !alone {
-            // Its place is taken now: were the write to vanish, finishing would miss it.
+            // Reserves its slot: if the write vanished, finishing would miss it.
             let failed = || Arc::new(tokio::sync::Mutex::new(Slot::Failed));
             inner.slots.entry(self.plan.slot_at(offset)).or_insert_with(failed);
         }
         Ok(alone)
     }
 
-    /// Carries out a write that was admitted, and ends it.
+    /// Carries out an admitted write, and ends it.
     pub(super) async fn write(&self, place: &Place, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let index = self.plan.slot_at(offset);
         let slot = self.inner().slots.get(&index).map(Arc::clone);
@@ -165,7 +165,7 @@ impl Draft {
         let (payload, returned) = lend(buf);
         let sent = place.cloud.persist_upload(|| self.send(place, index, payload.clone())).await;
         drop(payload);
-        // Comes when the connection has let go of the last byte.
+        // Received when the connection has released the last byte.
         let Ok(buf) = returned.await else { return };
         match sent {
             Ok(part) => {
@@ -176,7 +176,7 @@ impl Draft {
         }
     }
 
-    /// Keeps a part of a slot until its neighbours are there; who brings the last one sends them all.
+    /// Keeps a part of a slot until its neighbours arrive; the last one sends them all.
     async fn gather(
         &self,
         place: &Place,
@@ -194,7 +194,7 @@ impl Draft {
                 return sink
                     .done(buf, Err(Error::new(ErrorKind::Unsupported, format!("{}: {why}", place.name))));
             }
-            // Two slots always have room: one to gather, one to send.
+            // Two slots always fit: one to gather, one to send.
             let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).min(ROOM_MIB / 2);
             let Ok(room) = Arc::clone(&self.room).acquire_many_owned(mib).await else {
                 let error = Error::new(ErrorKind::Io, format!("{}: the upload was given up", place.name));
@@ -213,7 +213,7 @@ impl Draft {
             let bytes = Bytes::from(std::mem::take(&mut gathered.bytes));
             match self.send_persistently(place, index, &bytes).await {
                 Ok(part) => *slot = Slot::Sent { part, len: bytes.len() as u64 },
-                // Finishing tries again, and tells.
+                // Finishing retries, and returns the error.
                 Err(_) => gathered.bytes = bytes.into(),
             }
         }
@@ -239,12 +239,12 @@ impl Draft {
         self.upload.get_or_try_init(begin).await.map(String::as_str)
     }
 
-    /// Whether the server may copy parts of the earlier version into this one.
+    /// Whether the server may copy ranges of the earlier version into this one.
     fn copies(&self, place: &Place) -> bool {
         self.base.is_some() && place.cloud.copies_parts()
     }
 
-    /// Publishes this version. Nothing may be written meanwhile.
+    /// Publishes this version. No write may run meanwhile.
     pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<Meta> {
         let (short, end, headers) = {
             let inner = self.inner();
@@ -268,7 +268,7 @@ impl Draft {
         if self.inner().sent == headers {
             return Ok(published);
         }
-        // They have changed since the first part was sent.
+        // They changed after the first part was sent.
         attributes::replace(place, published, headers).await?;
         place
             .cloud
@@ -277,7 +277,7 @@ impl Draft {
             .ok_or_else(|| path::not_found(&place.name, Path::new("")))
     }
 
-    /// The part of the upload for a slot of an object that ends at `end`.
+    /// The upload's part for a slot of an object that ends at `end`.
     async fn part(&self, place: &Place, index: usize, end: u64) -> Result<Part> {
         let range = self.plan.range(index);
         let range = range.start..range.end.min(end);
@@ -311,7 +311,7 @@ impl Draft {
         Ok(part)
     }
 
-    /// Fills what was not written of a slot with what the earlier version has there.
+    /// Fills unwritten bytes of a slot with those of the earlier version.
     async fn complete_gathered(
         &self,
         gathered: &mut Gathered,
@@ -337,7 +337,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes a range of the version before into this one.
+    /// Copies a range of the earlier version into this one.
     async fn bring_in(&self, place: &Place, index: usize, base: &Version, range: Range<u64>) -> Result<Part> {
         let id = self.upload_id(place).await?;
         if place.cloud.copies_parts()
@@ -349,8 +349,9 @@ impl Draft {
         self.send_persistently(place, index, &bytes).await
     }
 
-    /// Continues the upload `id`, whose `parts` the store has; those that `fits` accepts need not be written. Returns their
-    /// ranges; without any, or with an upload begun already, the draft is as it was.
+    /// Continues the upload `id`, whose `parts` the store has. Parts that `fits` accepts need not
+    /// be written; returns their ranges. Without any, or after an upload has begun, nothing
+    /// changes.
     pub(super) fn adopt(
         &self,
         id: &str,
@@ -386,10 +387,10 @@ impl Draft {
         ranges
     }
 
-    /// Gives up what the store has of it.
+    /// Aborts the upload.
     pub(super) async fn give_up(&self, place: &Place) {
         if let Some(id) = self.upload.get() {
-            // It stays as a stray upload then, which the list of uploads shows.
+            // On failure it remains as a stray upload, which the list of uploads shows.
             place.cloud.abort(place.key.as_ref(), id).await.ok();
         }
     }
@@ -408,7 +409,8 @@ impl Draft {
     }
 }
 
-/// Requests in flight when a version is put together.
+/// Requests in flight while a version is completed.
 const AT_ONCE: usize = 16;
-/// Memory for slots of several parts, of one object; two slots always fit, however large.
+/// Memory for slots of several parts of one object; two slots always fit, however large. Smaller:
+/// fewer parallel uploads.
 const ROOM_MIB: u32 = 512;
