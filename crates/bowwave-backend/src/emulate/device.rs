@@ -175,9 +175,10 @@ impl Device {
             }
             ("rpm", Some(disk)) => {
                 let rpm = number(60.0, 1e5)?;
-                // A fast disk also changes tracks fast: a skew is less than a turn.
-                for (skew, ms) in [("head_skew_ms", 1.10), ("cylinder_skew_ms", 1.45)] {
-                    replace(disk, skew, f64::min(ms, 30_000.0 / rpm))?;
+                // A skew must be shorter than a turn.
+                if rpm > 30_000.0 {
+                    replace(disk, "head_skew_ms", 30_000.0 / rpm)?;
+                    replace(disk, "cylinder_skew_ms", 30_000.0 / rpm)?;
                 }
                 replace(disk, "rpm", rpm)?;
             }
