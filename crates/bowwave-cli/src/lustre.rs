@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::{Policy, Stats};
+use bowwave_core::{PageAccess, Policy, Stats};
 
 /// Lustre's counters, as in `llite.*.read_ahead_stats`; empty under a policy without counters, or
 /// before the first event.
@@ -41,7 +41,7 @@ mod tests {
             cache.open_handle(HandleId(0), FileId(0));
             let mut read = |page| {
                 let page = PageRange::new(page, page + 1);
-                cache.read_instant(Instant(0), HandleId(0), page, &mut ()).unwrap();
+                cache.access_instant(Instant(0), PageAccess::read(HandleId(0), page), &mut ()).unwrap();
                 cache.stats()
             };
             let (nothing, before) = (Stats::default(), read(0));

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
-use crate::request::{Fault, Part, Request};
+use crate::request::PageAccess;
 use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
@@ -56,30 +56,12 @@ pub enum Event {
         /// An open handle.
         handle: HandleId,
     },
-    /// Someone wants pages. See [`Cache::read`](crate::Cache::read).
-    Read {
-        /// Who.
+    /// A reader demands pages. See [`Cache::access`](crate::Cache::access).
+    Access {
+        /// The reader.
         waiter: Waiter,
-        /// Through which handle.
-        handle: HandleId,
-        /// What; may reach past the end of the file.
-        request: Request,
-    },
-    /// A mapped page was touched and must be there. See [`Cache::fault`](crate::Cache::fault).
-    Fault {
-        /// Who.
-        waiter: Waiter,
-        /// Through which handle.
-        handle: HandleId,
-        /// Which page, and what is known of its mapping.
-        fault: Fault,
-    },
-    /// Someone wants pages and now gets to some of them. See [`Cache::read_part`](crate::Cache::read_part).
-    ReadPart {
-        /// Who.
-        waiter: Waiter,
-        /// What, and which of it now.
-        part: Part,
+        /// The pages, and how they are accessed.
+        access: PageAccess,
     },
     /// A fill has ended. See [`Cache::filled`](crate::Cache::filled).
     Filled {
@@ -255,7 +237,7 @@ pub enum Action {
     },
 }
 
-/// What a [`Cache::read`](crate::Cache::read) found.
+/// What a [`Cache::access`](crate::Cache::access) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// Everything is there and pinned; the frames are in the lent buffer, in page order. Final.

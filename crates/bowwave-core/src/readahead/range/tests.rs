@@ -1,5 +1,6 @@
 //! Decisions of `range` that the golden vectors do not show: under a budget, advised, congested, and what is counted.
 
+use crate::request::PageAccess;
 use std::vec::Vec;
 
 use super::*;
@@ -54,7 +55,8 @@ impl Bench {
     fn read(&mut self, start: u64, count: u64) -> Vec<(Reason, u64, u64)> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let range = PageRange::new(start, start + count);
-        let outcome = self.cache.read(Instant(0), Waiter(0), HANDLE, range, &mut frames, &mut out);
+        let outcome =
+            self.cache.access(Instant(0), Waiter(0), PageAccess::read(HANDLE, range), &mut frames, &mut out);
         if outcome == crate::ReadOutcome::Hit {
             self.cache.unpin(Instant(0), &frames, &mut out);
         }
@@ -72,7 +74,7 @@ impl Bench {
 
     fn fault(&mut self, handle: HandleId, fault: Fault) -> Vec<(Reason, u64, u64)> {
         let mut out = Vec::new();
-        self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut out);
+        self.cache.access(Instant(0), Waiter(0), PageAccess::fault(handle, fault), &mut Vec::new(), &mut out);
         self.settle(&mut out);
         core::mem::take(&mut self.decisions)
     }

@@ -1,5 +1,6 @@
 //! Decisions of `stream` by how far away a store is: what is asked for at once, and how often its reader has to wait.
 
+use crate::request::PageAccess;
 use alloc::collections::VecDeque;
 use std::vec::Vec;
 
@@ -45,8 +46,8 @@ impl Reader {
         while self.coming.front().is_some_and(|&(at, _)| at <= self.now) {
             self.end_one(&mut out);
         }
-        let request = PageRange::new(start, start + pages).into();
-        let event = Event::Read { waiter: Waiter(0), handle: HandleId(0), request };
+        let request = PageRange::new(start, start + pages);
+        let event = Event::Access { waiter: Waiter(0), access: PageAccess::read(HandleId(0), request) };
         self.cache.step(Instant(self.now), event, &mut out);
         let mut waited = 0;
         loop {

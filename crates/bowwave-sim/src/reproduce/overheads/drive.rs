@@ -1,8 +1,8 @@
 //! The reads of table 5, over and over, on a cache whose device takes no time.
 
 use bowwave_core::{
-    Cache, Config, FileId, HandleId, Instant, PageCount, PageRange, PageSize, Policy, ReadOutcome, Request,
-    Stats,
+    Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange, PageSize, Policy,
+    ReadOutcome, Request, Stats,
 };
 
 use crate::reproduce::ReproduceError;
@@ -162,7 +162,7 @@ impl Drive {
 
     #[inline]
     fn read(&mut self, request: Request) {
-        let outcome = self.cache.read_instant(NOW, HANDLE, request, &mut ());
+        let outcome = self.cache.access_instant(NOW, PageAccess::read(HANDLE, request), &mut ());
         debug_assert!(matches!(outcome, Ok(ReadOutcome::Hit | ReadOutcome::Wait)), "{outcome:?}");
     }
 }
