@@ -15,7 +15,7 @@ use bowwave_core::{
 };
 use rng::{Rng, seeds};
 
-const SEEDS: u64 = 240;
+const SEEDS: u64 = 320;
 const EVENTS: u32 = 5_000;
 /// Checking everything after each event would take most of the time.
 const FULL_CHECK_EVERY: u32 = 16;
