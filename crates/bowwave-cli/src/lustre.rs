@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::{PageAccess, Policy, Stats};
+use bowwave_core::{Policy, Stats};
 
 /// Lustre's counters, as in `llite.*.read_ahead_stats`; empty under a policy without counters, or
 /// before the first event.
@@ -29,7 +29,7 @@ pub(crate) fn moved(policy: Policy, before: &Stats, after: &Stats) -> BTreeMap<&
 
 #[cfg(test)]
 mod tests {
-    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageCount, PageRange};
+    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange};
 
     use super::*;
 
