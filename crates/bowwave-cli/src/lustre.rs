@@ -29,7 +29,7 @@ pub(crate) fn moved(policy: Policy, before: &Stats, after: &Stats) -> BTreeMap<&
 
 #[cfg(test)]
 mod tests {
-    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageCount, PageRange};
+    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange};
 
     use super::*;
 
@@ -41,7 +41,7 @@ mod tests {
             cache.open_handle(HandleId(0), FileId(0));
             let mut read = |page| {
                 let page = PageRange::new(page, page + 1);
-                cache.read_instant(Instant(0), HandleId(0), page, &mut ()).unwrap();
+                cache.access_instant(Instant(0), PageAccess::read(HandleId(0), page), &mut ()).unwrap();
                 cache.stats()
             };
             let (nothing, before) = (Stats::default(), read(0));

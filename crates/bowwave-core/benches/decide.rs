@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use bowwave_core::{
-    Access, Action, Cache, Config, FileId, FileMemory, HandleId, Instant, PageCount, PageIndex, PageRange,
-    Plans, Policy, Trigger, View, Waiter,
+    Access, Action, Cache, Config, FileId, FileMemory, HandleId, Instant, PageAccess, PageCount, PageIndex,
+    PageRange, Pins, Plans, Policy, Trigger, View, Waiter,
 };
 
 const ROUNDS: usize = 31;
@@ -53,14 +53,22 @@ fn hits() {
     report("hit and unpin, 1 page", |round| {
         for call in 0..CALLS {
             let page = (round + call * 7) % 1024;
-            assert!(cache.hit(HandleId(0), PageRange::new(page, page + 1), &mut frames));
+            assert!(cache.try_hit(
+                PageAccess::read(HandleId(0), PageRange::new(page, page + 1)),
+                Pins::Taken,
+                &mut frames
+            ));
             cache.unpin(Instant(0), &frames, &mut out);
         }
     });
     report("hit and unpin, 32 pages, a page", |round| {
         for call in 0..CALLS / 32 {
             let page = (round + call * 7) % 992;
-            assert!(cache.hit(HandleId(0), PageRange::new(page, page + 32), &mut frames));
+            assert!(cache.try_hit(
+                PageAccess::read(HandleId(0), PageRange::new(page, page + 32)),
+                Pins::Taken,
+                &mut frames
+            ));
             cache.unpin(Instant(0), &frames, &mut out);
         }
     });
@@ -75,7 +83,13 @@ fn walked_hits() {
             for call in 0..CALLS / pages {
                 let page = (round + call * 7) % 992;
                 let range = PageRange::new(page, page + pages);
-                cache.read(Instant(0), Waiter(0), HandleId(0), range, &mut frames, &mut out);
+                cache.access(
+                    Instant(0),
+                    Waiter(0),
+                    PageAccess::read(HandleId(0), range),
+                    &mut frames,
+                    &mut out,
+                );
                 out.clear();
                 cache.unpin(Instant(0), &frames, &mut out);
             }
@@ -93,11 +107,10 @@ fn misses(policy: Policy) {
     report(&format!("sequential read of cold pages, {policy}, a page"), |round| {
         for call in 0..CALLS {
             let page = round * CALLS + call;
-            cache.read(
+            cache.access(
                 Instant(0),
                 Waiter(0),
-                HandleId(0),
-                PageRange::new(page, page + 1),
+                PageAccess::read(HandleId(0), PageRange::new(page, page + 1)),
                 &mut frames,
                 &mut out,
             );
@@ -123,7 +136,13 @@ fn warm(policy: Policy) -> Cache {
     cache.open_handle(HandleId(0), FileId(0));
     let (mut frames, mut out) = (Vec::new(), Vec::new());
     for page in 0..1024 {
-        cache.read(Instant(0), Waiter(0), HandleId(0), PageRange::new(page, page + 1), &mut frames, &mut out);
+        cache.access(
+            Instant(0),
+            Waiter(0),
+            PageAccess::read(HandleId(0), PageRange::new(page, page + 1)),
+            &mut frames,
+            &mut out,
+        );
         for action in std::mem::take(&mut out) {
             if let Action::Fill(fill) = action {
                 cache.filled(Instant(0), fill.id, Ok(()), &mut out);

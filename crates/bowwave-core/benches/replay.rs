@@ -1,4 +1,4 @@
-//! How fast a trace replays: requests and pages a second through `Cache::read_instant`, with the miss ratio. Processor time.
+//! How fast a trace replays: requests and pages a second through `Cache::access_instant`, with the miss ratio. Processor time.
 //!
 //! `cargo bench -p bowwave-core --bench replay` replays a made-up trace of a skewed load over a million pages.
 //! `cargo bench -p bowwave-core --bench replay -- FILE FRAMES…` replays a file of lines `first_page pages …` (as ARC's
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Instant as Clock;
 
 use bowwave_core::{
-    Cache, Config, Eviction, FileId, HandleId, Instant, PageCount, PageRange, Policy, ReadOutcome,
+    Cache, Config, Eviction, FileId, HandleId, Instant, PageAccess, PageCount, PageRange, Policy, ReadOutcome,
 };
 
 const ROUNDS: usize = 9;
@@ -69,7 +69,7 @@ fn replay(what: &str, trace: &[PageRange], configure: impl Fn(&mut Config)) {
         hits = 0u64;
         let start = seconds_run();
         for &range in trace {
-            let outcome = cache.read_instant(Instant(0), HandleId(0), range, &mut ());
+            let outcome = cache.access_instant(Instant(0), PageAccess::read(HandleId(0), range), &mut ());
             hits += u64::from(outcome == Ok(ReadOutcome::Hit));
         }
         seconds.push(seconds_run() - start);

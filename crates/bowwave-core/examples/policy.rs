@@ -4,8 +4,8 @@
 #![allow(clippy::print_stdout, reason = "an example prints what it shows")]
 
 use bowwave_core::{
-    Access, Cache, Config, FileId, FileMemory, HandleId, Instant, PageCount, PageIndex, PageRange, Plan,
-    Plans, Policy, PolicyKind, Readahead, Reason, Trigger, View,
+    Access, Cache, Config, FileId, FileMemory, HandleId, Instant, PageAccess, PageCount, PageIndex,
+    PageRange, Plan, Plans, Policy, PolicyKind, Readahead, Reason, Trigger, View,
 };
 
 /// The policy: `Config { policy: DOUBLING, .. }` turns it on.
@@ -52,7 +52,9 @@ fn main() {
     cache.open_handle(HandleId(0), FileId(0));
     for page in 0..1000 {
         let page = PageRange::new(page, page + 1);
-        cache.read_instant(Instant(0), HandleId(0), page, &mut ()).expect("the cache has frames");
+        cache
+            .access_instant(Instant(0), PageAccess::read(HandleId(0), page), &mut ())
+            .expect("the cache has frames");
     }
     let stats = cache.stats();
     println!("{} hits and {} misses in {} fills", stats.hits, stats.misses, stats.fills);

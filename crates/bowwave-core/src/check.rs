@@ -126,9 +126,7 @@ impl Checker {
                 let ended = self.write_outs.remove(id);
                 ensure(ended.is_some(), || format!("I9: write-out {} ended twice", id.0))?;
             }
-            Event::Read { waiter, .. }
-            | Event::ReadPart { waiter, .. }
-            | Event::Fault { waiter, .. }
+            Event::Access { waiter, .. }
             | Event::Write { waiter, .. }
             | Event::Sync { waiter, .. }
             | Event::Discard { waiter, .. } => {

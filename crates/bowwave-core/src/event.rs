@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
-use crate::request::{Fault, Part, Request};
+use crate::request::PageAccess;
 use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
 /// Every event of a [`Cache`](crate::Cache). A log of events with their times replays a run.
@@ -61,30 +61,12 @@ pub enum Event {
         /// An open handle.
         handle: HandleId,
     },
-    /// Reads pages. See [`Cache::read`](crate::Cache::read).
-    Read {
-        /// The waiter.
+    /// A reader demands pages. See [`Cache::access`](crate::Cache::access).
+    Access {
+        /// The reader.
         waiter: Waiter,
-        /// The handle.
-        handle: HandleId,
-        /// The request; may extend past the end of the file.
-        request: Request,
-    },
-    /// A mapped page was touched and must be present. See [`Cache::fault`](crate::Cache::fault).
-    Fault {
-        /// The waiter.
-        waiter: Waiter,
-        /// The handle.
-        handle: HandleId,
-        /// The page, and the advice of its mapping.
-        fault: Fault,
-    },
-    /// Reads some pages of a larger request. See [`Cache::read_part`](crate::Cache::read_part).
-    ReadPart {
-        /// The waiter.
-        waiter: Waiter,
-        /// The request, and the part to read now.
-        part: Part,
+        /// The pages, and how they are accessed.
+        access: PageAccess,
     },
     /// A fill ended. See [`Cache::filled`](crate::Cache::filled).
     Filled {
@@ -265,7 +247,7 @@ pub enum Action {
     },
 }
 
-/// The result of a [`Cache::read`](crate::Cache::read).
+/// The result of a [`Cache::access`](crate::Cache::access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// All pages are present and pinned; the frames are in the lent buffer, in page order. Final.

@@ -59,7 +59,7 @@ mod time;
 pub mod window;
 mod write;
 
-pub use cache::{Cache, Observer, TooManyRanges, Violation};
+pub use cache::{Cache, Observer, Pins, TooManyRanges, Violation};
 pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
@@ -72,7 +72,7 @@ pub use readahead::{
 };
 #[cfg(feature = "ablation")]
 pub use readahead::{Tuning, set_tuning};
-pub use request::{Fault, Part, Pattern, Request};
+pub use request::{Fault, PageAccess, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;
 pub use write::{Base, SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};

@@ -1,7 +1,7 @@
 //! Requests of readers.
 
 use crate::id::HandleId;
-use crate::page::{PageIndex, PageRange};
+use crate::page::{PageCount, PageIndex, PageRange};
 
 /// A read in pages; [`PageSize::request_of`](crate::PageSize::request_of) converts from bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -13,7 +13,12 @@ pub struct Request {
     pub ends_inside: bool,
 }
 
-/// A part of a read, to be read now. See [`Cache::read_part`](crate::Cache::read_part).
+/// A part of a read, for a reader that takes its pages one after the other, as a kernel's buffered
+/// read does. Such a reader waits at each page that is not up to date, and looks up the next page
+/// only then. Policies see the whole request, and decide at the pages of the part.
+///
+/// Parts of a request come in order and together cover it. Other reads through the handle come
+/// before or after all of them. Frames, wakes and errors are those of the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The handle.
@@ -33,6 +38,16 @@ pub struct Fault {
     pub pattern: Pattern,
 }
 
+/// A demand for pages: a read, a part of a read, or a fault. See
+/// [`Cache::access`](crate::Cache::access).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageAccess {
+    /// The handle and the pages.
+    pub(crate) part: Part,
+    /// For a fault: how its mapping is advised to be used.
+    pub(crate) mapped: Option<Pattern>,
+}
+
 /// Advice on the order of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pattern {
@@ -43,6 +58,31 @@ pub enum Pattern {
     Sequential,
     /// Random.
     Random,
+}
+
+impl PageAccess {
+    /// A read of all of a request; it may reach past the end of the file.
+    #[inline]
+    #[must_use]
+    pub fn read(handle: HandleId, request: impl Into<Request>) -> Self {
+        Part::whole(handle, request.into()).into()
+    }
+
+    /// A fault of one page.
+    #[inline]
+    #[must_use]
+    pub fn fault(handle: HandleId, fault: Fault) -> Self {
+        let page = PageRange::from_start(fault.page, PageCount(1));
+        Self { part: Part::whole(handle, page.into()), mapped: Some(fault.pattern) }
+    }
+}
+
+/// A read of a part of a request.
+impl From<Part> for PageAccess {
+    #[inline]
+    fn from(part: Part) -> Self {
+        Self { part, mapped: None }
+    }
 }
 
 impl Part {
@@ -58,6 +98,7 @@ impl Part {
     }
 
     /// Whether it is all of its request.
+    #[inline]
     pub(crate) fn is_whole(self) -> bool {
         self.pages == self.request.range
     }

@@ -6,8 +6,8 @@
 mod rng;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, FileId, FillId, HandleId, Instant, PageCount, PageRange, Policy,
-    Waiter,
+    Action, Advice, Cache, Config, Event, FileId, FillId, HandleId, Instant, PageAccess, PageCount,
+    PageRange, Policy, Waiter,
 };
 use rng::{Rng, seeds};
 
@@ -102,12 +102,15 @@ impl Run {
                     *cursor = self.rng.below(FILE_PAGES);
                 }
                 let length = 1 + self.rng.below(8);
-                let request = PageRange::new(*cursor, *cursor + length).into();
+                let request = PageRange::new(*cursor, *cursor + length);
                 *cursor += length;
                 self.next_waiter += 1;
                 self.waiting += 1;
                 let waiter = Waiter(self.next_waiter);
-                self.step(Event::Read { waiter, handle: HandleId(handle as u32), request });
+                self.step(Event::Access {
+                    waiter,
+                    access: PageAccess::read(HandleId(handle as u32), request),
+                });
             }
         }
     }
@@ -138,8 +141,8 @@ fn with_a_limit_of_zero_nothing_is_read_ahead() {
             let start = run.rng.below(FILE_PAGES);
             run.next_waiter += 1;
             run.waiting += 1;
-            let (waiter, request) = (Waiter(run.next_waiter), PageRange::new(start, start + 3).into());
-            run.step(Event::Read { waiter, handle: HandleId(0), request });
+            let (waiter, request) = (Waiter(run.next_waiter), PageRange::new(start, start + 3));
+            run.step(Event::Access { waiter, access: PageAccess::read(HandleId(0), request) });
         }
         assert_eq!(run.cache.stats().pages_readahead, 0, "BOWWAVE_SEED={seed}");
     }

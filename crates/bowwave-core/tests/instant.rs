@@ -1,4 +1,4 @@
-//! `read_instant` compared with `read` whose fills complete at once: equal decisions, fills,
+//! `access_instant` compared with `access` whose fills complete at once: equal decisions, fills,
 //! counters, pages and order of eviction, for every policy and eviction.
 //!
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test instant` repeats it
@@ -8,8 +8,8 @@ mod rng;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Decision, Eviction, Fault, FileId, FrameId, HandleId, Instant, Observer,
-    PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Request, Urgency,
-    Waiter,
+    PageAccess, PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Request,
+    Urgency, Waiter,
 };
 use rng::{Rng, seeds};
 
@@ -187,7 +187,7 @@ impl Run {
             Request { range: PageRange::new(start, start + length), ends_inside: self.rng.chance(20) };
         let (mut expected, mut found) = (Log::default(), Log::default());
         let slow = expected.read(&mut self.slow, handle, range);
-        let fast = self.fast.read_instant(Instant(0), handle, range, &mut found).ok();
+        let fast = self.fast.access_instant(Instant(0), PageAccess::read(handle, range), &mut found).ok();
         self.hits += u64::from(fast == Some(ReadOutcome::Hit));
         assert_eq!(fast, slow, "BOWWAVE_SEED={}: {range:?}", self.seed);
         assert_eq!(found, expected, "BOWWAVE_SEED={}: {range:?}", self.seed);
@@ -200,9 +200,9 @@ impl Run {
         let fault = Fault { page: PageIndex(*cursor), pattern };
         let (mut expected, mut found) = (Log::default(), Log::default());
         let mut out = Vec::new();
-        self.slow.fault(Instant(0), Waiter(0), handle, fault, &mut out);
+        self.slow.access(Instant(0), Waiter(0), PageAccess::fault(handle, fault), &mut Vec::new(), &mut out);
         let slow = expected.settle(&mut self.slow, out).is_some();
-        let fast = self.fast.fault_instant(Instant(0), handle, fault, &mut found).is_ok();
+        let fast = self.fast.access_instant(Instant(0), PageAccess::fault(handle, fault), &mut found).is_ok();
         assert_eq!((fast, &found), (slow, &expected), "BOWWAVE_SEED={}: {fault:?}", self.seed);
     }
 
@@ -245,7 +245,8 @@ impl Log {
     /// A read by a driver with an instant device; none if it failed.
     fn read(&mut self, cache: &mut Cache, handle: HandleId, request: Request) -> Option<ReadOutcome> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
-        let outcome = cache.read(Instant(0), Waiter(0), handle, request, &mut frames, &mut out);
+        let outcome =
+            cache.access(Instant(0), Waiter(0), PageAccess::read(handle, request), &mut frames, &mut out);
         if outcome == ReadOutcome::Hit {
             out.push(Action::Wake { waiter: Waiter(0), result: Ok(frames) });
         }
@@ -297,7 +298,11 @@ fn lru_is_exact() {
             let page = rng.below(reach);
             let place = model.iter().position(|&other| other == page);
             let handle = HandleId(rng.below(2) as u32);
-            let outcome = cache.read_instant(Instant(0), handle, PageRange::new(page, page + 1), &mut ());
+            let outcome = cache.access_instant(
+                Instant(0),
+                PageAccess::read(handle, PageRange::new(page, page + 1)),
+                &mut (),
+            );
             assert_eq!(outcome == Ok(ReadOutcome::Hit), place.is_some());
             if let Some(place) = place {
                 model.remove(place);

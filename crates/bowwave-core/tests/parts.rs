@@ -24,7 +24,7 @@ impl Reader {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let (now, waiter) = (Instant(0), Waiter(0));
         let part = Part { handle: HandleId(0), request: request.into(), pages: part };
-        let outcome = self.cache.read_part(now, waiter, part, &mut frames, &mut out);
+        let outcome = self.cache.access(now, waiter, part.into(), &mut frames, &mut out);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(now, &frames, &mut out);
         }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bowwave_core::check::Checker;
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, FileId, Fill, FillError, FrameId, HandleId, Instant, PageCount,
-    PageRange, Policy, Reason, Urgency, Waiter,
+    Action, Advice, Cache, Config, Event, FileId, Fill, FillError, FrameId, HandleId, Instant, PageAccess,
+    PageCount, PageRange, Policy, Reason, Urgency, Waiter,
 };
 use rng::{Rng, seeds};
 
@@ -147,9 +147,9 @@ impl Far {
     /// Reads pages and uses them; returns the time it waited.
     fn read(&mut self, handle: u32, start: u64, end: u64) -> u64 {
         let begun = self.now;
-        let request = PageRange::new(start, end).into();
+        let request = PageRange::new(start, end);
         self.woken = None;
-        self.step(Event::Read { waiter: Waiter(0), handle: HandleId(handle), request });
+        self.step(Event::Access { waiter: Waiter(0), access: PageAccess::read(HandleId(handle), request) });
         while self.woken.is_none() {
             assert!(self.answer(None), "a read waits for something");
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use bowwave_core::{
-    Access, Asked, Cache, Config, FileId, FileMemory, HandleId, Instant, PageCount, PageIndex, PageRange,
-    Plan, Plans, Policy, PolicyKind, Readahead, Reason, View,
+    Access, Asked, Cache, Config, FileId, FileMemory, HandleId, Instant, PageAccess, PageCount, PageIndex,
+    PageRange, Plan, Plans, Policy, PolicyKind, Readahead, Reason, View,
 };
 
 /// Evicted pages, and whether they were used.
@@ -54,7 +54,9 @@ fn a_policy_learns_of_each_evicted_page_and_of_its_use() {
         for page in [step * 8, step * 8 + 3] {
             read.insert(page);
             let page = PageRange::new(page, page + 1);
-            cache.read_instant(Instant(0), HandleId(0), page, &mut ()).expect("the cache has frames");
+            cache
+                .access_instant(Instant(0), PageAccess::read(HandleId(0), page), &mut ())
+                .expect("the cache has frames");
         }
     }
     let evicted = EVICTED.lock().expect("no test fails with it");

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
-    Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
+    Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageAccess,
+    PageCount, PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut,
+    WriteOutcome,
 };
 use rng::{Rng, seeds};
 
@@ -290,7 +291,7 @@ impl Run {
         }
         let now = self.truth[file.0 as usize][range.start.0 as usize..range.end.0 as usize].to_vec();
         let waiter = self.waiter(Wait::Read(range, now));
-        self.step(Event::Read { waiter, handle: HandleId(file.0), request: range.into() })
+        self.step(Event::Access { waiter, access: PageAccess::read(HandleId(file.0), range) })
     }
 
     fn sync(&mut self) -> Result<(), String> {

@@ -3,8 +3,8 @@
 use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::readahead::RangeEvent;
 use bowwave_core::{
-    Action, Advice, Cache, Clusters, Config, Fault, FileId, HandleId, Instant, PageCount, PageIndex,
-    PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Trigger, Waiter,
+    Action, Advice, Cache, Clusters, Config, Fault, FileId, HandleId, Instant, PageAccess, PageCount,
+    PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Trigger, Waiter,
 };
 
 const HANDLE: HandleId = HandleId(0);
@@ -51,7 +51,8 @@ impl Bench {
     fn read(&mut self, start: u64, count: u64) -> Vec<(Reason, u64, u64)> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let range = PageRange::new(start, start + count);
-        let outcome = self.cache.read(Instant(0), Waiter(0), HANDLE, range, &mut frames, &mut out);
+        let outcome =
+            self.cache.access(Instant(0), Waiter(0), PageAccess::read(HANDLE, range), &mut frames, &mut out);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(Instant(0), &frames, &mut out);
         }
@@ -69,7 +70,7 @@ impl Bench {
 
     fn fault(&mut self, handle: HandleId, fault: Fault) -> Vec<(Reason, u64, u64)> {
         let mut out = Vec::new();
-        self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut out);
+        self.cache.access(Instant(0), Waiter(0), PageAccess::fault(handle, fault), &mut Vec::new(), &mut out);
         self.settle(&mut out);
         std::mem::take(&mut self.decisions)
     }

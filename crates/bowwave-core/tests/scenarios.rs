@@ -9,7 +9,7 @@
 use bowwave_baselines::{LEGACY, LINUX, ON_DEMAND_PATCH};
 use bowwave_core::{
     Action, Advice, Cache, Config, Eviction, FileId, FillError, FillId, FrameId, HandleId, Instant,
-    PageCount, PageIndex, PageRange, Policy, ReadOutcome, Reason, Urgency, Waiter,
+    PageAccess, PageCount, PageIndex, PageRange, Policy, ReadOutcome, Reason, Urgency, Waiter,
 };
 
 const FILE: FileId = FileId(0);
@@ -41,7 +41,7 @@ impl Scene {
     fn read(&mut self, start: u64, end: u64) -> Vec<String> {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let range = PageRange::new(start, end);
-        match self.cache.read(NOW, Waiter(start), HANDLE, range, &mut frames, &mut out) {
+        match self.cache.access(NOW, Waiter(start), PageAccess::read(HANDLE, range), &mut frames, &mut out) {
             ReadOutcome::Hit => {
                 self.held.push(frames);
                 let mut said = ["hit".to_string()].into();
@@ -483,7 +483,13 @@ fn reading_a_cached_file_again_costs_2_6_20_calls_and_lookups_and_on_demand_none
 fn a_copied_handle_continues_from_its_source_and_does_not_change_it() {
     let read = |cache: &mut Cache, handle, start| {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
-        cache.read(NOW, Waiter(start), handle, PageRange::new(start, start + 2), &mut frames, &mut out);
+        cache.access(
+            NOW,
+            Waiter(start),
+            PageAccess::read(handle, PageRange::new(start, start + 2)),
+            &mut frames,
+            &mut out,
+        );
         out.iter().filter(|action| matches!(action, Action::Fill(_))).count()
     };
     for policy in [LEGACY, Policy::OnDemand, ON_DEMAND_PATCH, LINUX] {

@@ -12,8 +12,8 @@ mod rng;
 use std::collections::VecDeque;
 
 use bowwave_core::{
-    Action, Cache, Config, Decision, Event, FileId, FillId, HandleId, Instant, Observer, PageCount,
-    PageRange, Policy, Urgency, Waiter,
+    Action, Cache, Config, Decision, Event, FileId, FillId, HandleId, Instant, Observer, PageAccess,
+    PageCount, PageRange, Policy, Urgency, Waiter,
 };
 use rng::Rng;
 
@@ -71,7 +71,9 @@ impl Store {
 
     fn read(&mut self, handle: HandleId, range: PageRange, marks: &mut Marks) {
         if self.fill_ns == 0 {
-            self.cache.read_instant(Instant(0), handle, range, marks).expect("room for it");
+            self.cache
+                .access_instant(Instant(0), PageAccess::read(handle, range), marks)
+                .expect("room for it");
             return;
         }
         let mut out = Vec::new();
@@ -79,7 +81,7 @@ impl Store {
         while self.fills.front().is_some_and(|&(at, _)| at <= self.now) {
             self.end_one(&mut out);
         }
-        let event = Event::Read { waiter: Waiter(0), handle, request: range.into() };
+        let event = Event::Access { waiter: Waiter(0), access: PageAccess::read(handle, range) };
         self.cache.step(Instant(self.now), event, &mut out);
         loop {
             let mut read = None;

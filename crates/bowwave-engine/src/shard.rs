@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter, WriteBackConfig, WriteOutId,
+    Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageAccess,
+    PageCount, PageRange, Pins, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter,
+    WriteBackConfig, WriteOutId,
 };
 
 use crate::ahead::Drawn;
@@ -154,7 +155,7 @@ impl Shard {
         let mut state = self.lock();
         let State { cache, journal, frames, .. } = &mut *state;
         // A journal has the hit and the unpin as two events.
-        if journal.is_some() || !cache.hit_at_once(handle, request, frames) {
+        if journal.is_some() || !cache.try_hit(PageAccess::read(handle, request), Pins::Skipped, frames) {
             return false;
         }
         // The file was truncated since its size was read.
@@ -179,21 +180,22 @@ impl Shard {
     ) -> Found {
         let mut state = self.lock();
         let state = &mut *state;
+        let access = PageAccess::read(handle, request);
         // Most reads end here: no clock, no waiter.
-        if state.journal.is_none() && state.cache.hit(handle, request, frames) {
+        if state.journal.is_none() && state.cache.try_hit(access, Pins::Taken, frames) {
             return Found::Hit;
         }
         state.note_congestion(congested);
         state.draw_ahead(false);
         let now = state.tick();
         let waiter = Waiter(state.next_waiter);
-        let outcome = state.cache.read(now, waiter, handle, request, frames, &mut state.actions);
+        let outcome = state.cache.access(now, waiter, access, frames, &mut state.actions);
         if let Some(journal) = &mut state.journal {
             if outcome == ReadOutcome::Hit {
                 // The same actions as `step` returns.
                 state.actions.push(Action::Wake { waiter, result: Ok(frames.clone()) });
             }
-            journal.record(now, Event::Read { waiter, handle, request }, &state.actions);
+            journal.record(now, Event::Access { waiter, access }, &state.actions);
             if outcome == ReadOutcome::Hit {
                 state.actions.pop();
             }

@@ -1,7 +1,7 @@
 //! Fast replay: a trace through the engine's own cache, with device reads that complete at once.
 //!
 //! ```text
-//! rows ──► pages ──► core::Cache::read_instant ──► counters      nothing takes time: no page is ever late
+//! rows ──► pages ──► core::Cache::access_instant ──► counters      nothing takes time: no page is ever late
 //! ```
 //!
 //! Misses and readahead do not depend on a device model if times do not matter. A hundred million
@@ -20,7 +20,7 @@ use std::fmt;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, ConfigError, Eviction, Fault, FileId, FillError, HandleId, Instant,
-    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, Request, Stats,
+    PageAccess, PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, Request, Stats,
 };
 use bowwave_trace::Op;
 use bowwave_trace::binary::{self, Trace};
@@ -250,7 +250,7 @@ impl Machine {
         if request.range.count().0 > self.piece {
             return self.read_pieces(handle, request);
         }
-        self.cache.read_instant(Instant(0), handle, request, &mut ())?;
+        self.cache.access_instant(Instant(0), PageAccess::read(handle, request), &mut ())?;
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Machine {
             let range = PageRange::from_start(left.start, PageCount(self.piece)).intersect(left);
             left.start = range.end;
             let piece = Request { range, ends_inside: request.ends_inside && left.is_empty() };
-            self.cache.read_instant(Instant(0), handle, piece, &mut ())?;
+            self.cache.access_instant(Instant(0), PageAccess::read(handle, piece), &mut ())?;
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl Machine {
         let range = pages_in_bounds(range)?;
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let fault = Fault { page, pattern: Pattern::Normal };
-            self.cache.fault_instant(Instant(0), handle, fault, &mut ())?;
+            self.cache.access_instant(Instant(0), PageAccess::fault(handle, fault), &mut ())?;
         }
         Ok(())
     }

@@ -5,7 +5,9 @@ use std::format;
 use std::string::String;
 use std::vec::Vec;
 
-use bowwave_core::{Action, Advice, Cache, Fault, FileId, HandleId, Instant, ReadOutcome, Request, Waiter};
+use bowwave_core::{
+    Action, Advice, Cache, Fault, FileId, HandleId, Instant, PageAccess, ReadOutcome, Request, Waiter,
+};
 
 use super::*;
 
@@ -34,7 +36,9 @@ impl Reader {
 
     fn request(&mut self, request: Request) -> &mut Self {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
-        if self.cache.read(NOW, Waiter(0), HANDLE, request, &mut frames, &mut out) == ReadOutcome::Hit {
+        if self.cache.access(NOW, Waiter(0), PageAccess::read(HANDLE, request), &mut frames, &mut out)
+            == ReadOutcome::Hit
+        {
             self.cache.unpin(NOW, &frames, &mut out);
         }
         self.act(out)
@@ -42,7 +46,13 @@ impl Reader {
 
     fn fault(&mut self, page: u64, pattern: Pattern) -> &mut Self {
         let mut out = Vec::new();
-        self.cache.fault(NOW, Waiter(0), HANDLE, Fault { page: PageIndex(page), pattern }, &mut out);
+        self.cache.access(
+            NOW,
+            Waiter(0),
+            PageAccess::fault(HANDLE, Fault { page: PageIndex(page), pattern }),
+            &mut Vec::new(),
+            &mut out,
+        );
         self.act(out)
     }
 

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, Eviction, FileId, FrameId, HandleId, Instant, PageCount, PageRange,
-    Policy, ReadOutcome, Waiter,
+    Action, Advice, Cache, Config, Eviction, FileId, FrameId, HandleId, Instant, PageAccess, PageCount,
+    PageRange, Pins, Policy, ReadOutcome, Waiter,
 };
 
 use crate::{Calls, Random, case};
@@ -86,12 +86,16 @@ impl Reader {
     }
 
     fn instantly(&mut self, range: PageRange) -> ReadOutcome {
-        self.cache.read_instant(Instant(0), HANDLE, range, &mut ()).expect("there are frames enough")
+        self.cache
+            .access_instant(Instant(0), PageAccess::read(HANDLE, range), &mut ())
+            .expect("there are frames enough")
     }
 
     /// A hit as the engine takes it, done with at once; policies that walk are asked.
     fn hit(&mut self, range: PageRange) {
-        if range.count() == PageCount(1) && self.cache.hit_at_once(HANDLE, range, &mut self.frames) {
+        if range.count() == PageCount(1)
+            && self.cache.try_hit(PageAccess::read(HANDLE, range), Pins::Skipped, &mut self.frames)
+        {
             return;
         }
         self.whole(range);
@@ -101,7 +105,7 @@ impl Reader {
     fn whole(&mut self, range: PageRange) {
         let Self { cache, frames, out } = self;
         let now = Instant(0);
-        cache.read(now, Waiter(0), HANDLE, range, frames, out);
+        cache.access(now, Waiter(0), PageAccess::read(HANDLE, range), frames, out);
         // A hit may lead to readahead, too.
         for at in 0.. {
             match out.get_mut(at) {
@@ -144,7 +148,10 @@ fn first_uses(calls: &mut Calls) {
     }
     for page in 0..CACHED {
         let range = PageRange::new(page, page + 1);
-        assert!(calls.count(|| cache.hit_at_once(HANDLE, black_box(range), frames)), "a plain hit");
+        assert!(
+            calls.count(|| cache.try_hit(PageAccess::read(HANDLE, black_box(range)), Pins::Skipped, frames)),
+            "a plain hit"
+        );
     }
 }
 
@@ -153,7 +160,7 @@ fn marks(calls: &mut Calls, policy: Policy) {
     let mut reader = Reader::of_policy(policy);
     for page in 0..CALLS * 20 {
         let range = PageRange::new(page, page + 1);
-        if reader.cache.hit_at_once(HANDLE, range, &mut reader.frames) {
+        if reader.cache.try_hit(PageAccess::read(HANDLE, range), Pins::Skipped, &mut reader.frames) {
             continue;
         }
         if page < CALLS {

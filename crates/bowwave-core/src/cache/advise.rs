@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::Cache;
 use super::frames::State;
-use super::read::Walk;
 use super::table::Slot;
+use super::walk::Walk;
 use crate::event::{Action, Advice, Trigger};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageIndex, PageRange};

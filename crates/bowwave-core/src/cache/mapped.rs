@@ -7,41 +7,18 @@
 use alloc::vec::Vec;
 
 use super::frames::{Flag, State};
-use super::read::Walk;
-use super::{Cache, Handle, StarvedRead};
+use super::walk::Walk;
+use super::{Cache, Handle};
 use crate::event::{Action, Trigger};
-use crate::id::{FileId, HandleId, Waiter};
+use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::request::{Fault, Part};
-use crate::time::Instant;
+use crate::request::Part;
 
 /// Mapped pages that reclaim has unmapped at a time: enough that the call costs little for each, few enough that those
 /// in use come back soon.
 const UNMAP_BATCH: u32 = 64;
 
 impl Cache {
-    /// A mapped page was touched and must be there: exactly one [`Action::Wake`] follows, perhaps among this call's
-    /// actions, with the page pinned.
-    ///
-    /// Call it for every touch that the hardware cannot serve, also if the page is cached (it was not mapped yet): how
-    /// often mapped pages are found tells a policy whether reading around them pays. A page past the end of the file
-    /// wakes without a frame. Reads and faults of a handle do not count as neighbours of each other.
-    ///
-    /// # Panics
-    /// If `handle` is not open.
-    pub fn fault(
-        &mut self,
-        now: Instant,
-        waiter: Waiter,
-        handle: HandleId,
-        fault: Fault,
-        out: &mut Vec<Action>,
-    ) {
-        self.tick(now);
-        let part = Part::whole(handle, PageRange::from_start(fault.page, PageCount(1)).into());
-        self.read_or_queue(StarvedRead { waiter, part, mapped: Some(fault.pattern) }, out);
-    }
-
     /// From now on each page of `file` lies in a place of its own, and the driver is told ([`Action::Released`]) when one
     /// holds nothing any more, and ([`Action::Unmap`]) when one should be unmapped.
     ///
@@ -153,8 +130,10 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::id::Waiter;
     use crate::readahead::Policy;
-    use crate::request::Pattern;
+    use crate::request::{Fault, PageAccess, Pattern};
+    use crate::time::Instant;
 
     const FILE: FileId = FileId(0);
     const HANDLE: HandleId = HandleId(0);
@@ -186,7 +165,13 @@ mod tests {
             }
             let mut out = Vec::new();
             let fault = Fault { page: PageIndex(page), pattern: Pattern::Normal };
-            self.cache.fault(Instant(0), Waiter(0), HANDLE, fault, &mut out);
+            self.cache.access(
+                Instant(0),
+                Waiter(0),
+                PageAccess::fault(HANDLE, fault),
+                &mut Vec::new(),
+                &mut out,
+            );
             let mut pinned = Vec::new();
             self.act(&mut out, &mut pinned);
             let range = self.cache.mappable(FILE, PageIndex(page), ALL, PageCount(u64::MAX));

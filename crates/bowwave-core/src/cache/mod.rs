@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `table` | page table |
 //! | `frames` | frames, and the active and inactive lists |
-//! | `hit` | a read whose pages are all cached, for drivers that finish it at once |
-//! | `read` | a demand read: hit, or go page by page, decide, wait |
-//! | `mapped` | faults of mapped pages: offset-mapped frames, what to map, when to unmap |
+//! | `access` | the one demand entry for reads, parts of reads and faults, and its fast path for hits |
+//! | `walk` | an access that is not a plain hit: walk page by page, decide, wait |
+//! | `mapped` | mapped pages: offset-mapped frames, what to map, when to unmap |
 //! | `plan` | from a policy's plan to fills |
-//! | `instant` | a read from a device that takes no time |
+//! | `instant` | an access whose device takes no time |
 //! | `fill` | the end of a fill: wake or fail, report to the policy; drop-behind |
 //! | `reclaim` | eviction, shadows, lent frames |
 //! | `advise` | advice on ranges; invalidation |
@@ -19,23 +19,24 @@
 //! | `pages` | a set of pages |
 //! | `check` | invariants |
 
+mod access;
 mod advise;
 mod check;
 mod fill;
 mod frames;
-mod hit;
 mod instant;
 mod itinerary;
 mod mapped;
 mod pages;
 mod plan;
 mod planned;
-mod read;
 mod reclaim;
 mod table;
+mod walk;
 mod write;
 mod write_back;
 
+pub use access::Pins;
 pub use check::Violation;
 pub(crate) use frames::{Flag, Frames};
 pub use instant::Observer;
@@ -51,7 +52,7 @@ use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Asked, FileMemory, Plans, Readahead};
-use crate::request::{Part, Pattern, Request};
+use crate::request::{PageAccess, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -59,7 +60,7 @@ use crate::write::WriteBackConfig;
 
 /// A page cache without bytes: the [crate docs](crate) explain how to drive it.
 ///
-/// Order of calls: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`,
+/// Order of calls: `open_file`, `open_handle`, then any of `access`, `filled`, `unpin`, `advise`,
 /// `follow`, `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`.
 /// Each call appends at most a few actions for each page of its range and window to the lent
 /// buffer. Every call is also an [`Event`] for [`step`](Self::step). Time must not run backward.
@@ -173,9 +174,7 @@ struct Wait {
 #[derive(Clone, Copy, Debug)]
 struct StarvedRead {
     waiter: Waiter,
-    part: Part,
-    /// A fault of one page, with the advice of its mapping.
-    mapped: Option<Pattern>,
+    access: PageAccess,
 }
 
 impl Cache {
@@ -225,16 +224,9 @@ impl Cache {
             Event::OpenHandle { handle, file } => self.open_handle(handle, file),
             Event::CopyHandle { from, to } => self.copy_handle(from, to),
             Event::CloseHandle { handle } => self.close_handle(now, handle, out),
-            Event::Read { waiter, handle, request } => {
+            Event::Access { waiter, access } => {
                 let mut frames = Vec::new();
-                if self.read(now, waiter, handle, request, &mut frames, out) == ReadOutcome::Hit {
-                    out.push(Action::Wake { waiter, result: Ok(frames) });
-                }
-            }
-            Event::Fault { waiter, handle, fault } => self.fault(now, waiter, handle, fault, out),
-            Event::ReadPart { waiter, part } => {
-                let mut frames = Vec::new();
-                if self.read_part(now, waiter, part, &mut frames, out) == ReadOutcome::Hit {
+                if self.access(now, waiter, access, &mut frames, out) == ReadOutcome::Hit {
                     out.push(Action::Wake { waiter, result: Ok(frames) });
                 }
             }
@@ -340,7 +332,7 @@ impl Cache {
 
     /// Copies the readahead state of `from`, with all advice, to `to`. For drivers in which, as in
     /// Linux 2.6, each read has its own copy of a descriptor's state. Several readers can then
-    /// share a descriptor and still read page by page ([`read_part`](Self::read_part)).
+    /// share a descriptor and still read page by page ([`Part`](crate::Part)).
     ///
     /// # Panics
     /// If one of them is not open, or they are not of the same file.
@@ -371,10 +363,10 @@ impl Cache {
             self.cancel_readahead(file, out);
         }
         self.starved.retain(|read| {
-            if read.part.handle == handle {
+            if read.access.part.handle == handle {
                 out.push(Action::Wake { waiter: read.waiter, result: Err(FillError::CLOSED) });
             }
-            read.part.handle != handle
+            read.access.part.handle != handle
         });
     }
 

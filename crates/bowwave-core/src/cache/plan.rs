@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 
 use super::frames::{Flag, Flags};
-use super::read::Walk;
 use super::table::Slot;
+use super::walk::Walk;
 use super::{Cache, FillState};
 use crate::event::{Action, Decision, Fill, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId};

@@ -19,7 +19,7 @@ use super::Cache;
 use super::frames::Flag;
 use super::itinerary::{Itinerary, RANGES_MAX};
 use super::plan::Sink;
-use super::read::Walk;
+use super::walk::Walk;
 use crate::event::{Action, Trigger, Urgency};
 use crate::id::{FileId, FillId, HandleId};
 use crate::page::{PageIndex, PageRange};

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bowwave_core::{
-    Action, Cache, Config, Fault, FileId, FillId, FrameId, HandleId, Instant, PageCount, PageIndex,
-    PageRange, Pattern, Waiter,
+    Action, Cache, Config, Fault, FileId, FillId, FrameId, HandleId, Instant, PageAccess, PageCount,
+    PageIndex, PageRange, Pattern, Waiter,
 };
 
 const FILE: FileId = FileId(0);
@@ -129,7 +129,13 @@ impl Model {
         }
         self.told.faults += 1;
         let fault = Fault { page: PageIndex(page), pattern: Pattern::Normal };
-        self.cache.fault(Instant(now), Waiter(thread as u64), handle(thread), fault, out);
+        self.cache.access(
+            Instant(now),
+            Waiter(thread as u64),
+            PageAccess::fault(handle(thread), fault),
+            &mut Vec::new(),
+            out,
+        );
         let there =
             |action: &Action| matches!(action, Action::Wake { waiter, .. } if waiter.0 == thread as u64);
         self.told.waits += u64::from(!out.iter().any(there));

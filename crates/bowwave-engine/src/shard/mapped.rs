@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use bowwave_core::{
-    Action, Event, Fault, FileId, FrameId, HandleId, PageCount, PageIndex, PageRange, Waiter,
+    Action, Event, Fault, FileId, FrameId, HandleId, PageAccess, PageCount, PageIndex, PageRange, Waiter,
 };
 
 use super::{Effect, Shard, State};
@@ -75,7 +75,7 @@ impl Shard {
         state.draw_ahead(false);
         let waiter = Waiter(state.next_waiter);
         state.next_waiter += 1;
-        state.step(Event::Fault { waiter, handle: touch.handle, fault: touch.fault });
+        state.step(Event::Access { waiter, access: PageAccess::fault(touch.handle, touch.fault) });
         let is_answer = |action: &Action| matches!(action, Action::Wake { waiter: of, .. } if *of == waiter);
         if let Some(at) = state.actions.iter().position(is_answer) {
             let answer = state.actions.remove(at);

@@ -2,9 +2,9 @@
 
 use bowwave_core::check::Checker;
 use bowwave_core::{
-    Action, Advice, Cache, Config, ConfigError, Event, Fault, FileId, FillError, FillId, FrameId, HandleId,
-    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, SyncFor, Target, Violation, Waiter,
-    Write, WriteOutId, WriteOutcome,
+    Action, Advice, Cache, Config, ConfigError, Event, FileId, FillError, FillId, FrameId, HandleId, Instant,
+    PageAccess, PageCount, PageRange, ReadOutcome, SyncFor, Target, Violation, Waiter, Write, WriteOutId,
+    WriteOutcome,
 };
 
 /// A cache, and optionally a checker that sees every event and action.
@@ -78,34 +78,20 @@ impl Driven {
         self.step(now, Event::Invalidate { file, range }, &mut Vec::new());
     }
 
-    /// Part of a read. With a checker, a hit is reported like a wait, with a wake among the
-    /// actions.
-    pub(super) fn read_part(
+    /// An access. With a checker, a hit is reported like a wait, with a wake among the actions.
+    pub(super) fn access(
         &mut self,
         now: Instant,
         waiter: Waiter,
-        part: Part,
+        access: PageAccess,
         frames: &mut Vec<FrameId>,
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         if self.checker.is_some() {
-            self.step(now, Event::ReadPart { waiter, part }, out);
+            self.step(now, Event::Access { waiter, access }, out);
             return ReadOutcome::Wait;
         }
-        self.cache.read_part(now, waiter, part, frames, out)
-    }
-
-    /// A touch of a mapped page; always followed by a wake.
-    pub(super) fn fault(
-        &mut self,
-        now: Instant,
-        waiter: Waiter,
-        handle: HandleId,
-        page: PageIndex,
-        out: &mut Vec<Action>,
-    ) {
-        let fault = Fault { page, pattern: Pattern::Normal };
-        self.step(now, Event::Fault { waiter, handle, fault }, out);
+        self.cache.access(now, waiter, access, frames, out)
     }
 
     pub(super) fn filled(

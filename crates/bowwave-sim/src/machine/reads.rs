@@ -2,8 +2,8 @@
 //! call.
 
 use bowwave_core::{
-    Advice, FileId, FillError, FrameId, HandleId, Instant, PageCount, PageIndex, PageRange, Part,
-    ReadOutcome, Request, Waiter,
+    Advice, Fault, FileId, FillError, FrameId, HandleId, Instant, PageAccess, PageCount, PageIndex,
+    PageRange, Part, Pattern, ReadOutcome, Request, Waiter,
 };
 
 use super::process::{Access, AccessOp};
@@ -155,13 +155,12 @@ impl Machine {
                 Walk::AtOnce => read.pages,
                 Walk::PageByPage => PageRange::from_start(read.next, PageCount(1)),
             };
-            let part = Part { handle: read.handle, request: read.request, pages };
-            let outcome = if read.mapped {
-                self.cache.fault(self.now, waiter, read.handle, read.next, &mut self.actions);
-                ReadOutcome::Wait
+            let access = if read.mapped {
+                PageAccess::fault(read.handle, Fault { page: read.next, pattern: Pattern::Normal })
             } else {
-                self.cache.read_part(self.now, waiter, part, &mut frames, &mut self.actions)
+                Part { handle: read.handle, request: read.request, pages }.into()
             };
+            let outcome = self.cache.access(self.now, waiter, access, &mut frames, &mut self.actions);
             if outcome == ReadOutcome::Hit {
                 self.cache.unpin(self.now, &frames, &mut self.actions);
                 self.reads.get_mut(waiter).next = pages.end;

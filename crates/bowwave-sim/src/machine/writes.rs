@@ -180,7 +180,7 @@ impl Machine {
         let bytes = self.page_size.bytes();
         let part = Part { handle, request: self.page_size.request_of(page.0 * bytes, bytes), pages };
         let mut frames = std::mem::take(&mut self.frames);
-        let outcome = self.cache.read_part(self.now, waiter, part, &mut frames, &mut self.actions);
+        let outcome = self.cache.access(self.now, waiter, part.into(), &mut frames, &mut self.actions);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &frames, &mut self.actions);
             self.frames = frames;

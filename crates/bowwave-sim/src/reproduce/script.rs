@@ -93,7 +93,7 @@ impl Script {
         let handle = HandleId(self.handles - 1);
         for page in start..start + got {
             let part = Part { handle, request, pages: PageRange::new(page, page + 1) };
-            let outcome = self.cache.read_part(NOW, Waiter(0), part, &mut self.frames, &mut self.actions);
+            let outcome = self.cache.access(NOW, Waiter(0), part.into(), &mut self.frames, &mut self.actions);
             if outcome == ReadOutcome::Hit {
                 self.cache.unpin(NOW, &self.frames, &mut self.actions);
             }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bowwave_baselines::LinuxConfig;
 use bowwave_core::{
-    Action, Advice, Cache, Config, Decision, Fault, FileId, FrameId, HandleId, Instant, PageCount, PageIndex,
-    PageRange, PageSize, Pattern, ReadOutcome, Reason, Request, Trigger, Waiter,
+    Action, Advice, Cache, Config, Decision, Fault, FileId, FrameId, HandleId, Instant, PageAccess,
+    PageCount, PageIndex, PageRange, PageSize, Pattern, ReadOutcome, Reason, Request, Trigger, Waiter,
 };
 
 use super::event::Event;
@@ -105,7 +105,13 @@ impl Player {
         let end = (offset + length).min(self.target.bytes());
         let request = Request { range, ends_inside: !end.is_multiple_of(page.bytes()) };
         let mut frames = Vec::new();
-        let outcome = self.cache.read(NOW, Waiter(0), handle, request, &mut frames, &mut self.actions);
+        let outcome = self.cache.access(
+            NOW,
+            Waiter(0),
+            PageAccess::read(handle, request),
+            &mut frames,
+            &mut self.actions,
+        );
         if outcome == ReadOutcome::Hit {
             self.unpin(&frames);
         }
@@ -134,7 +140,7 @@ impl Player {
         // In the kernel a fault requests a window.
         let req = self.ra_pages * if self.wide.contains(&handle) { 2 } else { 1 };
         let fault = Fault { page: PageIndex(page), pattern };
-        self.cache.fault(NOW, Waiter(0), id, fault, &mut self.actions);
+        self.cache.access(NOW, Waiter(0), PageAccess::fault(id, fault), &mut Vec::new(), &mut self.actions);
         self.act();
         let events = self.told(|player, decision, events| {
             let index = decision.page.0;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, Decision, Fault, FileId, Fill, FrameId, HandleId, Instant, PageCount,
-    PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Waiter,
+    Action, Advice, Cache, Config, Decision, Fault, FileId, Fill, FrameId, HandleId, Instant, PageAccess,
+    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Waiter,
 };
 use bowwave_trace::{Op, Record};
 
@@ -102,8 +102,13 @@ impl Explainer {
     }
 
     fn read(&mut self, handle: HandleId, request: Request) -> Result<(), String> {
-        let outcome =
-            self.cache.read(self.now, Waiter(0), handle, request, &mut self.frames, &mut self.actions);
+        let outcome = self.cache.access(
+            self.now,
+            Waiter(0),
+            PageAccess::read(handle, request),
+            &mut self.frames,
+            &mut self.actions,
+        );
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &self.frames, &mut self.actions);
             // A policy that runs on every access may read ahead even then.
@@ -117,7 +122,13 @@ impl Explainer {
     fn touch(&mut self, handle: HandleId, range: PageRange) -> Result<(), String> {
         for page in (range.start.0..range.end.0.min(self.file_pages.0)).map(PageIndex) {
             let fault = Fault { page, pattern: Pattern::Normal };
-            self.cache.fault(self.now, Waiter(0), handle, fault, &mut self.actions);
+            self.cache.access(
+                self.now,
+                Waiter(0),
+                PageAccess::fault(handle, fault),
+                &mut Vec::new(),
+                &mut self.actions,
+            );
             self.woken()?;
         }
         Ok(())

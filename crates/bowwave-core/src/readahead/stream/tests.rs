@@ -1,5 +1,6 @@
 //! Decisions of `stream`, checked by the reads that reach the store.
 
+use crate::request::PageAccess;
 use std::vec::Vec;
 
 use super::*;
@@ -53,7 +54,9 @@ impl Scene {
 
     fn read_by(&mut self, handle: u32, start: u64, pages: u64) {
         let range = PageRange::new(start, start + pages);
-        self.cache.read_instant(Instant(0), HandleId(handle), range, &mut self.log).expect("room");
+        self.cache
+            .access_instant(Instant(0), PageAccess::read(HandleId(handle), range), &mut self.log)
+            .expect("room");
     }
 
     fn take(&mut self) -> (Vec<(u64, u64)>, Vec<Reason>) {

@@ -1,5 +1,6 @@
 //! Decisions of `stream` under memory pressure and with random reads.
 
+use crate::request::PageAccess;
 use std::vec::Vec;
 
 use super::*;
@@ -33,7 +34,7 @@ fn cache(policy: Policy, file_pages: u64, files: u32, config: Config) -> Cache {
 fn read(cache: &mut Cache, file: u32, start: u64, pages: u64) -> Vec<Reason> {
     let mut reasons = Reasons::default();
     let range = PageRange::new(start, start + pages);
-    cache.read_instant(Instant(0), HandleId(file), range, &mut reasons).expect("room");
+    cache.access_instant(Instant(0), PageAccess::read(HandleId(file), range), &mut reasons).expect("room");
     reasons.0
 }
 

@@ -1,6 +1,7 @@
 //! Decisions of `stream` by the latency of the store: how much is requested at once, and how often
 //! the reader waits.
 
+use crate::request::PageAccess;
 use alloc::collections::VecDeque;
 use std::vec::Vec;
 
@@ -47,8 +48,8 @@ impl Reader {
         while self.coming.front().is_some_and(|&(at, _)| at <= self.now) {
             self.end_one(&mut out);
         }
-        let request = PageRange::new(start, start + pages).into();
-        let event = Event::Read { waiter: Waiter(0), handle: HandleId(0), request };
+        let request = PageRange::new(start, start + pages);
+        let event = Event::Access { waiter: Waiter(0), access: PageAccess::read(HandleId(0), request) };
         self.cache.step(Instant(self.now), event, &mut out);
         let mut waited = 0;
         loop {

@@ -1,8 +1,8 @@
 //! The reads of table 5, repeated, on a cache with a device that takes no time.
 
 use bowwave_core::{
-    Cache, Config, FileId, HandleId, Instant, PageCount, PageRange, PageSize, Policy, ReadOutcome, Request,
-    Stats,
+    Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange, PageSize, Policy,
+    ReadOutcome, Request, Stats,
 };
 
 use crate::reproduce::ReproduceError;
@@ -163,7 +163,7 @@ impl Drive {
 
     #[inline]
     fn read(&mut self, request: Request) {
-        let outcome = self.cache.read_instant(NOW, HANDLE, request, &mut ());
+        let outcome = self.cache.access_instant(NOW, PageAccess::read(HANDLE, request), &mut ());
         debug_assert!(matches!(outcome, Ok(ReadOutcome::Hit | ReadOutcome::Wait)), "{outcome:?}");
     }
 }

@@ -10,7 +10,7 @@ use bowwave_core::schedule::{
 };
 use bowwave_core::{
     Action, Advice, Cache, Config, ConfigError, Fault, FileId, Fill, FillId, FrameId, HandleId, Instant,
-    PageCount, PageIndex, PageRange, Pattern, Policy, ReadOutcome, Urgency, Waiter,
+    PageAccess, PageCount, PageIndex, PageRange, Pattern, Policy, ReadOutcome, Urgency, Waiter,
 };
 use bowwave_sim::device::{self, Device, Done};
 use bowwave_sim::faults::Faults;
@@ -151,7 +151,13 @@ impl<'a> Server<'a> {
                 let handle = self.handle(Some(row.pid), row.file);
                 for page in (row.start..row.end).map(PageIndex) {
                     let fault = Fault { page, pattern: Pattern::Normal };
-                    self.cache.fault(self.now, Waiter(0), handle, fault, &mut self.actions);
+                    self.cache.access(
+                        self.now,
+                        Waiter(0),
+                        PageAccess::fault(handle, fault),
+                        &mut Vec::new(),
+                        &mut self.actions,
+                    );
                 }
             }
             Op::WillNeed | Op::Random | Op::Sequential => {
@@ -181,7 +187,9 @@ impl<'a> Server<'a> {
         let handle = self.handle(Some(row.pid), row.file);
         let request = bowwave_core::Request { range, ends_inside: row.ends_inside };
         let Self { cache, frames, actions, now, .. } = self;
-        if cache.read(*now, Waiter(0), handle, request, frames, actions) == ReadOutcome::Hit {
+        if cache.access(*now, Waiter(0), PageAccess::read(handle, request), frames, actions)
+            == ReadOutcome::Hit
+        {
             cache.unpin(*now, &std::mem::take(frames), actions);
         }
     }

@@ -1,14 +1,13 @@
-//! A demand read: served at once if all is there, else walked page by page as figure 4 of paper 002 does.
+//! An access that is not a plain hit: walked page by page, as figure 4 of paper 002 does.
 
 use alloc::vec::Vec;
 
+use super::access::clip_to_file;
 use super::frames::{Flag, State};
 use super::plan::{Run, Sink};
-use super::table::LEAF_PAGES;
 use super::{Cache, HANDLES, Handle, StarvedRead, Wait};
-use crate::config::Eviction;
-use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
-use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
+use crate::event::{Action, Decision, FillError, Trigger, Urgency};
+use crate::id::{FileId, FillId, FrameId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Access, Account, Limits, Plan, Plans, Pressure, Readahead, Reason, View};
 use crate::request::{Part, Pattern, Request};
@@ -37,147 +36,6 @@ pub(super) struct Walk {
 }
 
 impl Cache {
-    /// A demand read, the hot part of [`step`](Self::step).
-    ///
-    /// On a hit `frames` holds the pinned frames of the pages within the file, in order; there are actions only if the
-    /// policy is asked as the reader walks. After [`ReadOutcome::Wait`]
-    /// exactly one [`Action::Wake`] follows, perhaps among this call's actions. No more is read than the file has.
-    ///
-    /// The read fails with [`FillError::TOO_LARGE`] if it wants more pages than the cache has frames; it never fails
-    /// because frames are taken, but waits in line for them.
-    ///
-    /// # Panics
-    /// If `handle` is not open.
-    pub fn read(
-        &mut self,
-        now: Instant,
-        waiter: Waiter,
-        handle: HandleId,
-        request: impl Into<Request>,
-        frames: &mut Vec<FrameId>,
-        out: &mut Vec<Action>,
-    ) -> ReadOutcome {
-        self.read_part(now, waiter, Part::whole(handle, request.into()), frames, out)
-    }
-
-    /// A part of a demand read, for a reader that takes its pages one after the other, as a kernel's buffered read does:
-    /// it waits at each page that is not up to date and looks at the next one only then. Policies see the whole
-    /// request, and decide at the pages of the part with the cache as it is then.
-    ///
-    /// Parts of a request come in order and together cover it; other reads through the handle come before or after all
-    /// of them. Frames, wakes and errors are those of the part.
-    ///
-    /// # Panics
-    /// If the handle is not open or the part is not within its request.
-    pub fn read_part(
-        &mut self,
-        now: Instant,
-        waiter: Waiter,
-        part: Part,
-        frames: &mut Vec<FrameId>,
-        out: &mut Vec<Action>,
-    ) -> ReadOutcome {
-        assert!(part.request.range.intersect(part.pages) == part.pages, "{part:?} is outside of its request");
-        self.tick(now);
-        if self.hit_part(part, frames) || self.walk_over_hit(part, frames, out) {
-            return ReadOutcome::Hit;
-        }
-        self.read_or_queue(StarvedRead { waiter, part, mapped: None }, out);
-        ReadOutcome::Wait
-    }
-
-    /// Counts a read that is not a plain hit, and starts it or puts it in line.
-    pub(super) fn read_or_queue(&mut self, read: StarvedRead, out: &mut Vec<Action>) {
-        self.count_read(read.part);
-        if !self.starved.is_empty() || !self.start_read(read, out) {
-            self.stats_mut(self.handle(read.part.handle).file).reads_starved += 1;
-            self.starved.push_back(read);
-            self.write_back(out);
-        }
-    }
-
-    /// The part of [`read`](Self::read) that needs no time, decides nothing and answers nothing: pins the pages of a
-    /// request if all are up to date and unmarked, and tells whether they are. If not, nothing has happened. Never for a
-    /// policy that is asked as the reader walks.
-    ///
-    /// # Panics
-    /// If `handle` is not open.
-    pub fn hit(&mut self, handle: HandleId, request: impl Into<Request>, frames: &mut Vec<FrameId>) -> bool {
-        self.hit_part(Part::whole(handle, request.into()), frames)
-    }
-
-    fn hit_part(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
-        if self.handle(part.handle).asked.every_access {
-            return false;
-        }
-        let hit = self.pin_all(part, frames);
-        hit.is_some_and(|range| {
-            self.walked(part, range);
-            true
-        })
-    }
-
-    /// A read of which everything is there, with the policy asked on the way.
-    pub(super) fn walk_over_hit(
-        &mut self,
-        part: Part,
-        frames: &mut Vec<FrameId>,
-        sink: &mut impl Sink,
-    ) -> bool {
-        // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
-        if !self.handle(part.handle).asked.every_access || !self.starved.is_empty() {
-            return false;
-        }
-        let Some(range) = self.pin_all(part, frames) else { return false };
-        let mut walk = self.walk_of(part, range);
-        while range.contains(walk.next) {
-            let at = walk.next;
-            self.ask(&mut walk, at, false, sink);
-            if walk.next <= at {
-                break;
-            }
-        }
-        self.handle_mut(part.handle).next = walk.next;
-        self.walked(part, range);
-        true
-    }
-
-    /// Pins, counts and touches the pages of a part, if all are up to date and unmarked; which they are.
-    fn pin_all(&mut self, part: Part, frames: &mut Vec<FrameId>) -> Option<PageRange> {
-        frames.clear();
-        let file = self.handle(part.handle).file;
-        let range = clip_to_file(part.pages, self.file(file).pages);
-        if !self.collect_hits(file, range, frames) {
-            return None;
-        }
-        self.count_hits(part, file, range);
-        let touches = self.touches(part.handle, part.request.range.start, range);
-        for (&frame, page) in frames.iter().zip(range.start.0..) {
-            if self.frames.pin_hit(frame) && touches.contains(PageIndex(page)) {
-                self.touch(frame);
-            }
-        }
-        Some(range)
-    }
-
-    /// Counts a read of which something may not be there; the pages of it that exist.
-    pub(super) fn count_read(&mut self, part: Part) -> PageRange {
-        let file = self.handle(part.handle).file;
-        let entry = self.file_mut(file);
-        let range = clip_to_file(part.pages, entry.pages);
-        entry.stats.reads += u64::from(part.is_first());
-        entry.stats.accesses += range.count().0;
-        self.accesses += range.count().0;
-        range
-    }
-
-    /// Counts a read of which everything is there.
-    pub(super) fn count_hits(&mut self, part: Part, file: FileId, range: PageRange) {
-        let count = range.count().0;
-        self.file_mut(file).stats.count_hits(part.is_first().into(), count);
-        self.accesses += count;
-    }
-
     /// Frames are no longer in use; each is given as often as a hit or a wake handed it out.
     ///
     /// # Panics
@@ -218,31 +76,11 @@ impl Cache {
         }
     }
 
-    /// Appends the frames of a range if each page is up to date and unmarked; tells whether they are.
-    pub(super) fn collect_hits(&self, file: FileId, range: PageRange, frames: &mut Vec<FrameId>) -> bool {
-        let mut page = range.start.0;
-        while page < range.end.0 {
-            let Some(slots) = self.table.leaf(file, PageIndex(page)) else { return false };
-            let leaf_start = page - page % LEAF_PAGES;
-            let end = range.end.0.min(leaf_start + LEAF_PAGES);
-            // Both are offsets within a leaf.
-            let slots = &slots[(page - leaf_start) as usize..(end - leaf_start) as usize];
-            // All of a leaf first: to look for room at each page would take longer than what is done for it.
-            let known = frames.len();
-            frames.extend(slots.iter().map(|slot| slot.number()));
-            if !frames[known..].iter().all(|&frame| self.frames.is_plain_hit(frame)) {
-                frames.clear();
-                return false;
-            }
-            page = end;
-        }
-        true
-    }
-
     /// Starts a read that is not a plain hit; tells whether there were frames enough. All or nothing: a read that holds
     /// pins never waits for frames, so two reads cannot wait for each other.
-    fn start_read(&mut self, read: StarvedRead, out: &mut Vec<Action>) -> bool {
-        let StarvedRead { waiter, part, mapped } = read;
+    pub(super) fn start_read(&mut self, read: StarvedRead, out: &mut Vec<Action>) -> bool {
+        let StarvedRead { waiter, access } = read;
+        let part = access.part;
         let file = self.handle(part.handle).file;
         let range = clip_to_file(part.pages, self.file(file).pages);
         if range.count().0 > u64::from(self.limit) {
@@ -251,7 +89,7 @@ impl Cache {
         }
         let mut present = Vec::new();
         let mut walk = self.walk_of(part, range);
-        walk.mapped = mapped;
+        walk.mapped = access.mapped;
         if !self.set_out(&mut walk, &mut present) {
             return false;
         }
@@ -310,22 +148,6 @@ impl Cache {
             }
             Some(_) if walk.range.is_empty() => {}
             Some(_) => self.handle_mut(walk.handle).prev_fault = Some(walk.range.start),
-        }
-    }
-
-    /// The pages of a part of a request, which begins at page `first`, whose reading counts as a use: none if they will not
-    /// be used again, and not the page shared with the request before, so that reads smaller than a page count as one
-    /// use. For LRU each counts: it makes a difference only if something else was used in between.
-    pub(super) fn touches(&self, handle: HandleId, first: PageIndex, range: PageRange) -> PageRange {
-        let handle = self.handle(handle);
-        if handle.no_reuse {
-            return PageRange { start: range.end, end: range.end };
-        }
-        let shares = || range.start == first && handle.was_last_at(first);
-        if self.config.eviction != Eviction::Lru && shares() && !range.is_empty() {
-            PageRange { start: range.start + PageCount(1), end: range.end }
-        } else {
-            range
         }
     }
 
@@ -422,7 +244,7 @@ impl Cache {
     }
 
     /// Asks a policy of every access before a page is looked up.
-    fn ask(&mut self, walk: &mut Walk, page: PageIndex, missing: bool, sink: &mut impl Sink) {
+    pub(super) fn ask(&mut self, walk: &mut Walk, page: PageIndex, missing: bool, sink: &mut impl Sink) {
         self.stats_mut(walk.file).policy_calls += 1;
         let frame = self.table.get(walk.file, page).frame();
         let fresh = frame.is_some_and(|frame| self.frames.get_mut(frame).take(Flag::Fresh));
@@ -599,10 +421,4 @@ impl Walk {
             walks: handle.asked.every_access,
         }
     }
-}
-
-/// The part of a request that lies within a file; empty at the end of the file if none does.
-pub(super) fn clip_to_file(request: PageRange, pages: PageCount) -> PageRange {
-    let end = PageIndex(pages.0);
-    PageRange { start: request.start.min(end), end: request.end.min(end) }
 }
