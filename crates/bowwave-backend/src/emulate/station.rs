@@ -29,8 +29,8 @@ pub(super) enum Kind {
 impl Station {
     pub(super) fn start(device: &Device) -> io::Result<Self> {
         let model = match device.model().map_err(io::Error::other)? {
-            Some(model) => Model::Driver(Driver::new(model)),
-            None => Model::Link(Link::new(device)),
+            Some(model) => Model::Driver(Box::new(Driver::new(model))),
+            None => Model::Link(Box::new(Link::new(device))),
         };
         // Bytes are let through in batches this far apart at most: far below any latency that the device has.
         let quantum = (device.first_byte() / 64).min(QUANTUM_MAX);
@@ -101,8 +101,8 @@ struct State {
 
 #[derive(Debug)]
 enum Model {
-    Link(Link),
-    Driver(Driver),
+    Link(Box<Link>),
+    Driver(Box<Driver>),
 }
 
 impl Model {
