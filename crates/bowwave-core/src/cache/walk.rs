@@ -13,7 +13,7 @@ use crate::readahead::{Access, Account, Limits, Plan, Plans, Pressure, Readahead
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
-/// What a walk knows about itself.
+/// The state of a walk over the pages of an access.
 pub(super) struct Walk {
     pub(super) handle: HandleId,
     pub(super) file: FileId,
@@ -21,17 +21,17 @@ pub(super) struct Walk {
     first: PageIndex,
     /// Pages of it; may reach past the end of the file.
     req_pages: PageCount,
-    /// Whether it ends before its last page does.
+    /// Whether the request ends inside its last page.
     pub(super) ends_inside: bool,
     /// The part within the file.
     pub(super) range: PageRange,
     /// Pages of `range` that still need a frame.
     pub(super) demand_left: u64,
-    /// Where a walking policy is asked next.
+    /// Next page at which a policy that runs on every access is called.
     pub(super) next: PageIndex,
-    /// It is a fault of one page, of a mapping so advised.
+    /// For a fault: the advice of its mapping.
     pub(super) mapped: Option<Pattern>,
-    /// Whether the policy is asked as the reader walks.
+    /// Whether the policy runs on every access.
     pub(super) walks: bool,
 }
 

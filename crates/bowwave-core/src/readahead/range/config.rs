@@ -8,7 +8,7 @@ pub struct RangeConfig {
     /// Mapped faults at most so many bytes apart belong together, and a window around one of them is no larger. 0 or at
     /// least 64 KiB; 0 for no such windows. 1 MiB by default.
     pub range_bytes: u64,
-    /// A file of at most so many bytes is read whole at the second read. 4 MiB by default; 0 for never.
+    /// Files up to this many bytes are read whole at the second read. 4 MiB by default; 0 for never.
     pub whole_bytes: u64,
     /// Most bytes of a window, and of the pages of a stride in it. 256 MiB by default. 64 KiB to 1 TiB.
     pub file_bytes_max: u64,
