@@ -82,17 +82,17 @@ fn build(root: &Path) -> io::Result<PathBuf> {
 
 /// Runs the benchmark in callgrind: each case, with instructions per call.
 fn count(program: &Path) -> io::Result<Vec<(String, f64)>> {
-    let folder = program.with_extension("profiles");
-    let _from_a_run_before = fs::remove_dir_all(&folder);
-    fs::create_dir(&folder)?;
+    let directory = program.with_extension("profiles");
+    let _from_a_run_before = fs::remove_dir_all(&directory);
+    fs::create_dir(&directory)?;
     let mut command = Command::new("valgrind");
-    command.env(SAME_COPIES.0, SAME_COPIES.1).current_dir(&folder);
+    command.env(SAME_COPIES.0, SAME_COPIES.1).current_dir(&directory);
     command.args(["--quiet", "--tool=callgrind", "--callgrind-out-file=profile"]);
     command.args(["--toggle-collect=cost::counted*", "--dump-before=cost::end_of_case*"]).arg(program);
     let names = text(&mut command)?;
     let mut cases = Vec::new();
     for (number, line) in (1..).zip(names.lines()) {
-        let profile = fs::read_to_string(folder.join(format!("profile.{number}")))?;
+        let profile = fs::read_to_string(directory.join(format!("profile.{number}")))?;
         let (name, calls) = line.split_once('\t').unwrap_or((line, ""));
         let sum = profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
         match (sum, calls.parse::<f64>()) {
@@ -100,7 +100,7 @@ fn count(program: &Path) -> io::Result<Vec<(String, f64)>> {
             _ => return Err(failed(format!("callgrind has counted nothing of '{name}'"))),
         }
     }
-    fs::remove_dir_all(&folder)?;
+    fs::remove_dir_all(&directory)?;
     Ok(cases)
 }
 

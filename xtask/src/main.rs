@@ -18,7 +18,8 @@ usage: cargo xtask tidy            what compilers do not check
        cargo xtask cost --accept   record them";
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository");
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository");
     let mut arguments = env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next().as_deref(), arguments.next()) {
         (Some("tidy"), None, None) => run_tidy(root),

@@ -60,13 +60,13 @@ fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Reads the text files below `root/folder` into `tree`; files that are not UTF-8 are data and
+/// Reads the text files below `root/directory` into `tree`; files that are not UTF-8 are data and
 /// skipped.
-fn collect(root: &Path, folder: &str, tree: &mut Tree) -> io::Result<()> {
-    for entry in fs::read_dir(root.join(folder))? {
+fn collect(root: &Path, directory: &str, tree: &mut Tree) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(directory))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let path = if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
         let kind = entry.file_type()?;
         // Also files: in a linked worktree, .git is a file with a path of the machine.
         if policy::is_built(&name) {

@@ -40,7 +40,7 @@ fn main() {
 fn files() {
     let place = std::env::current_exe().expect("a program knows its file").with_extension("bench-data");
     let bytes = vec![7u8; 64 << 20];
-    let mut file = fs::File::create(&place).expect("the build folder can be written");
+    let mut file = fs::File::create(&place).expect("the build directory can be written");
     for _ in 0..8 {
         std::io::Write::write_all(&mut file, &bytes).expect("512 MiB are free");
     }
@@ -54,9 +54,9 @@ fn files() {
 
 /// The same file over loopback, server and client on the same cores.
 fn network(file: &Path) {
-    let folder = file.parent().expect("a file is in a folder");
+    let directory = file.parent().expect("a file is in a directory");
     let name = file.file_name().and_then(OsStr::to_str).expect("a binary's name is plain");
-    let server = HttpServer::start(folder).expect("loopback is there");
+    let server = HttpServer::start(directory).expect("loopback is there");
     throughput(&format!("{}{name}", server.url()), 8, 4 << 20, 512 << 20, None);
     latency(&format!("{}{name}", server.url()), 4096, 500);
 }

@@ -49,8 +49,8 @@ struct Link {
 }
 
 fn upload(link: Link, connections: u32, total: usize) {
-    let folder = std::env::current_exe().expect("a program knows its file").with_extension("bench-bucket");
-    let server = S3Server::start(&folder, &["bucket"]).expect("loopback is there");
+    let directory = std::env::current_exe().expect("a program knows its file").with_extension("bench-bucket");
+    let server = S3Server::start(&directory, &["bucket"]).expect("loopback is there");
     let endpoint = between(server.endpoint().trim_start_matches("http://").to_owned(), link);
     let credentials = Credentials {
         access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
@@ -68,7 +68,7 @@ fn upload(link: Link, connections: u32, total: usize) {
     let name = format!("{} MiB in parts of 8 MiB, {connections} connections", total >> 20);
     fill(&name, &*store, connections, total, link.rate.min(link.rate_each * f64::from(connections)));
     drop((store, server));
-    fs::remove_dir_all(&folder).expect("was made above");
+    fs::remove_dir_all(&directory).expect("was made above");
 }
 
 /// Writes `total` bytes to one object, `depth` parts in flight.

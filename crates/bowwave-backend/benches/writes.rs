@@ -18,7 +18,7 @@ use bowwave_backend::{
 
 fn main() {
     let place = std::env::current_exe().expect("a program knows its file").with_extension("bench-writes");
-    fs::create_dir_all(&place).expect("the build folder can be written");
+    fs::create_dir_all(&place).expect("the build directory can be written");
     let cases: [(&str, Option<(FileIo, u64)>); 5] = [
         ("write(2)", None),
         ("ring, 1 in flight", Some((FileIo::Ring, 1))),
@@ -50,7 +50,7 @@ fn main() {
 /// Seconds of the writes, and until all lasts.
 fn plain(path: &Path) -> (f64, f64) {
     fs::remove_file(path).ok();
-    let mut file = File::create(path).expect("the folder can be written");
+    let mut file = File::create(path).expect("the directory can be written");
     let bytes = vec![7u8; LEN as usize];
     let begun = Instant::now();
     for _ in 0..TOTAL / LEN {
@@ -62,10 +62,10 @@ fn plain(path: &Path) -> (f64, f64) {
 }
 
 fn store(place: &PathBuf, io: FileIo, depth: u64) -> (f64, f64) {
-    let store = FileBackend::open(place, io, true, None).expect("the folder is there");
+    let store = FileBackend::open(place, io, true, None).expect("the directory is there");
     store.remove_file("file".as_ref()).ok();
     let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
-    let object = store.open_write("file".as_ref(), &create).expect("the folder can be written");
+    let object = store.open_write("file".as_ref(), &create).expect("the directory can be written");
     let (ended, ends) = sync_channel(depth as usize);
     let mut bufs: Vec<_> = (0..depth).map(|_| aligned(LEN as usize)).collect();
     let begun = Instant::now();

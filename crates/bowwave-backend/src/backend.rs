@@ -122,9 +122,9 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// # Errors
     /// `Exists`, `NotFound` if its parent is missing, and as the store says.
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         let _ = (mode, owner);
-        Err(refused(self, path, "make a folder"))
+        Err(refused(self, path, "make a directory"))
     }
 
     /// Removes an entry that is not a directory. In file systems, open handles keep its bytes.
@@ -141,7 +141,7 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NotEmpty`, and as the store says.
     fn remove_directory(&self, path: &Path) -> Result<()> {
-        Err(refused(self, path, "remove a folder"))
+        Err(refused(self, path, "remove a directory"))
     }
 
     /// Renames an entry within this store. Blocks.
@@ -187,7 +187,7 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// `Exists`, `NotFound` if its parent is missing, `Invalid` for directories and links, and as
     /// the store says.
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,

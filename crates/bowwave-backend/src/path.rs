@@ -18,17 +18,17 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 /// `NotFound` for `path` of the store `url`.
 pub(crate) fn not_found(url: &str, path: &Path) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{}: no such file or folder", place(url, path)))
+    Error::new(ErrorKind::NotFound, format!("{}: no such file or directory", place(url, path)))
 }
 
 /// `IsADirectory` for `path` of the store `url`.
 pub(crate) fn is_a_directory(url: &str, path: &Path) -> Error {
-    Error::new(ErrorKind::IsADirectory, format!("{}: is a folder; name a file in it", place(url, path)))
+    Error::new(ErrorKind::IsADirectory, format!("{}: is a directory; name a file in it", place(url, path)))
 }
 
 /// `NotADirectory` for `path` of the store `url`.
 pub(crate) fn not_a_directory(url: &str, path: &Path) -> Error {
-    Error::new(ErrorKind::NotADirectory, format!("{}: is a file, not a folder", place(url, path)))
+    Error::new(ErrorKind::NotADirectory, format!("{}: is a file, not a directory", place(url, path)))
 }
 
 /// `Changed` for the object called `name`.

@@ -68,7 +68,7 @@ impl Backend for PatternBackend {
         let name = path.file_name().unwrap_or_default();
         if full
             .parent()
-            .is_some_and(|parent| parent.ancestors().any(|folder| Self::size_of(folder).is_some()))
+            .is_some_and(|parent| parent.ancestors().any(|directory| Self::size_of(directory).is_some()))
         {
             return Err(path::not_found(&self.url, path));
         }
@@ -190,7 +190,7 @@ mod tests {
     fn the_name_contains_the_size_and_a_file_is_no_directory() {
         let store = PatternBackend::new("").unwrap();
         assert_eq!(store.stat("64KiB-b".as_ref()).unwrap().size, 65536);
-        assert_eq!(store.open("folder/3000000000".as_ref()).unwrap().size(), 3_000_000_000);
+        assert_eq!(store.open("directory/3000000000".as_ref()).unwrap().size(), 3_000_000_000);
         assert_eq!(store.stat("word".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(store.stat("1KiB/1KiB".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(PatternBackend::new("1GiB").unwrap().open("".as_ref()).unwrap().size(), 1 << 30);

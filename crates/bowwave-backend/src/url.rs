@@ -128,8 +128,8 @@ impl Default for Options {
 /// Opens the store that `url` names.
 ///
 /// ```text
-///   PATH, file:///PATH             a folder with all below it, or one file
-///   http(s)://HOST/FILE            one file of a web server; http(s)://HOST/FOLDER/ all below
+///   PATH, file:///PATH             a directory with all below it, or one file
+///   http(s)://HOST/FILE            one file of a web server; http(s)://HOST/DIRECTORY/ all below
 ///   s3://BUCKET[/PREFIX], gs://, az://  objects of a cloud
 ///   memory:                        an empty store in memory
 ///   pattern:/SIZE                  a made-up file; pattern:/ all of them

@@ -23,7 +23,7 @@ pub use patch::OnDemandPatch;
 use alloc::boxed::Box;
 
 use bowwave_core::readahead::Range;
-use bowwave_core::{Asked, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
+use bowwave_core::{Capabilities, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
 
 /// Linux 2.6.20.
 pub const LEGACY: Policy = Policy::Other(&Published::Legacy);
@@ -75,10 +75,10 @@ impl PolicyKind for Published {
         }
     }
 
-    fn asked(&self) -> Asked {
+    fn capabilities(&self) -> Capabilities {
         match self {
-            Self::Legacy => Asked { every_access: true, ..Asked::default() },
-            Self::OnDemandPatch => Asked::default(),
+            Self::Legacy => Capabilities { every_access: true, ..Capabilities::default() },
+            Self::OnDemandPatch => Capabilities::default(),
             Self::RangeLiteral => Range::ASKED,
         }
     }

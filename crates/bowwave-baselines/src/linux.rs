@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 
 use bowwave_core::window::{initial_size, next_size};
 use bowwave_core::{
-    Access, Asked, Config, FileMemory, PageCount, PageIndex, PageRange, Pattern, Plan, Plans, Policy,
+    Access, Capabilities, Config, FileMemory, PageCount, PageIndex, PageRange, Pattern, Plan, Plans, Policy,
     PolicyKind, Readahead, Reason, Trigger, View,
 };
 
@@ -66,8 +66,8 @@ impl PolicyKind for LinuxConfig {
         "linux"
     }
 
-    fn asked(&self) -> Asked {
-        Asked { advice: true, found: true, ..Asked::default() }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { advice: true, found: true, ..Capabilities::default() }
     }
 
     fn build(&self, _config: &Config, _file: &mut FileMemory) -> Box<dyn Readahead> {

@@ -89,7 +89,7 @@ struct bowwave_counters {
     uint64_t retries;          /* retries */
     uint64_t bytes_fetched;    /* bytes read from the stores */
     uint64_t pages_planned;    /* read ahead by a read plan; part of pages_readahead */
-    uint64_t pages_given_up;   /* of these: given up as unused */
+    uint64_t pages_abandoned;  /* of these: abandoned, unused */
 };
 
 /* A range of a file that will be read. */

@@ -30,7 +30,7 @@ pub struct Counters {
     pub retries: u64,
     pub bytes_fetched: u64,
     pub pages_planned: u64,
-    pub pages_given_up: u64,
+    pub pages_abandoned: u64,
 }
 
 /// `struct bowwave_region_counters`.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn bowwave_store_counters(
             retries: stats.store.retries,
             bytes_fetched: stats.store.bytes_fetched,
             pages_planned: stats.cache.pages_planned,
-            pages_given_up: stats.cache.pages_given_up,
+            pages_abandoned: stats.cache.pages_abandoned,
         };
         // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }

@@ -66,7 +66,7 @@ pub unsafe extern "C" fn bowwave_swap_open(
 ) -> *mut Swap {
     call(|| {
         if spill.is_null() {
-            return Err(Failure::invalid("the spill is NULL: name a file on a disk, or a folder"));
+            return Err(Failure::invalid("the spill is NULL: name a file on a disk, or a directory"));
         }
         // SAFETY: guaranteed by the caller.
         let spill = Spill::file(unsafe { path(spill) }, spill_bytes);

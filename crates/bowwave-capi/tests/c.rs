@@ -9,7 +9,7 @@ use bowwave_engine::backend::pattern;
 /// Cargo's directory of the libraries that tests link.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().expect("we run from a file");
-    program.parent().expect("in a folder").to_owned()
+    program.parent().expect("in a directory").to_owned()
 }
 
 /// Whether there is a compiler; prints a message otherwise.
@@ -42,7 +42,7 @@ fn compile(source: &str, into: &Path, link: &[&str]) -> PathBuf {
 }
 
 fn directory_with_data() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let mut bytes = vec![0; 3_000_001];
     pattern::fill(pattern::seed(Path::new("3000001")), 0, &mut bytes);
     let data = directory.path().join("data");
@@ -68,7 +68,7 @@ fn the_example_runs_linked_statically() {
     if !has("cc") {
         return;
     }
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let program = compile("examples/touch.c", directory.path(), &["-l:libbowwave.a"]);
     let said = run(Command::new(&program).args(["emulate:nvme/16MiB", "", "policy=none cache=32MiB"]));
     assert!(said.contains("16777216 bytes mapped, 256 touched"), "{said}");

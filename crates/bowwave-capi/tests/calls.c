@@ -65,7 +65,7 @@ static void plans(bowwave_store *store, const char *path, const unsigned char *e
     struct bowwave_range ranges[] = {{size - 9000, 0}, {500000, 70000}, {size, 10}, {UINT64_MAX, UINT64_MAX}};
     CHECK(bowwave_file_plan(file, ranges, 4) == 0);
     CHECK(bowwave_store_counters(store, &after, sizeof after) == 0);
-    CHECK(after.pages_planned > before.pages_planned && after.pages_given_up == before.pages_given_up);
+    CHECK(after.pages_planned > before.pages_planned && after.pages_abandoned == before.pages_abandoned);
     unsigned char buf[70000];
     CHECK(bowwave_read_at(file, size - 9000, buf, sizeof buf) == 9000);
     CHECK(memcmp(buf, expected + size - 9000, 9000) == 0);
@@ -76,7 +76,7 @@ static void plans(bowwave_store *store, const char *path, const unsigned char *e
     CHECK(bowwave_file_plan(file, &unused, 1) == 0);
     CHECK(bowwave_file_plan(file, NULL, 0) == 0);
     CHECK(bowwave_store_counters(store, &after, sizeof after) == 0);
-    CHECK(after.pages_given_up == before.pages_given_up + 11);
+    CHECK(after.pages_abandoned == before.pages_abandoned + 11);
     CHECK(bowwave_file_plan(file, NULL, 1) == -EINVAL);
     said("ranges are NULL");
     CHECK(bowwave_file_plan(file, ranges, SIZE_MAX) == -EINVAL);

@@ -156,7 +156,7 @@ fn structures_match_their_declarations() {
             retries,
             bytes_fetched,
             pages_planned,
-            pages_given_up,
+            pages_abandoned,
         ]
     );
     same_fields!(bowwave::file::GivenRange, "bowwave_range", [offset, len]);

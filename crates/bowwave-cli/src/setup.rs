@@ -105,13 +105,13 @@ pub(crate) struct DiskArgs {
 impl DiskArgs {
     /// The URL of a store behind the disk cache that is wanted, if one is.
     pub(crate) fn url(&self, url: &str) -> Result<String, Failure> {
-        let Some(folder) = &self.disk_cache else { return Ok(url.to_owned()) };
-        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        match folder.to_str().filter(|folder| !folder.contains([',', ':'])) {
-            Some(folder) => Ok(format!("disk:folder={folder},size={}:{url}", self.disk_size)),
+        let Some(directory) = &self.disk_cache else { return Ok(url.to_owned()) };
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
+        match directory.to_str().filter(|directory| !directory.contains([',', ':'])) {
+            Some(directory) => Ok(format!("disk:folder={directory},size={}:{url}", self.disk_size)),
             None => Err(usage!(
                 "--disk-cache {}: the name may hold no comma, no colon and nothing that is not UTF-8",
-                folder.display()
+                directory.display()
             )),
         }
     }

@@ -89,7 +89,7 @@ struct Place(PathBuf);
 impl Place {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bowwave-test-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a folder of our own");
+        fs::create_dir(&path).expect("a directory of our own");
         Self(path)
     }
 

@@ -63,12 +63,12 @@ fn faults(actors: &[Box<dyn Actor>], root: &Path) -> Vec<String> {
 }
 
 /// Runs one crash point; returns the faults.
-fn crash_at(folder: &Place, seed: u64) -> Vec<String> {
-    let store = folder.store().join(seed.to_string());
+fn crash_at(directory: &Place, seed: u64) -> Vec<String> {
+    let store = directory.store().join(seed.to_string());
     fs::create_dir(&store).expect("writable");
     let (before, options) = KINDS[(seed % KINDS.len() as u64) as usize];
-    let mut served = Served::start(&format!("{before}{}", store.display()), &folder.at(), options);
-    let mut actors = actors(&folder.at(), seed).expect("the mount can be written");
+    let mut served = Served::start(&format!("{before}{}", store.display()), &directory.at(), options);
+    let mut actors = actors(&directory.at(), seed).expect("the mount can be written");
     let mut rng = Rng(!seed);
     let (steps, wait) = (1 + rng.below(300), Duration::from_micros(rng.below(3000)));
     let worked = work(&mut actors, steps, || {
@@ -95,11 +95,11 @@ fn what_was_synced_survives_a_kill_and_no_rename_is_torn() {
     if !can_mount() {
         return;
     }
-    let folder = Place::new("crash-points");
+    let directory = Place::new("crash-points");
     let (points, first) = (setting("BOWWAVE_CRASH_POINTS", 15), setting("BOWWAVE_CRASH_SEED", 1));
     let mut bad = 0;
     for seed in first..first + points {
-        let faults = crash_at(&folder, seed);
+        let faults = crash_at(&directory, seed);
         if !faults.is_empty() {
             bad += 1;
             println!("{}", faults.join("\n"));
@@ -149,14 +149,14 @@ fn patch(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
 
 #[test]
 fn the_checks_notice_what_a_broken_mount_would_leave() {
-    let folder = Place::new("crash-checks");
+    let directory = Place::new("crash-checks");
     for (number, (what, broken)) in BREAKS.into_iter().enumerate() {
-        let root = folder.store().join(number.to_string());
+        let root = directory.store().join(number.to_string());
         fs::create_dir(&root).expect("writable");
-        let mut actors = actors(&root, 7).expect("a plain folder");
+        let mut actors = actors(&root, 7).expect("a plain directory");
         // On a busy disk the syncing actors get few of the steps.
         while ["target-0", "hasty-0", "cut"].iter().any(|name| !root.join(name).exists()) {
-            work(&mut actors, 400, || {}).expect("a plain folder fails nothing");
+            work(&mut actors, 400, || {}).expect("a plain directory fails nothing");
         }
         assert_eq!(faults(&actors, &root), [""; 0], "before: {what}");
         // Another generation of the same target, to be mixed in.

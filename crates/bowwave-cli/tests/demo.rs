@@ -46,12 +46,12 @@ fn through_a_mount_every_byte_is_read_and_checked_and_nothing_stays() {
     if !can_mount() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("bowwave-demo-test-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("the temporary directory is writable");
-    let output = run(demo(&["--json"]).env("TMPDIR", &folder));
+    let directory = std::env::temp_dir().join(format!("bowwave-demo-test-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("the temporary directory is writable");
+    let output = run(demo(&["--json"]).env("TMPDIR", &directory));
     let rows: Vec<Value> = serde_json::from_str(&output).expect("an array of rows");
     check(&rows, "mount", &["off", "kernel", "on"]);
-    std::fs::remove_dir(&folder).expect("nothing is left in it");
+    std::fs::remove_dir(&directory).expect("nothing is left in it");
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
 
 #[test]
 fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
-    let folder = std::env::temp_dir().join(format!("bowwave-demo-stop-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("the temporary directory is writable");
+    let directory = std::env::temp_dir().join(format!("bowwave-demo-stop-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("the temporary directory is writable");
     // Full size: the first job is still running when the signal comes, on any machine.
     let child = bowwave()
         .args(["demo", "--json"])
-        .env("TMPDIR", &folder)
+        .env("TMPDIR", &directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -92,5 +92,5 @@ fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.ends_with("bowwave: error: interrupted\n"), "{said}");
     assert!(serde_json::from_slice::<Vec<Value>>(&output.stdout).is_ok());
-    std::fs::remove_dir(&folder).expect("nothing is left in it");
+    std::fs::remove_dir(&directory).expect("nothing is left in it");
 }

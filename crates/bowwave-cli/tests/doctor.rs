@@ -89,11 +89,11 @@ fn a_user_without_access_to_the_device_or_fusermount3_is_told_so() {
     if !can_mount() || !is_root() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("bowwave");
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("bowwave");
     fs::copy(env!("CARGO_BIN_EXE_bowwave"), &program).expect("room");
     let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(folder.path(), open_to_all).expect("ours");
+    fs::set_permissions(directory.path(), open_to_all).expect("ours");
     let script = "d=$(mktemp); mount --bind $d /etc/fuse.conf; mknod $d.fuse c 10 229; chmod 600 $d.fuse; \
          mount --bind $d.fuse /dev/fuse; \
          exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all env -i PATH=/none";

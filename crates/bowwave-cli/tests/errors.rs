@@ -64,19 +64,19 @@ fn bad_mount_points_name_cause_and_remedy() {
     if !can_mount() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("bowwave-errors-{}", std::process::id()));
-    fs::create_dir_all(folder.join("full/of")).expect("the temporary directory is writable");
-    fs::write(folder.join("file"), "x").expect("writable");
+    let directory = std::env::temp_dir().join(format!("bowwave-errors-{}", std::process::id()));
+    fs::create_dir_all(directory.join("full/of")).expect("the temporary directory is writable");
+    fs::write(directory.join("file"), "x").expect("writable");
     for (url, at, parts) in [
         ("pattern:/", "missing", ["does not exist", "mkdir"]),
         ("pattern:/", "full", ["not empty", "empty directory"]),
         ("pattern:/", "file", ["not a directory", "empty directory"]),
-        ("/no/such/folder", "full/of", ["/no/such/folder", "(try "]),
+        ("/no/such/directory", "full/of", ["/no/such/directory", "(try "]),
     ] {
-        let (code, line) = failure(bowwave().args(["mount", url]).arg(folder.join(at)));
+        let (code, line) = failure(bowwave().args(["mount", url]).arg(directory.join(at)));
         assert!(code == 1 && parts.iter().all(|part| line.contains(part)), "{url} at {at}: {line}");
     }
-    fs::remove_dir_all(folder).expect("nothing is mounted there");
+    fs::remove_dir_all(directory).expect("nothing is mounted there");
 }
 
 /// A server's reaction to a request, by its request line.

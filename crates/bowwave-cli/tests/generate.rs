@@ -17,7 +17,7 @@ fn generate(arguments: &[&str]) -> Command {
 
 #[test]
 fn both_forms_hold_the_same_rows_the_same_on_every_run() {
-    let folder = directory("generate-forms");
+    let directory = directory("generate-forms");
     for pattern in
         ["sequential", "random", "interleaved", "strided", "backward", "clustered", "zipf", "oltp", "phases"]
     {
@@ -31,20 +31,20 @@ fn both_forms_hold_the_same_rows_the_same_on_every_run() {
         assert_eq!(rows.len(), 3000);
         assert!(rows.iter().all(|row| row.length == if pattern == "oltp" { 16384 } else { 4096 }));
 
-        let binary = folder.join("trace.bwt");
+        let binary = directory.join("trace.bwt");
         arguments.extend(["-o", binary.to_str().expect("UTF-8")]);
         assert_eq!(run(&mut generate(&arguments)), "");
         let trace = Trace::open(&binary).expect("a trace");
         trace.verify().expect("whole");
         assert_eq!(trace.records().collect::<Result<Vec<_>, _>>().expect("good rows"), rows, "{pattern}");
     }
-    let csv = folder.join("trace.csv");
+    let csv = directory.join("trace.csv");
     run(&mut generate(&["random", "--rows", "9", "-o", csv.to_str().expect("UTF-8")]));
     assert_eq!(fs::read_to_string(&csv).expect("written"), run(&mut generate(&["random", "--rows", "9"])));
     let left: Vec<_> =
-        fs::read_dir(&folder).expect("ours").map(|entry| entry.expect("ours").file_name()).collect();
+        fs::read_dir(&directory).expect("ours").map(|entry| entry.expect("ours").file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
-    fs::remove_dir_all(&folder).expect("ours");
+    fs::remove_dir_all(&directory).expect("ours");
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn what_cannot_be_made_is_said_in_the_options_names() {
         (&["phases", "--phases", "random,phases"], 2, &["--phases", "other than phases"]),
         (&["random", "-o", "trace.txt"], 2, &["trace.txt", "FILE.bwt"]),
         (
-            &["random", "-o", "/no/such/folder/t.bwt"],
+            &["random", "-o", "/no/such/directory/t.bwt"],
             1,
-            &["cannot write /no/such/folder/t.bwt", "No such file"],
+            &["cannot write /no/such/directory/t.bwt", "No such file"],
         ),
     ];
     for (arguments, code, parts) in cases {

@@ -64,11 +64,11 @@ fn names_of_any_bytes_go_both_ways() {
     let place = Place::new("hostile-names");
     let (store, at) = (place.store(), place.at());
     for name in odd_names() {
-        fs::write(store.join(&name), name.as_bytes()).expect("a plain folder");
+        fs::write(store.join(&name), name.as_bytes()).expect("a plain directory");
     }
     let served = mount(&place, &["--ttl", "0"]);
     let mut listed: Vec<_> =
-        fs::read_dir(&at).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+        fs::read_dir(&at).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     let mut expected = odd_names();
     listed.sort();
     expected.sort();
@@ -100,17 +100,17 @@ fn no_name_leads_out_of_the_store() {
     let (store, at, outside) = (place.store(), place.at(), place.root().join("outside"));
     fs::create_dir(&outside).expect("writable");
     fs::write(outside.join("file"), "theirs").expect("writable");
-    fs::create_dir(store.join("folder")).expect("writable");
-    fs::write(store.join("folder/file"), "ours").expect("writable");
+    fs::create_dir(store.join("directory")).expect("writable");
+    fs::write(store.join("directory/file"), "ours").expect("writable");
     // The kernel may cache names for an hour: it looks up names below the directory without
     // revalidating it.
     let served = mount(&place, &["--ttl", "1h"]);
-    assert_eq!(fs::read(at.join("folder/file")).expect("readable"), b"ours");
-    let descriptor = File::open(at.join("folder")).expect("a folder");
+    assert_eq!(fs::read(at.join("directory/file")).expect("readable"), b"ours");
+    let descriptor = File::open(at.join("directory")).expect("a directory");
     // Another user replaces the directory by a link.
-    fs::rename(store.join("folder"), store.join("was")).expect("writable");
-    symlink(&outside, store.join("folder")).expect("writable");
-    let inside = at.join("folder");
+    fs::rename(store.join("directory"), store.join("was")).expect("writable");
+    symlink(&outside, store.join("directory")).expect("writable");
+    let inside = at.join("directory");
     for what in [
         fs::write(inside.join("new"), "x"),
         fs::create_dir(inside.join("new")),
@@ -125,7 +125,7 @@ fn no_name_leads_out_of_the_store() {
     }
     drop(descriptor);
     let left: Vec<_> =
-        fs::read_dir(&outside).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+        fs::read_dir(&outside).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["file"]);
     assert_eq!(fs::read(outside.join("file")).expect("readable"), b"theirs");
     assert_eq!(fs::metadata(outside.join("file")).expect("there").mode() & 0o777, 0o644);
@@ -139,14 +139,14 @@ fn what_vanishes_underneath_is_an_error_and_not_the_end() {
     }
     let place = Place::new("hostile-vanish");
     let (store, at) = (place.store(), place.at());
-    fs::create_dir(store.join("folder")).expect("writable");
-    for name in ["open", "shrinks", "replaced", "folder/below"] {
+    fs::create_dir(store.join("directory")).expect("writable");
+    for name in ["open", "shrinks", "replaced", "directory/below"] {
         fs::write(store.join(name), vec![7; 200_000]).expect("writable");
     }
     let served = mount(&place, &["--ttl", "0", "--cache", "2MiB"]);
     let open = |name: &str| File::options().read(true).write(true).open(at.join(name)).expect("there");
     let (gone, shrinks, replaced, below) =
-        (open("open"), open("shrinks"), open("replaced"), open("folder/below"));
+        (open("open"), open("shrinks"), open("replaced"), open("directory/below"));
     gone.write_all_at(b"dirty", 0).expect("taken");
     replaced.write_all_at(b"dirty", 0).expect("taken");
     fs::remove_file(store.join("open")).expect("writable");
@@ -157,7 +157,7 @@ fn what_vanishes_underneath_is_an_error_and_not_the_end() {
         .expect("writable");
     fs::remove_file(store.join("replaced")).expect("writable");
     fs::write(store.join("replaced"), "another file").expect("writable");
-    fs::remove_dir_all(store.join("folder")).expect("writable");
+    fs::remove_dir_all(store.join("directory")).expect("writable");
 
     // Any result except a hang or panic is correct for open files; names show the current state.
     let mut bytes = [0; 100];
@@ -171,7 +171,7 @@ fn what_vanishes_underneath_is_an_error_and_not_the_end() {
     }
     assert_eq!(errno(File::open(at.join("open"))), Some(libc::ENOENT));
     assert_eq!(fs::read(at.join("replaced")).expect("the one that is there now"), b"another file");
-    assert_eq!(errno(fs::write(at.join("folder/new"), "x")), Some(libc::ENOENT));
+    assert_eq!(errno(fs::write(at.join("directory/new"), "x")), Some(libc::ENOENT));
     assert_eq!(errno(fs::remove_file(at.join("open"))), Some(libc::ENOENT));
     assert_eq!(errno(fs::rename(at.join("open"), at.join("x"))), Some(libc::ENOENT));
     is_well(served, &place);
@@ -256,7 +256,7 @@ fn read_only_stores_and_mounts_refuse_every_change() {
     let (store, at) = (place.store(), place.at());
     let small = Small::new(&store, "4m");
     fs::write(store.join("file"), "bytes").expect("writable");
-    fs::create_dir(store.join("folder")).expect("writable");
+    fs::create_dir(store.join("directory")).expect("writable");
     let check = |options: &[&str]| {
         let served = mount(&place, options);
         let refused: [(&str, Option<i32>); 9] = [
@@ -264,7 +264,7 @@ fn read_only_stores_and_mounts_refuse_every_change() {
             ("open for writing", errno(File::options().write(true).open(at.join("file")))),
             ("mkdir", errno(fs::create_dir(at.join("new")))),
             ("unlink", errno(fs::remove_file(at.join("file")))),
-            ("rmdir", errno(fs::remove_dir(at.join("folder")))),
+            ("rmdir", errno(fs::remove_dir(at.join("directory")))),
             ("rename", errno(fs::rename(at.join("file"), at.join("new")))),
             ("symlink", errno(symlink("x", at.join("new")))),
             ("link", errno(fs::hard_link(at.join("file"), at.join("new")))),
@@ -283,9 +283,9 @@ fn read_only_stores_and_mounts_refuse_every_change() {
 }
 
 /// Runs `script` as another user; returns its output, and whether it succeeded.
-fn as_other(script: &str, folder: &Path) -> (bool, String) {
+fn as_other(script: &str, directory: &Path) -> (bool, String) {
     let mut command = Command::new("sh");
-    command.args(["-c", script]).current_dir("/").env("AT", folder).uid(OTHER).gid(OTHER);
+    command.args(["-c", script]).current_dir("/").env("AT", directory).uid(OTHER).gid(OTHER);
     let output = command.stdin(Stdio::null()).output().expect("sh is there");
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
@@ -324,7 +324,7 @@ fn other_users_get_what_modes_give_them_and_nothing_by_default() {
         "mv \"$AT/public\" \"$AT/mine\"",
         "chmod 777 \"$AT/secret\"",
         "ln \"$AT/secret\" \"$AT/also\"",
-        "mkdir \"$AT/folder\"",
+        "mkdir \"$AT/directory\"",
     ] {
         let (fine, said) = as_other(script, &at);
         assert!(!fine && (said.contains("denied") || said.contains("not permitted")), "{script}: {said}");
@@ -337,7 +337,7 @@ fn other_users_get_what_modes_give_them_and_nothing_by_default() {
     let mine = fs::metadata(store.join("shared/mine")).expect("below");
     assert_eq!((mine.uid(), mine.gid(), mine.mode() & 0o7777), (OTHER, OTHER, 0o640));
     let (fine, said) = as_other("rm -f \"$AT/shared/roots\"", &at);
-    assert!(!fine, "the folder is sticky: {said}");
+    assert!(!fine, "the directory is sticky: {said}");
     is_well(served, &place);
 }
 
@@ -455,7 +455,7 @@ fn a_listing_that_is_no_text_is_an_error_and_a_key_with_a_zero_is_not_shown() {
     }
     let served = Served::of(&mut mount(server::ZERO, &place.at()), &place.at());
     let listed: Vec<_> =
-        fs::read_dir(place.at()).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+        fs::read_dir(place.at()).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(listed, ["sub"].map(OsStr::new));
     let (status, said) = served.unmount();
     assert!(status.success(), "{said}");

@@ -47,8 +47,8 @@ fn the_result_is_explained_as_any_trace_is() {
 
 #[test]
 fn the_binary_form_holds_the_same_rows() {
-    let folder = directory("import-binary");
-    let compact = folder.join("a.bwt");
+    let directory = directory("import-binary");
+    let compact = directory.join("a.bwt");
     run(bowwave().arg("import").arg(sample("sqlite.strace")).arg("-o").arg(&compact));
     assert!(fs::read(&compact).expect("the trace").starts_with(b"\x89BWTRACE"));
     assert_eq!(run(bowwave().arg("import").arg(&compact)), expected("sqlite.strace"));
@@ -70,16 +70,18 @@ fn options_choose_where_a_format_leaves_a_choice() {
 
 #[test]
 fn failures_name_the_place_and_leave_no_half_result() {
-    let folder = directory("import-failures");
-    let bad = folder.join("bad.csv");
+    let directory = directory("import-failures");
+    let bad = directory.join("bad.csv");
     fs::write(&bad, "1,R,0,4096,5\n1,R,-4096,4096,6\n").expect("a file");
-    let result = folder.join("result.csv");
+    let result = directory.join("result.csv");
     let (code, line) =
         failure(bowwave().args(["import", "--format", "alibaba", "-o"]).arg(&result).arg(&bad));
     assert_eq!(code, 1);
     assert!(line.contains("bad.csv:2: offset: '-4096' has a sign"), "{line}");
-    let left: Vec<_> =
-        fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&directory)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
     assert_eq!(left, ["bad.csv"]);
 
     let (code, line) = failure(bowwave().args(["import", "nowhere.strace"]));
@@ -88,7 +90,7 @@ fn failures_name_the_place_and_leave_no_half_result() {
     assert!(code == 2 && line.contains("try FILE.csv or FILE.bwt"), "{line}");
     let (code, line) = failure(bowwave().args(["import", "--format", "frob", "x"]));
     assert!(code == 2 && line.contains("frob"), "{line}");
-    let text = folder.join("text.txt");
+    let text = directory.join("text.txt");
     fs::write(&text, "once upon a time\n").expect("a file");
     let (code, line) = failure(bowwave().arg("import").arg(&text));
     assert!(

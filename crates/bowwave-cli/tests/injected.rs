@@ -58,12 +58,12 @@ fn sixteen_writers_hear_of_every_error_and_lose_nothing_else() {
     if !can_mount() {
         return;
     }
-    let folder = Place::new("injected-many");
+    let directory = Place::new("injected-many");
     let (steps, seed) = (setting("BOWWAVE_INJECTED_STEPS", 120), setting("BOWWAVE_INJECTED_SEED", 1));
     let faults = format!("write_errors=0.01,no_space=0.01,sync_errors=0.01,seed={seed}");
-    let served = mount(&folder, &faults, &["--cache", &CACHE.to_string()]);
+    let served = mount(&directory, &faults, &["--cache", &CACHE.to_string()]);
     let idle = peak_memory(served.id());
-    let told = work(&folder.at(), &folder.store(), steps, seed);
+    let told = work(&directory.at(), &directory.store(), steps, seed);
     let grown = peak_memory(served.id()) - idle;
     let failed: Vec<_> = told.iter().filter_map(|told| told.as_ref().err()).collect();
     assert!(failed.is_empty(), "seed {seed}: {failed:#?}\n{}", served.said());
@@ -84,9 +84,9 @@ fn a_store_that_takes_nothing_is_told_by_write_sync_and_close() {
     if !can_mount() {
         return;
     }
-    let folder = Place::new("injected-never");
-    let served = mount(&folder, "write_errors=1,seed=1", &[]);
-    let path = |name: &str| folder.at().join(name);
+    let directory = Place::new("injected-never");
+    let served = mount(&directory, "write_errors=1,seed=1", &[]);
+    let path = |name: &str| directory.at().join(name);
     let is_eio =
         |result: std::io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
 
@@ -105,9 +105,9 @@ fn a_store_that_takes_nothing_is_told_by_write_sync_and_close() {
     assert!(is_eio(file.write_all(b"x")), "write with O_DSYNC");
     drop(file);
 
-    fs::write(folder.store().join("source"), [7; 10_000]).expect("a plain folder");
+    fs::write(directory.store().join("source"), [7; 10_000]).expect("a plain directory");
     let copied = Command::new("cp")
-        .arg(folder.store().join("source"))
+        .arg(directory.store().join("source"))
         .arg(path("copy"))
         .output()
         .expect("cp is there");
@@ -117,18 +117,18 @@ fn a_store_that_takes_nothing_is_told_by_write_sync_and_close() {
 
 #[test]
 fn the_checks_notice_a_byte_that_is_lost_or_another() {
-    let folder = Place::new("injected-checks");
-    let store = folder.store();
+    let directory = Place::new("injected-checks");
+    let store = directory.store();
     // Above and below are the same directory: nothing fails, nothing is lost.
     for told in work(&store, &store, 30, 3) {
-        let told = told.expect("a plain folder");
+        let told = told.expect("a plain directory");
         assert!(told.compared > 0 && told.write + told.sync + told.close == 0);
     }
     let file = store.join("file");
-    let mut writer = Writer::new(file.clone(), file.clone(), 9).expect("a plain folder");
+    let mut writer = Writer::new(file.clone(), file.clone(), 9).expect("a plain directory");
     let mut bytes = fs::read(&file).expect("written");
     bytes[300_000] ^= 1;
-    fs::write(&file, bytes).expect("a plain folder");
+    fs::write(&file, bytes).expect("a plain directory");
     let fault = writer.compare_below().expect_err("one bit is another");
     assert!(fault.contains("cell 585"), "{fault}");
 }

@@ -95,32 +95,32 @@ fn backward(file: &File, _reader: usize) {
 
 /// A mount of a directory with a sparse file per reader. Removed with the test.
 struct Mounted {
-    folder: PathBuf,
+    directory: PathBuf,
     served: Served,
 }
 
 impl Mounted {
     fn new(options: &[&str], far: bool) -> Self {
         let name = format!("bowwave-memory-{}-{}-{far}", std::process::id(), options.concat());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(folder.join("from")).expect("the temporary directory is writable");
-        fs::create_dir(folder.join("at")).expect("writable");
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(directory.join("from")).expect("the temporary directory is writable");
+        fs::create_dir(directory.join("at")).expect("writable");
         for reader in 0..READERS {
-            let file = File::create(folder.join("from").join(reader.to_string())).expect("writable");
+            let file = File::create(directory.join("from").join(reader.to_string())).expect("writable");
             file.set_len(FILE_BYTES).expect("sparse files take no space");
         }
-        let from = folder.join("from").display().to_string();
+        let from = directory.join("from").display().to_string();
         // An object store with low latency, to keep the test short; windows and requests are
         // unchanged.
         let url = if far { format!("emulate:s3,latency=1ms,metadata=0:{from}") } else { from };
         let cache = format!("{CACHE_MIB}MiB");
         let options = [&["--cache", &cache], options].concat();
-        let served = Served::start(&url, &folder.join("at"), &options);
-        Self { folder, served }
+        let served = Served::start(&url, &directory.join("at"), &options);
+        Self { directory, served }
     }
 
     fn at(&self) -> PathBuf {
-        self.folder.join("at")
+        self.directory.join("at")
     }
 
     /// The kernel's status of the process.
@@ -139,9 +139,9 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _none_if_it_never_was = bowwave_fuse::unmount(&self.at());
-        let _best_effort = fs::remove_dir_all(self.folder.join("from"));
+        let _best_effort = fs::remove_dir_all(self.directory.join("from"));
         // Not recursive: if still mounted, it would remove the user's files.
-        let _best_effort = fs::remove_dir(self.at()).and_then(|()| fs::remove_dir(&self.folder));
+        let _best_effort = fs::remove_dir(self.at()).and_then(|()| fs::remove_dir(&self.directory));
     }
 }
 

@@ -19,9 +19,9 @@ use common::{bowwave, can_mount, failure, one_at_a_time, run, umount};
 use serde_json::Value;
 
 /// A directory with sources in `from`, and an empty mount point `at`. Removed with the test.
-struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+struct Directory(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let alone = one_at_a_time();
         let path = std::env::temp_dir().join(format!("bowwave-mount-{name}-{}", std::process::id()));
@@ -64,7 +64,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         if self.is_mounted() {
             // Only if a test failed halfway.
@@ -90,12 +90,12 @@ struct Served {
 }
 
 impl Served {
-    fn start(folder: &Folder, options: &[&str]) -> Self {
-        Self::of(&folder.from().display().to_string(), folder, options)
+    fn start(directory: &Directory, options: &[&str]) -> Self {
+        Self::of(&directory.from().display().to_string(), directory, options)
     }
 
-    fn of(url: &str, folder: &Folder, options: &[&str]) -> Self {
-        Self::by(bowwave().args(["mount", url]).arg(folder.at()).args(options))
+    fn of(url: &str, directory: &Directory, options: &[&str]) -> Self {
+        Self::by(bowwave().args(["mount", url]).arg(directory.at()).args(options))
     }
 
     fn by(command: &mut Command) -> Self {
@@ -143,11 +143,11 @@ fn files_are_the_same_and_every_way_of_unmounting_leaves_nothing_behind() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("ways");
+    let directory = Directory::new("ways");
     let ways: [(&str, Unmount<'_>); 5] = [
-        ("bowwave umount", &|_| assert_eq!(run(&mut umount(&folder.at())), "")),
-        ("fusermount3 -u", &|_| succeeds(Command::new("fusermount3").arg("-u").arg(folder.at()))),
-        ("umount", &|_| succeeds(Command::new("umount").arg(folder.at()))),
+        ("bowwave umount", &|_| assert_eq!(run(&mut umount(&directory.at())), "")),
+        ("fusermount3 -u", &|_| succeeds(Command::new("fusermount3").arg("-u").arg(directory.at()))),
+        ("umount", &|_| succeeds(Command::new("umount").arg(directory.at()))),
         ("Ctrl-C", &|served| served.signal("INT")),
         ("SIGTERM", &|served| served.signal("TERM")),
     ];
@@ -155,13 +155,13 @@ fn files_are_the_same_and_every_way_of_unmounting_leaves_nothing_behind() {
         if way == "umount" && !rustix::process::getuid().is_root() {
             continue;
         }
-        let served = Served::start(&folder, &[]);
-        folder.compare();
+        let served = Served::start(&directory, &[]);
+        directory.compare();
         unmount(&served);
         let (status, output, said) = served.end();
         assert!(status.success() && output.is_empty() && said.is_empty(), "{way}: {status} {output} {said}");
-        assert!(!folder.is_mounted(), "{way}");
-        assert_eq!(fs::read_dir(folder.at()).expect("a plain folder again").count(), 0, "{way}");
+        assert!(!directory.is_mounted(), "{way}");
+        assert_eq!(fs::read_dir(directory.at()).expect("a plain directory again").count(), 0, "{way}");
     }
 }
 
@@ -170,14 +170,14 @@ fn ctrl_c_ends_a_mount_that_is_in_use() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("use");
-    let served = Served::start(&folder, &[]);
-    let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
-    let (code, line) = failure(&mut umount(&folder.at()));
+    let directory = Directory::new("use");
+    let served = Served::start(&directory, &[]);
+    let file = fs::File::open(directory.at().join("large")).expect("a file of the mount");
+    let (code, line) = failure(&mut umount(&directory.at()));
     assert!(code == 1 && line.contains("a program uses the mount"), "{line}");
     served.signal("INT");
     let (status, ..) = served.end();
-    assert!(status.success() && !folder.is_mounted());
+    assert!(status.success() && !directory.is_mounted());
     let mut byte = [0];
     assert!(file.read_at(&mut byte, 900_000).is_err(), "what is open reads no more");
 }
@@ -187,17 +187,17 @@ fn a_second_signal_ends_a_mount_that_waits_for_its_store() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("impatient");
+    let directory = Directory::new("impatient");
     let server = HostileServer::start(Dialect::S3).expect("loopback");
     let mut mount = bowwave();
-    mount.args(["mount", &server.url()]).arg(folder.at()).args(["--timeout", "60s", "--allow-http"]);
+    mount.args(["mount", &server.url()]).arg(directory.at()).args(["--timeout", "60s", "--allow-http"]);
     mount.args(["--endpoint", &server.endpoint()]);
     mount.args(["--region", "us-east-1"]);
     mount.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
     let mut served = Served::by(&mut mount);
     server.set_mode(Mode::of(Fault::Slow(Slow::UnreadUpload)));
     let writer = thread::spawn({
-        let file = folder.at().join("written");
+        let file = directory.at().join("written");
         move || {
             let mut file = fs::File::create(file).expect("a file of the mount");
             file.write_all(&[1; 4096]).and_then(|()| close(file)).is_ok()
@@ -217,7 +217,7 @@ fn a_second_signal_ends_a_mount_that_waits_for_its_store() {
     assert_eq!(status.signal(), Some(15));
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert!(!writer.join().expect("no panic"), "the write fails");
-    assert!(!folder.is_mounted());
+    assert!(!directory.is_mounted());
 }
 
 #[test]
@@ -225,17 +225,17 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("daemon");
+    let directory = Directory::new("daemon");
     let mut command = bowwave();
-    command.args(["mount", "--daemon"]).arg(folder.from()).arg(folder.at());
+    command.args(["mount", "--daemon"]).arg(directory.from()).arg(directory.at());
     assert_eq!(run(&mut command), "");
-    folder.compare();
+    directory.compare();
     // Already mounted: the second process must report it before it exits.
     let (code, line) = failure(&mut command);
     assert!(code == 1 && line.contains("mounted there already"), "{line}");
-    run(&mut umount(&folder.at()));
-    assert!(!folder.is_mounted());
-    let (code, line) = failure(bowwave().args(["mount", "-d", "gopher://x"]).arg(folder.at()));
+    run(&mut umount(&directory.at()));
+    assert!(!directory.is_mounted());
+    let (code, line) = failure(bowwave().args(["mount", "-d", "gopher://x"]).arg(directory.at()));
     assert!(code == 2 && line.contains("unknown scheme"), "{line}");
 }
 
@@ -244,16 +244,16 @@ fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("stale");
-    let mut served = Served::start(&folder, &["--ttl", "0"]);
+    let directory = Directory::new("stale");
+    let mut served = Served::start(&directory, &["--ttl", "0"]);
     served.child.kill().expect("it runs");
     served.child.wait().expect("it ends");
-    assert!(folder.is_mounted(), "the kernel keeps the mount");
-    let (code, line) = failure(bowwave().arg("mount").arg(folder.from()).arg(folder.at()));
+    assert!(directory.is_mounted(), "the kernel keeps the mount");
+    let (code, line) = failure(bowwave().arg("mount").arg(directory.from()).arg(directory.at()));
     assert!(code == 1 && line.contains("bowwave umount"), "{line}");
-    run(&mut umount(&folder.at()));
-    assert!(!folder.is_mounted());
-    let (code, line) = failure(&mut umount(&folder.at()));
+    run(&mut umount(&directory.at()));
+    assert!(!directory.is_mounted());
+    let (code, line) = failure(&mut umount(&directory.at()));
     assert!(code == 1 && line.contains("nothing is mounted"), "{line}");
 }
 
@@ -262,13 +262,13 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("stats");
+    let directory = Directory::new("stats");
     let url = "emulate:s3,latency=1ms,metadata=0:pattern:/";
-    let served = Served::of(url, &folder, &["--stats-on-exit", "--json", "--cache", "16MiB"]);
+    let served = Served::of(url, &directory, &["--stats-on-exit", "--json", "--cache", "16MiB"]);
     let mut expected = vec![0; 1 << 20];
     bowwave_backend::pattern::fill(bowwave_backend::pattern::seed("1MiB".as_ref()), 0, &mut expected);
-    assert!(fs::read(folder.at().join("1MiB")).expect("a made-up file") == expected);
-    run(&mut umount(&folder.at()));
+    assert!(fs::read(directory.at().join("1MiB")).expect("a made-up file") == expected);
+    run(&mut umount(&directory.at()));
     let (status, output, _) = served.end();
     let counters: Value = serde_json::from_str(&output).expect("an object");
     assert!(status.success());
@@ -288,20 +288,20 @@ fn what_one_mount_has_read_the_next_one_has_on_the_disk() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("disk");
+    let directory = Directory::new("disk");
     let kept = std::env::temp_dir().join(format!("bowwave-mount-kept-{}", std::process::id()));
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
-    let large = fs::File::options().write(true).open(folder.from().join("large")).expect("there");
+    let large = fs::File::options().write(true).open(directory.from().join("large")).expect("there");
     large.set_modified(old).expect("ours");
-    let want = fs::read(folder.from().join("large")).expect("there");
-    let url = format!("emulate:s3,latency=1ms,metadata=0:{}", folder.from().display());
+    let want = fs::read(directory.from().join("large")).expect("there");
+    let url = format!("emulate:s3,latency=1ms,metadata=0:{}", directory.from().display());
     let disk = kept.display().to_string();
     let options =
         ["--stats-on-exit", "--json", "--cache", "16MiB", "--disk-cache", &disk, "--disk-size", "64MiB"];
     let pass = || {
-        let served = Served::of(&url, &folder, &options);
-        assert!(fs::read(folder.at().join("large")).expect("a file of the store") == want);
-        run(&mut umount(&folder.at()));
+        let served = Served::of(&url, &directory, &options);
+        assert!(fs::read(directory.at().join("large")).expect("a file of the store") == want);
+        run(&mut umount(&directory.at()));
         let (status, output, said) = served.end();
         assert!(status.success(), "{said}");
         let counters: Value = serde_json::from_str(&output).expect("an object");
@@ -329,17 +329,17 @@ fn a_store_that_fails_gives_an_error_and_says_why() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("fails");
-    let served = Served::start(&folder, &["--ttl", "0"]);
-    let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
+    let directory = Directory::new("fails");
+    let served = Served::start(&directory, &["--ttl", "0"]);
+    let file = fs::File::open(directory.at().join("large")).expect("a file of the mount");
     // Another version of the file: the opened one no longer exists.
-    fs::write(folder.from().join("large"), bytes(5)).expect("writable");
+    fs::write(directory.from().join("large"), bytes(5)).expect("writable");
     let mut byte = [0];
     let error = file.read_at(&mut byte, 900_000).expect_err("the old bytes are gone");
     assert_eq!(error.raw_os_error(), Some(116), "ESTALE, not {error}");
     drop(file);
-    assert_eq!(fs::read(folder.at().join("large")).expect("the new version"), bytes(5));
-    run(&mut umount(&folder.at()));
+    assert_eq!(fs::read(directory.at().join("large")).expect("the new version"), bytes(5));
+    run(&mut umount(&directory.at()));
     let (_, _, said) = served.end();
     assert!(said.contains("has changed"), "{said}");
 }
@@ -349,14 +349,14 @@ fn what_is_written_is_in_the_store_however_the_mount_ends() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("writes");
+    let directory = Directory::new("writes");
     let ways: [Unmount<'_>; 3] =
-        [&|_| assert_eq!(run(&mut umount(&folder.at())), ""), &|served| served.signal("INT"), &|served| {
+        [&|_| assert_eq!(run(&mut umount(&directory.at())), ""), &|served| served.signal("INT"), &|served| {
             served.signal("TERM")
         }];
     for (way, unmount) in ways.into_iter().enumerate() {
-        let served = Served::start(&folder, &[]);
-        let (at, from) = (folder.at().join(format!("{way}")), folder.from().join(format!("{way}")));
+        let served = Served::start(&directory, &[]);
+        let (at, from) = (directory.at().join(format!("{way}")), directory.from().join(format!("{way}")));
         fs::create_dir(&at).expect("writable");
         fs::write(at.join("f"), bytes(700_001)).expect("room");
         fs::rename(at.join("f"), at.join("g")).expect("just made");
@@ -380,18 +380,18 @@ fn a_read_only_mount_says_so_and_changes_nothing() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("sealed");
-    let served = Served::start(&folder, &["--read-only"]);
+    let directory = Directory::new("sealed");
+    let served = Served::start(&directory, &["--read-only"]);
     assert!(served.first.contains("read-only,"), "{}", served.first);
-    let error = fs::write(folder.at().join("new"), b"x").expect_err("read-only");
+    let error = fs::write(directory.at().join("new"), b"x").expect_err("read-only");
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    run(&mut umount(&folder.at()));
+    run(&mut umount(&directory.at()));
     drop(served);
-    let served = Served::of("pattern:/", &folder, &[]);
+    let served = Served::of("pattern:/", &directory, &[]);
     assert!(served.first.contains("read-only (this store cannot be written)"), "{}", served.first);
-    let error = fs::write(folder.at().join("new"), b"x").expect_err("read-only");
+    let error = fs::write(directory.at().join("new"), b"x").expect_err("read-only");
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    run(&mut umount(&folder.at()));
+    run(&mut umount(&directory.at()));
 }
 
 #[test]
@@ -399,13 +399,14 @@ fn modes_are_what_programs_ask_for_whatever_umask_the_mount_was_started_with() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("umask");
-    let served = Served::start(&folder, &[]);
+    let directory = Directory::new("umask");
+    let served = Served::start(&directory, &[]);
     let script =
         "umask 0; touch f; mkdir d; mkfifo p; umask 027; touch g; mkdir e; stat -c '%n %a' f d p g e";
-    let output = Command::new("sh").args(["-c", script]).current_dir(folder.at()).output().expect("a shell");
+    let output =
+        Command::new("sh").args(["-c", script]).current_dir(directory.at()).output().expect("a shell");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "f 666\nd 777\np 666\ng 640\ne 750\n");
-    run(&mut umount(&folder.at()));
+    run(&mut umount(&directory.at()));
     drop(served);
 }
 
@@ -414,12 +415,12 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("secret");
-    let server = HttpServer::start(&folder.from()).expect("loopback");
+    let directory = Directory::new("secret");
+    let server = HttpServer::start(&directory.from()).expect("loopback");
     let url = server.url().replace("http://", "http://user:hidden@");
     let mut command = bowwave();
     // The server returns 404 for its directories.
-    command.args(["mount", "--daemon", "--no-index", &url]).arg(folder.at());
+    command.args(["mount", "--daemon", "--no-index", &url]).arg(directory.at());
     let said = command.output().expect("bowwave starts");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -430,12 +431,12 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     for shown in [&said, &arguments, &mounts] {
         assert!(!shown.contains("hidden"), "{shown}");
     }
-    assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
-    run(&mut umount(&folder.at()));
+    assert_eq!(fs::read(directory.at().join("4096")).expect("readable"), bytes(4096));
+    run(&mut umount(&directory.at()));
 
     // In the foreground, too, once it serves.
     let mut command = bowwave();
-    command.args(["mount", "--ttl", "0", &format!("{url}4096?token=hidden")]).arg(folder.at());
+    command.args(["mount", "--ttl", "0", &format!("{url}4096?token=hidden")]).arg(directory.at());
     let mut child = command.stderr(Stdio::piped()).spawn().expect("bowwave starts");
     let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut said = String::new();
@@ -447,8 +448,8 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     for shown in [&said, &arguments, &mounts] {
         assert!(!shown.contains("hidden"), "{shown}");
     }
-    assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
-    run(&mut umount(&folder.at()));
+    assert_eq!(fs::read(directory.at().join("4096")).expect("readable"), bytes(4096));
+    run(&mut umount(&directory.at()));
     assert!(child.wait().expect("it ends").success());
 }
 
@@ -457,13 +458,13 @@ fn a_mount_says_once_that_a_store_gives_no_strong_tag_and_refuses_its_files_if_t
     if !can_mount() {
         return;
     }
-    let folder = Folder::new("weak");
+    let directory = Directory::new("weak");
     // Its tags are weak.
-    let server = HttpServer::start(&folder.from()).expect("loopback");
+    let server = HttpServer::start(&directory.from()).expect("loopback");
     let said_by = |url: &str, options: &[&str], is_read: bool| {
-        let served = Served::of(url, &folder, options);
+        let served = Served::of(url, &directory, options);
         for name in ["4096", "4095"] {
-            assert_eq!(fs::read(folder.at().join(name)).is_ok(), is_read, "{url} {options:?} {name}");
+            assert_eq!(fs::read(directory.at().join(name)).is_ok(), is_read, "{url} {options:?} {name}");
         }
         served.signal("TERM");
         served.end().2
@@ -475,6 +476,6 @@ fn a_mount_says_once_that_a_store_gives_no_strong_tag_and_refuses_its_files_if_t
     assert!(read.status.success() && said.matches("--require-version").count() == 1, "{said}");
     let said = said_by(&server.url(), &["--read-only", "--no-index", "--require-version"], false);
     assert!(said.contains("no strong entity tag"), "{said}");
-    let said = said_by(&folder.from().display().to_string(), &[], true);
+    let said = said_by(&directory.from().display().to_string(), &[], true);
     assert!(!said.contains("--require-version"), "{said}");
 }

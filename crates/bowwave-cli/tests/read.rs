@@ -25,9 +25,9 @@ fn number(row: &Value, field: &str) -> f64 {
 }
 
 /// A directory that is removed with the test.
-struct Folder(PathBuf);
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bowwave-read-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("the temporary directory is writable");
@@ -36,13 +36,13 @@ impl Folder {
 
     fn file(&self, name: &str, bytes: &[u8]) -> String {
         let path = self.0.join(name);
-        fs::create_dir_all(path.parent().expect("within the folder")).expect("writable");
+        fs::create_dir_all(path.parent().expect("within the directory")).expect("writable");
         fs::write(&path, bytes).expect("writable");
         path.display().to_string()
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _best_effort = fs::remove_dir_all(&self.0);
     }
@@ -133,8 +133,8 @@ fn random_reads_fetch_no_more_than_they_want() {
 
 #[test]
 fn the_digest_of_a_file_is_that_of_its_bytes() {
-    let folder = Folder::new("digest");
-    let file = folder.file("abc", b"abc");
+    let directory = Directory::new("digest");
+    let file = directory.file("abc", b"abc");
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(rows(&[&file, "--verify"])[0]["sha256"], digest);
     let table = run(&mut read(&[&file, "--verify"]));
@@ -145,20 +145,20 @@ fn the_digest_of_a_file_is_that_of_its_bytes() {
 }
 
 #[test]
-fn threads_take_the_files_of_a_folder_in_turn() {
-    let folder = Folder::new("folder");
+fn threads_take_the_files_of_a_directory_in_turn() {
+    let directory = Directory::new("directory");
     for (name, size) in [("a", 5000), ("b/c", 4096), ("b/d/e", 1), ("empty", 0)] {
-        folder.file(name, &vec![7; size]);
+        directory.file(name, &vec![7; size]);
     }
-    let path = folder.0.display().to_string();
+    let path = directory.0.display().to_string();
     let rows = rows(&[&path, "--threads", "2"]);
     assert_eq!((number(&rows[0], "bytes_wanted"), number(&rows[0], "accesses")), (9097.0, 4.0));
 }
 
 #[test]
 fn a_digest_of_bytes_out_of_order_is_refused() {
-    let folder = Folder::new("order");
-    let file = folder.file("abc", b"abc");
+    let directory = Directory::new("order");
+    let file = directory.file("abc", b"abc");
     let (code, line) = failure(&mut read(&[&file, "--verify", "--threads", "2"]));
     assert!(code == 2 && line.contains("--threads 1"), "{line}");
 }

@@ -16,9 +16,9 @@ use serde_json::Value;
 const DIGEST: &str = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
 
 /// A directory with `bucket/data/million`, and an empty `at`. Removed with the test.
-struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+struct Directory(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let alone = one_at_a_time();
         let path = std::env::temp_dir().join(format!("bowwave-servers-{name}-{}", std::process::id()));
@@ -33,7 +33,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _nothing_may_be_mounted = bowwave_fuse::unmount(&self.at());
         if fs::remove_dir(self.at()).is_ok() {
@@ -66,12 +66,12 @@ fn compare(mount: &mut Command, at: &Path, path: &str) {
 
 #[test]
 fn a_web_server_is_read_and_mounted() {
-    let folder = Folder::new("http");
-    let server = HttpServer::start(&folder.0.join("bucket")).expect("loopback has free ports");
+    let directory = Directory::new("http");
+    let server = HttpServer::start(&directory.0.join("bucket")).expect("loopback has free ports");
     let url = format!("{}data/million", server.url());
     assert_eq!(digest(bowwave().args(["read", &url])), DIGEST);
     if can_mount() {
-        compare(bowwave().args(["mount", &url]), &folder.at(), "million");
+        compare(bowwave().args(["mount", &url]), &directory.at(), "million");
     }
     let (code, line) = failure(bowwave().args(["read", &format!("{}data/billion", server.url())]));
     assert!(code == 1 && line.contains("data/billion"), "{line}");
@@ -79,11 +79,11 @@ fn a_web_server_is_read_and_mounted() {
 
 #[test]
 fn an_s3_server_is_read_and_mounted_with_the_options_of_the_command_line() {
-    let folder = Folder::new("s3");
-    let server = S3Server::start(&folder.0, &["bucket"]).expect("loopback has free ports");
+    let directory = Directory::new("s3");
+    let server = S3Server::start(&directory.0, &["bucket"]).expect("loopback has free ports");
     assert_eq!(digest(signed("read", &server).arg("s3://bucket/data/million")), DIGEST);
     if can_mount() {
-        compare(signed("mount", &server).arg("s3://bucket"), &folder.at(), "data/million");
+        compare(signed("mount", &server).arg("s3://bucket"), &directory.at(), "data/million");
     }
     let (code, line) = failure(signed("read", &server).arg("s3://bucket/nothing"));
     assert!(code == 1 && line.contains("s3://bucket/nothing"), "{line}");

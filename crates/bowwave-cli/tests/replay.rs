@@ -198,9 +198,10 @@ fn no_more_pages_are_used_or_wasted_than_were_fetched() {
 
 #[test]
 fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
-    let folder = directory("replay-small");
-    let trace = interleaved(&folder);
-    let (small, full, page) = (folder.join("run.json"), folder.join("full.json"), folder.join("run.html"));
+    let directory = directory("replay-small");
+    let trace = interleaved(&directory);
+    let (small, full, page) =
+        (directory.join("run.json"), directory.join("full.json"), directory.join("run.html"));
     let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand"];
     let rows = run(bowwave().arg("replay").arg(&trace).args(command).arg("--save").arg(&small).arg("--json"));
     assert!(rows.len() < 40_000, "rows alone: {}", rows.len());
@@ -233,8 +234,8 @@ fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
 
 #[test]
 fn saved_runs_have_the_oracle_of_each_device() {
-    let folder = directory("replay-bounds");
-    let saved = folder.join("run.json");
+    let directory = directory("replay-bounds");
+    let saved = directory.join("run.json");
     let rows = rows(&run(bowwave()
         .arg("replay")
         .arg(sample("grep.strace"))
@@ -250,9 +251,9 @@ fn saved_runs_have_the_oracle_of_each_device() {
 /// The table of a replay had 169 columns, that of `reproduce` 400.
 #[test]
 fn tables_fit_100_columns_however_wide_their_values_are() {
-    let folder = directory("replay-wide");
-    let trace = interleaved(&folder);
-    let file = folder.join("data.bin");
+    let directory = directory("replay-wide");
+    let trace = interleaved(&directory);
+    let file = directory.join("data.bin");
     fs::write(&file, vec![7; 1 << 20]).expect("a file");
     let device = "hdd:rpm=5400,s3:slots=3,hdd";
     let scheduler = "deadline:starved=4,async_expire_ms=1000,sync_expire_ms=100,batch=8";
@@ -298,8 +299,8 @@ fn a_terminal_of_200_columns_shows_all_of_a_table() {
 /// was always busy appeared busy for a fifth of the time.
 #[test]
 fn samples_of_a_busy_device_are_busy_while_it_works_on_one_request() {
-    let folder = directory("replay-busy");
-    let (trace, saved) = (interleaved(&folder), folder.join("run.json"));
+    let directory = directory("replay-busy");
+    let (trace, saved) = (interleaved(&directory), directory.join("run.json"));
     let command = ["--policy", "stream", "--device", "hdd", "--save"];
     run(bowwave().arg("replay").arg(&trace).args(command).arg(&saved));
     let saved: Value = serde_json::from_slice(&fs::read(&saved).expect("the file")).expect("JSON");
@@ -323,8 +324,8 @@ fn help_states_the_policies_that_run_by_default() {
 
 #[test]
 fn an_eviction_alone_is_judged_by_its_misses() {
-    let folder = directory("replay-lru");
-    let trace = folder.join("zipf.bwt");
+    let directory = directory("replay-lru");
+    let trace = directory.join("zipf.bwt");
     let spec = ["--rows", "20000", "--bs", "4KiB", "--file-size", "64MiB", "--seed", "1", "-o"];
     run(bowwave().args(["generate", "zipf"]).args(spec).arg(&trace));
     let command =
@@ -351,7 +352,7 @@ fn a_binary_trace_replays_from_standard_input_as_from_its_file() {
 
 #[test]
 fn standard_input_csv_and_a_saved_run_serve_too() {
-    let folder = directory("replay-forms");
+    let directory = directory("replay-forms");
     let log = fs::read(sample("job2.iolog")).expect("the sample");
     let csv =
         run_with_input(bowwave().args(["replay", "-", "--csv", "--device", "hdd:rpm=5400,depth=1"]), &log);
@@ -360,7 +361,7 @@ fn standard_input_csv_and_a_saved_run_serve_too() {
         csv.lines().all(|line| line.split("\",").last().unwrap_or(line).split(',').count() >= 22),
         "{csv}"
     );
-    let (saved, page) = (folder.join("run.json"), folder.join("run.html"));
+    let (saved, page) = (directory.join("run.json"), directory.join("run.html"));
     run(bowwave()
         .arg("replay")
         .arg(plan("eight-readers.toml"))
@@ -410,9 +411,9 @@ fn the_plans_of_object_stores_hold_what_is_said_of_them() {
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
-    let folder = directory("replay-path");
+    let directory = directory("replay-path");
     for log in ["grep.strace", "sqlite.strace", "python.strace", "job3.iolog"] {
-        let page = folder.join(log).with_extension("html");
+        let page = directory.join(log).with_extension("html");
         let table = run(bowwave()
             .arg("replay")
             .arg(sample(log))
@@ -420,7 +421,7 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
             .arg("--html")
             .arg(&page));
         assert_eq!(table.lines().count(), 1 + 3 * (bowwave_baselines::ALL.len() + 1), "{table}");
-        let mut browser = match Browser::start(&folder.join("profile")) {
+        let mut browser = match Browser::start(&directory.join("profile")) {
             Ok(browser) => browser,
             Err(reason) => return println!("skipped: {reason}"),
         };
@@ -458,7 +459,7 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
 
 #[test]
 fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
-    let folder = directory("replay-bad");
+    let directory = directory("replay-bad");
     let head = "time_ns,pid,op,file,offset,length\n";
     let cases: [(&str, Vec<u8>, &str); 17] = [
         ("empty.csv", Vec::new(), "empty.csv:1: the file is empty"),
@@ -493,7 +494,7 @@ fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
     ];
     let mut wrong = Vec::new();
     for (name, bytes, part) in cases {
-        let path = folder.join(name);
+        let path = directory.join(name);
         fs::write(&path, bytes).expect("written");
         let (code, line) = failure(bowwave().arg("replay").arg(&path));
         if !(code == 1 && line.contains(part)) {
@@ -501,7 +502,7 @@ fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    let path = folder.join("times.csv");
+    let path = directory.join("times.csv");
     fs::write(&path, format!("{head}0,1,read,a,0,4096\n18446744073709551615,1,read,a,4096,4096\n"))
         .expect("written");
     run(bowwave().arg("replay").arg(&path));
@@ -509,7 +510,7 @@ fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
     assert!(code == 1 && line.contains("times.csv: its times span 18446744073709551615 ns"), "{line}");
     let (code, line) = failure(bowwave().args(["replay", "/no/such.csv"]));
     assert!(code == 1 && line.contains("/no/such.csv: No such file"), "{line}");
-    let (code, line) = failure(bowwave().arg("replay").arg(&folder));
+    let (code, line) = failure(bowwave().arg("replay").arg(&directory));
     assert!(code == 1 && line.contains("replay-bad"), "{line}");
 }
 
@@ -558,10 +559,10 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
 
 #[test]
 fn the_commands_of_the_readme_and_the_guide_run() {
-    let folder = directory("replay-guide");
-    fs::copy(sample("grep.strace"), folder.join("app.strace")).expect("a log");
+    let directory = directory("replay-guide");
+    fs::copy(sample("grep.strace"), directory.join("app.strace")).expect("a log");
     for name in ["eight-readers.toml", "object-store.toml", "columns.csv"] {
-        fs::copy(plan(name), folder.join(name)).expect("a plan");
+        fs::copy(plan(name), directory.join(name)).expect("a plan");
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut seen = 0;
@@ -576,7 +577,7 @@ fn the_commands_of_the_readme_and_the_guide_run() {
                 let known = ["generate", "replay", "report", "reproduce"];
                 if arguments.first().is_some_and(|command| known.contains(command)) {
                     seen += 1;
-                    run(bowwave().args(arguments).current_dir(&folder));
+                    run(bowwave().args(arguments).current_dir(&directory));
                 }
             }
         }

@@ -31,12 +31,12 @@ const HOSTILE: [&str; 4] = [
 const CHARTS: u64 = 9;
 
 /// A directory that is removed with the test.
-struct Folder(PathBuf);
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bowwave-report-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder for the test");
+        fs::create_dir_all(&path).expect("a directory for the test");
         Self(path)
     }
 
@@ -48,7 +48,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         // A browser that is exiting may still write there.
         let _left_behind = fs::remove_dir_all(&self.0);
@@ -57,8 +57,8 @@ impl Drop for Folder {
 
 /// A browser, if this machine has one.
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn browser(folder: &Folder) -> Option<Browser> {
-    Browser::start(&folder.0.join("profile")).map_err(|reason| println!("skipped: {reason}")).ok()
+fn browser(directory: &Directory) -> Option<Browser> {
+    Browser::start(&directory.0.join("profile")).map_err(|reason| println!("skipped: {reason}")).ok()
 }
 
 /// What users see of the page, collected by a script in it.
@@ -94,10 +94,11 @@ fn look(browser: &mut Browser) -> Value {
 
 /// Saves a screenshot if the environment names a directory.
 fn keep(browser: &mut Browser, name: &str) {
-    let Some(folder) = std::env::var_os("BOWWAVE_SCREENSHOTS") else { return };
+    let Some(directory) = std::env::var_os("BOWWAVE_SCREENSHOTS") else { return };
     let picture = browser.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
     let picture = browser::bytes_of(picture["data"].as_str().expect("a picture"));
-    fs::write(Path::new(&folder).join(format!("{name}.png")), picture).expect("the folder can be written");
+    fs::write(Path::new(&directory).join(format!("{name}.png")), picture)
+        .expect("the directory can be written");
 }
 
 /// Red, green and blue of `rgb(1, 2, 3)`, added.
@@ -109,9 +110,9 @@ fn brightness(colour: &Value) -> u32 {
 
 #[test]
 fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
-    let folder = Folder::new("drawn");
-    let Some(mut browser) = browser(&folder) else { return };
-    let page = folder.page("mix", &sample::recording(&[HDD, NVME], &HOSTILE, 1500));
+    let directory = Directory::new("drawn");
+    let Some(mut browser) = browser(&directory) else { return };
+    let page = directory.page("mix", &sample::recording(&[HDD, NVME], &HOSTILE, 1500));
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (375, "light"), (375, "dark")] {
         browser.open(&page, width, scheme);
         let seen = look(&mut browser);
@@ -147,9 +148,9 @@ fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
 
 #[test]
 fn choices_sorting_and_keys_change_what_is_shown() {
-    let folder = Folder::new("choices");
-    let Some(mut browser) = browser(&folder) else { return };
-    let page = folder.page("mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
+    let directory = Directory::new("choices");
+    let Some(mut browser) = browser(&directory) else { return };
+    let page = directory.page("mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
     browser.open(&page, 1280, "light");
     let order = browser.value(
         "(() => {
@@ -197,9 +198,9 @@ fn choices_sorting_and_keys_change_what_is_shown() {
 
 #[test]
 fn on_paper_all_is_light_even_for_those_who_like_it_dark() {
-    let folder = Folder::new("paper");
-    let Some(mut browser) = browser(&folder) else { return };
-    let page = folder.page("mix", &sample::recording(&[HDD], &["a"], 400));
+    let directory = Directory::new("paper");
+    let Some(mut browser) = browser(&directory) else { return };
+    let page = directory.page("mix", &sample::recording(&[HDD], &["a"], 400));
     browser.open(&page, 1280, "dark");
     browser.media("print", "dark");
     let ground = browser.value("getComputedStyle(document.body).backgroundColor");
@@ -217,9 +218,9 @@ fn on_paper_all_is_light_even_for_those_who_like_it_dark() {
 
 #[test]
 fn without_scripts_the_table_and_all_sentences_are_there() {
-    let folder = Folder::new("bare");
-    let Some(mut browser) = browser(&folder) else { return };
-    let page = folder.page("mix", &sample::recording(&[HDD], &["a"], 400));
+    let directory = Directory::new("bare");
+    let Some(mut browser) = browser(&directory) else { return };
+    let page = directory.page("mix", &sample::recording(&[HDD], &["a"], 400));
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     for width in [1280, 375] {
         browser.open(&page, width, "light");
@@ -252,12 +253,12 @@ fn look_without_scripts(browser: &mut Browser) -> Value {
 
 #[test]
 fn runs_without_events_have_no_pictures_of_events() {
-    let folder = Folder::new("rows");
-    let Some(mut browser) = browser(&folder) else { return };
+    let directory = Directory::new("rows");
+    let Some(mut browser) = browser(&directory) else { return };
     let row =
         Row { policy: "none".into(), device: "hdd".into(), accesses: 1, seconds: 0.5, ..Row::default() };
     let runs = vec![Run { row, page_bytes: 4096, ..Run::default() }];
-    let page = folder.page("rows", &Recording { runs, ..Recording::new() });
+    let page = directory.page("rows", &Recording { runs, ..Recording::new() });
     browser.open(&page, 375, "light");
     let seen = look(&mut browser);
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -266,18 +267,18 @@ fn runs_without_events_have_no_pictures_of_events() {
 
 #[test]
 fn a_million_events_give_a_page_that_opens_and_says_what_it_leaves_out() {
-    let folder = Folder::new("million");
+    let directory = Directory::new("million");
     let mut recording = sample::recording(&[NVME], &["a", "b", "c"], 1_000_000);
     recording.runs = vec![recording.runs.swap_remove(1)];
     let run = &recording.runs[0];
     let events = run.reads.time_ns.len() + run.decisions.time_ns.len() + run.requests.pages.len();
     assert!(events > 1_000_000, "{events}");
-    let page = folder.page("million", &recording);
+    let page = directory.page("million", &recording);
     let bytes = fs::metadata(&page).expect("the page").len();
     assert!(bytes < 2_000_000, "{bytes}");
     let html = fs::read_to_string(&page).expect("UTF-8");
     assert!(html.contains("picked evenly over time"), "the sampling is not stated");
-    let Some(mut browser) = browser(&folder) else { return };
+    let Some(mut browser) = browser(&directory) else { return };
     browser.open(&page, 1280, "light");
     let seen = look(&mut browser);
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -286,8 +287,8 @@ fn a_million_events_give_a_page_that_opens_and_says_what_it_leaves_out() {
 
 /// Pages of traces that made the old page look wrong: 24 runs, one run, a thrashing cache, one row,
 /// five rows, long names.
-fn pages(folder: &Folder) -> Vec<(&'static str, PathBuf)> {
-    let at = |name: &str| folder.0.join(name);
+fn pages(directory: &Directory) -> Vec<(&'static str, PathBuf)> {
+    let at = |name: &str| directory.0.join(name);
     let app = at("app.bwt");
     let spec = ["--rows", "3000", "--file-size", "64MiB", "-o"];
     run(bowwave().args(["generate", "interleaved"]).args(spec).arg(&app));
@@ -324,10 +325,10 @@ fn pages(folder: &Folder) -> Vec<(&'static str, PathBuf)> {
 /// scrolling box.
 #[test]
 fn nothing_is_cut_covered_or_empty_at_1300_and_400_pixels() {
-    let folder = Folder::new("layout");
-    let Some(mut browser) = browser(&folder) else { return };
+    let directory = Directory::new("layout");
+    let Some(mut browser) = browser(&directory) else { return };
     layout::record_labels(&mut browser);
-    for (name, page) in pages(&folder) {
+    for (name, page) in pages(&directory) {
         for width in [1300, 400] {
             browser.open(&page, width, "light");
             assert_eq!(browser.complaints(), Vec::<String>::new(), "{name} {width}");
@@ -341,9 +342,9 @@ fn nothing_is_cut_covered_or_empty_at_1300_and_400_pixels() {
 /// Each card had the sentences of all devices, regardless of the selector.
 #[test]
 fn the_selector_leaves_one_device_and_cache_on_the_page() {
-    let folder = Folder::new("selector");
-    let Some(mut browser) = browser(&folder) else { return };
-    let page = folder.page("mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
+    let directory = Directory::new("selector");
+    let Some(mut browser) = browser(&directory) else { return };
+    let page = directory.page("mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
     browser.open(&page, 1280, "light");
     for (group, device, other, runs) in [(0, "hdd", "nvme", [0, 1, 2, 3]), (1, "nvme", "hdd", [4, 5, 6, 7])] {
         let seen = browser.value(&format!(
@@ -382,8 +383,8 @@ fn standard_input_and_output_serve_as_files() {
 
 #[test]
 fn bad_input_is_one_line_that_names_file_and_place() {
-    let folder = Folder::new("bad");
-    let (path, html) = (folder.0.join("run.json"), folder.0.join("out.html"));
+    let directory = Directory::new("bad");
+    let (path, html) = (directory.0.join("run.json"), directory.0.join("out.html"));
     let sound = sample::recording(&[HDD], &["a"], 50);
     let json = serde_json::to_string(&sound).expect("JSON");
     let mut short = sound.clone();
@@ -412,8 +413,8 @@ fn bad_input_is_one_line_that_names_file_and_place() {
     let (code, line) = failure(bowwave().args(["report", "/no/such/run.json", "-o", "x.html"]));
     assert!(code == 1 && line.contains("/no/such/run.json") && line.contains("No such file"), "{line}");
     fs::write(&path, &json).expect("written");
-    let (code, line) = failure(bowwave().arg("report").arg(&path).args(["-o", "/no/such/folder/x.html"]));
-    assert!(code == 1 && line.contains("cannot write /no/such/folder/x.html"), "{line}");
+    let (code, line) = failure(bowwave().arg("report").arg(&path).args(["-o", "/no/such/directory/x.html"]));
+    assert!(code == 1 && line.contains("cannot write /no/such/directory/x.html"), "{line}");
     let usage = output_with_input(bowwave().arg("report").arg(&path), b"");
     assert_eq!(usage.status.code(), Some(2));
 }

@@ -28,8 +28,8 @@ fn made_up(size: &str, len: usize) -> Vec<u8> {
 
 #[test]
 fn programs_and_their_children_read_stores_by_path_and_by_url() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (one, two) = (directory.path().join("one"), directory.path().join("two"));
     let script = format!("cat /shown/300001 > {}; cat < pattern:/300001 > {}", one.display(), two.display());
     run(&mut shell(&["--map", "pattern:/=/shown", "--map", "pattern:/"], &script));
     let wanted = made_up("300001", 300_001);
@@ -91,10 +91,10 @@ fn what_cannot_be_done_is_an_error_number_and_never_zeros() {
 
 #[test]
 fn programs_that_cannot_be_served_are_refused_by_name() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let refused =
         |program: &Path| failure(bowwave().args(["run", "--map", "pattern:/=/shown", "--"]).arg(program));
-    let script = folder.path().join("script");
+    let script = directory.path().join("script");
     let write = |text: &[u8]| {
         use std::os::unix::fs::PermissionsExt as _;
         fs::write(&script, text).expect("room");
@@ -126,8 +126,8 @@ fn programs_that_cannot_be_served_are_refused_by_name() {
 
 #[test]
 fn a_missing_program_exits_127_and_one_that_is_not_executable_126() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let text = folder.path().join("text");
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = directory.path().join("text");
     fs::write(&text, b"#!/bin/sh\n").expect("room");
     let refused = |options: &[&str], program: &Path| {
         let arguments = ["run", "--map", "pattern:/=/shown"];
@@ -136,11 +136,11 @@ fn a_missing_program_exits_127_and_one_that_is_not_executable_126() {
     for options in [&[][..], &["--stats"]] {
         let (code, said) = refused(options, Path::new("no-such-program-anywhere"));
         assert!(code == 127 && said.contains("no-such-program-anywhere: there is no such program"), "{said}");
-        let (code, said) = refused(options, &folder.path().join("none"));
+        let (code, said) = refused(options, &directory.path().join("none"));
         assert!(code == 127 && said.contains("there is no such program"), "{said}");
         let (code, said) = refused(options, &text);
         assert!(code == 126 && said.contains("is not executable (try chmod +x "), "{said}");
-        let (code, said) = refused(options, folder.path());
+        let (code, said) = refused(options, directory.path());
         assert!(code == 126 && said.contains("is a directory"), "{said}");
     }
 }
@@ -148,14 +148,14 @@ fn a_missing_program_exits_127_and_one_that_is_not_executable_126() {
 /// The program in `PREFIX/bin` and the library in `PREFIX/lib/bowwave`, as `make install` puts them.
 #[test]
 fn the_library_of_an_installation_is_used_and_one_of_another_version_is_refused_with_both_versions() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/bowwave"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (bin, lib) = (directory.path().join("bin"), directory.path().join("lib/bowwave"));
     fs::create_dir_all(&bin).expect("room");
     fs::create_dir_all(&lib).expect("room");
     let own = Path::new(env!("CARGO_BIN_EXE_bowwave")).with_file_name("deps").join("libbowwave_preload.so");
     let library = lib.join("libbowwave_preload.so");
     fs::copy(&own, &library).expect("room");
-    let cache = folder.path().join("cache");
+    let cache = directory.path().join("cache");
     let arguments =
         ["run", "--map", "pattern:/=/shown", "--", "sh", "-c", "echo $LD_PRELOAD; cat /shown/9 | wc -c"];
     let library_and_bytes = format!("{}\n9\n", library.canonicalize().expect("there").display());
@@ -210,9 +210,9 @@ fn alone(directory: &Path, cache: &Path) -> Command {
 
 #[test]
 fn the_program_needs_no_file_beside_it() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let cache = folder.path().join("cache");
-    let mut program = alone(folder.path(), &cache);
+    let directory = tempfile::tempdir().expect("a directory");
+    let cache = directory.path().join("cache");
+    let mut program = alone(directory.path(), &cache);
     program.args(["run", "--map", "pattern:/=/shown", "--", "sh", "-c", "cat /shown/9 | wc -c"]);
     assert_eq!(run(&mut program), "9\n");
     let directory = cache.join("bowwave");
@@ -235,25 +235,25 @@ fn the_program_needs_no_file_beside_it() {
 
 #[test]
 fn a_directory_that_others_may_write_to_is_not_used_for_libraries() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let cache = folder.path().join("cache");
+    let home = tempfile::tempdir().expect("a directory");
+    let cache = home.path().join("cache");
     let directory = cache.join("bowwave");
     fs::create_dir_all(&directory).expect("room");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("ours");
     let arguments = ["run", "--map", "pattern:/=/shown", "--", "true"];
-    let (code, text) = failure(alone(folder.path(), &cache).args(arguments));
+    let (code, text) = failure(alone(home.path(), &cache).args(arguments));
     assert!(code == 1 && text.contains("may write to it") && text.contains("XDG_CACHE_HOME=DIR"), "{text}");
     fs::remove_dir(&directory).expect("empty");
     std::os::unix::fs::symlink("/tmp", &directory).expect("room");
-    let mut command = Command::new(folder.path().join("bowwave"));
+    let mut command = Command::new(home.path().join("bowwave"));
     let command = command.env_remove("XDG_RUNTIME_DIR").env("XDG_CACHE_HOME", &cache).args(arguments);
     assert_eq!(failure(command).0, 1, "a link is not followed");
 }
 
 #[test]
 fn a_library_of_another_version_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("libbowwave_preload.so");
+    let directory = tempfile::tempdir().expect("a directory");
+    let library = directory.path().join("libbowwave_preload.so");
     let own = Path::new(env!("CARGO_BIN_EXE_bowwave")).with_file_name("deps").join("libbowwave_preload.so");
     let mut bytes = fs::read(own).expect("cargo builds it with the program");
     let name = b"\0.bowwave_version\0";
@@ -291,8 +291,8 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
     if !can_swap() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let numbers = folder.path().join("numbers");
+    let directory = tempfile::tempdir().expect("a directory");
+    let numbers = directory.path().join("numbers");
     let mut state = 1u64;
     let lines = (0..150_000).map(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -301,7 +301,7 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
     fs::write(&numbers, lines.collect::<String>()).expect("room");
     let sort = ["sort", "--buffer-size=32M", "--parallel=2"];
     let plain = run(Command::new(sort[0]).args(&sort[1..]).arg(&numbers));
-    let spill = folder.path().to_str().expect("UTF-8");
+    let spill = directory.path().to_str().expect("UTF-8");
     let options =
         ["run", "--swap", "256MiB", "--spill", spill, "--memory", "6MiB", "--stats", "--json", "--"];
     let output = output_with_input(bowwave().args(options).args(sort).arg(&numbers), b"");
@@ -312,7 +312,7 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
     let count = |name: &str| counters[name].as_u64().expect("a counter");
     assert!(count("swap_out") > 500 && count("swap_in") > 500, "{said}");
     assert!(count("swap_frames_used") <= count("swap_frames") && count("swap_frames") <= 6 << 8, "{said}");
-    assert_eq!(fs::read_dir(&folder).expect("ours").count(), 1, "the spill has no name");
+    assert_eq!(fs::read_dir(&directory).expect("ours").count(), 1, "the spill has no name");
 }
 
 #[test]
@@ -320,8 +320,8 @@ fn files_of_stores_and_swapped_memory_go_together() {
     if !can_swap() {
         return;
     }
-    let (folder, at) = (tempfile::tempdir().expect("a folder"), "/bowwave-run-both");
-    let spill = folder.path().to_str().expect("UTF-8");
+    let (directory, at) = (tempfile::tempdir().expect("a directory"), "/bowwave-run-both");
+    let spill = directory.path().to_str().expect("UTF-8");
     // Reads a file of a store into memory that is swapped: a system call's touch, and the program's.
     let sort = ["sort", "--buffer-size", "64M", "--parallel", "1", "-z"];
     let file = format!("{at}/16MiB");
@@ -346,10 +346,10 @@ fn files_of_stores_and_swapped_memory_go_together() {
 
 #[test]
 fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("file");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
     fs::write(&file, "somebody's").expect("room");
-    let (file, none) = (file.to_str().expect("UTF-8"), folder.path().join("none/file"));
+    let (file, none) = (file.to_str().expect("UTF-8"), directory.path().join("none/file"));
     let none = none.to_str().expect("UTF-8");
     for (options, code, said) in [
         (&["--swap", "1GiB", "--spill", file][..], 1, "holds something else"),
@@ -362,7 +362,7 @@ fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
         assert!(got == code && text.contains(said), "{options:?}: {got} {text}");
     }
     assert_eq!(fs::read_to_string(file).expect("there"), "somebody's");
-    let path = folder.path().join("spill");
+    let path = directory.path().join("spill");
     let swap = ["run", "--swap", "1MiB", "--spill", path.to_str().expect("UTF-8"), "--", "true"];
     let (code, text) = failure(bowwave().args(swap).env("BOWWAVE_HEAP", "/none"));
     assert!(code == 1 && text.contains("BOWWAVE_HEAP=/none"), "{text}");
@@ -373,7 +373,7 @@ fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
         let mut command = bowwave();
         command.args(["run", "--swap", "1MiB", "--spill"]).arg(&temporary).args(["--", "true"]);
         match command.uid(65534).gid(65534).current_dir("/").output() {
-            // The folder of the build may be closed to others.
+            // The directory of the build may be closed to others.
             Err(error) => println!("skipped: nobody cannot run bowwave: {error}"),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stderr);

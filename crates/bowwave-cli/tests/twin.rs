@@ -20,7 +20,7 @@ use op::{World, draw, tree};
 /// How many operations a difference is told with.
 const TOLD: usize = 25;
 
-/// Kinds of mount: what goes before the folder, options.
+/// Kinds of mount: what goes before the directory, options.
 const KINDS: [(&str, &[&str]); 4] = [
     ("", &[]),
     ("", &["--cache", "2MiB", "--ttl", "0"]),
@@ -55,7 +55,7 @@ fn compare(ours: &Path, theirs: &Path, steps: u64, seed: u64) -> Result<(), Stri
     Ok(())
 }
 
-/// The first difference of what is in two folders.
+/// The first difference of what is in two directories.
 fn compare_trees(ours: &Path, theirs: &Path) -> Result<(), String> {
     let read = |root| tree(root).map_err(|error| format!("{}: {error}", root.display()));
     let (ours, theirs) = (read(ours)?, read(theirs)?);
@@ -81,7 +81,7 @@ fn brief(said: &Result<op::Said, i32>) -> String {
 }
 
 #[test]
-fn the_mount_answers_as_the_folder_below_it_would() {
+fn the_mount_answers_as_the_directory_below_it_would() {
     if !can_mount() {
         return;
     }
@@ -102,7 +102,7 @@ fn the_mount_answers_as_the_folder_below_it_would() {
 }
 
 #[test]
-fn two_folders_of_one_file_system_do_not_differ() {
+fn two_directories_of_one_file_system_do_not_differ() {
     let place = Place::new("twin-own");
     let (steps, seed) = (setting("BOWWAVE_TWIN_STEPS", 1500), setting("BOWWAVE_TWIN_SEED", 1));
     assert_eq!(compare(&place.store(), &place.at(), steps, seed), Ok(()));

@@ -42,8 +42,8 @@ impl WriteSink for Ended {
 
 #[test]
 fn uploads_of_dead_writers_are_listed_and_aborted_by_age() {
-    let folder = std::env::temp_dir().join(format!("bowwave-uploads-{}", std::process::id()));
-    let server = S3Server::start(&folder, &["bucket"]).expect("loopback is there");
+    let directory = std::env::temp_dir().join(format!("bowwave-uploads-{}", std::process::id()));
+    let server = S3Server::start(&directory, &["bucket"]).expect("loopback is there");
     let uploads = |arguments: &[&str]| {
         let mut command = bowwave();
         command.arg("uploads").args(arguments).args(["--endpoint", &server.endpoint(), "--allow-http"]);
@@ -73,5 +73,5 @@ fn uploads_of_dead_writers_are_listed_and_aborted_by_age() {
     let (code, message) = failure(&mut uploads(&["s3://nowhere"]));
     assert!(code != 0 && message.contains("s3://nowhere"), "{code}: {message}");
     drop(server);
-    std::fs::remove_dir_all(&folder).expect("was made above");
+    std::fs::remove_dir_all(&directory).expect("was made above");
 }

@@ -34,7 +34,7 @@ fn plan(policy: Policy) {
             let page = PageIndex(round * CALLS + call * 3);
             let request = PageRange::new(page.0, page.0 + 1);
             let trigger = if call % 4 == 0 { Trigger::Mark } else { Trigger::Miss };
-            let trigger = match policy.asked().every_access {
+            let trigger = match policy.capabilities().every_access {
                 true => Trigger::Lookup { missing: trigger == Trigger::Miss, fresh: false },
                 false => trigger,
             };
@@ -55,7 +55,7 @@ fn hits() {
             let page = (round + call * 7) % 1024;
             assert!(cache.try_hit(
                 PageAccess::read(HandleId(0), PageRange::new(page, page + 1)),
-                Pins::Taken,
+                Pins::Held,
                 &mut frames
             ));
             cache.unpin(Instant(0), &frames, &mut out);
@@ -66,7 +66,7 @@ fn hits() {
             let page = (round + call * 7) % 992;
             assert!(cache.try_hit(
                 PageAccess::read(HandleId(0), PageRange::new(page, page + 32)),
-                Pins::Taken,
+                Pins::Held,
                 &mut frames
             ));
             cache.unpin(Instant(0), &frames, &mut out);

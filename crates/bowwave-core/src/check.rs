@@ -120,7 +120,7 @@ impl Checker {
             }
             Event::WrittenOut { id, result } => {
                 let frames = self.frames_out.remove(id).unwrap_or_default();
-                if *result == Err(FillError::LOST) {
+                if *result == Err(FillError::ABANDONED) {
                     frames.into_iter().for_each(|frame| *self.pinned.entry(frame).or_default() += 1);
                 }
                 let ended = self.write_outs.remove(id);
@@ -145,7 +145,7 @@ impl Checker {
                 let ended = ended.ok_or_else(|| Violation(format!("I1: fill {} ended twice", fill.0)))?;
                 self.in_flight.retain(|_, of| of != fill);
                 let frames = self.frames.remove(fill).unwrap_or_default();
-                if *result == Err(FillError::LOST) {
+                if *result == Err(FillError::ABANDONED) {
                     frames.into_iter().for_each(|frame| *self.pinned.entry(frame).or_default() += 1);
                 }
                 self.stale_ended = self.stale.remove(fill).unwrap_or_default();
@@ -201,7 +201,7 @@ impl Checker {
             Action::Promote { fill } | Action::Cancel { fill } => {
                 ensure(self.fills.contains_key(fill), || format!("fill {} is not in flight", fill.0))?;
             }
-            Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+            Action::Accepted { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
                 self.act_on_write(action)?
             }
             // Offset-mapped frames are checked by tests that use them.
@@ -219,11 +219,11 @@ impl Checker {
     /// I9.
     fn act_on_write(&mut self, action: &Action) -> Result<(), Violation> {
         match action {
-            Action::Took { waiter, outcome, targets } => {
+            Action::Accepted { waiter, outcome, targets } => {
                 if *outcome != WriteOutcome::Wait {
                     self.reads.remove(waiter);
                 }
-                let taken = if let WriteOutcome::Taken(pages) = outcome { *pages } else { 0 };
+                let taken = if let WriteOutcome::Accepted(pages) = outcome { *pages } else { 0 };
                 ensure(taken == targets.len() as u64, || format!("{taken} pages taken, {targets:?}"))?;
                 if let Some(write) = self.write {
                     let range = PageRange::from_start(write.range.start, PageCount(taken));

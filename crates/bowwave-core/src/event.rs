@@ -25,8 +25,8 @@ pub enum Event {
         file: FileId,
     },
     /// Gives the file's pages offset-mapped frames. See
-    /// [`Cache::place_file`](crate::Cache::place_file).
-    PlaceFile {
+    /// [`Cache::map_by_offset`](crate::Cache::map_by_offset).
+    MapByOffset {
         /// An open file with nothing cached.
         file: FileId,
     },
@@ -90,7 +90,7 @@ pub enum Event {
         advice: Advice,
     },
     /// Adds to a handle's read plan. See [`Cache::follow`](crate::Cache::follow).
-    Follow {
+    SetReadPlan {
         /// The handle.
         handle: HandleId,
         /// Ranges in order, appended to the earlier ones; none ends the plan.
@@ -197,7 +197,7 @@ pub enum Action {
     },
     /// The result of an [`Event::Write`], for drivers that log events. After [`WriteOutcome::Wait`]
     /// the write waits for its wake.
-    Took {
+    Accepted {
         /// The waiter.
         waiter: Waiter,
         /// The result.
@@ -290,7 +290,7 @@ impl FillError {
     /// The operation ended, but the backend may still access its frames. The cache pins each frame
     /// once for the driver, which unpins it when no access is possible any more, or never. Pages of
     /// a fill leave the page table.
-    pub const LOST: Self = Self(u16::MAX - 2);
+    pub const ABANDONED: Self = Self(u16::MAX - 2);
 }
 
 /// Advice on a range or a handle, as in `posix_fadvise`.
@@ -317,10 +317,10 @@ pub enum Trigger {
     Miss,
     /// A page had the lookahead mark: async readahead.
     Mark,
-    /// [`Advice::WillNeed`], or a read plan ([`Event::Follow`]).
+    /// [`Advice::WillNeed`], or a read plan ([`Event::SetReadPlan`]).
     Advice,
     /// The reader is about to look up a page, for policies with
-    /// [`Asked::every_access`](crate::Asked::every_access): the first page of a request, or the
+    /// [`Capabilities::every_access`](crate::Capabilities::every_access): the first page of a request, or the
     /// one that [`Plans::next`](crate::Plans::next) named. Decisions report it as a miss or a mark.
     Lookup {
         /// Whether the page is missing.
@@ -328,14 +328,14 @@ pub enum Trigger {
         /// An earlier plan at another page read this page, and no lookup has reached it since.
         fresh: bool,
     },
-    /// A fault found its page, for policies with [`Asked::found`](crate::Asked::found). Plans are
+    /// A fault found its page, for policies with [`Capabilities::found`](crate::Capabilities::found). Plans are
     /// ignored.
     Found {
         /// The page is still being read.
         in_flight: bool,
     },
     /// A touch of the first page of the request mapped all of it, so later touches are not seen;
-    /// for policies with [`Asked::mapped`](crate::Asked::mapped). Plans are ignored.
+    /// for policies with [`Capabilities::mapped`](crate::Capabilities::mapped). Plans are ignored.
     Mapped,
 }
 

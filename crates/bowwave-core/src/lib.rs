@@ -67,8 +67,9 @@ pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::Random;
 pub use readahead::{
-    Access, Account, Asked, ClusterRules, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans,
-    Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
+    Access, Capabilities, ClusterRules, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans,
+    Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,
+    WasteCounts, Window,
 };
 #[cfg(feature = "ablation")]
 pub use readahead::{Tuning, set_tuning};

@@ -35,7 +35,7 @@ pub struct Stats {
     /// Pages of those that were used.
     pub pages_planned_used: u64,
     /// Planned pages that were unused when their reader was far past them, left its plan or closed.
-    pub pages_given_up: u64,
+    pub pages_abandoned: u64,
     /// Pages that readahead omitted for lack of frames.
     pub pages_refused: u64,
     /// Pages evicted to free frames.
@@ -99,7 +99,7 @@ impl Stats {
     ///
     /// - one for each page of a read, in the reader's loop;
     /// - one more for each missing page: after the policy has planned, Linux looks for the page again.
-    ///   A policy with [`Asked::every_access`](crate::Asked::every_access) plans before the lookup and
+    ///   A policy with [`Capabilities::every_access`](crate::Capabilities::every_access) plans before the lookup and
     ///   has no second one;
     /// - one for each page of a submitted window that is within the file, cached or not
     ///   (`do_page_cache_readahead`). None for a page read singly (reason `demand`), which is entered
@@ -128,7 +128,7 @@ impl AddAssign for Stats {
         self.pages_used += other.pages_used;
         self.pages_planned += other.pages_planned;
         self.pages_planned_used += other.pages_planned_used;
-        self.pages_given_up += other.pages_given_up;
+        self.pages_abandoned += other.pages_abandoned;
         self.pages_refused += other.pages_refused;
         self.pages_evicted += other.pages_evicted;
         self.pages_thrashed += other.pages_thrashed;

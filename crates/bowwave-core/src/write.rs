@@ -45,7 +45,7 @@ pub enum Base {
 pub enum WriteOutcome {
     /// The first N pages (at least one) are dirty now, and their frames are in the lent buffer, in
     /// order. For the rest the driver calls again.
-    Taken(u64),
+    Accepted(u64),
     /// This page, the first, must be read first: the write changes only a part of it.
     Read(PageIndex),
     /// Too many dirty pages, or too few frames. Exactly one [`Action::Wake`](crate::Action::Wake)

@@ -90,7 +90,7 @@ impl Run {
             45..48 => {
                 let start = self.rng.below(FILE_PAGES);
                 let ranges = (0..5).map(|n| PageRange::new(start + n * 40, start + n * 40 + 30)).collect();
-                self.step(Event::Follow { handle: HandleId(handle as u32), ranges });
+                self.step(Event::SetReadPlan { handle: HandleId(handle as u32), ranges });
             }
             48..50 => {
                 self.limit = self.rng.below(300);

@@ -31,7 +31,7 @@ struct Job {
 #[derive(Default)]
 struct Reached {
     retried: u32,
-    given_up: u32,
+    abandoned: u32,
     cancelled: u32,
     merged: u32,
     parted: u32,
@@ -52,9 +52,9 @@ fn every_request_ends_once_and_within_the_limits() {
         let run = AssertUnwindSafe(|| Run::new(seed).run(&mut reached));
         catch_unwind(run).unwrap_or_else(|_| panic!("BOWWAVE_SEED={seed}"));
     }
-    let Reached { retried, given_up, cancelled, merged, parted } = reached;
-    for count in [retried, given_up, cancelled, merged, parted] {
-        assert!(is_single || count > 100, "{retried} {given_up} {cancelled} {merged} {parted}");
+    let Reached { retried, abandoned, cancelled, merged, parted } = reached;
+    for count in [retried, abandoned, cancelled, merged, parted] {
+        assert!(is_single || count > 100, "{retried} {abandoned} {cancelled} {merged} {parted}");
     }
 }
 
@@ -167,7 +167,7 @@ impl Run {
                 reached.retried += 1;
             } else {
                 assert!(job.failures <= RETRIES_MAX + 1);
-                reached.given_up += u32::from(failed);
+                reached.abandoned += u32::from(failed);
                 self.ended += 1;
             }
         }

@@ -136,7 +136,7 @@ impl Run {
                     .collect();
                 for cache in [&mut self.slow, &mut self.fast] {
                     let mut out = Vec::new();
-                    cache.follow(Instant(0), HandleId(handle), &ranges, &mut out).expect("few ranges");
+                    cache.set_read_plan(Instant(0), HandleId(handle), &ranges, &mut out).expect("few ranges");
                     settle(cache, out);
                 }
             }

@@ -62,7 +62,7 @@ fn cluster_lengths_learned_by_one_thread_apply_to_all() {
 
 #[test]
 fn ranges_of_document_003_are_available() {
-    let range = RangeConfig { clusters: Clusters::Mended, ..RangeConfig::default() };
+    let range = RangeConfig { clusters: Clusters::Fixed, ..RangeConfig::default() };
     let (waits, pages) = cost_by(Config { range, ..config(Policy::Range, 256) }, 32, 13);
     assert!((6.0..7.0).contains(&waits) && pages <= 1.65, "{waits:.2} waits, {pages:.2} pages");
 }

@@ -72,7 +72,7 @@ impl Far {
 
     fn plan(&mut self, handle: u32, ranges: &[(u64, u64)]) {
         let ranges = ranges.iter().map(|&(start, end)| PageRange::new(start, end)).collect();
-        self.step(Event::Follow { handle: HandleId(handle), ranges });
+        self.step(Event::SetReadPlan { handle: HandleId(handle), ranges });
     }
 
     fn step(&mut self, event: Event) {
@@ -197,7 +197,7 @@ fn planned_records_are_read_at_the_stores_speed_and_nothing_else_is() {
     assert_eq!(far.pages_fetched(), 16_000);
     assert!(far.fetched.keys().all(|page| ranges.iter().any(|range| (range.0..range.1).contains(page))));
     let stats = far.stats();
-    assert_eq!((stats.pages_given_up, stats.pages_planned - stats.pages_planned_used), (0, 0), "{stats:?}");
+    assert_eq!((stats.pages_abandoned, stats.pages_planned - stats.pages_planned_used), (0, 0), "{stats:?}");
     assert!(far.reasons.iter().all(|&reason| reason == Reason::Planned));
 }
 
@@ -311,8 +311,8 @@ fn a_reader_that_skips_ranges_is_followed() {
     let passed = ranges[200..700].iter().filter(|range| far.fetched.contains_key(&range.0)).count();
     assert_eq!(passed, 0, "what was passed over is not read");
     // Sixteen windows of 32 pages were read ahead of the first range, of which one range was used.
-    let given_up = far.stats().pages_given_up;
-    assert!((400..=512).contains(&given_up), "{given_up} pages given up");
+    let abandoned = far.stats().pages_abandoned;
+    assert!((400..=512).contains(&abandoned), "{abandoned} pages given up");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_reader_in_another_order_is_followed_and_nothing_is_read_twice() {
     let waited: u64 = order.iter().map(|&at| far.read(0, ranges[at].0, ranges[at].1)).sum();
     far.settle();
     assert!(waited < 30 * (FIRST_BYTE_NS + 8 * PAGE_NS), "{waited}");
-    assert_eq!((far.pages_fetched(), far.stats().pages_given_up), (8000, 0));
+    assert_eq!((far.pages_fetched(), far.stats().pages_abandoned), (8000, 0));
 
     // The second half first, then the first: cached ranges are skipped, so it continues from the
     // start.
@@ -368,7 +368,7 @@ fn a_reader_that_leaves_its_plan_gets_the_policy_and_the_plan_again_on_return() 
     }
     far.settle();
     let asked = far.asked.len();
-    assert!(far.stats().pages_given_up > 400, "{:?}", far.stats());
+    assert!(far.stats().pages_abandoned > 400, "{:?}", far.stats());
     far.read(0, ranges[100].0, ranges[100].1);
     assert!(far.asked.len() > asked + 8, "it is read ahead of again");
     let waited: u64 = ranges[100..300].iter().map(|&(start, end)| far.read(0, start, end)).sum();
@@ -387,7 +387,7 @@ fn readahead_in_flight_for_an_ended_plan_is_cancelled_and_counted() {
     far.settle();
     // 64 were sent, the others not.
     assert_eq!(far.pages_fetched(), 128);
-    assert_eq!(far.stats().pages_given_up, planned);
+    assert_eq!(far.stats().pages_abandoned, planned);
     assert_eq!((far.cache.frames_used(), far.cache.frames_unread()), (128, 128));
     // The handle works as a new one.
     far.plan(0, &ranges[500..502]);
@@ -448,10 +448,10 @@ fn too_many_ranges_are_refused_and_change_nothing() {
     cache.open_handle(HandleId(0), FILE);
     let ranges: Vec<_> = (0..=TooManyRanges::MAX as u64).map(|n| PageRange::new(2 * n, 2 * n + 1)).collect();
     let mut out = Vec::new();
-    assert_eq!(cache.follow(Instant(0), HandleId(0), &ranges, &mut out), Err(TooManyRanges));
+    assert_eq!(cache.set_read_plan(Instant(0), HandleId(0), &ranges, &mut out), Err(TooManyRanges));
     assert!(out.is_empty() && !cache.has_plan(HandleId(0)));
-    assert_eq!(cache.follow(Instant(0), HandleId(0), &ranges[1..], &mut out), Ok(()));
-    assert_eq!(cache.follow(Instant(0), HandleId(0), &ranges[..1], &mut out), Err(TooManyRanges));
+    assert_eq!(cache.set_read_plan(Instant(0), HandleId(0), &ranges[1..], &mut out), Ok(()));
+    assert_eq!(cache.set_read_plan(Instant(0), HandleId(0), &ranges[..1], &mut out), Err(TooManyRanges));
     assert!(cache.has_plan(HandleId(0)) && TooManyRanges.to_string().contains("1048576"));
 }
 
@@ -551,7 +551,7 @@ fn any_plan_with_any_reader() {
         assert!(far.fetched.keys().all(|page| named.contains(page)), "BOWWAVE_SEED={seed}");
         let stats = far.stats();
         let counted =
-            stats.pages_planned_used <= stats.pages_planned && stats.pages_given_up <= stats.pages_planned;
+            stats.pages_planned_used <= stats.pages_planned && stats.pages_abandoned <= stats.pages_planned;
         assert!(counted, "BOWWAVE_SEED={seed}: {stats:?}");
         for handle in 0..2 {
             far.step(Event::CloseHandle { handle: HandleId(handle) });

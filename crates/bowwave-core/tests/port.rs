@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use bowwave_core::{
-    Access, Asked, Cache, Config, FileId, FileMemory, HandleId, Instant, PageAccess, PageCount, PageIndex,
-    PageRange, Plan, Plans, Policy, PolicyKind, Readahead, Reason, View,
+    Access, Cache, Capabilities, Config, FileId, FileMemory, HandleId, Instant, PageAccess, PageCount,
+    PageIndex, PageRange, Plan, Plans, Policy, PolicyKind, Readahead, Reason, View,
 };
 
 /// Evicted pages, and whether they were used.
@@ -19,8 +19,8 @@ impl PolicyKind for Eight {
         "eight"
     }
 
-    fn asked(&self) -> Asked {
-        Asked { per_file: true, evictions: true, ..Asked::default() }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { per_file: true, evictions: true, ..Capabilities::default() }
     }
 
     fn build(&self, _config: &Config, _file: &mut FileMemory) -> Box<dyn Readahead> {

@@ -167,7 +167,7 @@ impl Run {
     fn step(&mut self, event: Event) -> Result<(), String> {
         let (now, mut out) = (Instant(self.now), Vec::new());
         self.log.push((now, event.clone()));
-        if let Event::Filled { fill, result: Err(FillError::LOST) } = event {
+        if let Event::Filled { fill, result: Err(FillError::ABANDONED) } = event {
             // Unpinned later, like other frames.
             self.held.push(self.cache.fill_frames(fill).collect());
         }
@@ -191,7 +191,7 @@ impl Run {
     /// pins are skipped, stand for, so the replay takes the slow path.
     fn try_hit(&mut self, waiter: Waiter, access: PageAccess) -> Result<bool, String> {
         let (now, mut frames) = (Instant(self.now), Vec::new());
-        let pins = if self.rng.chance(50) { Pins::Taken } else { Pins::Skipped };
+        let pins = if self.rng.chance(50) { Pins::Held } else { Pins::Skipped };
         if !self.cache.try_hit(access, pins, &mut frames) {
             return Ok(false);
         }
@@ -199,7 +199,7 @@ impl Run {
         let answer = vec![Action::Wake { waiter, result: Ok(frames.clone()) }];
         let mut calls = vec![(Event::Access { waiter, access }, answer)];
         match pins {
-            Pins::Taken => self.held.push(frames),
+            Pins::Held => self.held.push(frames),
             Pins::Skipped => calls.push((Event::Unpin { frames }, Vec::new())),
         }
         for (event, out) in calls {
@@ -281,7 +281,7 @@ impl Run {
         let fill = fills[self.rng.index(fills.len())?];
         let result = match self.rng.below(100) {
             0..12 => Err(FillError(self.rng.below(9) as u16)),
-            12..15 => Err(FillError::LOST),
+            12..15 => Err(FillError::ABANDONED),
             _ => Ok(()),
         };
         Some(Event::Filled { fill, result })
@@ -308,7 +308,7 @@ impl Run {
                 let start = self.rng.below(380);
                 PageRange::new(start, start + self.rng.below(20))
             });
-            return Some(Event::Follow { handle, ranges: ranges.collect() });
+            return Some(Event::SetReadPlan { handle, ranges: ranges.collect() });
         }
         Some(Event::Advise { handle, range, advice: all[self.rng.below(6) as usize] })
     }

@@ -240,7 +240,7 @@ impl Run {
             return Err(format!("{waiter:?} does not write"));
         };
         match outcome {
-            WriteOutcome::Taken(pages) => {
+            WriteOutcome::Accepted(pages) => {
                 let end = to.min((from / 2 + pages) * 2);
                 self.stamp += 1;
                 let truth = &mut self.truth[file.0 as usize];
@@ -383,7 +383,7 @@ impl Run {
             self.held.push(frames);
         }
         let result = match (failed, lost) {
-            (true, true) => Err(FillError::LOST),
+            (true, true) => Err(FillError::ABANDONED),
             (true, false) => Err(FillError(5)),
             (false, _) => Ok(()),
         };
@@ -411,7 +411,7 @@ impl Run {
         self.digest.add(&out);
         for action in out {
             match action {
-                Action::Took { waiter, outcome, targets } => self.took(waiter, outcome, &targets)?,
+                Action::Accepted { waiter, outcome, targets } => self.took(waiter, outcome, &targets)?,
                 Action::Wake { waiter, result } => self.woken(waiter, result)?,
                 _ => {}
             }

@@ -86,7 +86,7 @@ fn clusters(clusters: Clusters) -> RangeConfig {
 
 #[test]
 fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
-    for (variant, first) in [(Clusters::Mended, 1012), (CLUSTERS_LITERAL, 1013)] {
+    for (variant, first) in [(Clusters::Fixed, 1012), (CLUSTERS_LITERAL, 1013)] {
         let mut bench = Bench::with(clusters(variant));
         for page in [1000, 1010] {
             assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
@@ -100,7 +100,7 @@ fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
 
 #[test]
 fn the_width_of_a_cluster_is_the_window_of_the_next_one() {
-    let mut bench = Bench::with(clusters(Clusters::Mended));
+    let mut bench = Bench::with(clusters(Clusters::Fixed));
     for page in [5000, 5099, 5030, 90_000, 90_050] {
         bench.touch(page, Pattern::Normal);
     }
@@ -110,8 +110,8 @@ fn the_width_of_a_cluster_is_the_window_of_the_next_one() {
 #[test]
 fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
     // A reader in order that faults at each 40th page only, since the others were mapped with it: no stride of single pages.
-    let mut bench = Bench::with(clusters(Clusters::Mended));
-    bench.cache.place_file(FileId(0));
+    let mut bench = Bench::with(clusters(Clusters::Fixed));
+    bench.cache.map_by_offset(FileId(0));
     for step in 0..12 {
         let page = 5000 + step * 40;
         let decided = bench.touch(page, Pattern::Normal);
@@ -127,8 +127,8 @@ fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
 #[test]
 fn what_was_mapped_and_not_reached_counts_for_nothing() {
     let touches = |mapped: bool| {
-        let mut bench = Bench::with(clusters(Clusters::Mended));
-        bench.cache.place_file(FileId(0));
+        let mut bench = Bench::with(clusters(Clusters::Fixed));
+        bench.cache.map_by_offset(FileId(0));
         let pages = [5000, 90_000, 40_000, 200_000, 7000].map(|page| {
             let decided = bench.touch(page, Pattern::Normal);
             let count = if mapped { 30 } else { 1 };
@@ -143,7 +143,7 @@ fn what_was_mapped_and_not_reached_counts_for_nothing() {
 #[test]
 fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch() {
     let mut bench = Bench::with(clusters(Clusters::Learned));
-    bench.cache.place_file(FileId(0));
+    bench.cache.map_by_offset(FileId(0));
     // Touches the pages in order that are not mapped, as a driver that maps up to 64 with each would see it; counts the misses.
     let mut cluster = |start: u64, len: u64| {
         let mut page = start;
@@ -192,7 +192,7 @@ fn another_handle_gets_its_first_cluster_as_wide_as_those_of_the_first() {
 #[test]
 fn touches_in_no_order_teach_nothing() {
     let (mut mended, mut learned) =
-        (Bench::with(clusters(Clusters::Mended)), Bench::with(clusters(Clusters::Learned)));
+        (Bench::with(clusters(Clusters::Fixed)), Bench::with(clusters(Clusters::Learned)));
     for turn in 0..400u64 {
         // Anywhere; and now and then some near each other, backwards.
         let page = if turn % 8 < 5 { turn * 48_271 % 100_003 * 10 } else { 500_000 - turn % 8 * 20 };

@@ -119,7 +119,7 @@ impl Scene {
                 Action::Unmap { range, .. } => format!("unmap {range}"),
                 Action::Released { range, .. } => format!("released {range}"),
                 Action::Retired { frames } => format!("retired {}", frames.len()),
-                Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                Action::Accepted { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
                     unreachable!("nobody writes here")
                 }
             });

@@ -61,7 +61,7 @@ impl Scene {
         let write = Write { file, range, keeps_head: head, keeps_tail: false, woken };
         let outcome = self.cache.write(self.now, Waiter(waiter), write, &mut targets, &mut out);
         let mut lines = vec![match outcome {
-            WriteOutcome::Taken(pages) => format!("took {pages}"),
+            WriteOutcome::Accepted(pages) => format!("took {pages}"),
             WriteOutcome::Read(page) => format!("read {}", page.0),
             WriteOutcome::Wait => "wait".into(),
             WriteOutcome::Failed(error) => format!("failed {}", error.0),

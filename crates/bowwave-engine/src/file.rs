@@ -278,7 +278,7 @@ impl File {
             Err(error) => {
                 let cause = self.entry.error(error);
                 // A request with leaked frames cannot be retried; the read can, into other frames.
-                if error == FillError::LOST && cause.is_retryable() && *tries > 0 {
+                if error == FillError::ABANDONED && cause.is_retryable() && *tries > 0 {
                     *tries -= 1;
                     return Ok(false);
                 }

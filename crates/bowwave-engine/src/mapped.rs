@@ -120,7 +120,7 @@ impl MappedFile {
                 }
                 Some(Err(error)) => {
                     let cause = entry.error(error);
-                    if error == FillError::LOST {
+                    if error == FillError::ABANDONED {
                         // The backend may still write to the page's only frame.
                         engine.make_stale(entry);
                     }

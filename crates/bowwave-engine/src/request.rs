@@ -256,7 +256,7 @@ impl Sink {
                 entry.note_error(error);
             }
             let frames = parts.as_slice().iter().flat_map(|part| part.frames.iter().copied()).collect();
-            let lost = parts.as_slice().iter().map(|part| (part.key.fill, Err(FillError::LOST)));
+            let lost = parts.as_slice().iter().map(|part| (part.key.fill, Err(FillError::ABANDONED)));
             engine.shard(entry.shard).filled(lost, &mut effects);
             frames
         });

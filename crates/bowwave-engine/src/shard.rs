@@ -182,7 +182,7 @@ impl Shard {
         let state = &mut *state;
         let access = PageAccess::read(handle, request);
         // Most reads end here: no clock, no waiter.
-        if state.journal.is_none() && state.cache.try_hit(access, Pins::Taken, frames) {
+        if state.journal.is_none() && state.cache.try_hit(access, Pins::Held, frames) {
             return Found::Hit;
         }
         state.note_congestion(congested);
@@ -261,7 +261,7 @@ impl Shard {
     }
 
     /// Adds to the read plan of a handle of a file whose store is `congested` or not.
-    pub(crate) fn follow(
+    pub(crate) fn set_read_plan(
         &self,
         handle: HandleId,
         ranges: Vec<PageRange>,
@@ -273,13 +273,13 @@ impl Shard {
         state.note_congestion(congested);
         state.draw_ahead(true);
         let now = state.tick();
-        let taken = state.cache.follow(now, handle, &ranges, &mut state.actions);
+        let taken = state.cache.set_read_plan(now, handle, &ranges, &mut state.actions);
         if taken.is_err() {
             state.settle_ahead();
             return taken;
         }
         if let Some(journal) = &mut state.journal {
-            journal.record(now, Event::Follow { handle, ranges }, &state.actions);
+            journal.record(now, Event::SetReadPlan { handle, ranges }, &state.actions);
         }
         self.collect(state, effects);
         Ok(())
@@ -288,7 +288,7 @@ impl Shard {
     /// Ends a handle's plan.
     pub(crate) fn end_plan(&self, handle: HandleId, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
-        state.step(Event::Follow { handle, ranges: Vec::new() });
+        state.step(Event::SetReadPlan { handle, ranges: Vec::new() });
         self.collect(&mut state, effects);
     }
 
@@ -450,7 +450,7 @@ impl Shard {
                         effects.push(Effect::Promote(Arc::clone(entry), Key::Write(self.number, id)));
                     }
                 }
-                Action::Took { .. } => unreachable!("only `step` answers with it"),
+                Action::Accepted { .. } => unreachable!("only `step` answers with it"),
             }
         }
         state.actions = actions;

@@ -207,7 +207,7 @@ impl Sink {
                 entry.note_write_error(error);
             }
             let frames = parts.iter().flat_map(|part| part.frames.iter().copied()).collect();
-            let lost = parts.drain(..).map(|part| (part.id, Err(FillError::LOST)));
+            let lost = parts.drain(..).map(|part| (part.id, Err(FillError::ABANDONED)));
             engine.shard(entry.shard).written_out(lost, &mut effects);
             frames
         });

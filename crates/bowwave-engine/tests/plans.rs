@@ -48,7 +48,7 @@ fn a_plan_is_read_ahead_exactly_and_nothing_beyond_it() {
     let stats = engine.stats();
     let pages = 1 + 200 * 16 + ((64 << 20) - b.start / 4096 * 4096) / 4096;
     assert_eq!(stats.store.bytes_fetched, pages * 4096, "{stats:?}");
-    assert_eq!((stats.cache.pages_given_up, stats.cache.pages_wasted), (0, 0));
+    assert_eq!((stats.cache.pages_abandoned, stats.cache.pages_wasted), (0, 0));
     // Without the plan each of 200 records would wait; with it, few do.
     assert!(stats.cache.misses < 100, "{stats:?}");
     file.end_plan();
@@ -92,7 +92,7 @@ fn queued_reads_of_an_ended_plan_are_not_sent() {
     let engine = bench.engine.clone();
     assert_eq!(bench.end(0).len(), 2);
     let stats = engine.stats();
-    assert_eq!((stats.cache.pages_planned, stats.cache.pages_given_up), (20, 20));
+    assert_eq!((stats.cache.pages_planned, stats.cache.pages_abandoned), (20, 20));
     assert_eq!(stats.store.scheduler.cancelled, 18, "{stats:?}");
 }
 
@@ -106,5 +106,5 @@ fn a_plan_of_too_many_ranges_is_refused_with_the_number() {
     assert!(error.contains("1048576 ranges"), "{error}");
     // Adjacent in order, they count as one.
     file.plan((0..=1u64 << 20).map(|n| n * 4096..n * 4096 + 4096)).expect("one range");
-    assert_eq!(engine.stats().cache.pages_given_up, 0);
+    assert_eq!(engine.stats().cache.pages_abandoned, 0);
 }

@@ -11,14 +11,14 @@ use bowwave_engine::backend::{
 };
 use bowwave_engine::{Engine, Error, File, OpenOptions, Options, Store};
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
-use common::{Folder, Random};
+use common::{Directory, Random};
 
 /// Bytes of a part.
 const PART: usize = 4096;
 
 /// An object store in a directory, without its latencies.
 struct Objects {
-    folder: Folder,
+    directory: Directory,
     store: Store,
     engine: Engine,
 }
@@ -34,13 +34,13 @@ impl Objects {
     }
 
     fn with(options: Options, faults: Faults) -> Self {
-        let folder = Folder::new();
+        let directory = Directory::new();
         let engine = Engine::new(options).expect("valid options");
-        let backend = open_url(&url(&folder), &engine.options().store).expect("a folder");
+        let backend = open_url(&url(&directory), &engine.options().store).expect("a directory");
         let backend = Arc::new(Fault::new(backend, faults).expect("chances below one"));
         let store = engine.store_of(backend);
         assert_eq!(store.writes(), Writes::Whole);
-        Self { folder, store, engine }
+        Self { directory, store, engine }
     }
 
     fn create(&self, name: &str) -> File {
@@ -53,11 +53,11 @@ impl Objects {
 
     /// The published bytes, without the cache.
     fn seen(&self, name: &str) -> Option<Vec<u8>> {
-        std::fs::read(self.folder.path().join(name)).ok()
+        std::fs::read(self.directory.path().join(name)).ok()
     }
 
     fn uploads(&self) -> usize {
-        let backend = open_url(&url(&self.folder), &self.engine.options().store).expect("a folder");
+        let backend = open_url(&url(&self.directory), &self.engine.options().store).expect("a directory");
         backend.stray_uploads().expect("can be listed").len()
     }
 
@@ -70,10 +70,10 @@ impl Objects {
     }
 }
 
-fn url(folder: &Folder) -> String {
+fn url(directory: &Directory) -> String {
     let device =
         "s3,part=4KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,write_total=none";
-    format!("emulate:{device}:{}", folder.url())
+    format!("emulate:{device}:{}", directory.url())
 }
 
 fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
@@ -100,7 +100,7 @@ fn an_object_of_any_length_is_published_at_close() {
     let mut random = Random::new(1);
     for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 10 * PART + 77, 300 * PART + 1] {
         let bytes = random.bytes(len);
-        let name = format!("folder/{len}");
+        let name = format!("directory/{len}");
         let file = objects.create(&name);
         let mut at = 0;
         while at < len {
@@ -120,7 +120,7 @@ fn an_object_of_any_length_is_published_at_close() {
 #[test]
 fn each_sync_publishes_a_version_and_the_old_one_is_visible_until_then() {
     let objects = Objects::new();
-    std::fs::write(objects.folder.path().join("x"), b"old").expect("writable");
+    std::fs::write(objects.directory.path().join("x"), b"old").expect("writable");
     let reader = objects.store.open(Path::new("x")).expect("is there");
     let file = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     file.write_at(0, b"new").expect("taken");
@@ -238,17 +238,18 @@ fn all_writers_of_an_object_write_the_same_upload() {
 #[test]
 fn an_object_in_upload_is_listed_and_cannot_be_read() {
     let objects = Objects::new();
-    let (path, folder) = (Path::new("folder/x"), Path::new("folder"));
-    objects.store.make_directory(folder, 0o755, None).expect("made");
-    let file = objects.create("folder/x");
+    let (path, directory) = (Path::new("directory/x"), Path::new("directory"));
+    objects.store.create_directory(directory, 0o755, None).expect("made");
+    let file = objects.create("directory/x");
     file.write_at(0, b"abc").expect("taken");
     assert!(file.is_new() && file.is_dirty());
     assert_eq!(objects.store.stat(path).expect("being made").size, 3);
-    let names: Vec<_> = objects.store.list(folder).expect("a folder").into_iter().map(|e| e.name).collect();
+    let names: Vec<_> =
+        objects.store.list(directory).expect("a directory").into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["x"]);
     assert_eq!(kind(objects.store.open(path)), Some(ErrorKind::Busy));
     assert_eq!(kind(objects.store.rename(path, Path::new("y"), Rename::Replace)), Some(ErrorKind::Busy));
-    assert_eq!(kind(objects.store.remove_directory(folder)), Some(ErrorKind::NotEmpty));
+    assert_eq!(kind(objects.store.remove_directory(directory)), Some(ErrorKind::NotEmpty));
     let exclusive = OpenOptions { create: true, exclusive: true, ..WRITE };
     assert_eq!(kind(objects.store.open_with(path, &exclusive)), Some(ErrorKind::Exists));
     assert_eq!(kind(objects.store.sync()), Some(ErrorKind::Busy));
@@ -257,7 +258,7 @@ fn an_object_in_upload_is_listed_and_cannot_be_read() {
     file.write_at(3, b"to nowhere").expect("as in file systems");
     file.sync(false).expect("as in file systems");
     drop(file);
-    assert_eq!((objects.seen("folder/x"), objects.uploads()), (None, 0));
+    assert_eq!((objects.seen("directory/x"), objects.uploads()), (None, 0));
     objects.store.sync().expect("nothing is being written");
 }
 
@@ -304,13 +305,13 @@ fn the_second_exclusive_creation_of_an_object_fails() {
     let objects = Objects::new();
     let file = objects.open("x", OpenOptions { create: true, exclusive: true, ..WRITE });
     file.write_at(0, b"ours").expect("taken");
-    std::fs::write(objects.folder.path().join("x"), b"theirs").expect("writable");
+    std::fs::write(objects.directory.path().join("x"), b"theirs").expect("writable");
     assert_eq!(kind(file.flush()), Some(ErrorKind::Exists));
     assert_eq!(kind(file.flush()), None, "each handle hears of it once");
     drop(file);
     assert_eq!(objects.engine.stats().store.objects_lost, 0, "it was told");
     let file = objects.open("z", OpenOptions { create: true, exclusive: true, ..WRITE });
-    std::fs::write(objects.folder.path().join("z"), b"theirs").expect("writable");
+    std::fs::write(objects.directory.path().join("z"), b"theirs").expect("writable");
     drop(file);
     assert_eq!(objects.engine.stats().store.objects_lost, 1);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"theirs"[..]));
@@ -413,8 +414,8 @@ fn a_sync_with_a_transient_failure_can_be_retried() {
 #[test]
 fn many_writers_with_little_memory_all_finish() {
     let faults = Faults { writes: WriteFaults::default(), ..Faults::default() };
-    let folder_options = Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() };
-    let objects = Objects::with(folder_options, faults);
+    let directory_options = Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() };
+    let objects = Objects::with(directory_options, faults);
     let held: Vec<File> = (0..50).map(|n| objects.create(&format!("held-{n}"))).collect();
     for file in &held {
         // Incomplete parts, which only more writes send.
@@ -462,10 +463,10 @@ fn on_server(server: &S3Server) -> (Engine, Store) {
 
 #[test]
 fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
-    let folder = Folder::new();
-    let server = S3Server::start(folder.path(), &["bucket"]).expect("loopback has free ports");
+    let directory = Directory::new();
+    let server = S3Server::start(directory.path(), &["bucket"]).expect("loopback has free ports");
     let (_engine, store) = on_server(&server);
-    let seen = |name: &str| std::fs::read(folder.path().join("bucket").join(name)).ok();
+    let seen = |name: &str| std::fs::read(directory.path().join("bucket").join(name)).ok();
     for (method, part, what) in [
         ("PUT", "partNumber", S3Trouble::Refused(503)),
         ("PUT", "partNumber", S3Trouble::Reset),
@@ -477,19 +478,19 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
     }
     let bytes = Random::new(21).bytes((20 << 20) + 12_345);
     for round in 0..3 {
-        let file = store.create(Path::new("folder/large"), 0o644).expect("can be made");
+        let file = store.create(Path::new("directory/large"), 0o644).expect("can be made");
         for (index, piece) in bytes.chunks(1 << 20).enumerate() {
             file.write_at((index << 20) as u64, piece).expect("taken");
         }
         if round == 0 {
-            assert_eq!(seen("folder/large"), None);
+            assert_eq!(seen("directory/large"), None);
         }
         file.flush().expect("published");
-        assert!(seen("folder/large").expect("published") == bytes, "round {round}");
+        assert!(seen("directory/large").expect("published") == bytes, "round {round}");
         // The earlier version is copied on the server, or sent again in part.
         file.append(b"and more").expect("taken");
         file.sync(false).expect("published");
-        assert!(seen("folder/large").expect("published") == [&bytes[..], b"and more"].concat());
+        assert!(seen("directory/large").expect("published") == [&bytes[..], b"and more"].concat());
         let small = store.create(Path::new("small"), 0o644).expect("can be made");
         small.write_at(0, b"small").expect("taken");
         small.flush().expect("published");
@@ -504,12 +505,12 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
         times: 1000,
         what: refused,
     });
-    let file = store.create(Path::new("folder/large"), 0o644).expect("can be begun");
+    let file = store.create(Path::new("directory/large"), 0o644).expect("can be begun");
     let written = bytes.chunks(1 << 20).enumerate().map(|(i, piece)| file.write_at((i << 20) as u64, piece));
     let failed = written.filter_map(Result::err).count();
     let flushed = file.flush();
     assert_eq!(kind(flushed), Some(ErrorKind::PermissionDenied), "{failed} writes failed");
     drop((file, store));
-    assert!(seen("folder/large").expect("as it was").ends_with(b"and more"));
+    assert!(seen("directory/large").expect("as it was").ends_with(b"and more"));
     assert_eq!((server.uploads(), server.part_files().expect("readable")), (vec![], 0));
 }

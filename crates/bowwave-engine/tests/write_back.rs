@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bowwave_engine::backend::{Backend, MemoryBackend, Profile, Writes, open_url};
 use bowwave_engine::{Algorithm, Engine, ErrorKind, File, OpenOptions, Options, Store, Work};
 
-use common::{Folder, folder_store, small};
+use common::{Directory, directory_store, small};
 use gate::{Bench, Gate, MIB};
 use moody::{Mood, Moody};
 
@@ -132,21 +132,21 @@ fn a_page_in_flight_is_written_without_a_wait_and_written_out_again() {
 
 #[test]
 fn old_dirty_pages_are_written_back() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
     let engine = Engine::new(options).expect("valid");
-    let store = engine.store(&folder.url()).expect("a folder");
+    let store = engine.store(&directory.url()).expect("a directory");
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, b"some bytes").expect("room");
-    until("the folder has it", || folder.bytes("a") == b"some bytes");
+    until("the directory has it", || directory.bytes("a") == b"some bytes");
     until("it is clean", || !file.is_dirty());
     file.write_at(5, b"BYTES").expect("room");
-    until("again", || folder.bytes("a") == b"some BYTES");
+    until("again", || directory.bytes("a") == b"some BYTES");
 }
 
 #[test]
 fn a_removed_open_file_is_not_written_out() {
-    let (folder, engine, store) = folder_store(small());
+    let (directory, engine, store) = directory_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, &[1; 10_000]).expect("room");
     store.remove_file(Path::new("a")).expect("it is there");
@@ -157,22 +157,22 @@ fn a_removed_open_file_is_not_written_out() {
     assert!(bytes[..10_000].iter().all(|&byte| byte == 1) && bytes[10_000..].iter().all(|&byte| byte == 2));
     drop(file);
     assert_eq!(engine.stats().store.bytes_written, 0);
-    assert!(!folder.path().join("a").exists());
+    assert!(!directory.path().join("a").exists());
 }
 
 /// An engine over a directory with failures on request.
-fn moody_store(options: Options) -> (Folder, Engine, Store, Arc<Mood>) {
-    let folder = Folder::new();
-    let inner = open_url(&folder.url(), &options.store).expect("a folder");
+fn moody_store(options: Options) -> (Directory, Engine, Store, Arc<Mood>) {
+    let directory = Directory::new();
+    let inner = open_url(&directory.url(), &options.store).expect("a directory");
     let mood = Arc::new(Mood::default());
     let engine = Engine::new(options).expect("valid");
     let store = engine.store_of(Arc::new(Moody { inner, mood: Arc::clone(&mood) }));
-    (folder, engine, store, mood)
+    (directory, engine, store, mood)
 }
 
 #[test]
 fn rejected_pages_stay_dirty_and_each_handle_gets_the_error_once() {
-    let (folder, engine, store, mood) = moody_store(Options { dirty_bytes: Some(1 << 19), ..small() });
+    let (directory, engine, store, mood) = moody_store(Options { dirty_bytes: Some(1 << 19), ..small() });
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     let options = OpenOptions { write: true, ..OpenOptions::default() };
     let other = store.open_with(Path::new("a"), &options).expect("it is there");
@@ -194,7 +194,7 @@ fn rejected_pages_stay_dirty_and_each_handle_gets_the_error_once() {
     let _heard_before = file.flush();
     file.flush().expect("there is room now");
     let expected = [vec![1; 100_000], vec![2; taken]].concat();
-    assert!(folder.bytes("a") == expected);
+    assert!(directory.bytes("a") == expected);
     drop((file, other));
     assert_eq!(engine.stats().store.pages_lost, 0);
 }
@@ -202,7 +202,7 @@ fn rejected_pages_stay_dirty_and_each_handle_gets_the_error_once() {
 #[test]
 fn an_error_without_a_waiter_is_returned_by_the_next_flush() {
     let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
-    let (folder, _engine, store, mood) = moody_store(options);
+    let (directory, _engine, store, mood) = moody_store(options);
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.fail_writes(Some(ErrorKind::Io));
     file.write_at(0, b"bytes").expect("room");
@@ -212,12 +212,12 @@ fn an_error_without_a_waiter_is_returned_by_the_next_flush() {
     until("it was tried again", || !file.is_dirty());
     assert_eq!(file.flush().expect_err("the first try failed").kind(), Some(ErrorKind::Io));
     file.flush().expect("told once");
-    assert_eq!(folder.bytes("a"), b"bytes");
+    assert_eq!(directory.bytes("a"), b"bytes");
 }
 
 #[test]
 fn pages_rejected_to_the_end_are_counted() {
-    let (folder, engine, store, mood) = moody_store(small());
+    let (directory, engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.fail_writes(Some(ErrorKind::NoSpace));
     file.write_at(0, &[1; 3 * 4096]).expect("dirty pages have room");
@@ -225,18 +225,18 @@ fn pages_rejected_to_the_end_are_counted() {
     assert_eq!(engine.stats().store.pages_lost, 3);
     mood.fail_writes(None);
     let again = store.open(Path::new("a")).expect("it is there");
-    assert_eq!((again.size(), folder.bytes("a").len()), (0, 0), "it is what the store has");
+    assert_eq!((again.size(), directory.bytes("a").len()), (0, 0), "it is what the store has");
 }
 
 #[test]
 fn short_writes_continue_where_the_store_stopped() {
-    let (folder, _engine, store, mood) = moody_store(small());
+    let (directory, _engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.short.store(5, Ordering::Relaxed);
     let bytes: Vec<u8> = (0..200_001u32).map(|at| (at * 7 / 5) as u8).collect();
     file.write_at(0, &bytes).expect("room");
     file.sync(false).expect("the store takes it");
-    assert!(folder.bytes("a") == bytes);
+    assert!(directory.bytes("a") == bytes);
 }
 
 #[test]
@@ -257,8 +257,8 @@ fn short_writes_that_complete_inline_use_a_bounded_amount_of_stack() {
 #[test]
 fn a_read_at_the_end_of_a_file_does_not_overwrite_later_writes() {
     for _ in 0..200 {
-        let (folder, _engine, store) = folder_store(small());
-        std::fs::write(folder.path().join("a"), [9; 3000]).expect("writable");
+        let (directory, _engine, store) = directory_store(small());
+        std::fs::write(directory.path().join("a"), [9; 3000]).expect("writable");
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let file = store.open_with(Path::new("a"), &options).expect("it is there");
         file.write_at(3000, &[61; 44]).expect("room");
@@ -272,13 +272,13 @@ fn a_read_at_the_end_of_a_file_does_not_overwrite_later_writes() {
 
 #[test]
 fn a_failed_store_flush_is_returned_by_its_sync() {
-    let (folder, _engine, store, mood) = moody_store(small());
+    let (directory, _engine, store, mood) = moody_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, b"bytes").expect("room");
     mood.fail_syncs(Some(ErrorKind::Io));
     assert_eq!(file.sync(true).expect_err("told to fail").kind(), Some(ErrorKind::Io));
     file.flush().expect("the store has the bytes");
-    assert_eq!(folder.bytes("a"), b"bytes");
+    assert_eq!(directory.bytes("a"), b"bytes");
     mood.fail_syncs(None);
     file.sync(true).expect("no longer");
 }
@@ -287,7 +287,7 @@ fn a_failed_store_flush_is_returned_by_its_sync() {
 /// gap that was just overwritten showed earlier contents of its frames.
 #[test]
 fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros() {
-    let (_folder, _engine, store) = folder_store(small());
+    let (_directory, _engine, store) = directory_store(small());
     let other = store.create(Path::new("other"), 0o644).expect("a new file");
     other.write_at(0, &vec![0xAB; 4 << 20]).expect("room");
     other.flush().expect("room");
@@ -300,7 +300,7 @@ fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros() {
 
 #[test]
 fn a_removed_file_keeps_its_written_bytes_for_its_readers() {
-    let (_folder, _engine, store) = folder_store(small());
+    let (_directory, _engine, store) = directory_store(small());
     let writer = store.create(Path::new("a"), 0o644).expect("made");
     let reader = store.open(Path::new("a")).expect("it is there");
     writer.write_at(100_000, &[7; 5000]).expect("written");

@@ -7,7 +7,7 @@ use std::path::Path;
 use bowwave_backend::{Allocate, ErrorKind};
 use bowwave_engine::{File, OpenOptions, Options, Store};
 
-use common::{Folder, Random, folder_store, small};
+use common::{Directory, Random, directory_store, small};
 
 /// Longest file.
 const SIZE_MAX: u64 = 5 << 20;
@@ -142,22 +142,22 @@ impl Model {
 
 /// Runs one seed; after each part also compares the directory's bytes.
 fn run(options: Options, seed: u64, steps: u32) {
-    let (folder, _engine, store) = folder_store(options);
+    let (directory, _engine, store) = directory_store(options);
     let mut model = Model::new(&store, seed);
     for _ in 0..4 {
         for _ in 0..steps / 4 {
             model.one_step();
         }
         model.file.sync(false).expect("room");
-        compare(&folder, &model);
+        compare(&directory, &model);
     }
 }
 
-fn compare(folder: &Folder, model: &Model) {
-    let there = folder.bytes("file");
-    assert_eq!(there.len(), model.bytes.len(), "{}", model.fail("length in the folder"));
+fn compare(directory: &Directory, model: &Model) {
+    let there = directory.bytes("file");
+    assert_eq!(there.len(), model.bytes.len(), "{}", model.fail("length in the directory"));
     let differs = (0..there.len()).find(|&at| there[at] != model.bytes[at]);
-    assert_eq!(differs, None, "{}", model.fail("first byte that differs in the folder"));
+    assert_eq!(differs, None, "{}", model.fail("first byte that differs in the directory"));
 }
 
 #[test]

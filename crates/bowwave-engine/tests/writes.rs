@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use bowwave_backend::{Allocate, Rename, SetAttributes, SetTime};
 use bowwave_engine::{Engine, ErrorKind, File, OpenOptions, Options, Store};
 
-use common::{Folder, Random, folder_store, small};
+use common::{Directory, Random, directory_store, small};
 
 fn writable(store: &Store, name: &str) -> File {
     store
@@ -28,30 +28,31 @@ fn all(file: &File) -> Vec<u8> {
 
 #[test]
 fn written_bytes_are_read_at_once_and_are_in_the_directory_after_flush() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     let writer = store.create(Path::new("a"), 0o644).expect("a new file");
     let reader = store.open(Path::new("a")).expect("it is there");
     assert_eq!(writer.write_at(0, b"one two three").expect("room"), 13);
     assert_eq!(all(&reader), b"one two three");
     writer.flush().expect("room");
     assert!(!writer.is_dirty());
-    assert_eq!(folder.bytes("a"), b"one two three");
+    assert_eq!(directory.bytes("a"), b"one two three");
     writer.write_at(4, b"TWO").expect("room");
     writer.sync(true).expect("room");
-    assert_eq!(folder.bytes("a"), b"one TWO three");
+    assert_eq!(directory.bytes("a"), b"one TWO three");
     assert_eq!(all(&reader), b"one TWO three");
     assert_eq!(reader.write_at(0, b"no").expect_err("opened for reading").kind(), Some(ErrorKind::ReadOnly));
 }
 
 #[test]
 fn the_last_writer_leaves_all_bytes_in_the_directory_and_valid_pages() {
-    let (folder, engine, store) = folder_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
+    let (directory, engine, store) =
+        directory_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let bytes = Random::new(1).bytes(3_000_001);
     let writer = store.create(Path::new("a"), 0o644).expect("a new file");
     let version = writer.version();
     writer.write_at(0, &bytes).expect("room");
     drop(writer);
-    assert!(folder.bytes("a") == bytes, "dropping writes out");
+    assert!(directory.bytes("a") == bytes, "dropping writes out");
     let reader = store.open(Path::new("a")).expect("it is there");
     assert!(all(&reader) == bytes);
     let requests = engine.stats().store.requests;
@@ -62,8 +63,8 @@ fn the_last_writer_leaves_all_bytes_in_the_directory_and_valid_pages() {
 
 #[test]
 fn readers_after_the_last_writer_notice_foreign_changes() {
-    let (folder, _engine, store) = folder_store(small());
-    fs::write(folder.path().join("a"), b"before").expect("room");
+    let (directory, _engine, store) = directory_store(small());
+    fs::write(directory.path().join("a"), b"before").expect("room");
     let reader = store.open(Path::new("a")).expect("it is there");
     assert_eq!(all(&reader), b"before");
     let writer = writable(&store, "a");
@@ -72,7 +73,7 @@ fn readers_after_the_last_writer_notice_foreign_changes() {
     assert_eq!(all(&reader), b"BEFORE and after");
     // More than the cached bytes: the read reaches the store, which shows the change.
     let page = vec![b'x'; 1 << 20];
-    fs::write(folder.path().join("a"), &page).expect("room");
+    fs::write(directory.path().join("a"), &page).expect("room");
     let again = store.open(Path::new("a")).expect("it is there");
     assert!(all(&again) == page, "a new version is a new file");
     assert_ne!(again.version(), reader.version());
@@ -80,7 +81,7 @@ fn readers_after_the_last_writer_notice_foreign_changes() {
 
 #[test]
 fn bytes_past_the_end_return_as_zeros() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     for (size, cut, then) in
         [(10_000, 5_000, 9_000), (8_192, 4_096, 12_288), (5_000, 1, 4_096), (4_095, 0, 1)]
     {
@@ -101,14 +102,17 @@ fn bytes_past_the_end_return_as_zeros() {
             expected.resize(usize::try_from(then).expect("small"), 0);
             assert!(all(&file) == expected, "{size} cut to {cut}, extended to {then}");
             file.sync(false).expect("room");
-            assert!(folder.bytes("a") == expected, "{size} cut to {cut}, extended to {then}, in the folder");
+            assert!(
+                directory.bytes("a") == expected,
+                "{size} cut to {cut}, extended to {then}, in the directory"
+            );
         }
     }
 }
 
 #[test]
 fn concurrent_appends_never_overlap() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     drop(store.create(Path::new("log"), 0o644).expect("a new file"));
     thread::scope(|scope| {
         for writer in 0..8u8 {
@@ -122,7 +126,7 @@ fn concurrent_appends_never_overlap() {
             });
         }
     });
-    let bytes = folder.bytes("log");
+    let bytes = directory.bytes("log");
     assert_eq!(bytes.len(), 8 * 200 * 100);
     let mut count = [0; 8];
     for record in bytes.chunks(100) {
@@ -134,7 +138,7 @@ fn concurrent_appends_never_overlap() {
 
 #[test]
 fn names_of_one_file_share_its_bytes_and_a_renamed_file_keeps_them() {
-    let (folder, engine, store) = folder_store(small());
+    let (directory, engine, store) = directory_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     file.write_at(0, b"bytes").expect("room");
     store.link(Path::new("a"), Path::new("b")).expect("a second name");
@@ -145,7 +149,7 @@ fn names_of_one_file_share_its_bytes_and_a_renamed_file_keeps_them() {
     store.rename(Path::new("a"), Path::new("c"), Rename::Replace).expect("a free name");
     file.write_at(5, b" and more").expect("room");
     drop((file, other));
-    assert_eq!(folder.bytes("b"), b"bytes and more");
+    assert_eq!(directory.bytes("b"), b"bytes and more");
     assert_eq!(all(&store.open(Path::new("b")).expect("a link")), b"bytes and more");
     let requests = engine.stats().store.requests;
     assert_eq!(all(&store.open(Path::new("c")).expect("renamed")), b"bytes and more");
@@ -154,7 +158,7 @@ fn names_of_one_file_share_its_bytes_and_a_renamed_file_keeps_them() {
 
 #[test]
 fn a_removed_file_stays_readable_through_its_handles_and_its_name_is_free() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     let old = store.create(Path::new("a"), 0o644).expect("a new file");
     old.write_at(0, b"old bytes").expect("room");
     store.remove_file(Path::new("a")).expect("it is there");
@@ -173,12 +177,12 @@ fn a_removed_file_stays_readable_through_its_handles_and_its_name_is_free() {
         (b"new".to_vec(), b"other".to_vec())
     );
     drop((old, new, replaced, other));
-    assert_eq!(folder.bytes("a"), b"other");
+    assert_eq!(directory.bytes("a"), b"other");
 }
 
 #[test]
 fn opening_does_as_the_options_say() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     let path = Path::new("a");
     let open = |options| store.open_with(path, &options);
     let write = OpenOptions { write: true, ..OpenOptions::default() };
@@ -187,7 +191,7 @@ fn opening_does_as_the_options_say() {
     assert_eq!(kind(open(OpenOptions { create: true, ..OpenOptions::default() })), Some(ErrorKind::Invalid));
     let create = OpenOptions { create: true, exclusive: true, mode: 0o640, ..write };
     let file = open(create).expect("a new file");
-    assert_eq!(fs::metadata(folder.path().join("a")).expect("there").mode() & 0o7777, 0o640);
+    assert_eq!(fs::metadata(directory.path().join("a")).expect("there").mode() & 0o7777, 0o640);
     file.write_at(0, b"bytes").expect("room");
     assert_eq!(kind(open(create)), Some(ErrorKind::Exists));
     assert_eq!(all(&open(OpenOptions { exclusive: false, ..create }).expect("there")), b"bytes");
@@ -198,7 +202,8 @@ fn opening_does_as_the_options_say() {
 
 #[test]
 fn a_time_that_is_set_stays_after_earlier_writes_are_flushed() {
-    let (folder, engine, store) = folder_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
+    let (directory, engine, store) =
+        directory_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let set = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
     for through_handle in [false, true] {
@@ -210,7 +215,7 @@ fn a_time_that_is_set_stays_after_earlier_writes_are_flushed() {
             store.set_attributes(Path::new("a"), &set).expect("allowed");
         }
         drop(file);
-        assert_eq!(fs::metadata(folder.path().join("a")).expect("there").modified().expect("known"), time);
+        assert_eq!(fs::metadata(directory.path().join("a")).expect("there").modified().expect("known"), time);
         assert_eq!(all(&store.open(Path::new("a")).expect("there")), [1; 10_000]);
         let requests = engine.stats().store.requests;
         store
@@ -223,7 +228,7 @@ fn a_time_that_is_set_stays_after_earlier_writes_are_flushed() {
 
 #[test]
 fn a_time_set_through_a_handle_of_an_unlinked_file_affects_only_that_file() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(700_000_000);
     let set = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
     let rename = |from: &str, to: &str, how| store.rename(from.as_ref(), to.as_ref(), how).expect("there");
@@ -231,17 +236,17 @@ fn a_time_set_through_a_handle_of_an_unlinked_file_affects_only_that_file() {
         ("removed, with another name left", &|| store.remove_file("a".as_ref()).expect("there"), "link"),
         ("exchanged, as what is exchanged", &|| rename("other", "a", Rename::Exchange), "other"),
         ("exchanged, as what it is exchanged for", &|| rename("a", "other", Rename::Exchange), "other"),
-        ("in a folder that is renamed", &|| rename("folder", "moved", Rename::Replace), "moved/b"),
+        ("in a directory that is renamed", &|| rename("directory", "moved", Rename::Replace), "moved/b"),
     ];
     for (what, act, name) in move_away {
-        fs::create_dir_all(folder.path().join("folder")).expect("writable");
+        fs::create_dir_all(directory.path().join("directory")).expect("writable");
         for (path, bytes) in
-            [("a", "the file itself"), ("other", "another file"), ("folder/b", "in a folder")]
+            [("a", "the file itself"), ("other", "another file"), ("directory/b", "in a directory")]
         {
-            fs::write(folder.path().join(path), bytes).expect("writable");
+            fs::write(directory.path().join(path), bytes).expect("writable");
         }
-        fs::hard_link(folder.path().join("a"), folder.path().join("link")).expect("on one file system");
-        let opened = if name == "moved/b" { "folder/b" } else { "a" };
+        fs::hard_link(directory.path().join("a"), directory.path().join("link")).expect("on one file system");
+        let opened = if name == "moved/b" { "directory/b" } else { "a" };
         let reader = store.open(Path::new(opened)).expect("there");
         let before = all(&reader);
         act();
@@ -254,21 +259,21 @@ fn a_time_set_through_a_handle_of_an_unlinked_file_affects_only_that_file() {
         // The remaining handle notices foreign changes again, whatever its mode.
         reader.set_attributes(&set).expect("allowed");
         assert_eq!(all(&reader), [b"THE", &before[3..]].concat(), "{what}");
-        fs::write(folder.path().join(name), vec![b'x'; 1 << 20]).expect("writable");
+        fs::write(directory.path().join(name), vec![b'x'; 1 << 20]).expect("writable");
         let now = store.open(Path::new(name)).expect("there");
         assert_ne!(now.version(), reader.version(), "{what}");
-        for path in ["folder", "moved"] {
-            let _may_not_be_there = fs::remove_dir_all(folder.path().join(path));
+        for path in ["directory", "moved"] {
+            let _may_not_be_there = fs::remove_dir_all(directory.path().join(path));
         }
         for path in ["a", "other", "link"] {
-            let _may_not_be_there = fs::remove_file(folder.path().join(path));
+            let _may_not_be_there = fs::remove_file(directory.path().join(path));
         }
     }
 }
 
 #[test]
 fn concurrent_writers_and_readers_see_whole_pages_only() {
-    let (folder, _engine, store) = folder_store(small());
+    let (directory, _engine, store) = directory_store(small());
     let pages = 1500u64;
     let stamp = |page: u64, version: u64| {
         let word = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
@@ -309,7 +314,7 @@ fn concurrent_writers_and_readers_see_whole_pages_only() {
     });
     let ours = all(&file);
     drop(file);
-    assert!(folder.bytes("a") == ours);
+    assert!(directory.bytes("a") == ours);
     for (page, bytes) in (0..).zip(ours.chunks(4096)) {
         check(bytes, page);
     }
@@ -317,7 +322,7 @@ fn concurrent_writers_and_readers_see_whole_pages_only() {
 
 #[test]
 fn truncation_during_reads_and_writes_never_shows_foreign_bytes() {
-    let (_folder, _engine, store) = folder_store(small());
+    let (_directory, _engine, store) = directory_store(small());
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     let cutting = AtomicBool::new(true);
     thread::scope(|scope| {
@@ -348,7 +353,7 @@ fn truncation_during_reads_and_writes_never_shows_foreign_bytes() {
 #[test]
 fn the_journal_of_an_engine_that_writes_replays_to_the_same_actions() {
     let options = Options { journal_events: 1 << 20, shards: Some(1), ..small() };
-    let (folder, engine, store) = folder_store(options);
+    let (directory, engine, store) = directory_store(options);
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     let mut random = Random::new(9);
     let mut expected = vec![0; 1 << 20];
@@ -362,7 +367,7 @@ fn the_journal_of_an_engine_that_writes_replays_to_the_same_actions() {
     }
     file.sync(false).expect("room");
     drop(file);
-    assert!(folder.bytes("a") == expected);
+    assert!(directory.bytes("a") == expected);
     for journal in engine.journals() {
         assert!(!journal.is_truncated());
         assert!(journal.replays());
@@ -371,9 +376,9 @@ fn the_journal_of_an_engine_that_writes_replays_to_the_same_actions() {
 
 #[test]
 fn two_engines_see_each_others_closed_files() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let stores: Vec<Store> = (0..2)
-        .map(|_| Engine::new(small()).expect("valid options").store(&folder.url()).expect("a folder"))
+        .map(|_| Engine::new(small()).expect("valid options").store(&directory.url()).expect("a directory"))
         .collect();
     for round in 0..6u8 {
         let (writer, reader) = (&stores[usize::from(round % 2)], &stores[usize::from(1 - round % 2)]);

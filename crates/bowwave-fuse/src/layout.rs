@@ -57,7 +57,9 @@ impl<T: Tree> Layout<T> {
                 Ok(entries)
             }
             Some(name) if path.as_os_str().is_empty() => Ok(vec![self.stat(Path::new(name))?]),
-            Some(_) => Err(Error::new(ErrorKind::NotADirectory, format!("{}: not a folder", path.display()))),
+            Some(_) => {
+                Err(Error::new(ErrorKind::NotADirectory, format!("{}: not a directory", path.display())))
+            }
         }
     }
 

@@ -66,8 +66,8 @@ impl Tree for Store {
         if Self::writes(self) == Writes::Whole { Ok(file.sync(false)?) } else { Ok(file.flush()?) }
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        Ok(Self::make_directory(self, path, mode, owner)?)
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        Ok(Self::create_directory(self, path, mode, owner)?)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -94,7 +94,7 @@ impl Tree for Store {
         Ok(Self::symlink(self, target, path, owner)?)
     }
 
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,
@@ -102,7 +102,7 @@ impl Tree for Store {
         special_device: u64,
         owner: Option<Owner>,
     ) -> Result<()> {
-        Ok(Self::make_node(self, path, kind, mode, special_device, owner)?)
+        Ok(Self::create_node(self, path, kind, mode, special_device, owner)?)
     }
 
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {

@@ -74,7 +74,7 @@ pub trait Tree: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Exists`; otherwise the store's error.
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         let _ = (mode, owner);
         Err(refused(path))
     }
@@ -135,7 +135,7 @@ pub trait Tree: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Exists`; otherwise the store's error.
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,

@@ -53,13 +53,13 @@ fn created_entries_are_visible_at_once_and_in_the_store() {
             });
             assert_eq!(fs::read(store.beneath(what)).expect("there"), b"made", "{what}");
         }
-        store.same("folders", |at| {
-            fs::DirBuilder::new().mode(0o750).create(at.join("folder")).expect("made");
-            fs::create_dir(at.join("folder/inner")).expect("made");
-            shape(&at.join("folder")).expect("there")
+        store.same("directories", |at| {
+            fs::DirBuilder::new().mode(0o750).create(at.join("directory")).expect("made");
+            fs::create_dir(at.join("directory/inner")).expect("made");
+            shape(&at.join("directory")).expect("there")
         });
         store.same("links", |at| {
-            symlink("folder/inner", at.join("link")).expect("made");
+            symlink("directory/inner", at.join("link")).expect("made");
             symlink("nowhere", at.join("dangling")).expect("made");
             let shown = fs::read_link(at.join("link")).expect("a link");
             (shown, shape(&at.join("link")).expect("there"), errno(File::open(at.join("dangling"))))
@@ -100,23 +100,23 @@ fn errors_have_the_errno_of_the_file_system() {
         let long = |at: &Path, bytes| at.join("n".repeat(bytes));
         let acts: &[(&str, Act)] = &[
             ("make what is there", |at| errno(File::create_new(at.join("file")))),
-            ("make a folder that is there", |at| errno(fs::create_dir(at.join("full")))),
-            ("make a folder over a file", |at| errno(fs::create_dir(at.join("file")))),
+            ("make a directory that is there", |at| errno(fs::create_dir(at.join("full")))),
+            ("make a directory over a file", |at| errno(fs::create_dir(at.join("file")))),
             ("make in a file", |at| errno(File::create(at.join("file/x")))),
             ("make in nothing", |at| errno(File::create(at.join("none/x")))),
             ("link over a file", |at| errno(fs::hard_link(at.join("file"), at.join("empty")))),
-            ("link a folder", |at| errno(fs::hard_link(at.join("empty"), at.join("second")))),
+            ("link a directory", |at| errno(fs::hard_link(at.join("empty"), at.join("second")))),
             ("symlink over a file", |at| errno(symlink("x", at.join("file")))),
             ("remove nothing", |at| errno(fs::remove_file(at.join("none")))),
-            ("remove a folder as a file", |at| errno(fs::remove_file(at.join("empty")))),
-            ("remove a file as a folder", |at| errno(fs::remove_dir(at.join("file")))),
-            ("remove a full folder", |at| errno(fs::remove_dir(at.join("full")))),
+            ("remove a directory as a file", |at| errno(fs::remove_file(at.join("empty")))),
+            ("remove a file as a directory", |at| errno(fs::remove_dir(at.join("file")))),
+            ("remove a full directory", |at| errno(fs::remove_dir(at.join("full")))),
             ("remove a dot", |at| errno(fs::remove_dir(at.join("empty/.")))),
             ("rename nothing", |at| errno(fs::rename(at.join("none"), at.join("x")))),
             ("rename into itself", |at| errno(fs::rename(at.join("full"), at.join("full/inner/x")))),
-            ("rename a file over a folder", |at| errno(fs::rename(at.join("file"), at.join("empty")))),
-            ("rename a folder over a file", |at| errno(fs::rename(at.join("empty"), at.join("file")))),
-            ("rename over a full folder", |at| errno(fs::rename(at.join("empty"), at.join("full")))),
+            ("rename a file over a directory", |at| errno(fs::rename(at.join("file"), at.join("empty")))),
+            ("rename a directory over a file", |at| errno(fs::rename(at.join("empty"), at.join("file")))),
+            ("rename over a full directory", |at| errno(fs::rename(at.join("empty"), at.join("full")))),
             ("rename over something, if nothing", |at| {
                 rename(&at.join("empty"), &at.join("full"), RenameFlags::NOREPLACE)
             }),
@@ -124,7 +124,9 @@ fn errors_have_the_errno_of_the_file_system() {
                 rename(&at.join("empty"), &at.join("none"), RenameFlags::EXCHANGE)
             }),
             ("follow a loop", |at| errno(File::open(at.join("loop")))),
-            ("open a folder for writing", |at| errno(OpenOptions::new().write(true).open(at.join("empty")))),
+            ("open a directory for writing", |at| {
+                errno(OpenOptions::new().write(true).open(at.join("empty")))
+            }),
             ("list a file", |at| errno(fs::read_dir(at.join("file")).map(drop))),
             ("read a link that is none", |at| errno(fs::read_link(at.join("file")))),
         ];
@@ -254,20 +256,20 @@ fn directories_change_times_and_links_with_their_content() {
     if !available() {
         return;
     }
-    Writable::each("folders", |store| {
+    Writable::each("directories", |store| {
         fs::create_dir(store.at("d")).expect("made");
         fs::write(store.at("x"), b"").expect("made");
         type Act = fn(&Path);
         let acts: &[(&str, Act)] = &[
             ("make a file", |at| drop(File::create(at.join("d/f")).expect("made"))),
-            ("make a folder", |at| fs::create_dir(at.join("d/e")).expect("made")),
+            ("make a directory", |at| fs::create_dir(at.join("d/e")).expect("made")),
             ("link", |at| fs::hard_link(at.join("x"), at.join("d/l")).expect("made")),
             ("rename within", |at| fs::rename(at.join("d/f"), at.join("d/g")).expect("there")),
             ("rename away", |at| fs::rename(at.join("d/l"), at.join("y")).expect("there")),
             ("rename here", |at| fs::rename(at.join("y"), at.join("d/y")).expect("there")),
             ("symlink", |at| symlink("x", at.join("d/s")).expect("made")),
             ("remove a file", |at| fs::remove_file(at.join("d/g")).expect("there")),
-            ("remove a folder", |at| fs::remove_dir(at.join("d/e")).expect("there")),
+            ("remove a directory", |at| fs::remove_dir(at.join("d/e")).expect("there")),
         ];
         for (what, act) in acts {
             next_tick(&store.beneath(""));
@@ -338,7 +340,7 @@ fn directory_positions_stay_valid_until_rewind() {
             fs::write(store.at(name), b"").expect("made");
         }
         let mut dir =
-            rustix::fs::Dir::read_from(File::open(store.at("")).expect("readable")).expect("a folder");
+            rustix::fs::Dir::read_from(File::open(store.at("")).expect("readable")).expect("a directory");
         let listed = |dir: &mut rustix::fs::Dir| -> Vec<String> {
             let names =
                 dir.map(|entry| entry.expect("readable").file_name().to_str().expect("ASCII").to_owned());
@@ -358,7 +360,7 @@ fn an_open_removed_directory_is_empty_and_rejects_entries() {
         return;
     }
     Writable::each("removed", |store| {
-        store.same("a removed folder", |at| {
+        store.same("a removed directory", |at| {
             fs::create_dir(at.join("d")).expect("made");
             let dir = File::open(at.join("d")).expect("readable");
             fs::remove_dir(at.join("d")).expect("empty");
@@ -419,7 +421,7 @@ fn the_creator_owns_a_new_entry() {
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("root");
     }
-    store.same("folders for others", |at| {
+    store.same("directories for others", |at| {
         for (name, mode) in [("open", 0o777), ("shared", 0o2777)] {
             fs::create_dir(at.join(name)).expect("made");
             chown(at.join(name), Some(0), Some(4242)).expect("root");
@@ -427,7 +429,7 @@ fn the_creator_owns_a_new_entry() {
         }
         shape(&at.join("shared")).expect("there")
     });
-    for (place, what) in [("open", "as itself"), ("shared", "with the folder's group")] {
+    for (place, what) in [("open", "as itself"), ("shared", "with the directory's group")] {
         store.same(what, |at| {
             let dir = at.join(place);
             let script =
@@ -484,7 +486,7 @@ fn a_file_that_reuses_the_number_of_a_file_being_removed_can_be_linked() {
         let (directory, dir, gate) = (Directory::new(what), Dir::new(what), Arc::<Gate>::default());
         let engine = Engine::new(Options { cache_bytes: Some(4 << 20), ..Options::default() });
         let engine = engine.expect("there is memory");
-        let store = engine.store(directory.path().to_str().expect("ASCII")).expect("a folder");
+        let store = engine.store(directory.path().to_str().expect("ASCII")).expect("a directory");
         let tree = Gated { store, looks: Arc::default(), removals: Arc::clone(&gate) };
         let _mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
         let at = dir.path();

@@ -68,7 +68,7 @@ fn store(directory: &Directory, part: &str, faults: Faults) -> Store {
     let engine = Engine::new(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let engine = engine.expect("there is memory");
     let url = format!("emulate:{device}:file://{}", directory.path().display());
-    let backend = open_url(&url, &engine.options().store).expect("a folder");
+    let backend = open_url(&url, &engine.options().store).expect("a directory");
     engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances below one")))
 }
 
@@ -134,7 +134,11 @@ fn trees_of_small_files_are_created_and_removed() {
          diff -r {from} moved; rm -r moved empty; ls -A"
     );
     assert_eq!(sh(objects.dir.path(), &script).expect("all of it"), "");
-    assert_eq!(fs::read_dir(objects.directory.path()).expect("readable").count(), 1, "the folder of uploads");
+    assert_eq!(
+        fs::read_dir(objects.directory.path()).expect("readable").count(),
+        1,
+        "the directory of uploads"
+    );
 }
 
 #[test]
@@ -244,7 +248,7 @@ fn names_change_while_a_file_is_written() {
     file.write_all(&bytes(200_000, 1)).expect("taken");
     assert_eq!(errno(fs::rename(objects.at("x"), objects.at("y"))), BUSY);
     assert_eq!(errno(File::open(objects.at("x"))), BUSY);
-    let listed: Vec<_> = fs::read_dir(objects.dir.path()).expect("a folder").collect();
+    let listed: Vec<_> = fs::read_dir(objects.dir.path()).expect("a directory").collect();
     assert_eq!(listed.len(), 1, "what is being made is listed");
     fs::remove_file(objects.at("x")).expect("given up");
     file.write_all(b"to nowhere").expect("as in file systems");
@@ -260,9 +264,9 @@ fn names_change_while_a_file_is_written() {
     drop(writer);
     assert_eq!(objects.seen("target").expect("there"), b"new");
     assert_eq!(objects.seen("new"), None);
-    fs::create_dir(objects.at("folder")).expect("made");
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(objects.at("folder/x"));
-    assert_eq!(errno(fs::remove_dir(objects.at("folder"))), 39);
+    fs::create_dir(objects.at("directory")).expect("made");
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(objects.at("directory/x"));
+    assert_eq!(errno(fs::remove_dir(objects.at("directory"))), 39);
     drop(made.expect("made"));
 }
 

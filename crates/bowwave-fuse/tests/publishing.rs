@@ -39,7 +39,7 @@ impl Objects {
         let device = "s3,part=64KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,\
                       write_total=none";
         let url = format!("emulate:{device}:file://{}", directory.path().display());
-        let backend = open_url(&url, &engine.options().store).expect("a folder");
+        let backend = open_url(&url, &engine.options().store).expect("a directory");
         let faults = Faults { writes, ..Faults::default() };
         let store = engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances up to one")));
         let tree = Gated { store, looks: Arc::clone(&gate), removals: Arc::default() };
@@ -199,7 +199,7 @@ fn a_repeatedly_written_object_can_always_be_read_opened_and_listed() {
     let look = || {
         while !done.load(Ordering::Relaxed) {
             fs::metadata(&path).expect("there is a version at any time");
-            let names = fs::read_dir(objects.dir.path()).expect("a folder");
+            let names = fs::read_dir(objects.dir.path()).expect("a directory");
             let names: Vec<_> = names.map(|entry| entry.expect("readable").file_name()).collect();
             assert_eq!(names, ["x"]);
             let mut file = File::open(&path).expect("there is a version at any time");

@@ -166,7 +166,7 @@ fn directories_list_thousands_of_names_and_non_utf8() {
     }
     let _mount = memory.mount(&dir);
     let names = |path: &str| -> Vec<PathBuf> {
-        let entries = fs::read_dir(dir.path().join(path)).expect("a folder");
+        let entries = fs::read_dir(dir.path().join(path)).expect("a directory");
         entries.map(|entry| entry.expect("listed").file_name().into()).collect()
     };
     let many = names("many");
@@ -179,7 +179,7 @@ fn directories_list_thousands_of_names_and_non_utf8() {
     assert_eq!(fs::read_link(dir.path().join("to")).expect("a link"), odd);
     assert_eq!(fs::read(dir.path().join("many/file-07777")).expect("readable"), b"file-07777");
     // A listing and a stat report the same attributes.
-    for entry in fs::read_dir(dir.path()).expect("a folder") {
+    for entry in fs::read_dir(dir.path()).expect("a directory") {
         let entry = entry.expect("listed");
         let metadata = fs::symlink_metadata(entry.path()).expect("there");
         assert_eq!(entry.file_type().expect("known"), metadata.file_type());
@@ -216,8 +216,10 @@ fn a_single_object_is_a_directory_with_one_file() {
     }
     let (dir, memory) = (Dir::new("single"), Memory::single(b"all there is"));
     let _mount = memory.mount(&dir);
-    let names: Vec<_> =
-        fs::read_dir(dir.path()).expect("a folder").map(|entry| entry.expect("listed").file_name()).collect();
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .expect("a directory")
+        .map(|entry| entry.expect("listed").file_name())
+        .collect();
     assert_eq!(names, ["only file.bin"]);
     assert_eq!(fs::read(dir.path().join("only file.bin")).expect("readable"), b"all there is");
     assert_eq!(fs::read(dir.path().join("other")).expect_err("absent").kind(), IoErrorKind::NotFound);

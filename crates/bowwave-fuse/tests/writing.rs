@@ -548,6 +548,6 @@ fn synchronous_writes_are_durable_when_they_return() {
             let len = file.metadata().expect("open").len();
             assert_eq!(fs::metadata(store.beneath("f")).expect("there").len(), len, "{flags:?}");
         }
-        File::open(store.at("")).expect("a folder").sync_all().expect("a folder can be synced");
+        File::open(store.at("")).expect("a directory").sync_all().expect("a directory can be synced");
     });
 }

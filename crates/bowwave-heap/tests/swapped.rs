@@ -62,7 +62,7 @@ fn counter(directory: &Path, name: &str) -> u64 {
 
 #[test]
 fn swapped_memory_has_the_same_bytes_as_plain_memory() {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let Some(program) = program(directory.path()) else { return };
     let plain = run(&program, directory.path(), None);
     assert!(plain.status.success(), "{}", text(&plain));
@@ -83,7 +83,7 @@ fn swapped_memory_has_the_same_bytes_as_plain_memory() {
 
 #[test]
 fn a_failed_swap_is_reported_and_the_program_continues() {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let Some(program) = program(directory.path()) else { return };
     let output = run(&program, directory.path(), Some((1 << 16, 1 << 20)));
     let said = text(&output);

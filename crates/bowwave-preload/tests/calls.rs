@@ -30,7 +30,7 @@ fn compile(source: &str, into: &Path) -> Option<PathBuf> {
 
 /// A directory with all kinds of files that the program examines.
 fn directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     let mut number = 1u64;
     let bytes: Vec<u8> = (0..3_000_001)
@@ -61,7 +61,7 @@ fn output_of(command: &mut Command, root: &str) -> String {
 
 #[test]
 fn each_call_returns_the_same_as_for_the_file_itself() {
-    let (directory, built) = (directory(), tempfile::tempdir().expect("a folder"));
+    let (directory, built) = (directory(), tempfile::tempdir().expect("a directory"));
     let Some(program) = compile("tests/calls.c", built.path()) else { return };
     let data = directory.path().to_str().expect("UTF-8");
     let expected = output_of(&mut Command::new(&program), data);

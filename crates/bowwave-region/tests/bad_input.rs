@@ -67,7 +67,7 @@ fn empty_unaligned_and_too_long_ranges_are_rejected_by_name() {
     region.populate(10_000, 0).expect("nothing is there");
     region.read(10_000, &mut []).expect("nothing is there");
     assert_eq!(region.as_slice()[9_999], expected("10000", 9_999));
-    let directory = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     assert!(matches!(
         refused(&engine, &directory.path().display().to_string(), &MapOptions::default()),
         Error::Engine(_)

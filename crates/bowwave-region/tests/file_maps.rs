@@ -204,7 +204,7 @@ fn system_calls_get_the_bytes_or_an_error() {
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1MiB").expect("a pattern");
     let mut null = File::create("/dev/null").expect("it is there");
-    let directory = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     for scope in [Scope::All, Scope::Program] {
         let region = map(&store, &MapOptions { scope: Some(scope), ..MapOptions::default() });
         assert_eq!(region.serves_system_calls(), scope == Scope::All);
@@ -263,7 +263,7 @@ fn a_child_has_no_region_memory_and_the_parent_continues() {
 
 #[test]
 fn a_changed_object_is_an_error_and_never_a_mixture() {
-    let directory = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("file");
     fs::write(&path, vec![1; 4 << 20]).expect("room");
     let engine = engine(1 << 20, Policy::None);

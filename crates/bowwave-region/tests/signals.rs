@@ -154,7 +154,7 @@ fn other_signals_go_to_the_previous_handler() {
     let region = map(&store);
     assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
     assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
-    let directory = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("short");
     fs::write(&path, b"short").expect("writable");
     let file = File::open(&path).expect("readable");

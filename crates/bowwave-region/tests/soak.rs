@@ -184,7 +184,7 @@ fn a_changing_object_shows_no_byte_of_the_new_version() {
     if !can_serve(Scope::All) {
         return;
     }
-    let directory = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("file");
     let bytes = 16u64 << 20;
     fs::write(&path, vec![1; bytes as usize]).expect("room");

@@ -36,7 +36,7 @@ fn memory_bytes() -> u64 {
 fn memory_stays_within_the_budget_at_sixteen_times_its_size() {
     let seconds = number("BOWWAVE_SWAP_SOAK_SECONDS", 0);
     let before = memory_bytes();
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let Some(swap) = swap(&Spill::file(directory.path(), LEN as u64 + (64 << 20)), MEMORY) else { return };
     let mut region = swap.region(LEN).expect("a region");
     let (done, peak, over, begin) =

@@ -77,7 +77,7 @@ fn writes_are_read_back_by_threads_that_serve_themselves() {
 }
 
 fn write_and_read(delivery: Delivery) {
-    let directory = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let Some(swap) = swap_told(delivery, &Spill::file(directory.path(), spill_bytes()), memory()) else {
         return;
     };
@@ -97,8 +97,8 @@ fn writes_are_read_back_from_a_store_that_completes_inline() {
 
 #[test]
 fn failing_one_request_in_a_hundred_loses_nothing() {
-    let directory = tempfile::tempdir().expect("a folder");
-    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a directory");
     let faulty = Arc::new(Fault::new(Arc::new(file), one_in_a_hundred()).expect("a thread"));
     let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes()), memory()) else {
         return;
@@ -194,8 +194,8 @@ fn a_failing_and_full_store_loses_nothing_of_self_serving_threads() {
 }
 
 fn fail_and_fill(delivery: Delivery) {
-    let directory = tempfile::tempdir().expect("a folder");
-    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a directory");
     let full = Arc::default();
     let filling = Filling::new(Arc::new(file.with_all_writes_direct()), &full);
     let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
@@ -239,7 +239,7 @@ fn a_swap_works_without_privileges() {
     const CHILD: &str = "BOWWAVE_SWAP_CHILD";
     const NAME: &str = "a_swap_works_without_privileges";
     if std::env::var_os(CHILD).is_some() {
-        let directory = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let Some(swap) = swap(&Spill::file(directory.path(), spill_bytes()), memory()) else { return };
         assert!(!swap.serves_system_calls(), "that is a privilege");
         assert!(run(&swap, 30_000).tracks_writes);

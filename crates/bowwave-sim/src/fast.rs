@@ -323,7 +323,7 @@ impl Machine {
             self.cache.end_plan(Instant(0), handle, &mut actions);
         } else {
             // Ranges beyond the maximum of a plan are not announced.
-            let _refused = self.cache.follow(Instant(0), handle, &[range], &mut actions);
+            let _refused = self.cache.set_read_plan(Instant(0), handle, &[range], &mut actions);
         }
         self.answer(actions);
     }

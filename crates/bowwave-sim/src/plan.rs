@@ -194,12 +194,12 @@ impl Plan {
         Self::parse(&text, &name, path.parent().unwrap_or_else(|| Path::new("")))
     }
 
-    /// Parses an experiment. Errors call it `name`; traces are relative to `folder`.
+    /// Parses an experiment. Errors call it `name`; traces are relative to `directory`.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, PlanError> {
+    pub fn parse(text: &str, name: &str, directory: &Path) -> Result<Self, PlanError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -220,7 +220,7 @@ impl Plan {
             if !workload.is_empty() && !workloads.contains(&workload) {
                 workloads.push(workload.clone());
             }
-            let group = readers.group(folder).map_err(|what| wrong("readers", number, &what))?;
+            let group = readers.group(directory).map_err(|what| wrong("readers", number, &what))?;
             bytes = bytes.saturating_add(group.device_bytes());
             if bytes > DEVICE_BYTES_MAX {
                 let what = format!("file_bytes: all files together take more than {DEVICE_BYTES_MAX} bytes");
@@ -391,7 +391,7 @@ impl Setting {
 }
 
 impl Readers {
-    fn group(self, folder: &Path) -> Result<Group, String> {
+    fn group(self, directory: &Path) -> Result<Group, String> {
         let counts = [("count", self.count, READERS_MAX), ("depth", self.depth, 4096)];
         for (key, value, most) in counts {
             if !(1..=most).contains(&value) {
@@ -412,7 +412,7 @@ impl Readers {
             let pace = pace.ok_or_else(|| {
                 format!("pace: there is no `{}` for a trace; there are closed, trace, open", self.pace)
             })?;
-            let workload = Workload::open(&folder.join(trace), self.file_bytes)
+            let workload = Workload::open(&directory.join(trace), self.file_bytes)
                 .map_err(|error| format!("trace: {error}"))?;
             let options = ReplayOptions { pace, depth: self.depth, ..ReplayOptions::default() };
             workload.check(options).map_err(|error| format!("trace: {error}"))?;

@@ -146,12 +146,12 @@ reads = 30
 
 #[test]
 fn files_of_a_trace_are_as_long_as_the_plan_says() {
-    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let directory = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let trace = "time_ns,pid,op,file,offset,length\n0,1,read,a,0,4096\n0,1,read,a,4096,4096\n";
-    std::fs::write(folder.join("a.csv"), trace).expect("written");
+    std::fs::write(directory.join("a.csv"), trace).expect("written");
     let fetched = |more: &str| {
         let text = format!("[sweep]\npolicies = [\"ondemand\"]\n[[readers]]\ntrace = \"a.csv\"\n{more}");
-        rows(&Plan::parse(&text, "p.toml", &folder).expect("a good plan"))[0].bytes_fetched
+        rows(&Plan::parse(&text, "p.toml", &directory).expect("a good plan"))[0].bytes_fetched
     };
     assert_eq!(fetched(""), 2 * 4096);
     assert!(fetched("file_bytes = 1_048_576") > 2 * 4096, "there is something to be read ahead");

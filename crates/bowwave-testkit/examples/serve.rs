@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use bowwave_testkit::{HttpServer, S3Server};
 
 fn main() -> io::Result<()> {
-    let folder = std::env::args_os()
+    let directory = std::env::args_os()
         .nth(1)
         .map(PathBuf::from)
-        .ok_or_else(|| io::Error::other("usage: serve FOLDER"))?;
-    let folder = folder.canonicalize()?;
-    let (Some(parent), Some(bucket)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str()))
+        .ok_or_else(|| io::Error::other("usage: serve DIRECTORY"))?;
+    let directory = directory.canonicalize()?;
+    let (Some(parent), Some(bucket)) =
+        (directory.parent(), directory.file_name().and_then(|name| name.to_str()))
     else {
-        return Err(io::Error::other("the folder needs a name that can be a bucket's"));
+        return Err(io::Error::other("the directory needs a name that can be a bucket's"));
     };
-    let http = HttpServer::start(&folder)?;
+    let http = HttpServer::start(&directory)?;
     let s3 = S3Server::start(parent, &[bucket])?;
-    tag(&s3, bucket, &folder, &folder)?;
+    tag(&s3, bucket, &directory, &directory)?;
     println!("http:     {}", http.url());
     println!("s3:       s3://{bucket}/ at {}", s3.endpoint());
     println!("export AWS_ENDPOINT_URL={} AWS_ALLOW_HTTP=true", s3.endpoint());
@@ -34,8 +35,8 @@ fn main() -> io::Result<()> {
 }
 
 /// Gives each object an entity tag, so that the server does not compute its MD5 sum per request.
-fn tag(s3: &S3Server, bucket: &str, root: &Path, folder: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
+fn tag(s3: &S3Server, bucket: &str, root: &Path, directory: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             tag(s3, bucket, root, &path)?;

@@ -14,13 +14,13 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts a server for `folder`.
+    /// Starts a server for `directory`.
     ///
     /// # Errors
     ///
     /// If no port or thread is available.
-    pub fn start(folder: &Path) -> io::Result<Self> {
-        Ok(Self { serving: serve::start(Static::new(folder))? })
+    pub fn start(directory: &Path) -> io::Result<Self> {
+        Ok(Self { serving: serve::start(Static::new(directory))? })
     }
 
     /// URL of the directory; ends with `/`.

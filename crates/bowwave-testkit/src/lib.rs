@@ -1,8 +1,8 @@
 //! Servers on loopback for tests: a web server and an S3 server, each for a directory.
 //!
 //! ```
-//! let folder = std::env::temp_dir();
-//! let server = bowwave_testkit::HttpServer::start(&folder).unwrap();
+//! let directory = std::env::temp_dir();
+//! let server = bowwave_testkit::HttpServer::start(&directory).unwrap();
 //! assert!(server.url().starts_with("http://127.0.0.1:"));
 //! ```
 //!

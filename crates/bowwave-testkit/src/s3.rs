@@ -48,13 +48,13 @@ impl S3Server {
     /// Its secret.
     pub const SECRET_ACCESS_KEY: &str = "testkit-secret-key";
 
-    /// Starts a server for `folder` with these `buckets`, created if missing.
+    /// Starts a server for `directory` with these `buckets`, created if missing.
     ///
     /// # Errors
     ///
     /// If the directory cannot be used, or no port or thread is available.
-    pub fn start(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
-        Self::serve(folder, buckets, true)
+    pub fn start(directory: &Path, buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(directory, buckets, true)
     }
 
     /// As [`Self::start`], but requests may be unsigned or have another cloud's signature: Google's
@@ -63,18 +63,18 @@ impl S3Server {
     /// # Errors
     ///
     /// As [`Self::start`].
-    pub fn start_open(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
-        Self::serve(folder, buckets, false)
+    pub fn start_open(directory: &Path, buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(directory, buckets, false)
     }
 
-    fn serve(folder: &Path, buckets: &[&str], signed: bool) -> io::Result<Self> {
+    fn serve(directory: &Path, buckets: &[&str], signed: bool) -> io::Result<Self> {
         for bucket in buckets {
-            fs::create_dir_all(folder.join(bucket))?;
+            fs::create_dir_all(directory.join(bucket))?;
         }
-        let inner = FileSystem::new(folder).map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let inner = FileSystem::new(directory).map_err(|error| io::Error::other(format!("{error:?}")))?;
         let (script, uploads) = (Script::default(), Uploads::default());
         let mut builder =
-            S3ServiceBuilder::new(Files { inner, root: folder.to_owned(), uploads: Arc::clone(&uploads) });
+            S3ServiceBuilder::new(Files { inner, root: directory.to_owned(), uploads: Arc::clone(&uploads) });
         if signed {
             builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
         }
@@ -83,11 +83,11 @@ impl S3Server {
         let service = Keys {
             busy: held,
             inner: builder.build(),
-            root: folder.to_owned(),
+            root: directory.to_owned(),
             script: script.clone(),
             signed,
         };
-        Ok(Self { serving: serve::start(service)?, root: folder.to_owned(), script, uploads, busy })
+        Ok(Self { serving: serve::start(service)?, root: directory.to_owned(), script, uploads, busy })
     }
 
     /// Makes future requests fail. Faults are tried in the order of addition.
@@ -165,7 +165,7 @@ struct Keys {
 
 impl Keys {
     /// Whether `path` (of a request, with escapes) is a directory and no key.
-    fn is_folder(&self, path: &str) -> bool {
+    fn is_directory(&self, path: &str) -> bool {
         let path = plain_path(path);
         let path = path.trim_start_matches('/');
         let key = path.split_once('/').map_or("", |(_, key)| key);
@@ -199,7 +199,7 @@ impl Service<Request<Incoming>> for Keys {
             });
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        let answer: Self::Future = if reads && uri.query().is_none() && self.is_folder(uri.path()) {
+        let answer: Self::Future = if reads && uri.query().is_none() && self.is_directory(uri.path()) {
             Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
         } else if matches!(trouble, None | Some(S3Trouble::AnswerLost | S3Trouble::Late(_))) {
             // Completed even if the client disconnects: a request is done fully or not at all.

@@ -149,5 +149,5 @@ fn regular_files_are_mapped_and_others_are_read() {
     assert!(Trace::open(&path).expect_err("empty").to_string().contains("not a binary trace"));
     fs::remove_file(&path).expect("ours");
     assert!(Trace::open(&path).expect_err("gone").to_string().contains("No such file"));
-    assert!(Trace::open(&std::env::temp_dir()).expect_err("a folder").to_string().contains("directory"));
+    assert!(Trace::open(&std::env::temp_dir()).expect_err("a directory").to_string().contains("directory"));
 }

@@ -390,11 +390,11 @@ impl Open {
     fn swap(&mut self, call: &Call) {
         match call {
             Call::SwapOpen { null, spill, memory } if self.swaps.len() < 2 => {
-                let folder = (!null).then(|| text(FOLDER.path().as_os_str().as_encoded_bytes()));
+                let directory = (!null).then(|| text(FOLDER.path().as_os_str().as_encoded_bytes()));
                 // Disk space is reserved, and memory may be locked.
                 let (spill, memory) = (spill.get() % (32 << 20), memory.get() % (16 << 20) + 1);
                 // SAFETY: a string or NULL.
-                let swap = unsafe { bowwave_swap_open(pointer(&folder), spill, memory) };
+                let swap = unsafe { bowwave_swap_open(pointer(&directory), spill, memory) };
                 keep(&mut self.swaps, swap);
             }
             // SAFETY: the handle is forgotten; memory keeps what it needs.

@@ -69,7 +69,7 @@ enum Step {
     Remove {
         parent: Node,
         name: Name,
-        folder: bool,
+        directory: bool,
     },
     Rename {
         from: Node,
@@ -363,7 +363,7 @@ impl Kernel {
             Step::Link { node, parent, name } => {
                 self.make(13, self.node(*parent), &longs(&[self.node(*node)]), name.bytes(), None)
             }
-            Step::Remove { parent, name, folder } => self.remove(self.node(*parent), name.bytes(), *folder),
+            Step::Remove { parent, name, directory } => self.remove(self.node(*parent), name.bytes(), *directory),
             Step::Rename { from, name, to, new, flags } => {
                 let (from, to) = ((self.node(*from), name.bytes()), (self.node(*to), new.bytes()));
                 self.rename(from, to, u32::from(flags % 4))
@@ -458,8 +458,8 @@ impl Kernel {
         self.seen(&reply, Some((parent, name))).is_some()
     }
 
-    fn remove(&mut self, parent: u64, name: Vec<u8>, folder: bool) -> bool {
-        let removed = self.send(if folder { 11 } else { 10 }, parent, &zero(&name)).is_ok();
+    fn remove(&mut self, parent: u64, name: Vec<u8>, directory: bool) -> bool {
+        let removed = self.send(if directory { 11 } else { 10 }, parent, &zero(&name)).is_ok();
         if removed {
             self.model.names.remove(&(parent, name));
         }

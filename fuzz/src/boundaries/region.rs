@@ -80,9 +80,9 @@ static STORE: LazyLock<Store> = LazyLock::new(|| {
 
 /// `None` if this process may not create one.
 static SWAP: LazyLock<Mutex<Option<Swap>>> = LazyLock::new(|| {
-    let folder = std::env::temp_dir();
+    let directory = std::env::temp_dir();
     let options = SwapOptions { memory_bytes: Some(4 << 20), ..SwapOptions::default() };
-    Mutex::new(Swap::new(&Spill::file(&folder, 64 << 20), &options).ok())
+    Mutex::new(Swap::new(&Spill::file(&directory, 64 << 20), &options).ok())
 });
 
 /// Decodes the messages and uses both regions. Returns whether a region was touched.

@@ -60,9 +60,9 @@ fn broken(path: &str, target: &str, tree: &Tree) -> Option<String> {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
     let place = if file.is_empty() { Some(path.to_owned()) } else { resolve(path, file) };
     let Some(place) = place else { return Some(format!("the link {target} leads out of the repository")) };
-    let folder = format!("{place}/");
+    let directory = format!("{place}/");
     let text = tree.get(&place);
-    if text.is_none() && !place.is_empty() && !tree.keys().any(|known| known.starts_with(&folder)) {
+    if text.is_none() && !place.is_empty() && !tree.keys().any(|known| known.starts_with(&directory)) {
         return Some(format!("the link {target} leads nowhere: there is no {place}"));
     }
     let (anchor, text) = (anchor?, text.filter(|_| has_extension(&place, "md"))?);

@@ -7,7 +7,7 @@ use crate::{
 };
 
 pub(super) fn run(store: &dyn Backend) {
-    store.make_directory("bytes".as_ref(), 0o755, None).expect("the root can be written");
+    store.create_directory("bytes".as_ref(), 0o755, None).expect("the root can be written");
     opening(store);
     holes_and_sizes(store);
     scattered(store);

@@ -33,7 +33,7 @@ pub trait Fixture {
     }
 
     /// Whether the store distinguishes a directory from a missing entry.
-    fn knows_folders(&self) -> bool {
+    fn knows_directories(&self) -> bool {
         self.lists()
     }
 }
@@ -113,7 +113,8 @@ fn writes(store: &dyn Backend) {
 /// The objects of the suite: path and bytes.
 fn contents() -> BTreeMap<String, Vec<u8>> {
     let sizes = [0usize, 1, 4095, 4096, 4097, 1_000_000].map(|size| (format!("sizes/{size}"), size));
-    let others = [("a b+c%41&é", 10), ("folder/inner/deep", 100), ("folder/z", 5), ("folder.d", 6), ("Z", 7)];
+    let others =
+        [("a b+c%41&é", 10), ("directory/inner/deep", 100), ("directory/z", 5), ("directory.d", 6), ("Z", 7)];
     sizes
         .into_iter()
         .chain(others.map(|(name, size)| (name.to_owned(), size)))
@@ -195,22 +196,23 @@ fn wrong_kinds(fixture: &dyn Fixture, store: &dyn Backend) {
     let kind = |result: crate::Result<()>, what: &str| result.expect_err(what).kind();
     let open = |path: &str| store.open(path.as_ref()).map(|_| ());
     let stat = |path: &str| store.stat(path.as_ref()).map(|_| ());
-    for missing in ["missing", "folder/missing", "no/folder"] {
+    for missing in ["missing", "directory/missing", "no/directory"] {
         assert_eq!(kind(open(missing), missing), ErrorKind::NotFound, "open {missing}");
         assert_eq!(kind(stat(missing), missing), ErrorKind::NotFound, "stat {missing}");
     }
-    for outside in ["../x", "/etc/passwd", "folder/../../x", "."] {
+    for outside in ["../x", "/etc/passwd", "directory/../../x", "."] {
         kind(open(outside), outside);
         kind(stat(outside), outside);
     }
     let below_a_file = kind(open("Z/below"), "a file has nothing below it");
-    if fixture.knows_folders() {
+    if fixture.knows_directories() {
         assert!(matches!(below_a_file, ErrorKind::NotFound | ErrorKind::NotADirectory), "{below_a_file:?}");
-        assert_eq!(kind(open("folder"), "folder"), ErrorKind::IsADirectory);
+        assert_eq!(kind(open("directory"), "directory"), ErrorKind::IsADirectory);
         assert_eq!(kind(open(""), "the root"), ErrorKind::IsADirectory);
-        for folder in ["", "folder", "folder/inner"] {
-            let entry = store.stat(folder.as_ref()).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
-            assert_eq!((entry.kind, entry.size), (EntryKind::Directory, 0), "{folder:?}");
+        for directory in ["", "directory", "directory/inner"] {
+            let entry =
+                store.stat(directory.as_ref()).unwrap_or_else(|error| panic!("{directory:?}: {error}"));
+            assert_eq!((entry.kind, entry.size), (EntryKind::Directory, 0), "{directory:?}");
         }
     }
     let list = |path: &str| store.list(path.as_ref()).map(|_| ());
@@ -228,12 +230,17 @@ fn listing(store: &dyn Backend, objects: &BTreeMap<String, Vec<u8>>) {
         entries.into_iter().map(|entry| (entry.name, entry.kind, entry.size)).collect::<Vec<_>>()
     };
     let file = |name: &str, size: u64| (OsStr::new(name).to_owned(), EntryKind::File, size);
-    let folder = |name: &str| (OsStr::new(name).to_owned(), EntryKind::Directory, 0);
+    let directory = |name: &str| (OsStr::new(name).to_owned(), EntryKind::Directory, 0);
     let root = names("");
-    let wanted =
-        [file("Z", 7), file("a b+c%41&é", 10), folder("folder"), file("folder.d", 6), folder("sizes")];
+    let wanted = [
+        file("Z", 7),
+        file("a b+c%41&é", 10),
+        directory("directory"),
+        file("directory.d", 6),
+        directory("sizes"),
+    ];
     assert_eq!(root, wanted);
-    assert_eq!(names("folder"), [folder("inner"), file("z", 5)]);
+    assert_eq!(names("directory"), [directory("inner"), file("z", 5)]);
     let mut sizes: Vec<_> =
         objects.iter().filter_map(|(path, bytes)| Some((path.strip_prefix("sizes/")?, bytes))).collect();
     sizes.sort_unstable();

@@ -13,10 +13,10 @@ use crate::{
 };
 
 pub(super) fn run(store: &dyn Backend) {
-    store.make_directory("names".as_ref(), 0o755, None).expect("the root can be written");
-    folders(store);
+    store.create_directory("names".as_ref(), 0o755, None).expect("the root can be written");
+    directories(store);
     renames(store);
-    folder_renames(store);
+    directory_renames(store);
     hard_links(store);
     symbolic_links(store);
     special_files(store);
@@ -36,8 +36,8 @@ fn names(store: &dyn Backend, path: &str) -> Vec<OsString> {
     entries.into_iter().map(|entry| entry.name).collect()
 }
 
-fn folders(store: &dyn Backend) {
-    let make = |path: &str| store.make_directory(path.as_ref(), 0o750, None);
+fn directories(store: &dyn Backend) {
+    let make = |path: &str| store.create_directory(path.as_ref(), 0o750, None);
     make("names/d").expect("made");
     let entry = shown(store, "names/d");
     assert_eq!((entry.kind, entry.mode), (EntryKind::Directory, Some(0o750)));
@@ -51,7 +51,7 @@ fn folders(store: &dyn Backend) {
     assert_eq!(kind(remove("names/d/file"), "a file"), ErrorKind::NotADirectory);
     assert_eq!(kind(remove("names/none"), "missing"), ErrorKind::NotFound);
     let remove_file = |path: &str| store.remove_file(path.as_ref());
-    assert_eq!(kind(remove_file("names/d/inner"), "a folder"), ErrorKind::IsADirectory);
+    assert_eq!(kind(remove_file("names/d/inner"), "a directory"), ErrorKind::IsADirectory);
     assert_eq!(kind(remove_file("names/none"), "missing"), ErrorKind::NotFound);
     remove("names/d/inner").expect("empty");
     remove_file("names/d/file").expect("a file");
@@ -87,10 +87,10 @@ fn renames(store: &dyn Backend) {
     store.remove_file("names/c".as_ref()).expect("there");
 }
 
-fn folder_renames(store: &dyn Backend) {
+fn directory_renames(store: &dyn Backend) {
     let rename = |from: &str, to: &str| store.rename(from.as_ref(), to.as_ref(), Rename::Replace);
-    for folder in ["names/from", "names/from/in", "names/full", "names/empty"] {
-        store.make_directory(folder.as_ref(), 0o755, None).expect("made");
+    for directory in ["names/from", "names/from/in", "names/full", "names/empty"] {
+        store.create_directory(directory.as_ref(), 0o755, None).expect("made");
     }
     put(store, "names/from/in/deep", b"deep");
     put(store, "names/full/file", b"x");
@@ -98,15 +98,15 @@ fn folder_renames(store: &dyn Backend) {
     assert_eq!(kind(rename("names/from", "names/from/in/side"), "into itself"), ErrorKind::Invalid);
     assert_eq!(kind(rename("names/from", "names/full"), "not empty"), ErrorKind::NotEmpty);
     assert_eq!(kind(rename("names/from", "names/file"), "a file"), ErrorKind::NotADirectory);
-    assert_eq!(kind(rename("names/file", "names/empty"), "a folder"), ErrorKind::IsADirectory);
-    rename("names/from", "names/empty").expect("an empty folder is replaced");
+    assert_eq!(kind(rename("names/file", "names/empty"), "a directory"), ErrorKind::IsADirectory);
+    rename("names/from", "names/empty").expect("an empty directory is replaced");
     assert_eq!(bytes_of(store, "names/empty/in/deep"), b"deep");
     assert_eq!(names(store, "names"), ["empty", "file", "full"]);
     for file in ["names/empty/in/deep", "names/full/file", "names/file"] {
         store.remove_file(file.as_ref()).expect(file);
     }
-    for folder in ["names/empty/in", "names/empty", "names/full"] {
-        store.remove_directory(folder.as_ref()).expect(folder);
+    for directory in ["names/empty/in", "names/empty", "names/full"] {
+        store.remove_directory(directory.as_ref()).expect(directory);
     }
 }
 
@@ -119,7 +119,7 @@ fn hard_links(store: &dyn Backend) {
     assert_eq!((one.device, one.inode, one.links), (two.device, two.inode, 2));
     assert_eq!(kind(link("names/one", "names/two"), "taken"), ErrorKind::Exists);
     assert_eq!(kind(link("names/none", "names/three"), "missing"), ErrorKind::NotFound);
-    assert_eq!(kind(link("names", "names/three"), "a folder"), ErrorKind::PermissionDenied);
+    assert_eq!(kind(link("names", "names/three"), "a directory"), ErrorKind::PermissionDenied);
     let object = store.open_write("names/two".as_ref(), &OpenWrite::default()).expect("there");
     write_exact(&*object, 0, b"t", PATIENCE).expect("written");
     assert_eq!(bytes_of(store, "names/one"), b"tne", "one file, two names");
@@ -154,7 +154,7 @@ fn symbolic_links(store: &dyn Backend) {
 }
 
 fn special_files(store: &dyn Backend) {
-    let make = |path: &str, kind| store.make_node(path.as_ref(), kind, 0o620, 0, None);
+    let make = |path: &str, kind| store.create_node(path.as_ref(), kind, 0o620, 0, None);
     for (path, what) in [
         ("names/fifo", EntryKind::Fifo),
         ("names/socket", EntryKind::Socket),
@@ -283,7 +283,7 @@ fn hostile_names(store: &dyn Backend) {
             ("open", store.open(at).map(drop)),
             ("stat", store.stat(at).map(drop)),
             ("open_write", store.open_write(at, &create).map(drop)),
-            ("make_directory", store.make_directory(at, 0o755, None)),
+            ("create_directory", store.create_directory(at, 0o755, None)),
             ("remove_file", store.remove_file(at)),
             ("remove_directory", store.remove_directory(at)),
             ("rename from", store.rename(at, "names/x".as_ref(), Rename::Replace)),
@@ -291,7 +291,7 @@ fn hostile_names(store: &dyn Backend) {
             ("link from", store.link(at, "names/x".as_ref())),
             ("link to", store.link(ours, at)),
             ("symlink", store.symlink("x".as_ref(), at, None)),
-            ("make_node", store.make_node(at, EntryKind::Fifo, 0o644, 0, None)),
+            ("create_node", store.create_node(at, EntryKind::Fifo, 0o644, 0, None)),
             ("set_attributes", store.set_attributes(at, &SetAttributes::default())),
             ("set_xattr", store.set_xattr(at, "user.x".as_ref(), b"x", SetXattr::Any)),
         ];

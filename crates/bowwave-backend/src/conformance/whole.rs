@@ -13,11 +13,11 @@ use crate::{
 pub(super) fn run(store: &dyn Backend) {
     let part = usize::try_from(store.profile().write_part_bytes).expect("parts fit into memory");
     assert!(part.is_power_of_two());
-    store.make_directory("whole".as_ref(), 0o755, None).expect("the root can be written");
+    store.create_directory("whole".as_ref(), 0o755, None).expect("the root can be written");
     seen_when_finished(store, part);
     empty(store);
     replaced(store, part);
-    given_up(store, part);
+    abandoned(store, part);
     exclusive(store, part);
     rewritten_before(store, part);
     continued_after(store, part);
@@ -113,7 +113,7 @@ fn replaced(store: &dyn Backend, part: usize) {
     assert_eq!(bytes_of(store, "whole/replaced"), b"");
 }
 
-fn given_up(store: &dyn Backend, part: usize) {
+fn abandoned(store: &dyn Backend, part: usize) {
     put(store, "whole/kept", b"kept");
     for name in ["whole/kept", "whole/never"] {
         let how = OpenWrite { create: true, truncate: true, ..OpenWrite::default() };
@@ -140,8 +140,8 @@ fn given_up(store: &dyn Backend, part: usize) {
 fn exclusive(store: &dyn Backend, part: usize) {
     let how = OpenWrite { create: true, exclusive: true, ..OpenWrite::default() };
     assert_eq!(kind(store.open_write("whole/kept".as_ref(), &how), "there"), ErrorKind::Exists);
-    let folder = kind(store.open_write("whole".as_ref(), &how), "a folder");
-    assert!(matches!(folder, ErrorKind::IsADirectory | ErrorKind::Exists), "{folder:?}");
+    let directory = kind(store.open_write("whole".as_ref(), &how), "a directory");
+    assert!(matches!(directory, ErrorKind::IsADirectory | ErrorKind::Exists), "{directory:?}");
     let missing = store.open_write("whole/none".as_ref(), &OpenWrite::default());
     assert_eq!(kind(missing, "not made"), ErrorKind::NotFound);
     for (name, len) in [("whole/first", 10), ("whole/second", part + 10)] {
@@ -220,35 +220,38 @@ fn refused(store: &dyn Backend, part: usize) {
 }
 
 fn names(store: &dyn Backend) {
-    let folder = |path: &str| store.make_directory(path.as_ref(), 0o755, None);
+    let directory = |path: &str| store.create_directory(path.as_ref(), 0o755, None);
     let rename = |from: &str, to: &str, how| store.rename(from.as_ref(), to.as_ref(), how);
-    folder("whole/folder").expect("made");
-    assert_eq!(shown(store, "whole/folder").kind, EntryKind::Directory);
-    assert_eq!(kind(folder("whole/folder"), "there"), ErrorKind::Exists);
-    put(store, "whole/folder/a", b"a");
-    put(store, "whole/folder/b", b"b");
+    directory("whole/directory").expect("made");
+    assert_eq!(shown(store, "whole/directory").kind, EntryKind::Directory);
+    assert_eq!(kind(directory("whole/directory"), "there"), ErrorKind::Exists);
+    put(store, "whole/directory/a", b"a");
+    put(store, "whole/directory/b", b"b");
     assert_eq!(
-        kind(rename("whole/folder/a", "whole/folder/b", Rename::NoReplace), "taken"),
+        kind(rename("whole/directory/a", "whole/directory/b", Rename::NoReplace), "taken"),
         ErrorKind::Exists
     );
-    rename("whole/folder/a", "whole/folder/b", Rename::Replace).expect("replaced");
-    rename("whole/folder/b", "whole/c", Rename::NoReplace).expect("free");
+    rename("whole/directory/a", "whole/directory/b", Rename::Replace).expect("replaced");
+    rename("whole/directory/b", "whole/c", Rename::NoReplace).expect("free");
     assert_eq!(bytes_of(store, "whole/c"), b"a");
-    assert_eq!(kind(rename("whole/folder/a", "whole/d", Rename::Replace), "gone"), ErrorKind::NotFound);
-    assert_eq!(kind(rename("whole/c", "whole/folder", Rename::Replace), "a folder"), ErrorKind::IsADirectory);
-    assert!(store.list("whole/folder".as_ref()).expect("is there, although empty").is_empty());
-    put(store, "whole/folder/x", b"x");
-    assert_eq!(kind(store.remove_directory("whole/folder".as_ref()), "not empty"), ErrorKind::NotEmpty);
+    assert_eq!(kind(rename("whole/directory/a", "whole/d", Rename::Replace), "gone"), ErrorKind::NotFound);
+    assert_eq!(
+        kind(rename("whole/c", "whole/directory", Rename::Replace), "a directory"),
+        ErrorKind::IsADirectory
+    );
+    assert!(store.list("whole/directory".as_ref()).expect("is there, although empty").is_empty());
+    put(store, "whole/directory/x", b"x");
+    assert_eq!(kind(store.remove_directory("whole/directory".as_ref()), "not empty"), ErrorKind::NotEmpty);
     assert_eq!(kind(store.remove_directory("whole/c".as_ref()), "a file"), ErrorKind::NotADirectory);
-    assert_eq!(kind(store.remove_file("whole/folder".as_ref()), "a folder"), ErrorKind::IsADirectory);
-    store.remove_file("whole/folder/x".as_ref()).expect("there");
-    assert_eq!(kind(store.remove_file("whole/folder/x".as_ref()), "gone"), ErrorKind::NotFound);
-    store.remove_directory("whole/folder".as_ref()).expect("empty");
-    assert_eq!(kind(store.stat("whole/folder".as_ref()), "gone"), ErrorKind::NotFound);
+    assert_eq!(kind(store.remove_file("whole/directory".as_ref()), "a directory"), ErrorKind::IsADirectory);
+    store.remove_file("whole/directory/x".as_ref()).expect("there");
+    assert_eq!(kind(store.remove_file("whole/directory/x".as_ref()), "gone"), ErrorKind::NotFound);
+    store.remove_directory("whole/directory".as_ref()).expect("empty");
+    assert_eq!(kind(store.stat("whole/directory".as_ref()), "gone"), ErrorKind::NotFound);
     for outside in ["../x", "/x", "whole/../x"] {
         let how = OpenWrite { create: true, ..OpenWrite::default() };
         store.open_write(outside.as_ref(), &how).map(drop).expect_err(outside);
-        folder(outside).expect_err(outside);
+        directory(outside).expect_err(outside);
         rename("whole/c", outside, Rename::Replace).expect_err(outside);
         store.remove_file(outside.as_ref()).expect_err(outside);
     }
@@ -273,7 +276,7 @@ fn what_it_cannot(store: &dyn Backend) {
     for (error, wanted) in [
         (store.symlink("object".as_ref(), "whole/x".as_ref(), None), ErrorKind::Unsupported),
         (store.link(at, "whole/x".as_ref()), ErrorKind::Unsupported),
-        (store.make_node("whole/x".as_ref(), EntryKind::Fifo, 0o644, 0, None), ErrorKind::Unsupported),
+        (store.create_node("whole/x".as_ref(), EntryKind::Fifo, 0o644, 0, None), ErrorKind::Unsupported),
         (store.set_attributes(at, &mode), ErrorKind::Unsupported),
         (store.set_xattr(at, "user.x".as_ref(), b"x", SetXattr::Any), ErrorKind::Unsupported),
         (store.rename(at, "whole/seen".as_ref(), Rename::Exchange), ErrorKind::Unsupported),

@@ -7,7 +7,7 @@
 //!                     `-> schedule (Link or Driver) --timer thread--^
 //! ```
 //!
-//! So what was written lies in the store below, a folder for one, as soon as the write has ended. A disk has one head for
+//! So what was written lies in the store below, a directory for one, as soon as the write has ended. A disk has one head for
 //! reads and writes, and a cache for writes if it is given one, which a sync empties. Other devices take a write as they
 //! give a read, with a latency and a rate of its own.
 //!
@@ -53,7 +53,7 @@ use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject, Writes};
 /// A store that answers no faster than a [`Device`] would.
 ///
 /// Behind a device with [`Device::part`], a store that is written anywhere becomes one that is written as a whole: what is
-/// on its way to be published lies in the store's folder `.bowwave-uploads`, which is not shown.
+/// on its way to be published lies in the store's directory `.bowwave-uploads`, which is not shown.
 #[derive(Debug)]
 pub struct Emulate {
     device: Device,

@@ -79,7 +79,7 @@ fn the_best_request_is_ten_times_latency_times_bandwidth() {
     assert_eq!(best("hdd"), ("emulate:hdd".to_owned(), 8 << 20));
 }
 
-/// A device that costs nothing and is written as a whole, over a folder.
+/// A device that costs nothing and is written as a whole, over a directory.
 struct Uploading(tempfile::TempDir);
 
 impl Fixture for Uploading {
@@ -102,24 +102,24 @@ impl Fixture for Uploading {
 }
 
 #[test]
-fn a_folder_behind_an_emulated_object_store_conforms() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    conformance::run(&Uploading(folder));
+fn a_directory_behind_an_emulated_object_store_conforms() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    conformance::run(&Uploading(directory));
 }
 
 #[test]
-fn what_is_written_to_an_emulated_disk_lies_in_the_folder_when_the_write_has_ended() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+fn what_is_written_to_an_emulated_disk_lies_in_the_directory_when_the_write_has_ended() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let url =
-        format!("emulate:hdd,rpm=100000,seek=0,overhead=0,write_cache=2MiB:{}", folder.path().display());
+        format!("emulate:hdd,rpm=100000,seek=0,overhead=0,write_cache=2MiB:{}", directory.path().display());
     let store = crate::open_url(&url, &crate::Options::default()).unwrap();
     let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
     let object = store.open_write("file".as_ref(), &create).unwrap();
     crate::write_exact(&*object, 100, b"on the disk", Duration::from_secs(20)).unwrap();
-    assert_eq!(std::fs::read(folder.path().join("file")).unwrap()[100..], *b"on the disk");
+    assert_eq!(std::fs::read(directory.path().join("file")).unwrap()[100..], *b"on the disk");
     object.sync(true).unwrap();
     store.rename("file".as_ref(), "other".as_ref(), crate::Rename::Replace).unwrap();
-    assert!(folder.path().join("other").exists());
+    assert!(directory.path().join("other").exists());
 }
 
 #[test]

@@ -111,13 +111,13 @@ fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
 pub(super) fn set(at: &At<'_>, attributes: &SetAttributes) -> Answer<()> {
     let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
     if uid.is_some() || gid.is_some() || attributes.is_empty() {
-        rustix::fs::chownat(at.folder(), at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::chownat(at.directory(), at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
     }
     if let Some(mode) = attributes.mode {
         set_mode(at, Mode::from_raw_mode(mode & 0o7777))?;
     }
     if let Some(times) = timestamps(attributes) {
-        rustix::fs::utimensat(at.folder(), at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::utimensat(at.directory(), at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
     }
     Ok(())
 }

@@ -120,22 +120,22 @@ impl Backend for FileBackend {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let at = self.root.at(path)?;
-        let stat = rustix::fs::statat(at.folder(), at.name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = rustix::fs::statat(at.directory(), at.name, AtFlags::SYMLINK_NOFOLLOW);
         let name = path.file_name().unwrap_or_default();
         stat.map(|stat| attributes::entry(name, &stat)).map_err(|error| at.failed(error))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let folder = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let failed = |error| root::os_error(&self.root.place(path), error);
         let mut entries = Vec::new();
-        for found in Dir::read_from(&folder).map_err(failed)? {
+        for found in Dir::read_from(&directory).map_err(failed)? {
             let found = found.map_err(failed)?;
             let name = found.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => entries.push(attributes::entry(OsStr::from_bytes(name.to_bytes()), &stat)),
                 // Removed between the two calls.
                 Err(Errno::NOENT) => {}
@@ -148,7 +148,7 @@ impl Backend for FileBackend {
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
         let at = self.root.at(path)?;
-        match rustix::fs::readlinkat(at.folder(), at.name, Vec::new()) {
+        match rustix::fs::readlinkat(at.directory(), at.name, Vec::new()) {
             Ok(target) => Ok(PathBuf::from(OsString::from_vec(target.into_bytes()))),
             Err(Errno::INVAL) => {
                 Err(Error::new(ErrorKind::Unsupported, format!("{}: is not a link", at.place.display())))
@@ -168,9 +168,9 @@ impl Backend for FileBackend {
         Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         let at = self.root.named(path)?;
-        tree::make_directory(&at, mode, owner).map_err(|error| at.failed(error))
+        tree::create_directory(&at, mode, owner).map_err(|error| at.failed(error))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -198,7 +198,7 @@ impl Backend for FileBackend {
         tree::symlink(target, &at, owner).map_err(|error| at.failed(error))
     }
 
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,
@@ -207,7 +207,7 @@ impl Backend for FileBackend {
         owner: Option<Owner>,
     ) -> Result<()> {
         let at = self.root.named(path)?;
-        tree::make_node(&at, kind, mode, special_device, owner).map_err(|error| at.failed(error))
+        tree::create_node(&at, kind, mode, special_device, owner).map_err(|error| at.failed(error))
     }
 
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
@@ -250,8 +250,8 @@ impl Backend for FileBackend {
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
-        let folder = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        rustix::fs::fsync(folder).map_err(|error| root::os_error(&self.root.place(path), error))
+        let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::fsync(directory).map_err(|error| root::os_error(&self.root.place(path), error))
     }
 }
 
@@ -304,7 +304,7 @@ impl Carrier {
 }
 
 fn special(place: &Path) -> Error {
-    let message = format!("{}: is neither file nor folder (a FIFO, socket or device)", place.display());
+    let message = format!("{}: is neither file nor directory (a FIFO, socket or device)", place.display());
     Error::new(ErrorKind::Unsupported, message)
 }
 

@@ -254,7 +254,7 @@ fn find_or_make(at: &At<'_>, how: &OpenWrite) -> Result<Found> {
 fn make(at: &At<'_>, how: &OpenWrite) -> std::result::Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let acting = Acting::begin(how.owner)?;
-    let made = rustix::fs::openat(at.folder(), at.name, flags, Mode::from_raw_mode(how.mode & 0o7777))?;
+    let made = rustix::fs::openat(at.directory(), at.name, flags, Mode::from_raw_mode(how.mode & 0o7777))?;
     drop(acting);
     if let Some(mode) = without_umask(at, rustix::fs::fstat(&made)?.st_mode, how.mode) {
         rustix::fs::fchmod(&made, mode)?;
@@ -267,7 +267,7 @@ fn regular(stat: &Stat, place: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::from_os(place.display(), &Errno::ISDIR.into())
-            .with_message(format!("{}: is a folder; name a file in it", place.display()))),
+            .with_message(format!("{}: is a directory; name a file in it", place.display()))),
         FileType::Symlink => Err(os_error(place, Errno::LOOP)),
         _ => Err(special(place)),
     }

@@ -6,8 +6,8 @@ use rustix::fs::{fstat, major, minor};
 
 /// Whether a file system lies on a rotating disk, as the kernel reports it; a partition has its
 /// disk's flag.
-pub(super) fn rotates(folder: impl AsFd) -> bool {
-    let Ok(stat) = fstat(folder) else { return false };
+pub(super) fn rotates(directory: impl AsFd) -> bool {
+    let Ok(stat) = fstat(directory) else { return false };
     let device = format!("/sys/dev/block/{}:{}", major(stat.st_dev), minor(stat.st_dev));
     ["", "/.."].iter().any(|whole| {
         let said = std::fs::read_to_string(format!("{device}{whole}/queue/rotational"));

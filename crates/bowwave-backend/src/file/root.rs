@@ -33,7 +33,7 @@ pub(super) struct Root {
 /// An entry's location: its directory, and its name there.
 #[derive(Debug)]
 pub(super) struct At<'a> {
-    folder: Folder<'a>,
+    directory: Directory<'a>,
     /// One path component, or `.` for the root.
     pub(super) name: &'a OsStr,
     /// For messages.
@@ -41,7 +41,7 @@ pub(super) struct At<'a> {
 }
 
 #[derive(Debug)]
-enum Folder<'a> {
+enum Directory<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
 }
@@ -52,14 +52,14 @@ impl Root {
         let failed = |error: io::Error| Error::from_os(place.display(), &error);
         let real = std::fs::canonicalize(&place).map_err(failed)?;
         let metadata = std::fs::metadata(&real).map_err(failed)?;
-        let (folder, file) = if metadata.is_dir() {
+        let (directory, file) = if metadata.is_dir() {
             (real.as_path(), None)
         } else {
             (real.parent().unwrap_or(&real), Some(real.file_name().unwrap_or_default().to_owned()))
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
-            rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+            rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         Ok(Self { place, directory, file, walks: AtomicBool::new(false) })
     }
 
@@ -78,21 +78,21 @@ impl Root {
     pub(super) fn at<'a>(&'a self, path: &'a Path) -> Result<At<'a>> {
         path::check(path)?;
         let place = self.place(path);
-        let root = Folder::Root(self.directory.as_fd());
+        let root = Directory::Root(self.directory.as_fd());
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
             let name = self.file.as_deref().unwrap_or_else(|| OsStr::new("."));
-            return Ok(At { folder: root, name, place });
+            return Ok(At { directory: root, name, place });
         };
         if self.file.is_some() {
             return Err(os_error(&place, Errno::NOTDIR));
         }
-        let folder = if parent.as_os_str().is_empty() {
+        let directory = if parent.as_os_str().is_empty() {
             root
         } else {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            Folder::Below(self.resolve(parent, flags).map_err(|error| os_error(&place, error))?)
+            Directory::Below(self.resolve(parent, flags).map_err(|error| os_error(&place, error))?)
         };
-        Ok(At { folder, name, place })
+        Ok(At { directory, name, place })
     }
 
     /// As [`at`](Self::at), for entries to be created, removed or moved, which the root cannot be.
@@ -117,16 +117,16 @@ impl Root {
     }
 
     fn resolve(&self, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
-        let mut folder: Option<OwnedFd> = None;
+        let mut directory: Option<OwnedFd> = None;
         let mut rest = path;
         let step = OFlags::PATH | OFlags::DIRECTORY;
         // The kernel accepts paths of 4095 bytes; directories may be deeper.
         while let Some(split) = split(rest) {
-            let from = folder.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
-            folder = Some(self.resolve_from(from, split.0, step)?);
+            let from = directory.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
+            directory = Some(self.resolve_from(from, split.0, step)?);
             rest = split.1;
         }
-        let from = folder.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
+        let from = directory.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
         self.resolve_from(from, rest, flags)
     }
 
@@ -159,22 +159,22 @@ impl Root {
 
 impl At<'_> {
     /// The directory.
-    pub(super) fn folder(&self) -> BorrowedFd<'_> {
-        match &self.folder {
-            Folder::Root(folder) => *folder,
-            Folder::Below(folder) => folder.as_fd(),
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        match &self.directory {
+            Directory::Root(directory) => *directory,
+            Directory::Below(directory) => directory.as_fd(),
         }
     }
 
     /// A handle of the entry itself, not of a link's target. Opening it has no effect.
     pub(super) fn handle(&self) -> std::result::Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(self.folder(), self.name, flags, Mode::empty())
+        rustix::fs::openat(self.directory(), self.name, flags, Mode::empty())
     }
 
     /// A path to the entry through the directory's descriptor, for calls that take only paths.
     pub(super) fn through_descriptor(&self) -> PathBuf {
-        descriptor_path(&self.folder()).join(self.name)
+        descriptor_path(&self.directory()).join(self.name)
     }
 
     /// The error for this place.
@@ -215,10 +215,10 @@ fn split(path: &Path) -> Option<(&Path, &Path)> {
 
 /// Opens `path` component by component; rejects links on the way and at the end.
 fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
-    let mut folder: Option<OwnedFd> = None;
+    let mut directory: Option<OwnedFd> = None;
     let mut parts = path.iter().peekable();
     while let Some(part) = parts.next() {
-        let from = folder.as_ref().map_or(from, AsFd::as_fd);
+        let from = directory.as_ref().map_or(from, AsFd::as_fd);
         let flags =
             if parts.peek().is_some() { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC } else { flags };
         let opened = rustix::fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
@@ -226,9 +226,9 @@ fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result
         if rustix::fs::FileType::from_raw_mode(found.st_mode).is_symlink() {
             return Err(Errno::LOOP);
         }
-        folder = Some(opened);
+        directory = Some(opened);
     }
-    folder.ok_or(Errno::NOENT)
+    directory.ok_or(Errno::NOENT)
 }
 
 /// Longest path of one system call, without its NUL.
@@ -242,11 +242,11 @@ mod tests {
 
     #[test]
     fn without_openat2_components_are_walked_and_links_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
-        std::fs::write(folder.path().join("a/b/file"), b"x").unwrap();
-        std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
-        let root = Root::open(folder.path().to_owned()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
+        std::fs::write(directory.path().join("a/b/file"), b"x").unwrap();
+        std::os::unix::fs::symlink("a", directory.path().join("link")).unwrap();
+        let root = Root::open(directory.path().to_owned()).unwrap();
         for walks in [false, true] {
             root.walks.store(walks, Ordering::Relaxed);
             root.open_at("a/b/file".as_ref(), OFlags::PATH).unwrap();

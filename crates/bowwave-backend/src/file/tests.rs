@@ -11,28 +11,28 @@ use super::*;
 use crate::conformance::{self, Fixture};
 use crate::{ReadBuf, read_exact, read_once};
 
-struct Folder {
+struct Directory {
     root: tempfile::TempDir,
     io: FileIo,
     direct: bool,
 }
 
-impl Folder {
+impl Directory {
     fn new(io: FileIo, direct: bool) -> Self {
         // In the build's own directory, which is on a disk; /tmp is often a tmpfs.
         Self {
-            root: tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder can be made"),
+            root: tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory can be made"),
             io,
             direct,
         }
     }
 
     fn open(&self) -> FileBackend {
-        FileBackend::open(self.root.path(), self.io, self.direct, None).expect("the folder is there")
+        FileBackend::open(self.root.path(), self.io, self.direct, None).expect("the directory is there")
     }
 }
 
-impl Fixture for Folder {
+impl Fixture for Directory {
     fn put(&self, path: &str, bytes: &[u8]) {
         let place = self.root.path().join(path);
         fs::create_dir_all(place.parent().expect("below the root")).unwrap();
@@ -52,17 +52,17 @@ impl Fixture for Folder {
 
 #[test]
 fn a_ring_conforms_with_and_without_direct_io_or_says_how_to_do_without() {
-    let direct = Folder::new(FileIo::Ring, true);
+    let direct = Directory::new(FileIo::Ring, true);
     match FileBackend::open(direct.root.path(), FileIo::Ring, true, None) {
         Ok(_) => {
             conformance::run(&direct);
-            conformance::run(&Folder::new(FileIo::Ring, false));
+            conformance::run(&Directory::new(FileIo::Ring, false));
         }
         // Some kernels and containers have no ring; then it must not be required.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains("FileIo::Auto"), "{error}");
-            conformance::run(&Folder::new(FileIo::Auto, true));
+            conformance::run(&Directory::new(FileIo::Auto, true));
         }
     }
 }
@@ -70,10 +70,10 @@ fn a_ring_conforms_with_and_without_direct_io_or_says_how_to_do_without() {
 #[test]
 fn more_reads_than_slots_wait() {
     for io in [FileIo::Auto, FileIo::Threads] {
-        let folder = Folder::new(io, true);
+        let directory = Directory::new(io, true);
         let bytes: Vec<u8> = (0..500_000u32).map(|index| (index / 3) as u8).collect();
-        folder.put("file", &bytes);
-        let store = FileBackend::open(folder.root.path(), io, true, Some(2)).unwrap();
+        directory.put("file", &bytes);
+        let store = FileBackend::open(directory.root.path(), io, true, Some(2)).unwrap();
         assert_eq!(store.profile().slots, 2);
         let object = store.open("file".as_ref()).unwrap();
         let reads: Vec<_> = (0..300u64)
@@ -89,23 +89,23 @@ fn more_reads_than_slots_wait() {
 
 #[test]
 fn threads_conform_with_and_without_direct_io() {
-    conformance::run(&Folder::new(FileIo::Threads, true));
-    conformance::run(&Folder::new(FileIo::Threads, false));
+    conformance::run(&Directory::new(FileIo::Threads, true));
+    conformance::run(&Directory::new(FileIo::Threads, false));
 }
 
 #[test]
 fn aligned_reads_are_direct_and_other_reads_are_correct() {
-    let folder = Folder::new(FileIo::Auto, true);
+    let directory = Directory::new(FileIo::Auto, true);
     let bytes: Vec<u8> = (0..100_000u32).map(|index| (index / 7) as u8).collect();
-    folder.put("file", &bytes);
-    let file = OpenFile::read(&folder.open().root, "file".as_ref(), true).unwrap();
+    directory.put("file", &bytes);
+    let file = OpenFile::read(&directory.open().root, "file".as_ref(), true).unwrap();
     let pages = aligned(28);
     if file.direct.is_some() {
         assert!(file.descriptor(4096, pages.is_aligned(4096)).1, "aligned");
         assert!(!file.descriptor(4095, pages.is_aligned(4096)).1, "odd offset");
         assert!(!file.descriptor(4096, ReadBuf::zeroed(4000).is_aligned(4096)).1, "odd length");
     }
-    let object = folder.open().open("file".as_ref()).unwrap();
+    let object = directory.open().open("file".as_ref()).unwrap();
     let heard = crate::start_read(&*object, 4096, pages);
     let end = heard.iter().find_map(|heard| match heard {
         crate::Heard::Done(buf, result) => Some((buf, result)),
@@ -118,14 +118,14 @@ fn aligned_reads_are_direct_and_other_reads_are_correct() {
 
 #[test]
 fn links_odd_names_and_special_files_are_listed_as_they_are() {
-    let folder = Folder::new(FileIo::Auto, true);
-    folder.put("file", b"bytes");
+    let directory = Directory::new(FileIo::Auto, true);
+    directory.put("file", b"bytes");
     let odd = OsStr::from_bytes(b"odd\xff\xfe");
-    fs::write(folder.root.path().join(odd), b"odd").unwrap();
-    symlink("file", folder.root.path().join("link")).unwrap();
-    symlink("nowhere", folder.root.path().join("broken")).unwrap();
-    let _socket = UnixListener::bind(folder.root.path().join("socket")).unwrap();
-    let store = folder.open();
+    fs::write(directory.root.path().join(odd), b"odd").unwrap();
+    symlink("file", directory.root.path().join("link")).unwrap();
+    symlink("nowhere", directory.root.path().join("broken")).unwrap();
+    let _socket = UnixListener::bind(directory.root.path().join("socket")).unwrap();
+    let store = directory.open();
     let names: Vec<_> = store.list("".as_ref()).unwrap().into_iter().map(|e| (e.name, e.kind)).collect();
     let wanted = [
         (OsStr::new("broken"), EntryKind::Link),
@@ -148,20 +148,20 @@ fn links_odd_names_and_special_files_are_listed_as_they_are() {
 
 #[test]
 fn opening_a_fifo_fails_and_does_not_wait_for_a_writer() {
-    let folder = Folder::new(FileIo::Auto, true);
-    let fifo = folder.root.path().join("fifo");
+    let directory = Directory::new(FileIo::Auto, true);
+    let fifo = directory.root.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils are there");
     assert!(made.success());
-    assert_eq!(folder.open().open("fifo".as_ref()).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(directory.open().open("fifo".as_ref()).unwrap_err().kind(), ErrorKind::Unsupported);
     let error = FileBackend::open(&fifo, FileIo::Auto, true, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
 fn a_file_as_root_is_a_store_of_one_object() {
-    let folder = Folder::new(FileIo::Auto, true);
-    folder.put("file", b"bytes");
-    let store = FileBackend::open(folder.root.path().join("file"), FileIo::Auto, true, None).unwrap();
+    let directory = Directory::new(FileIo::Auto, true);
+    directory.put("file", b"bytes");
+    let store = FileBackend::open(directory.root.path().join("file"), FileIo::Auto, true, None).unwrap();
     assert_eq!(store.stat("".as_ref()).unwrap().kind, EntryKind::File);
     assert_eq!(store.open("".as_ref()).unwrap().size(), 5);
     assert_eq!(store.list("".as_ref()).unwrap_err().kind(), ErrorKind::NotADirectory);
@@ -170,22 +170,22 @@ fn a_file_as_root_is_a_store_of_one_object() {
 
 #[test]
 fn a_file_that_shrinks_or_is_replaced_has_changed() {
-    let folder = Folder::new(FileIo::Auto, true);
-    folder.put("file", &[1; 9000]);
-    let store = folder.open();
+    let directory = Directory::new(FileIo::Auto, true);
+    directory.put("file", &[1; 9000]);
+    let store = directory.open();
     let object = store.open("file".as_ref()).unwrap();
-    File::options().write(true).open(folder.root.path().join("file")).unwrap().set_len(10).unwrap();
+    File::options().write(true).open(directory.root.path().join("file")).unwrap().set_len(10).unwrap();
     let error = read_once(&*object, 0, 9000, Duration::from_secs(20)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Changed);
 }
 
 #[test]
 fn sparse_files_beyond_4_gib_are_read_at_any_offset() {
-    let folder = Folder::new(FileIo::Auto, true);
-    let file = File::create(folder.root.path().join("sparse")).unwrap();
+    let directory = Directory::new(FileIo::Auto, true);
+    let file = File::create(directory.root.path().join("sparse")).unwrap();
     file.set_len(5_000_000_000).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"end", 4_999_999_997).unwrap();
-    let object = folder.open().open("sparse".as_ref()).unwrap();
+    let object = directory.open().open("sparse".as_ref()).unwrap();
     let tail = read_exact(&*object, 4_999_999_990, 100, Duration::from_secs(20)).unwrap();
     assert_eq!(tail, b"\0\0\0\0\0\0\0end");
 }

@@ -12,15 +12,15 @@ use crate::{EntryKind, Owner, Rename};
 type Answer<T> = Result<T, Errno>;
 
 /// Creates a directory.
-pub(super) fn make_directory(at: &At<'_>, mode: u32, owner: Option<Owner>) -> Answer<()> {
+pub(super) fn create_directory(at: &At<'_>, mode: u32, owner: Option<Owner>) -> Answer<()> {
     let acting = Acting::begin(owner)?;
-    rustix::fs::mkdirat(at.folder(), at.name, Mode::from_raw_mode(mode & 0o7777))?;
+    rustix::fs::mkdirat(at.directory(), at.name, Mode::from_raw_mode(mode & 0o7777))?;
     drop(acting);
     correct_mode(at, mode)
 }
 
 /// Creates an empty file or a special one.
-pub(super) fn make_node(
+pub(super) fn create_node(
     at: &At<'_>,
     kind: EntryKind,
     mode: u32,
@@ -37,7 +37,7 @@ pub(super) fn make_node(
     };
     let acting = Acting::begin(owner)?;
     rustix::fs::mknodat(
-        at.folder(),
+        at.directory(),
         at.name,
         kind,
         Mode::from_raw_mode(mode & 0o7777),
@@ -50,29 +50,29 @@ pub(super) fn make_node(
 /// Creates a symbolic link.
 pub(super) fn symlink(target: &std::path::Path, at: &At<'_>, owner: Option<Owner>) -> Answer<()> {
     let _acting = Acting::begin(owner)?;
-    rustix::fs::symlinkat(target, at.folder(), at.name)
+    rustix::fs::symlinkat(target, at.directory(), at.name)
 }
 
 /// Creates a second name for a file; does not follow a link.
 pub(super) fn link(from: &At<'_>, to: &At<'_>) -> Answer<()> {
-    rustix::fs::linkat(from.folder(), from.name, to.folder(), to.name, AtFlags::empty())
+    rustix::fs::linkat(from.directory(), from.name, to.directory(), to.name, AtFlags::empty())
 }
 
 /// Renames within the store.
 pub(super) fn rename(from: &At<'_>, to: &At<'_>, how: Rename) -> Answer<()> {
     let flags = match how {
         // The call without flags, which every file system supports.
-        Rename::Replace => return rustix::fs::renameat(from.folder(), from.name, to.folder(), to.name),
+        Rename::Replace => return rustix::fs::renameat(from.directory(), from.name, to.directory(), to.name),
         Rename::NoReplace => RenameFlags::NOREPLACE,
         Rename::Exchange => RenameFlags::EXCHANGE,
     };
-    rustix::fs::renameat_with(from.folder(), from.name, to.folder(), to.name, flags)
+    rustix::fs::renameat_with(from.directory(), from.name, to.directory(), to.name, flags)
 }
 
 /// Removes a directory, or another entry.
 pub(super) fn remove(at: &At<'_>, directory: bool) -> Answer<()> {
     let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    rustix::fs::unlinkat(at.folder(), at.name, flags)
+    rustix::fs::unlinkat(at.directory(), at.name, flags)
 }
 
 /// The mode to set on an entry that was created with `wanted` and got `made`, because this
@@ -84,14 +84,14 @@ pub(super) fn without_umask(at: &At<'_>, made: u32, wanted: u32) -> Option<Mode>
     };
     // With a default ACL in the directory the ACL determines the mode, and no umask applies.
     let parent_acl = || {
-        let parent = super::root::descriptor_path(&at.folder());
+        let parent = super::root::descriptor_path(&at.directory());
         rustix::fs::getxattr(parent, "system.posix_acl_default", &mut [0; 0]).is_ok()
     };
     (missing != 0 && !parent_acl()).then(|| Mode::from_raw_mode((made | missing) & 0o7777))
 }
 
 fn correct_mode(at: &At<'_>, wanted: u32) -> Answer<()> {
-    let made = rustix::fs::statat(at.folder(), at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+    let made = rustix::fs::statat(at.directory(), at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
     match without_umask(at, made, wanted) {
         Some(mode) => attributes::set_mode(at, mode),
         None => Ok(()),

@@ -14,13 +14,13 @@ use crate::{Allocate, ReadBuf, WriteBuf, chance, read_once, start_read, write_ex
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn folder() -> tempfile::TempDir {
-    // In the build's own folder, which is on a disk; /tmp is often a tmpfs.
-    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder can be made")
+fn directory() -> tempfile::TempDir {
+    // In the build's own directory, which is on a disk; /tmp is often a tmpfs.
+    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory can be made")
 }
 
 fn store(root: &Path) -> FileBackend {
-    FileBackend::open(root, FileIo::Auto, true, None).expect("the folder is there")
+    FileBackend::open(root, FileIo::Auto, true, None).expect("the directory is there")
 }
 
 fn create(mode: u32) -> OpenWrite {
@@ -38,17 +38,17 @@ fn is_root() -> bool {
 
 #[test]
 fn links_that_lead_outside_are_not_followed_by_any_call() {
-    let (folder, outside) = (folder(), folder());
+    let (directory, outside) = (directory(), directory());
     fs::write(outside.path().join("secret"), b"secret").unwrap();
-    fs::create_dir(folder.path().join("in")).unwrap();
-    fs::write(folder.path().join("in/file"), b"inside").unwrap();
-    symlink(outside.path(), folder.path().join("absolute")).unwrap();
+    fs::create_dir(directory.path().join("in")).unwrap();
+    fs::write(directory.path().join("in/file"), b"inside").unwrap();
+    symlink(outside.path(), directory.path().join("absolute")).unwrap();
     let up = Path::new("..").join(outside.path().file_name().unwrap());
-    symlink(&up, folder.path().join("relative")).unwrap();
-    symlink("/proc/self/root", folder.path().join("magic")).unwrap();
-    symlink(outside.path().join("secret"), folder.path().join("last")).unwrap();
-    symlink("in", folder.path().join("inside")).unwrap();
-    let store = store(folder.path());
+    symlink(&up, directory.path().join("relative")).unwrap();
+    symlink("/proc/self/root", directory.path().join("magic")).unwrap();
+    symlink(outside.path().join("secret"), directory.path().join("last")).unwrap();
+    symlink("in", directory.path().join("inside")).unwrap();
+    let store = store(directory.path());
     for way in ["absolute", "relative", "magic"] {
         let path = Path::new(way).join("secret");
         for error in [
@@ -57,7 +57,7 @@ fn links_that_lead_outside_are_not_followed_by_any_call() {
             store.list(way.as_ref()).map(drop).unwrap_err(),
             store.open_write(&path, &create(0o644)).map(drop).unwrap_err(),
             store.remove_file(&path).unwrap_err(),
-            store.make_directory(&Path::new(way).join("new"), 0o755, None).unwrap_err(),
+            store.create_directory(&Path::new(way).join("new"), 0o755, None).unwrap_err(),
             store.rename("in/file".as_ref(), &path, Rename::Replace).unwrap_err(),
             store.link("in/file".as_ref(), &Path::new(way).join("new")).unwrap_err(),
             store.sync_directory(way.as_ref()).unwrap_err(),
@@ -80,9 +80,9 @@ fn links_that_lead_outside_are_not_followed_by_any_call() {
 }
 
 #[test]
-fn the_folder_is_held_by_handle_not_by_name() {
-    let folder = folder();
-    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+fn the_directory_is_held_by_handle_not_by_name() {
+    let directory = directory();
+    let (here, there) = (directory.path().join("here"), directory.path().join("there"));
     fs::create_dir(&here).unwrap();
     let store = store(&here);
     fs::rename(&here, &there).unwrap();
@@ -96,25 +96,25 @@ fn what_is_made_belongs_to_whom_it_is_made_for() {
     if !is_root() {
         return;
     }
-    let folder = folder();
-    let store = store(folder.path());
+    let directory = directory();
+    let store = store(directory.path());
     let owner = Some(Owner { uid: 12_345, gid: 23_456 });
-    // The folder is root's and nobody else's: the mount has checked who may do this.
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    // The directory is root's and nobody else's: the mount has checked who may do this.
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
     store.open_write("file".as_ref(), &OpenWrite { owner, ..create(0o400) }).unwrap();
-    store.make_directory("folder".as_ref(), 0o755, owner).unwrap();
+    store.create_directory("directory".as_ref(), 0o755, owner).unwrap();
     store.symlink("x".as_ref(), "link".as_ref(), owner).unwrap();
-    store.make_node("fifo".as_ref(), EntryKind::Fifo, 0o644, 0, owner).unwrap();
+    store.create_node("fifo".as_ref(), EntryKind::Fifo, 0o644, 0, owner).unwrap();
     // Device 1:3 is what /dev/null is.
     let null = rustix::fs::makedev(1, 3);
-    store.make_node("null".as_ref(), EntryKind::CharDevice, 0o644, null, owner).unwrap();
-    for name in ["file", "folder", "link", "fifo", "null"] {
+    store.create_node("null".as_ref(), EntryKind::CharDevice, 0o644, null, owner).unwrap();
+    for name in ["file", "directory", "link", "fifo", "null"] {
         let unix = store.stat(name.as_ref()).unwrap().unix.unwrap();
         assert_eq!((unix.uid, unix.gid), (12_345, 23_456), "{name}");
     }
     assert_eq!(store.stat("null".as_ref()).unwrap().unix.unwrap().special_device, null);
     store.open_write("ours".as_ref(), &create(0o644)).unwrap();
-    let ours = fs::metadata(folder.path().join("ours")).unwrap();
+    let ours = fs::metadata(directory.path().join("ours")).unwrap();
     assert_eq!((ours.uid(), ours.gid()), (0, rustix::process::getegid().as_raw()), "as before");
     let give = SetAttributes { uid: Some(7), gid: Some(8), ..SetAttributes::default() };
     store.set_attributes("link".as_ref(), &give).unwrap();
@@ -123,32 +123,32 @@ fn what_is_made_belongs_to_whom_it_is_made_for() {
 }
 
 #[test]
-fn the_group_of_a_folder_with_the_set_group_id_bit_goes_to_what_is_made_in_it() {
+fn the_group_of_a_directory_with_the_set_group_id_bit_goes_to_what_is_made_in_it() {
     if !is_root() {
         return;
     }
-    let folder = folder();
-    let store = store(folder.path());
-    store.make_directory("shared".as_ref(), 0o755, Some(Owner { uid: 0, gid: 555 })).unwrap();
+    let directory = directory();
+    let store = store(directory.path());
+    store.create_directory("shared".as_ref(), 0o755, Some(Owner { uid: 0, gid: 555 })).unwrap();
     let set = SetAttributes { mode: Some(0o2775), ..SetAttributes::default() };
     store.set_attributes("shared".as_ref(), &set).unwrap();
     let owner = Some(Owner { uid: 12_345, gid: 23_456 });
     store.open_write("shared/file".as_ref(), &OpenWrite { owner, ..create(0o2770) }).unwrap();
-    store.make_directory("shared/folder".as_ref(), 0o755, owner).unwrap();
+    store.create_directory("shared/directory".as_ref(), 0o755, owner).unwrap();
     let look = |name: &str| {
         let entry = store.stat(Path::new(name)).unwrap();
         let unix = entry.unix.unwrap();
         (unix.uid, unix.gid, entry.mode.unwrap())
     };
-    assert_eq!(look("shared/folder"), (12_345, 555, 0o2755), "and the bit with it");
+    assert_eq!(look("shared/directory"), (12_345, 555, 0o2755), "and the bit with it");
     assert_eq!(look("shared/file"), (12_345, 555, 0o770), "no set-group-id for who is not of the group");
 }
 
 #[test]
 fn the_kernels_own_error_numbers_come_through() {
-    let folder = folder();
-    let store = store(folder.path());
-    store.make_directory("d".as_ref(), 0o755, None).unwrap();
+    let directory = directory();
+    let store = store(directory.path());
+    store.create_directory("d".as_ref(), 0o755, None).unwrap();
     store.open_write("d/f".as_ref(), &create(0o644)).unwrap();
     let long = "n".repeat(256);
     let replace = Rename::Replace;
@@ -156,8 +156,8 @@ fn the_kernels_own_error_numbers_come_through() {
         (store.stat("none".as_ref()).unwrap_err(), libc::ENOENT),
         (store.remove_directory("d".as_ref()).unwrap_err(), libc::ENOTEMPTY),
         (store.remove_file("d".as_ref()).unwrap_err(), libc::EISDIR),
-        (store.make_directory("d".as_ref(), 0o755, None).unwrap_err(), libc::EEXIST),
-        (store.make_directory(long.as_ref(), 0o755, None).unwrap_err(), libc::ENAMETOOLONG),
+        (store.create_directory("d".as_ref(), 0o755, None).unwrap_err(), libc::EEXIST),
+        (store.create_directory(long.as_ref(), 0o755, None).unwrap_err(), libc::ENAMETOOLONG),
         (store.rename("d".as_ref(), "d/f/x".as_ref(), replace).unwrap_err(), libc::ENOTDIR),
         (store.rename("d".as_ref(), "d/x".as_ref(), replace).unwrap_err(), libc::EINVAL),
         (store.link("d".as_ref(), "e".as_ref()).unwrap_err(), libc::EPERM),
@@ -176,16 +176,16 @@ fn a_full_file_system_says_so() {
     if !is_root() {
         return;
     }
-    let folder = folder();
+    let directory = directory();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m", "bowwave-test"])
-        .arg(folder.path())
+        .arg(directory.path())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
         eprintln!("a tmpfs cannot be mounted here: a full file system is not tried");
         return;
     }
-    let (store, place) = (store(folder.path()), folder.path().to_owned());
+    let (store, place) = (store(directory.path()), directory.path().to_owned());
     let unmount = Unmount(place);
     let object = store.open_write("big".as_ref(), &create(0o644)).unwrap();
     let error = write_exact(&*object, 0, &vec![7; 2 << 20], PATIENCE).unwrap_err();
@@ -209,14 +209,14 @@ impl Drop for Unmount {
 }
 
 #[test]
-fn folders_deeper_than_a_path_may_be_long_are_reached() {
-    let folder = folder();
-    let store = store(folder.path());
+fn directories_deeper_than_a_path_may_be_long_are_reached() {
+    let directory = directory();
+    let store = store(directory.path());
     let part = "d".repeat(200);
     let mut path = PathBuf::new();
     for _ in 0..30 {
         path.push(&part);
-        store.make_directory(&path, 0o755, None).unwrap();
+        store.create_directory(&path, 0o755, None).unwrap();
     }
     let file = path.join("file");
     write_exact(&*store.open_write(&file, &create(0o644)).unwrap(), 0, b"deep", PATIENCE).unwrap();
@@ -230,12 +230,12 @@ fn folders_deeper_than_a_path_may_be_long_are_reached() {
 
 #[test]
 fn a_store_of_one_file_is_written_at_its_root_and_has_nothing_below() {
-    let folder = folder();
-    fs::write(folder.path().join("file"), b"bytes").unwrap();
-    let store = store(&folder.path().join("file"));
+    let directory = directory();
+    fs::write(directory.path().join("file"), b"bytes").unwrap();
+    let store = store(&directory.path().join("file"));
     let object = store.open_write("".as_ref(), &OpenWrite::default()).unwrap();
     write_exact(&*object, 5, b" more", PATIENCE).unwrap();
-    assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"bytes more");
+    assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"bytes more");
     let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
     store.set_attributes("".as_ref(), &mode).unwrap();
     assert_eq!(store.stat("".as_ref()).unwrap().mode, Some(0o600));
@@ -246,18 +246,18 @@ fn a_store_of_one_file_is_written_at_its_root_and_has_nothing_below() {
 
 #[test]
 fn opening_special_files_for_writing_acts_on_nothing() {
-    let folder = folder();
-    let store = store(folder.path());
-    store.make_node("fifo".as_ref(), EntryKind::Fifo, 0o644, 0, None).unwrap();
+    let directory = directory();
+    let store = store(directory.path());
+    store.create_node("fifo".as_ref(), EntryKind::Fifo, 0o644, 0, None).unwrap();
     let truncate = OpenWrite { truncate: true, ..create(0o644) };
     assert_eq!(store.open_write("fifo".as_ref(), &truncate).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
 #[test]
 fn a_reader_from_before_a_write_hears_of_the_change() {
-    let folder = folder();
-    fs::write(folder.path().join("file"), [1; 9000]).unwrap();
-    let store = store(folder.path());
+    let directory = directory();
+    fs::write(directory.path().join("file"), [1; 9000]).unwrap();
+    let store = store(directory.path());
     let before = store.open("file".as_ref()).unwrap();
     let object = store.open_write("file".as_ref(), &OpenWrite::default()).unwrap();
     write_exact(&*object, 9000, b"longer", PATIENCE).unwrap();
@@ -268,8 +268,8 @@ fn a_reader_from_before_a_write_hears_of_the_change() {
 /// Direct reads beside buffered writes of the same blocks, on many threads: each read sees a write that had ended before it.
 #[test]
 fn direct_reads_see_buffered_writes_that_ended_before() {
-    let folder = folder();
-    let store = store(folder.path());
+    let directory = directory();
+    let store = store(directory.path());
     let object = store.open_write("file".as_ref(), &create(0o644)).unwrap();
     let (blocks, rounds) = (16u64, 40u8);
     object.set_len(blocks * 4096).unwrap();
@@ -297,8 +297,8 @@ fn direct_reads_see_buffered_writes_that_ended_before() {
 #[test]
 fn direct_and_buffered_writes_make_one_file() {
     for (io, seed) in [(FileIo::Auto, 1), (FileIo::Threads, 2)] {
-        let folder = folder();
-        let store = FileBackend::open(folder.path(), io, true, None).unwrap();
+        let directory = directory();
+        let store = FileBackend::open(directory.path(), io, true, None).unwrap();
         let object = store.open_write("file".as_ref(), &create(0o644)).unwrap();
         let mut wanted = Vec::new();
         for step in 0..60u64 {
@@ -316,7 +316,7 @@ fn direct_and_buffered_writes_make_one_file() {
                 wanted.resize(wanted.len().max(end), 0);
                 wanted[end - len..end].fill(step as u8 + 1);
             }
-            assert!(fs::read(folder.path().join("file")).unwrap() == wanted, "seed {seed}, step {step}");
+            assert!(fs::read(directory.path().join("file")).unwrap() == wanted, "seed {seed}, step {step}");
         }
         object.sync(true).unwrap();
     }
@@ -332,8 +332,8 @@ fn aligned_write(len: usize, byte: u8) -> WriteBuf {
 
 #[test]
 fn large_writes_go_past_the_kernels_cache_but_for_their_tails() {
-    let folder = folder();
-    let store = store(folder.path());
+    let directory = directory();
+    let store = store(directory.path());
     let file =
         OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &create(0o644), Some(256 << 10)).unwrap();
     if file.direct.is_none() {
@@ -375,9 +375,9 @@ fn aligned_page() -> ReadBuf {
 
 #[test]
 fn extended_attributes_of_a_link_are_its_own() {
-    let folder = folder();
-    fs::write(folder.path().join("file"), b"x").unwrap();
-    let store = store(folder.path());
+    let directory = directory();
+    fs::write(directory.path().join("file"), b"x").unwrap();
+    let store = store(directory.path());
     store.symlink("file".as_ref(), "link".as_ref(), None).unwrap();
     let name = OsStr::new("user.x");
     // The kernel keeps none of these for links.
@@ -390,8 +390,8 @@ fn extended_attributes_of_a_link_are_its_own() {
 /// system's will.
 #[test]
 fn a_file_that_is_there_already_is_written_past_the_cache_as_a_new_one_is() {
-    let folder = folder();
-    let store = store(folder.path());
+    let directory = directory();
+    let store = store(directory.path());
     let open = |how| OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &how, Some(0)).unwrap();
     let new = open(create(0o644));
     let again = open(OpenWrite::default());

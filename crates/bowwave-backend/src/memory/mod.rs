@@ -24,8 +24,8 @@ use crate::{
 /// use bowwave_backend::{Backend, MemoryBackend};
 ///
 /// let store = MemoryBackend::new();
-/// store.insert("folder/object", b"bytes".to_vec());
-/// assert_eq!(store.open("folder/object".as_ref()).unwrap().size(), 5);
+/// store.insert("directory/object", b"bytes".to_vec());
+/// assert_eq!(store.open("directory/object".as_ref()).unwrap().size(), 5);
 /// ```
 #[derive(Debug, Clone)]
 pub struct MemoryBackend {
@@ -61,18 +61,19 @@ impl MemoryBackend {
             return fill(&root, &bytes.into());
         };
         for part in path.parent().unwrap_or_else(|| Path::new("")) {
-            let mut folder = here.change_entries().expect("each step is a folder, by the step before");
-            let below = folder.entries.entry(part.to_owned());
+            let mut directory = here.change_entries().expect("each step is a directory, by the step before");
+            let below = directory.entries.entry(part.to_owned());
             let below = below.or_insert_with(|| tree::directory(0o755, ourselves(), true));
             if !below.is_directory() {
                 *below = tree::directory(0o755, ourselves(), true);
             }
             let below = Arc::clone(below);
-            drop(folder);
+            drop(directory);
             here = below;
         }
-        let mut folder = here.change_entries().expect("as above");
-        let file = folder.entries.entry(name.to_owned()).or_insert_with(|| Inode::file(0o644, ourselves()));
+        let mut directory = here.change_entries().expect("as above");
+        let file =
+            directory.entries.entry(name.to_owned()).or_insert_with(|| Inode::file(0o644, ourselves()));
         if file.read_file().is_none() {
             *file = Inode::file(0o644, ourselves());
         }
@@ -84,8 +85,8 @@ impl MemoryBackend {
     pub fn remove(&self, path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         let root = self.change();
-        let Ok((folder, name)) = parent(&root, path) else { return false };
-        let Some(mut entries) = folder.change_entries() else { return false };
+        let Ok((directory, name)) = parent(&root, path) else { return false };
+        let Some(mut entries) = directory.change_entries() else { return false };
         if entries.entries.get(name).is_none_or(|inode| inode.is_directory()) {
             return false;
         }
@@ -94,9 +95,9 @@ impl MemoryBackend {
             drop(gone.change_file());
         }
         drop(entries);
-        for folder in path.ancestors().skip(1) {
+        for directory in path.ancestors().skip(1) {
             let implied = |inode: &Inode| inode.entries().is_some_and(|d| d.implied && d.entries.is_empty());
-            let Ok((above, name)) = parent(&root, folder) else { break };
+            let Ok((above, name)) = parent(&root, directory) else { break };
             let Some(mut above) = above.change_entries() else { break };
             if !above.entries.get(name).is_some_and(|inode| implied(inode)) {
                 break;
@@ -128,9 +129,9 @@ impl MemoryBackend {
         if path.as_os_str().is_empty() {
             return Err(taken());
         }
-        let (folder, name) = parent(&root, path)?;
-        let (owner, bits) = folder.heir(owner, kind);
-        let mut entries = folder.change_entries().ok_or_else(|| os_error(path, libc::ENOTDIR))?;
+        let (directory, name) = parent(&root, path)?;
+        let (owner, bits) = directory.heir(owner, kind);
+        let mut entries = directory.change_entries().ok_or_else(|| os_error(path, libc::ENOTDIR))?;
         if entries.entries.contains_key(name) {
             return Err(taken());
         }
@@ -138,21 +139,21 @@ impl MemoryBackend {
         Ok(())
     }
 
-    fn remove_name(&self, path: &Path, directory: bool) -> Result<()> {
+    fn remove_name(&self, path: &Path, is_directory: bool) -> Result<()> {
         let root = self.change();
-        let (folder, name) = parent(&root, path)?;
+        let (directory, name) = parent(&root, path)?;
         let inode = find(&root, path)?;
         let errno = match inode.entries() {
-            Some(_) if !directory => libc::EISDIR,
+            Some(_) if !is_directory => libc::EISDIR,
             Some(inner) if !inner.entries.is_empty() => libc::ENOTEMPTY,
-            None if directory => libc::ENOTDIR,
+            None if is_directory => libc::ENOTDIR,
             _ => 0,
         };
         if errno != 0 {
             return Err(os_error(path, errno));
         }
         inode.add_links(-1);
-        if let Some(mut entries) = folder.change_entries() {
+        if let Some(mut entries) = directory.change_entries() {
             entries.entries.remove(name);
         }
         Ok(())
@@ -192,8 +193,8 @@ impl Backend for MemoryBackend {
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let root = self.root();
         let inode = find(&root, path)?;
-        let folder = inode.entries().ok_or_else(|| path::not_a_directory(URL, path))?;
-        Ok(folder.entries.iter().map(|(name, inode)| inode.entry(name)).collect())
+        let directory = inode.entries().ok_or_else(|| path::not_a_directory(URL, path))?;
+        Ok(directory.entries.iter().map(|(name, inode)| inode.entry(name)).collect())
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
@@ -229,7 +230,7 @@ impl Backend for MemoryBackend {
         Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), true)))
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         let make = |owner, bits| tree::directory(mode & 0o1777 | bits, owner, false);
         self.add(path, EntryKind::Directory, owner, make)
     }
@@ -244,8 +245,8 @@ impl Backend for MemoryBackend {
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
         let root = self.change();
-        let (from_folder, from_name) = parent(&root, from)?;
-        let (to_folder, to_name) = parent(&root, to)?;
+        let (from_directory, from_name) = parent(&root, from)?;
+        let (to_directory, to_name) = parent(&root, to)?;
         let moved = find(&root, from)?;
         let there = match find(&root, to) {
             Ok(inode) => Some(inode),
@@ -256,8 +257,8 @@ impl Backend for MemoryBackend {
         if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, &moved)) {
             return Ok(());
         }
-        let put = |folder: &Inode, name: &OsStr, inode: Option<Arc<Inode>>| {
-            let Some(mut entries) = folder.change_entries() else { return };
+        let put = |directory: &Inode, name: &OsStr, inode: Option<Arc<Inode>>| {
+            let Some(mut entries) = directory.change_entries() else { return };
             match inode {
                 Some(inode) => entries.entries.insert(name.to_owned(), inode),
                 None => entries.entries.remove(name),
@@ -270,8 +271,8 @@ impl Backend for MemoryBackend {
             replaced.add_links(-1);
         }
         moved.add_links(0);
-        put(&from_folder, from_name, left);
-        put(&to_folder, to_name, Some(moved));
+        put(&from_directory, from_name, left);
+        put(&to_directory, to_name, Some(moved));
         Ok(())
     }
 
@@ -290,7 +291,7 @@ impl Backend for MemoryBackend {
         self.add(path, EntryKind::Link, owner, make)
     }
 
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,

@@ -161,7 +161,7 @@ impl Inode {
             Content::Link(target) => (EntryKind::Link, target.as_os_str().len() as u64, 0),
             Content::Special(kind) => (*kind, 0, 0),
         };
-        let folders = self.entries().map(|directory| {
+        let directories = self.entries().map(|directory| {
             directory.entries.values().filter(|entry| entry.is_directory()).count() as u64 + 2
         });
         // Before the lock of the other fields: a change of the file takes the two locks in the
@@ -176,7 +176,7 @@ impl Inode {
             unix: Some(Unix {
                 device: DEVICE,
                 inode: self.number,
-                links: folders.unwrap_or(meta.links),
+                links: directories.unwrap_or(meta.links),
                 uid: meta.owner.uid,
                 gid: meta.owner.gid,
                 special_device: meta.special_device,
@@ -269,9 +269,9 @@ pub(super) fn parent<'a>(root: &Arc<Inode>, path: &'a Path) -> Result<(Arc<Inode
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
         return Err(os_error(path, libc::EBUSY));
     };
-    let folder = find(root, parent)?;
+    let directory = find(root, parent)?;
     check_name(path, name)?;
-    if folder.is_directory() { Ok((folder, name)) } else { Err(os_error(path, libc::ENOTDIR)) }
+    if directory.is_directory() { Ok((directory, name)) } else { Err(os_error(path, libc::ENOTDIR)) }
 }
 
 /// Fails for invalid names.

@@ -110,7 +110,7 @@ impl HttpBackend {
 
     fn look(&self, path: &Path) -> Result<Seen> {
         let (url, place) = self.place(path)?;
-        if is_folder(&url) {
+        if is_directory(&url) {
             return Ok(Seen::Directory);
         }
         let client = self.client.clone();
@@ -151,7 +151,7 @@ impl Backend for HttpBackend {
 
     fn probe(&self) -> Result<Option<String>> {
         let (url, place) = self.place(Path::new(""))?;
-        if !is_folder(&url) {
+        if !is_directory(&url) {
             return match self.look(Path::new(""))? {
                 Seen::File { .. } => self.lack_of_ranges([Path::new("")]),
                 Seen::Directory => Err(lacks_slash(&place)),
@@ -192,7 +192,7 @@ impl Backend for HttpBackend {
         if !self.index {
             return Err(unlisted("--no-index"));
         }
-        if !is_folder(&url) {
+        if !is_directory(&url) {
             // The root is one file; below it, a directory's page has a slash.
             if path.as_os_str().is_empty() {
                 return Err(match self.look(path)? {
@@ -256,7 +256,7 @@ async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
     let (head, at) = follow(client, place, Method::HEAD, &url, &[]).await?;
     // Servers redirect requests for a directory to the same name with a slash, whether they list it
     // or not.
-    if is_folder(&at) {
+    if is_directory(&at) {
         return Ok(Seen::Directory);
     }
     let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.trim().parse().ok());
@@ -290,7 +290,7 @@ async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<In
     // caddy sends JSON to clients that accept it; nginx sends its configured format.
     let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (ACCEPT, INDEX_KINDS.to_owned())];
     let (incoming, at) = follow(client, place, Method::GET, url, &headers).await?;
-    if !is_folder(&at) {
+    if !is_directory(&at) {
         return Ok(None);
     }
     if let Some(error) = status_error(place, incoming.status(), incoming.headers()) {
@@ -359,12 +359,12 @@ fn no_size(place: &str) -> Error {
 }
 
 /// With a query, a slash at the end has no meaning.
-fn is_folder(url: &Url) -> bool {
+fn is_directory(url: &Url) -> bool {
     url.path().ends_with('/') && url.query().is_none()
 }
 
 fn seen(head: &Incoming, at: &Url, size: u64) -> Seen {
-    if is_folder(at) {
+    if is_directory(at) {
         return Seen::Directory;
     }
     let version = Validators { size: Some(size), ..validators(head.headers()) };

@@ -434,11 +434,18 @@ impl Backend for ObjectBackend {
         Ok(Arc::new(self.writer(path, how)?))
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         self.create_marker(path, &Stored::new(mode, owner))
     }
 
-    fn make_node(&self, path: &Path, kind: EntryKind, mode: u32, _: u64, owner: Option<Owner>) -> Result<()> {
+    fn create_node(
+        &self,
+        path: &Path,
+        kind: EntryKind,
+        mode: u32,
+        _: u64,
+        owner: Option<Owner>,
+    ) -> Result<()> {
         self.make_empty(path, kind, &Stored::new(mode, owner))
     }
 

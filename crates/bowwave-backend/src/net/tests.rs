@@ -17,9 +17,9 @@ use bowwave_testkit::{HttpServer, S3Server};
 use crate::conformance::{self, Fixture};
 use crate::{Backend, Credentials, EntryKind, ErrorKind, Options, open_url, read_exact};
 
-/// A folder that a server shows.
+/// A directory that a server shows.
 struct Served {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     below: &'static str,
     puts: AtomicU64,
     url: String,
@@ -29,7 +29,7 @@ struct Served {
 
 impl Fixture for Served {
     fn put(&self, path: &str, bytes: &[u8]) {
-        let place = self.folder.path().join(self.below).join(path);
+        let place = self.directory.path().join(self.below).join(path);
         fs::create_dir_all(place.parent().expect("below the root")).unwrap();
         fs::write(&place, bytes).unwrap();
         // Last-Modified has whole seconds: changes in tests must not be quicker than that.
@@ -48,11 +48,11 @@ impl Fixture for Served {
 }
 
 fn web() -> (HttpServer, Served) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = HttpServer::start(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let server = HttpServer::start(directory.path()).unwrap();
     // The server has no index pages: its directories are 404.
     let (url, options) = (server.url(), Options { web_index: false, ..Options::default() });
-    (server, Served { folder, below: "", puts: AtomicU64::new(0), url, options, lists: false })
+    (server, Served { directory, below: "", puts: AtomicU64::new(0), url, options, lists: false })
 }
 
 fn keys() -> Credentials {
@@ -64,15 +64,15 @@ fn keys() -> Credentials {
 }
 
 fn s3(url: &str, below: &'static str) -> (S3Server, Served) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), &["bucket"]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let server = S3Server::start(directory.path(), &["bucket"]).unwrap();
     let options = Options {
         endpoint: Some(server.endpoint()),
         allow_http: true,
         credentials: Some(keys()),
         ..Options::default()
     };
-    (server, Served { folder, below, puts: AtomicU64::new(0), url: url.to_owned(), options, lists: true })
+    (server, Served { directory, below, puts: AtomicU64::new(0), url: url.to_owned(), options, lists: true })
 }
 
 #[test]
@@ -82,23 +82,23 @@ fn a_web_server_conforms() {
 }
 
 #[test]
-fn a_folder_on_a_web_server_is_known_by_its_slash() {
+fn a_directory_on_a_web_server_is_known_by_its_slash() {
     let (_server, served) = web();
-    served.put("folder/file", b"bytes");
+    served.put("directory/file", b"bytes");
     let store = served.store();
     assert_eq!(store.stat("".as_ref()).unwrap().kind, EntryKind::Directory);
-    assert_eq!(store.stat("folder".as_ref()).unwrap().kind, EntryKind::Directory);
-    assert_eq!(store.open("folder".as_ref()).unwrap_err().kind(), ErrorKind::IsADirectory);
-    let file = open_url(&format!("{}folder/file", served.url), &served.options).unwrap();
+    assert_eq!(store.stat("directory".as_ref()).unwrap().kind, EntryKind::Directory);
+    assert_eq!(store.open("directory".as_ref()).unwrap_err().kind(), ErrorKind::IsADirectory);
+    let file = open_url(&format!("{}directory/file", served.url), &served.options).unwrap();
     assert_eq!(read_exact(&*file.open("".as_ref()).unwrap(), 0, 9, PATIENCE).unwrap(), b"bytes");
     assert_eq!(file.open("below".as_ref()).unwrap_err().kind(), ErrorKind::NotADirectory);
 }
 
 #[test]
 fn files_of_a_server_without_ranges_are_read_whole_up_to_a_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
-    let mut python = Python::serve(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), vec![7; 100_000]).unwrap();
+    let mut python = Python::serve(directory.path());
     let url = format!("http://127.0.0.1:{}/", python.port());
     let open = |no_range_bytes_max| {
         let options = Options { no_range_bytes_max, ..Options::default() };
@@ -131,8 +131,8 @@ fn a_prefix_of_a_bucket_conforms() {
 
 #[test]
 fn an_object_as_root_is_a_store_of_one_object() {
-    let (_server, served) = s3("s3://bucket/folder/file", "bucket");
-    served.put("folder/file", b"bytes");
+    let (_server, served) = s3("s3://bucket/directory/file", "bucket");
+    served.put("directory/file", b"bytes");
     let store = served.store();
     assert_eq!(store.stat("".as_ref()).unwrap().kind, EntryKind::File);
     assert_eq!(read_exact(&*store.open("".as_ref()).unwrap(), 1, 9, PATIENCE).unwrap(), b"ytes");
@@ -142,7 +142,7 @@ fn an_object_as_root_is_a_store_of_one_object() {
 #[test]
 fn large_objects_are_read_at_any_place_and_a_new_tag_is_a_change() {
     let (server, served) = s3("s3://bucket", "bucket");
-    let file = fs::File::create(served.folder.path().join("bucket/large")).unwrap();
+    let file = fs::File::create(served.directory.path().join("bucket/large")).unwrap();
     file.set_len(3_000_000_000).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"end", 2_999_999_997).unwrap();
     server.tag("bucket", "large", "1").unwrap();
@@ -188,7 +188,7 @@ fn plain_http_endpoints_are_refused_unless_allowed() {
 struct Python(Child, Option<u16>);
 
 impl Python {
-    fn serve(folder: &Path) -> Self {
+    fn serve(directory: &Path) -> Self {
         let script = "import http.server, functools, sys\n\
             class H(http.server.SimpleHTTPRequestHandler):\n  def log_message(self, *a): pass\n\
             s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(H, directory=sys.argv[1]))\n\
@@ -196,7 +196,7 @@ impl Python {
             s.serve_forever()";
         let child = Command::new("python3")
             .args(["-c", script])
-            .arg(folder)
+            .arg(directory)
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3 is needed for this test");

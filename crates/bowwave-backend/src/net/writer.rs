@@ -128,12 +128,12 @@ impl WriteObject for CloudWriter {
 
     fn abort(&self) {
         let shared = Arc::clone(&self.shared);
-        let given_up = runtime::wait(async move {
+        let abandoned = runtime::wait(async move {
             shared.give_up(|_| None).await;
             Ok(())
         });
         // Without network threads there is no upload.
-        drop(given_up);
+        drop(abandoned);
     }
 
     fn continue_upload(

@@ -35,13 +35,13 @@ pub(crate) use forward_lookups;
 /// `self.below()`.
 macro_rules! forward_tree {
     () => {
-        fn make_directory(
+        fn create_directory(
             &self,
             path: &std::path::Path,
             mode: u32,
             owner: Option<crate::Owner>,
         ) -> crate::Result<()> {
-            self.below().make_directory(path, mode, owner)
+            self.below().create_directory(path, mode, owner)
         }
 
         fn remove_file(&self, path: &std::path::Path) -> crate::Result<()> {
@@ -84,7 +84,7 @@ macro_rules! forward_tree {
             self.below().symlink(target, path, owner)
         }
 
-        fn make_node(
+        fn create_node(
             &self,
             path: &std::path::Path,
             kind: crate::EntryKind,
@@ -92,7 +92,7 @@ macro_rules! forward_tree {
             special_device: u64,
             owner: Option<crate::Owner>,
         ) -> crate::Result<()> {
-            self.below().make_node(path, kind, mode, special_device, owner)
+            self.below().create_node(path, kind, mode, special_device, owner)
         }
 
         fn set_attributes(

@@ -21,13 +21,13 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     // A bad option is reported before the store is opened, which may take long.
     match scheme {
         "disk" => {
-            let folder = wrap.folder.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
+            let directory = wrap.directory.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
             let size = wrap.size.ok_or_else(|| missing("size=10GiB"))?;
             // As the stores read it: two servers with equal bucket names have different objects.
             let variable = |name: &&str| std::env::var(name).ok();
             let endpoint = options.endpoint.clone().or_else(|| ENDPOINTS.iter().find_map(variable));
             let opened = (inner, endpoint.as_deref());
-            Ok(Arc::new(DiskCache::of_url(open_url(inner, options)?, opened, &folder, size)?))
+            Ok(Arc::new(DiskCache::of_url(open_url(inner, options)?, opened, &directory, size)?))
         }
         "throttle" => {
             let rate = wrap.rate.ok_or_else(|| missing("rate=9MB/s"))?;
@@ -48,7 +48,7 @@ const ENDPOINTS: [&str; 5] =
 /// Values of the options of all wrappers.
 #[derive(Default)]
 struct Wrap {
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     size: Option<u64>,
     rate: Option<u64>,
     requests: Option<u32>,
@@ -63,7 +63,7 @@ impl Wrap {
             parsed.ok_or_else(|| bad("a share of requests from 0 to 1"))
         };
         match (scheme, key) {
-            ("disk", "folder") => self.folder = Some(value.into()),
+            ("disk", "folder") => self.directory = Some(value.into()),
             ("disk", "size") => {
                 self.size = Some(parse_size(value).ok_or_else(|| bad("a size such as 10GiB"))?);
             }

@@ -168,7 +168,7 @@ fn show(output: &mut Output, rows: &[Row], json: bool, complete: bool) -> Result
     if complete && let Some(sentence) = row::sentence(rows) {
         output.line("")?;
         output.line(sentence)?;
-        output.line("Next: bowwave mount s3://BUCKET/PREFIX DIR (or https://HOST/FOLDER/, or any folder), then read the files in DIR.")?;
+        output.line("Next: bowwave mount s3://BUCKET/PREFIX DIR (or https://HOST/DIRECTORY/, or any directory), then read the files in DIR.")?;
     }
     Ok(())
 }

@@ -287,7 +287,7 @@ mod tests {
         );
         assert_eq!(map("/usr=/data"), both("/usr", "/data"));
         assert_eq!(map("/usr/bin/.."), both("/usr", "/usr"));
-        for bad in ["pattern:/=/", "/no/such/folder", ""] {
+        for bad in ["pattern:/=/", "/no/such/directory", ""] {
             assert!(map(bad).is_err(), "{bad}");
         }
     }

@@ -142,17 +142,17 @@ mod tests {
     fn age_decides_and_unknown_ages_count_as_young() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000);
         let upload = |begun: Option<u64>| Upload {
-            path: "folder/object".into(),
+            path: "directory/object".into(),
             id: "id".to_owned(),
             begun: begun.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
         };
         let hour = Duration::from_secs(3600);
         for (begun, old, text) in [
-            (Some(1), true, "    9999  folder/object  id"),
-            (Some(6400), true, "    3600  folder/object  id"),
-            (Some(6401), false, "    3599  folder/object  id"),
-            (Some(20_000), false, "       0  folder/object  id"),
-            (None, false, "       -  folder/object  id"),
+            (Some(1), true, "    9999  directory/object  id"),
+            (Some(6400), true, "    3600  directory/object  id"),
+            (Some(6401), false, "    3599  directory/object  id"),
+            (Some(20_000), false, "       0  directory/object  id"),
+            (None, false, "       -  directory/object  id"),
         ] {
             let upload = upload(begun);
             assert_eq!(is_old(&upload, now, hour), old, "{begun:?}");

@@ -163,13 +163,21 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(folder: &Path, on_server: bool) -> Self {
+    fn new(directory: &Path, on_server: bool) -> Self {
         if on_server {
-            let server = S3Server::start(folder, &["bucket"]).expect("loopback has free ports");
-            return Self { url: "s3://bucket".to_owned(), root: folder.join("bucket"), server: Some(server) };
+            let server = S3Server::start(directory, &["bucket"]).expect("loopback has free ports");
+            return Self {
+                url: "s3://bucket".to_owned(),
+                root: directory.join("bucket"),
+                server: Some(server),
+            };
         }
         let device = "s3,part=64KiB,latency=1ms,metadata=0us,write_latency=3ms";
-        Self { url: format!("emulate:{device}:{}", folder.display()), root: folder.to_owned(), server: None }
+        Self {
+            url: format!("emulate:{device}:{}", directory.display()),
+            root: directory.to_owned(),
+            server: None,
+        }
     }
 
     fn command(&self, name: &str) -> Command {
@@ -207,15 +215,15 @@ impl Objects {
 }
 
 /// Runs one crash point; returns the faults and the remaining uploads.
-fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
-    let store = folder.store().join(seed.to_string());
+fn crash_at(directory: &Place, seed: u64) -> (Vec<String>, usize) {
+    let store = directory.store().join(seed.to_string());
     fs::create_dir(&store).expect("writable");
     let objects = Objects::new(&store, seed.is_multiple_of(5));
-    let mut served = objects.mount(&folder.at());
+    let mut served = objects.mount(&directory.at());
     let mut rng = Rng(!seed);
     let mut actors: Vec<Box<dyn Actor>> = Vec::new();
     for id in 0..4 {
-        actors.push(Box::new(Writer::new(&folder.at(), id, objects.server.is_some(), rng.next())));
+        actors.push(Box::new(Writer::new(&directory.at(), id, objects.server.is_some(), rng.next())));
     }
     let (steps, wait) = (1 + rng.below(60), Duration::from_micros(rng.below(20_000)));
     let worked = work(&mut actors, steps, || {
@@ -238,8 +246,8 @@ fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
     drop(served);
     if faults.is_empty() {
         // The next mount aborts remaining uploads and shows the objects.
-        let again = objects.mount(&folder.at());
-        faults.extend(actors.iter().flat_map(|actor| actor.faults(&folder.at())));
+        let again = objects.mount(&directory.at());
+        faults.extend(actors.iter().flat_map(|actor| actor.faults(&directory.at())));
         if objects.uploads() > 0 || !run(&mut objects.command("uploads")).is_empty() {
             faults.push(format!("{left} uploads were left, {} still are", objects.uploads()));
         }
@@ -264,11 +272,11 @@ fn objects_are_whole_after_a_kill_and_what_was_begun_goes_with_the_next_mount() 
     if !can_mount() {
         return;
     }
-    let folder = Place::new("crash-objects");
+    let directory = Place::new("crash-objects");
     let (points, first) = (setting("BOWWAVE_CRASH_POINTS", 15), setting("BOWWAVE_CRASH_SEED", 1));
     let (mut bad, mut left) = (0, 0);
     for seed in first..first + points {
-        let (faults, uploads) = crash_at(&folder, seed);
+        let (faults, uploads) = crash_at(&directory, seed);
         left += uploads;
         if !faults.is_empty() {
             bad += 1;
@@ -281,11 +289,11 @@ fn objects_are_whole_after_a_kill_and_what_was_begun_goes_with_the_next_mount() 
 
 #[test]
 fn the_checks_notice_an_object_that_is_not_whole() {
-    let folder = Place::new("crash-objects-checks");
-    let root = folder.store();
+    let directory = Place::new("crash-objects-checks");
+    let root = directory.store();
     let mut writer = Writer::new(&root, 7, false, 3);
     while writer.objects.iter().any(|object| object.now.as_ref().is_none_or(|bytes| bytes.len() < 2)) {
-        writer.step().expect("a plain folder fails nothing");
+        writer.step().expect("a plain directory fails nothing");
     }
     assert_eq!(writer.faults(&root), [""; 0]);
     for broken in [&b""[..], b"x"] {

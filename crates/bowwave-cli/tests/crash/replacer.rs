@@ -85,7 +85,7 @@ impl Actor for Replacer {
         self.doing = "rename";
         fs::rename(&new, &target)?;
         self.targets[index] = Target { now: Some(generation), next: None };
-        self.doing = "sync the folder";
+        self.doing = "sync the directory";
         if self.rng.chance(10) {
             File::open(&self.at)?.sync_all()?;
         }

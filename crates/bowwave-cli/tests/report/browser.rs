@@ -27,7 +27,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts a browser, or says why there is none.
-    pub(crate) fn start(folder: &std::path::Path) -> Result<Self, String> {
+    pub(crate) fn start(directory: &std::path::Path) -> Result<Self, String> {
         let name = NAMES
             .into_iter()
             .find(|name| {
@@ -45,7 +45,7 @@ impl Browser {
                 "--no-first-run",
             ])
             .args(["--disable-background-networking", "--hide-scrollbars", "--remote-debugging-pipe"])
-            .arg(format!("--user-data-dir={}", folder.display()))
+            .arg(format!("--user-data-dir={}", directory.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

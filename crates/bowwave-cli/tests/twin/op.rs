@@ -17,7 +17,7 @@ use crate::common::rng::Rng;
 const SLOTS: usize = 6;
 /// Largest offset: files have several readahead windows.
 const OFFSETS: u64 = 600_000;
-const FOLDERS: [&str; 4] = ["", "a", "b", "a/c"];
+const DIRECTORIES: [&str; 4] = ["", "a", "b", "a/c"];
 const FILES: [&str; 4] = ["w", "x", "y", "z"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
@@ -110,14 +110,14 @@ pub(crate) fn draw(rng: &mut Rng) -> Op {
     }
 }
 
-/// Mostly the path of a file; with a probability of `folders` percent mostly that of a directory.
-fn draw_path(rng: &mut Rng, folders: u64) -> PathBuf {
-    if rng.chance(folders) {
-        let folder = ["", "", "a"][rng.below(3) as usize];
-        return Path::new(folder).join(NAMES[rng.below(NAMES.len() as u64) as usize]);
+/// Mostly the path of a file; with a probability of `directories` percent mostly that of a directory.
+fn draw_path(rng: &mut Rng, directories: u64) -> PathBuf {
+    if rng.chance(directories) {
+        let directory = ["", "", "a"][rng.below(3) as usize];
+        return Path::new(directory).join(NAMES[rng.below(NAMES.len() as u64) as usize]);
     }
-    let folder = FOLDERS[rng.below(FOLDERS.len() as u64) as usize];
-    Path::new(folder).join(FILES[rng.below(FILES.len() as u64) as usize])
+    let directory = DIRECTORIES[rng.below(DIRECTORIES.len() as u64) as usize];
+    Path::new(directory).join(FILES[rng.below(FILES.len() as u64) as usize])
 }
 
 fn draw_open(rng: &mut Rng, slot: usize) -> Op {
@@ -139,8 +139,8 @@ fn draw_allocate(rng: &mut Rng) -> FallocateFlags {
 }
 
 fn draw_name(rng: &mut Rng) -> Op {
-    let folders = if rng.chance(25) { 90 } else { 5 };
-    let (path, to) = (draw_path(rng, folders), draw_path(rng, folders));
+    let directories = if rng.chance(25) { 90 } else { 5 };
+    let (path, to) = (draw_path(rng, directories), draw_path(rng, directories));
     let (mode, name) = (rng.below(0o1000) as u32, XATTRS[rng.below(3) as usize]);
     match rng.below(36) {
         0..2 => Op::Chmod { path, mode: rng.below(0o10000) as u32 },
@@ -167,7 +167,7 @@ fn draw_name(rng: &mut Rng) -> Op {
         25 => Op::Xattr { path, name },
         26 => Op::RemoveXattr { path, name },
         27..31 => Op::Lstat { path },
-        31..33 => Op::List { path: FOLDERS[rng.below(FOLDERS.len() as u64) as usize].into() },
+        31..33 => Op::List { path: DIRECTORIES[rng.below(DIRECTORIES.len() as u64) as usize].into() },
         33 => Op::ReadLink { path },
         _ => Op::ReadAll { path },
     }
@@ -313,8 +313,8 @@ fn nothing((): ()) -> Said {
     Said::Nothing
 }
 
-fn list(folder: &Path) -> io::Result<Vec<OsString>> {
-    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name()));
+fn list(directory: &Path) -> io::Result<Vec<OsString>> {
+    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.file_name()));
     let mut names = entries.collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
@@ -322,10 +322,10 @@ fn list(folder: &Path) -> io::Result<Vec<OsString>> {
 
 /// Everything in a directory: paths with attributes and contents.
 pub(crate) fn tree(root: &Path) -> io::Result<Vec<(PathBuf, Stat, Vec<u8>)>> {
-    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(folder) = folders.pop() {
-        for name in list(&root.join(&folder))? {
-            let path = folder.join(name);
+    let (mut found, mut directories) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(directory) = directories.pop() {
+        for name in list(&root.join(&directory))? {
+            let path = directory.join(name);
             let stat = root.join(&path).symlink_metadata()?;
             let content = match stat.file_type() {
                 kind if kind.is_file() => fs::read(root.join(&path))?,
@@ -334,7 +334,7 @@ pub(crate) fn tree(root: &Path) -> io::Result<Vec<(PathBuf, Stat, Vec<u8>)>> {
                 }
                 kind => {
                     if kind.is_dir() {
-                        folders.push(path.clone());
+                        directories.push(path.clone());
                     }
                     Vec::new()
                 }

@@ -17,7 +17,7 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pins {
     /// The frames stay pinned until [`Cache::unpin`].
-    Taken,
+    Held,
     /// The driver is done with the frames before its next call, so an unpin would follow at once.
     Skipped,
 }
@@ -79,11 +79,11 @@ impl Cache {
             return false;
         }
         let part = access.part;
-        if pins == Pins::Taken {
+        if pins == Pins::Held {
             return self.hit_pinned(part, frames);
         }
         let entry = self.handle(part.handle);
-        if entry.asked.every_access || !self.starved.is_empty() {
+        if entry.capabilities.every_access || !self.starved.is_empty() {
             return false;
         }
         if let Some(frame) = self.hit_one(part) {
@@ -112,7 +112,7 @@ impl Cache {
         let file = open_in(&mut self.files, entry.file.0, FILES);
         let range = part.pages;
         let one = range.count() == PageCount(1) && part.is_whole();
-        if entry.asked.every_access || !one || range.end.0 > file.pages.0 {
+        if entry.capabilities.every_access || !one || range.end.0 > file.pages.0 {
             return None;
         }
         let id = self.table.get(entry.file, range.start).frame()?;
@@ -138,7 +138,7 @@ impl Cache {
     /// A hit as [`hit_pinned`](Self::hit_pinned) has it, without the pins.
     pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
         let entry = self.handle(part.handle);
-        let (file, walks) = (entry.file, entry.asked.every_access);
+        let (file, walks) = (entry.file, entry.capabilities.every_access);
         let range = clip_to_file(part.pages, self.file(file).pages);
         frames.clear();
         // A page that is a request of its own was looked up already.
@@ -165,7 +165,7 @@ impl Cache {
 
     /// Pins the pages of a part if each is a plain hit.
     fn hit_pinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
-        if self.handle(part.handle).asked.every_access {
+        if self.handle(part.handle).capabilities.every_access {
             return false;
         }
         let hit = self.pin_all(part, frames);
@@ -183,7 +183,7 @@ impl Cache {
         sink: &mut impl Sink,
     ) -> bool {
         // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
-        if !self.handle(part.handle).asked.every_access || !self.starved.is_empty() {
+        if !self.handle(part.handle).capabilities.every_access || !self.starved.is_empty() {
             return false;
         }
         let Some(range) = self.pin_all(part, frames) else { return false };

@@ -42,7 +42,7 @@ impl Cache {
                 let part = Part::whole(handle, range.into());
                 let mut walk = Walk::new(part, self.handle(handle), nothing);
                 let (page, trigger) = (range.start, Trigger::Advice);
-                if self.handle(handle).asked.advice {
+                if self.handle(handle).capabilities.advice {
                     let (access, view, policy, plans) = self.question(&walk, page, trigger);
                     policy.on_access(access, view, plans);
                     let list = plans.take_list();

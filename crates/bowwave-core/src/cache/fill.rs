@@ -17,7 +17,7 @@ impl Cache {
     /// A failed readahead only counts. If readers wait for part of a failed fill, that part alone
     /// is requested again, so readahead cannot fail a read. If that fails too, or if the fill had
     /// only their pages, they wake with the error; a later read tries again. The driver retries on
-    /// the store's behalf. After [`FillError::LOST`] nothing is requested again.
+    /// the store's behalf. After [`FillError::ABANDONED`] nothing is requested again.
     ///
     /// Completions of fills that are not in flight are ignored.
     pub fn filled(
@@ -101,7 +101,7 @@ impl Cache {
         let frames: Vec<FrameId> =
             core::iter::successors(Some(fill.first), |&id| self.frames.chained(id)).collect();
         let all_wanted = frames.iter().all(|&id| self.frames.get(id).pins > 0);
-        let lost = error == FillError::LOST;
+        let lost = error == FillError::ABANDONED;
         let again = !lost && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
         let mut wanted: Vec<FrameId> = Vec::new();
         for id in frames {

@@ -61,8 +61,8 @@ pub(crate) enum Flag {
     Thrashed = 16,
     /// Read by a plan at another page; no policy that runs on every access was called for it since.
     Fresh = 32,
-    /// Offset-mapped; see [`Cache::place_file`](super::Cache::place_file).
-    Placed = 64,
+    /// Offset-mapped; see [`Cache::map_by_offset`](super::Cache::map_by_offset).
+    OffsetMapped = 64,
     /// Mapped by a program, so its touches are not seen.
     Mapped = 128,
     /// The store does not have its bytes. The cache pins it.
@@ -301,7 +301,7 @@ impl Frames {
         self.unused -= u32::from(frame.has(Flag::Unused));
         debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
         frame.state = State::Free;
-        let placed = frame.has(Flag::Placed).then_some((frame.file, frame.index, id));
+        let placed = frame.has(Flag::OffsetMapped).then_some((frame.file, frame.index, id));
         frame.flags = 0;
         self.released.extend(placed);
         self.free.push(id.0);

@@ -24,9 +24,9 @@ impl Cache {
     ///
     /// # Panics
     /// If `file` is not open, or something of it is cached.
-    pub fn place_file(&mut self, file: FileId) {
+    pub fn map_by_offset(&mut self, file: FileId) {
         assert!(self.table.pages_of(file).next().is_none(), "file {} has pages without places", file.0);
-        self.file_mut(file).memory.placed = true;
+        self.file_mut(file).memory.offset_mapped = true;
     }
 
     /// The pages to map when `page` is touched: up to date, not mapped, without a lookahead mark, side by side, within
@@ -70,8 +70,8 @@ impl Cache {
     /// # Panics
     /// If `handle` is not open.
     pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
-        let Handle { file, asked, .. } = *self.handle(handle);
-        if asked.mapped {
+        let Handle { file, capabilities, .. } = *self.handle(handle);
+        if capabilities.mapped {
             let request = PageRange { start: page, end: range.end.max(page) };
             let nothing = PageRange { start: page, end: page };
             let walk = Walk::new(Part::whole(handle, request.into()), self.handle(handle), nothing);
@@ -153,7 +153,7 @@ mod tests {
             let mut cache =
                 Cache::new(Config { frames, reserve_frames: 0, policy, ..Config::default() }).expect("valid");
             cache.open_file(FILE, PageCount(1000));
-            cache.place_file(FILE);
+            cache.map_by_offset(FILE);
             cache.open_handle(HANDLE, FILE);
             Self { cache, mapped: vec![false; 1000], held: vec![false; 1000] }
         }

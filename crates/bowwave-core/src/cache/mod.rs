@@ -12,7 +12,7 @@
 //! | `fill` | the end of a fill: wake or fail, report to the policy; drop-behind |
 //! | `reclaim` | eviction, shadows, lent frames |
 //! | `advise` | advice on ranges; invalidation |
-//! | `itinerary` | the ranges of a reader's plan |
+//! | `read_plan` | the ranges of a reader's plan |
 //! | `planned` | readahead along the plan |
 //! | `write` | target frames of writes, and stalled writes |
 //! | `write_back` | write-outs of dirty pages; syncs |
@@ -25,11 +25,11 @@ mod check;
 mod fill;
 mod frames;
 mod instant;
-mod itinerary;
 mod mapped;
 mod pages;
 mod plan;
 mod planned;
+mod read_plan;
 mod reclaim;
 mod table;
 mod walk;
@@ -51,7 +51,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Asked, FileMemory, Plans, Readahead};
+use crate::readahead::{Capabilities, FileMemory, Plans, Readahead};
 use crate::request::{PageAccess, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -67,7 +67,7 @@ use crate::write::WriteBackConfig;
 #[derive(Debug)]
 pub struct Cache {
     config: Config,
-    /// [`Asked::evictions`] of the policy.
+    /// [`Capabilities::evictions`] of the policy.
     reports_evictions: bool,
     now: Instant,
     /// Frames that may be used now.
@@ -121,7 +121,7 @@ struct Handle {
     /// Its own readahead state; none if the file has one.
     policy: Option<Box<dyn Readahead>>,
     /// When the policy is called.
-    asked: Asked,
+    capabilities: Capabilities,
     pattern: Pattern,
     /// Windows are doubled, since sequential advice; stays during later random advice, as in Linux.
     wide: bool,
@@ -134,7 +134,7 @@ struct Handle {
     /// Where a policy that runs on every access is called next; kept between parts of a request.
     next: PageIndex,
     /// Its reader's plan.
-    itinerary: Option<Box<itinerary::Itinerary>>,
+    read_plan: Option<Box<read_plan::ReadPlan>>,
 }
 
 #[derive(Debug)]
@@ -184,10 +184,10 @@ impl Cache {
     /// The first field of `config` that is out of bounds.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
-        let asked = config.policy.asked();
+        let capabilities = config.policy.capabilities();
         Ok(Self {
             limit: config.frames,
-            reports_evictions: asked.per_file && asked.evictions,
+            reports_evictions: capabilities.per_file && capabilities.evictions,
             config,
             now: Instant(0),
             congested: false,
@@ -230,21 +230,21 @@ impl Cache {
                     out.push(Action::Wake { waiter, result: Ok(frames) });
                 }
             }
-            Event::PlaceFile { file } => self.place_file(file),
+            Event::MapByOffset { file } => self.map_by_offset(file),
             Event::Mapped { handle, page, range } => self.mapped(handle, page, range),
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
-            Event::Follow { handle, ranges } if ranges.is_empty() => self.end_plan(now, handle, out),
-            Event::Follow { handle, ranges } => {
+            Event::SetReadPlan { handle, ranges } if ranges.is_empty() => self.end_plan(now, handle, out),
+            Event::SetReadPlan { handle, ranges } => {
                 // The error for too many ranges was returned when the event was logged.
-                let _refused = self.follow(now, handle, &ranges, out);
+                let _refused = self.set_read_plan(now, handle, &ranges, out);
             }
             Event::Write { waiter, write } => {
                 let mut targets = Vec::new();
                 let place = out.len();
                 let outcome = self.write(now, waiter, write, &mut targets, out);
-                out.insert(place, Action::Took { waiter, outcome, targets });
+                out.insert(place, Action::Accepted { waiter, outcome, targets });
             }
             Event::WrittenOut { id, result } => self.written_out(now, id, result, out),
             Event::Sync { waiter, file, range, why } => {
@@ -306,27 +306,27 @@ impl Cache {
     /// # Panics
     /// If `handle` is open or `file` is not.
     pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
-        let asked = self.config.policy.asked();
+        let capabilities = self.config.policy.capabilities();
         let owner = open_in(&mut self.files, file.0, FILES);
         owner.handles += 1;
         let mut policy = None;
-        if !asked.per_file || owner.policy.is_none() {
+        if !capabilities.per_file || owner.policy.is_none() {
             let built = Some(self.config.policy.build(&self.config, &mut owner.memory));
-            *(if asked.per_file { &mut owner.policy } else { &mut policy }) = built;
+            *(if capabilities.per_file { &mut owner.policy } else { &mut policy }) = built;
         }
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
         *entry = Some(Handle {
             file,
             policy,
-            asked,
+            capabilities,
             pattern: Pattern::Normal,
             wide: false,
             no_reuse: false,
             prev: None,
             prev_fault: None,
             next: PageIndex(0),
-            itinerary: None,
+            read_plan: None,
         });
     }
 
@@ -337,10 +337,10 @@ impl Cache {
     /// # Panics
     /// If one of them is not open, or they are not of the same file.
     pub fn copy_handle(&mut self, from: HandleId, to: HandleId) {
-        let itinerary = self.copy_plan(from, to);
+        let read_plan = self.copy_plan(from, to);
         let source = self.handle(from);
         let copy =
-            Handle { policy: source.policy.as_ref().map(|policy| policy.copy()), itinerary, ..*source };
+            Handle { policy: source.policy.as_ref().map(|policy| policy.copy()), read_plan, ..*source };
         let target = self.handle_mut(to);
         assert!(target.file == copy.file, "handles {} and {} are of different files", from.0, to.0);
         *target = copy;

@@ -97,9 +97,9 @@ impl Cache {
                 hints.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;
-        let placed = self.file(file).memory.placed;
+        let placed = self.file(file).memory.offset_mapped;
         let asked = Flags::NONE
-            .with(Flag::Placed, placed)
+            .with(Flag::OffsetMapped, placed)
             .with(Flag::Once, hints.read_once)
             .with(Flag::Kept, hints.retain);
         let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);

@@ -17,8 +17,8 @@ use core::fmt;
 
 use super::Cache;
 use super::frames::Flag;
-use super::itinerary::{Itinerary, RANGES_MAX};
 use super::plan::Sink;
+use super::read_plan::{RANGES_MAX, ReadPlan};
 use super::walk::Walk;
 use crate::event::{Action, Trigger, Urgency};
 use crate::id::{FileId, FillId, HandleId};
@@ -67,14 +67,14 @@ impl Cache {
     /// read ahead from now on, as far as memory allows and no faster than they are used, and nothing is read beyond them
     /// while the reader keeps to them. Parts past the end of the file are left out.
     ///
-    /// [`Event::Follow`](crate::Event::Follow) without ranges is [`end_plan`](Self::end_plan).
+    /// [`Event::SetReadPlan`](crate::Event::SetReadPlan) without ranges is [`end_plan`](Self::end_plan).
     ///
     /// # Errors
     /// If there are more than [`TooManyRanges::MAX`] ranges that wait; then nothing has happened.
     ///
     /// # Panics
     /// If `handle` is not open.
-    pub fn follow(
+    pub fn set_read_plan(
         &mut self,
         now: Instant,
         handle: HandleId,
@@ -87,28 +87,27 @@ impl Cache {
             PageIndex(self.file(self.handle(handle).file).pages.0),
         );
         let entry = self.handle_mut(handle);
-        let mut itinerary =
-            entry.itinerary.take().unwrap_or_else(|| Box::new(Itinerary::new(first_distance)));
-        itinerary.forget_used();
+        let mut read_plan = entry.read_plan.take().unwrap_or_else(|| Box::new(ReadPlan::new(first_distance)));
+        read_plan.forget_used();
         let ranges =
             ranges.iter().map(|range| PageRange { start: range.start.min(end), end: range.end.min(end) });
-        let fits = itinerary.len_with(ranges.clone()) <= RANGES_MAX;
+        let fits = read_plan.len_with(ranges.clone()) <= RANGES_MAX;
         if fits {
-            ranges.for_each(|range| itinerary.append(range));
+            ranges.for_each(|range| read_plan.append(range));
         }
         // Reads that wait for frames have the next ones.
         if fits
             && self.starved.is_empty()
-            && let Some(next) = itinerary.pages_from(itinerary.edge)
+            && let Some(next) = read_plan.pages_from(read_plan.edge)
         {
             let nothing = PageRange { start: next.start, end: next.start };
             let mut walk = Walk::new(Part::whole(handle, next.into()), self.handle(handle), nothing);
-            let begins = itinerary.edge == 0;
-            self.read_along(&mut itinerary, &mut walk, next.start, Trigger::Advice, out);
+            let begins = read_plan.edge == 0;
+            self.read_along(&mut read_plan, &mut walk, next.start, Trigger::Advice, out);
             // Who reads at once waits for the first of it, however much there is.
-            itinerary.grown_at = if begins { itinerary.edge / 2 } else { itinerary.grown_at };
+            read_plan.grown_at = if begins { read_plan.edge / 2 } else { read_plan.grown_at };
         }
-        self.keep_plan(handle, itinerary);
+        self.keep_plan(handle, read_plan);
         if fits { Ok(()) } else { Err(TooManyRanges) }
     }
 
@@ -120,8 +119,8 @@ impl Cache {
     pub fn end_plan(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
         self.tick(now);
         let file = self.handle(handle).file;
-        if let Some(mut itinerary) = self.handle_mut(handle).itinerary.take() {
-            self.drop_plan(file, &mut itinerary, out);
+        if let Some(mut read_plan) = self.handle_mut(handle).read_plan.take() {
+            self.drop_plan(file, &mut read_plan, out);
         }
     }
 
@@ -131,7 +130,7 @@ impl Cache {
     /// If `handle` is not open.
     #[must_use]
     pub fn has_plan(&self, handle: HandleId) -> bool {
-        self.handle(handle).itinerary.as_ref().is_some_and(|itinerary| itinerary.at < itinerary.end())
+        self.handle(handle).read_plan.as_ref().is_some_and(|read_plan| read_plan.at < read_plan.end())
     }
 
     /// A walk over the pages `range` of a part. Where a plan leads, a policy is not asked, also if it is one that is asked as
@@ -140,8 +139,8 @@ impl Cache {
         let handle = self.handle_mut(part.handle);
         let mut walk = Walk::new(part, handle, range);
         if walk.walks
-            && let Some(itinerary) = &mut handle.itinerary
-            && itinerary.find(range.start).is_some()
+            && let Some(read_plan) = &mut handle.read_plan
+            && read_plan.find(range.start).is_some()
         {
             (walk.walks, walk.next) = (false, PageIndex(u64::MAX));
         }
@@ -156,149 +155,149 @@ impl Cache {
         trigger: Trigger,
         sink: &mut impl Sink,
     ) -> bool {
-        let Some(mut itinerary) = self.handle_mut(walk.handle).itinerary.take() else { return false };
-        let position = itinerary.find(page);
+        let Some(mut read_plan) = self.handle_mut(walk.handle).read_plan.take() else { return false };
+        let position = read_plan.find(page);
         match (position, trigger) {
             (Some(position), Trigger::Miss) => {
-                self.missed_by_plan(&mut itinerary, position, walk, page, sink)
+                self.missed_by_plan(&mut read_plan, position, walk, page, sink)
             }
-            (Some(position), _) if position >= itinerary.at => {
-                itinerary.away = 0;
-                itinerary.go_to(position);
-                self.look_behind(walk.file, &mut itinerary, position);
-                self.go_on(&mut itinerary, walk, page, trigger, sink);
+            (Some(position), _) if position >= read_plan.at => {
+                read_plan.away = 0;
+                read_plan.go_to(position);
+                self.look_behind(walk.file, &mut read_plan, position);
+                self.go_on(&mut read_plan, walk, page, trigger, sink);
             }
             // One of those that it had left out.
             (Some(_), _) => {}
             (None, Trigger::Miss) => {
-                itinerary.away += 1;
-                if itinerary.away == AWAY_MAX {
-                    self.call_back(walk.file, &mut itinerary, sink);
+                read_plan.away += 1;
+                if read_plan.away == AWAY_MAX {
+                    self.call_back(walk.file, &mut read_plan, sink);
                 }
             }
             (None, _) => {}
         }
-        self.keep_plan(walk.handle, itinerary);
+        self.keep_plan(walk.handle, read_plan);
         position.is_some()
     }
 
     /// A reader has come to a page that is on its way as readahead and bears no mark: if that is so because of its plan, it
     /// should have been asked for sooner.
     pub(super) fn wait_by_plan(&mut self, walk: &mut Walk, page: PageIndex, sink: &mut impl Sink) {
-        let Some(mut itinerary) = self.handle_mut(walk.handle).itinerary.take() else { return };
-        if let Some(position) = itinerary.find(page)
-            && position >= itinerary.at
+        let Some(mut read_plan) = self.handle_mut(walk.handle).read_plan.take() else { return };
+        if let Some(position) = read_plan.find(page)
+            && position >= read_plan.at
         {
-            itinerary.waited = true;
-            itinerary.go_to(position);
-            self.go_on(&mut itinerary, walk, page, Trigger::Mark, sink);
+            read_plan.waited = true;
+            read_plan.go_to(position);
+            self.go_on(&mut read_plan, walk, page, Trigger::Mark, sink);
         }
-        self.keep_plan(walk.handle, itinerary);
+        self.keep_plan(walk.handle, read_plan);
     }
 
     /// Whether a page of a handle with a plan is on its way as readahead.
     pub(super) fn is_awaited_by_plan(&self, walk: &Walk, fill: u64) -> bool {
-        self.handle(walk.handle).itinerary.is_some()
+        self.handle(walk.handle).read_plan.is_some()
             && self.fills.get(fill).is_some_and(|fill| fill.urgency == Urgency::Readahead)
     }
 
     /// The handle closes, or has another plan.
-    pub(super) fn drop_plan(&mut self, file: FileId, itinerary: &mut Itinerary, out: &mut Vec<Action>) {
-        self.call_back(file, itinerary, out);
-        self.itineraries -= u32::from(itinerary.shares);
+    pub(super) fn drop_plan(&mut self, file: FileId, read_plan: &mut ReadPlan, out: &mut Vec<Action>) {
+        self.call_back(file, read_plan, out);
+        self.itineraries -= u32::from(read_plan.shares);
     }
 
     /// The plan that another handle is to have as this one does.
-    pub(super) fn copy_plan(&mut self, from: HandleId, to: HandleId) -> Option<Box<Itinerary>> {
-        let copy = self.handle(from).itinerary.clone();
-        let before = self.handle(to).itinerary.as_ref().is_some_and(|itinerary| itinerary.shares);
+    pub(super) fn copy_plan(&mut self, from: HandleId, to: HandleId) -> Option<Box<ReadPlan>> {
+        let copy = self.handle(from).read_plan.clone();
+        let before = self.handle(to).read_plan.as_ref().is_some_and(|read_plan| read_plan.shares);
         self.itineraries -= u32::from(before);
-        self.itineraries += u32::from(copy.as_ref().is_some_and(|itinerary| itinerary.shares));
+        self.itineraries += u32::from(copy.as_ref().is_some_and(|read_plan| read_plan.shares));
         copy
     }
 
-    fn keep_plan(&mut self, handle: HandleId, mut itinerary: Box<Itinerary>) {
-        let shares = itinerary.edge < itinerary.end();
+    fn keep_plan(&mut self, handle: HandleId, mut read_plan: Box<ReadPlan>) {
+        let shares = read_plan.edge < read_plan.end();
         self.itineraries += u32::from(shares);
-        self.itineraries -= u32::from(itinerary.shares);
-        itinerary.shares = shares;
-        self.handle_mut(handle).itinerary = Some(itinerary);
+        self.itineraries -= u32::from(read_plan.shares);
+        read_plan.shares = shares;
+        self.handle_mut(handle).read_plan = Some(read_plan);
     }
 
     /// A page that the plan leads to is not there.
     fn missed_by_plan(
         &mut self,
-        itinerary: &mut Itinerary,
+        read_plan: &mut ReadPlan,
         position: u64,
         walk: &mut Walk,
         page: PageIndex,
         sink: &mut impl Sink,
     ) {
-        itinerary.away = 0;
-        if (itinerary.at..itinerary.edge).contains(&position) {
+        read_plan.away = 0;
+        if (read_plan.at..read_plan.edge).contains(&position) {
             // It was there, or on its way, and is gone: too much was read ahead for the memory there is.
-            itinerary.distance = (itinerary.distance / 2).max(self.part_of(itinerary));
-            itinerary.grown_at = itinerary.edge;
+            read_plan.distance = (read_plan.distance / 2).max(self.part_of(read_plan));
+            read_plan.grown_at = read_plan.edge;
         } else {
             // It has come to the end of what was read ahead.
-            itinerary.waited |= position == itinerary.edge && itinerary.ahead() > 0;
+            read_plan.waited |= position == read_plan.edge && read_plan.ahead() > 0;
         }
-        itinerary.go_to(position);
-        self.look_behind(walk.file, itinerary, position);
+        read_plan.go_to(position);
+        self.look_behind(walk.file, read_plan, position);
         let wanted = walk.request().end - page;
         let plan = Plan::new(page, wanted.0, 0, Reason::Planned);
         self.carry_out(walk, page, Trigger::Miss, &plan, sink);
-        let rest = itinerary.pages_from(position).map_or(0, |pages| pages.count().0);
-        itinerary.begin_at(position + wanted.0.min(rest));
-        self.go_on(itinerary, walk, page, Trigger::Miss, sink);
+        let rest = read_plan.pages_from(position).map_or(0, |pages| pages.count().0);
+        read_plan.begin_at(position + wanted.0.min(rest));
+        self.go_on(read_plan, walk, page, Trigger::Miss, sink);
     }
 
     /// Reads ahead, if the device takes readahead now, and further ahead if the reader had to wait.
     fn go_on(
         &mut self,
-        itinerary: &mut Itinerary,
+        read_plan: &mut ReadPlan,
         walk: &mut Walk,
         page: PageIndex,
         trigger: Trigger,
         sink: &mut impl Sink,
     ) {
-        if itinerary.waited && itinerary.at >= itinerary.grown_at {
-            itinerary.distance = itinerary.distance.saturating_mul(2).min(self.plan_share());
-            itinerary.grown_at = itinerary.edge;
+        if read_plan.waited && read_plan.at >= read_plan.grown_at {
+            read_plan.distance = read_plan.distance.saturating_mul(2).min(self.plan_share());
+            read_plan.grown_at = read_plan.edge;
         }
-        itinerary.waited = false;
+        read_plan.waited = false;
         if !self.congested {
-            self.read_along(itinerary, walk, page, trigger, sink);
+            self.read_along(read_plan, walk, page, trigger, sink);
         }
     }
 
     /// Reads as much of the plan ahead as may be.
     fn read_along(
         &mut self,
-        itinerary: &mut Itinerary,
+        read_plan: &mut ReadPlan,
         walk: &mut Walk,
         page: PageIndex,
         trigger: Trigger,
         sink: &mut impl Sink,
     ) {
-        let (distance, part) = (itinerary.distance.min(self.plan_share()), self.part_of(itinerary));
+        let (distance, part) = (read_plan.distance.min(self.plan_share()), self.part_of(read_plan));
         let unread = u64::from(self.frames.unused());
         let spare = (self.cold() / TOGETHER).saturating_sub(unread);
-        let room = distance.saturating_sub(itinerary.ahead());
+        let room = distance.saturating_sub(read_plan.ahead());
         let mut room = room.min(spare).min(self.readahead_allowance(walk.demand_left));
         // In parts, as long as there is something on its way.
-        if room < part.min(distance) && itinerary.ahead() > 0 {
+        if room < part.min(distance) && read_plan.ahead() > 0 {
             return;
         }
         let once = self.frames.unused() > u32::try_from(self.cold()).unwrap_or(u32::MAX) / SHORT;
         let (mut runs, mut looked_at) = (0, 0);
         while room > 0 && runs < RUNS_MAX && looked_at < LOOKED_AT_MAX {
-            let Some(pages) = itinerary.pages_from(itinerary.edge) else { break };
+            let Some(pages) = read_plan.pages_from(read_plan.edge) else { break };
             let pages = pages.clip(PageIndex(pages.start.0.saturating_add(LOOKED_AT_MAX - looked_at)));
             let (skipped, missing) = self.next_missing(walk.file, pages, room);
             looked_at += skipped + missing;
-            let start = itinerary.edge + skipped;
-            itinerary.edge = start + missing;
+            let start = read_plan.edge + skipped;
+            read_plan.edge = start + missing;
             if missing == 0 {
                 continue;
             }
@@ -306,16 +305,16 @@ impl Cache {
             let first = PageIndex(pages.start.0 + skipped);
             let mut plan = Plan::new(first, missing, 0, Reason::Planned);
             (plan.hints.split_every, plan.hints.read_once) = (part, once);
-            if itinerary.is_unmarked() || itinerary.since_mark + missing >= part {
+            if read_plan.is_unmarked() || read_plan.since_mark + missing >= part {
                 plan.mark = Some(first);
                 plan.hints.mark_every = if missing > part { part } else { 0 };
                 plan.window.async_size = plan.window.size;
-                itinerary.marked(start, missing, part);
-                itinerary.since_mark = missing % part;
+                read_plan.marked(start, missing, part);
+                read_plan.since_mark = missing % part;
             } else {
-                itinerary.since_mark += missing;
+                read_plan.since_mark += missing;
             }
-            itinerary.went(start, missing);
+            read_plan.went(start, missing);
             self.carry_out(walk, page, trigger, &plan, sink);
         }
     }
@@ -331,9 +330,9 @@ impl Cache {
     }
 
     /// Pages of a part.
-    fn part_of(&self, itinerary: &Itinerary) -> u64 {
+    fn part_of(&self, read_plan: &ReadPlan) -> u64 {
         let window = u64::from(self.config.ra_pages);
-        (itinerary.distance / PARTS).clamp((window / PART_WINDOWS).max(1), window * PART_WINDOWS)
+        (read_plan.distance / PARTS).clamp((window / PART_WINDOWS).max(1), window * PART_WINDOWS)
     }
 
     /// Frames that pages read once go through.
@@ -349,37 +348,37 @@ impl Cache {
 
     /// Counts what was read ahead for a plan and not used, up to a distance behind a position: who has not come by now does
     /// not come.
-    fn look_behind(&mut self, file: FileId, itinerary: &mut Itinerary, position: u64) {
-        let position = position.saturating_sub(itinerary.distance);
-        self.count_given_up(file, &itinerary.look_behind(position));
+    fn look_behind(&mut self, file: FileId, read_plan: &mut ReadPlan, position: u64) {
+        let position = position.saturating_sub(read_plan.distance);
+        self.count_given_up(file, &read_plan.look_behind(position));
     }
 
     fn count_given_up(&mut self, file: FileId, ranges: &[PageRange]) {
         let pages = ranges.iter().flat_map(|range| range.start.0..range.end.0);
-        let given_up = pages.filter(|&page| {
+        let abandoned = pages.filter(|&page| {
             let frame = self.table.get(file, PageIndex(page)).frame().map(|frame| self.frames.get(frame));
             frame.is_some_and(|frame| frame.has(Flag::Planned) && frame.has(Flag::Unused))
         });
-        let given_up = given_up.count() as u64;
-        self.stats_mut(file).pages_given_up += given_up;
+        let abandoned = abandoned.count() as u64;
+        self.stats_mut(file).pages_abandoned += abandoned;
     }
 
     /// What is on its way for a plan and nobody waits for is not wanted, for now at least.
-    fn call_back(&mut self, file: FileId, itinerary: &mut Itinerary, sink: &mut impl Sink) {
-        let (from, to) = (itinerary.at, itinerary.edge);
+    fn call_back(&mut self, file: FileId, read_plan: &mut ReadPlan, sink: &mut impl Sink) {
+        let (from, to) = (read_plan.at, read_plan.edge);
         let Self { fills, frames, .. } = self;
         for (id, fill) in fills.iter_mut() {
             let unwanted = fill.file == file && fill.urgency == Urgency::Readahead && !fill.cancelled;
             if unwanted
                 && frames.get(fill.first).has(Flag::Planned)
-                && itinerary.find(fill.range.start).is_some_and(|position| (from..to).contains(&position))
+                && read_plan.find(fill.range.start).is_some_and(|position| (from..to).contains(&position))
             {
                 fill.cancelled = true;
                 sink.cancel(FillId(id));
             }
         }
-        let seen = itinerary.look_behind(itinerary.edge.max(itinerary.at));
+        let seen = read_plan.look_behind(read_plan.edge.max(read_plan.at));
         self.count_given_up(file, &seen);
-        itinerary.begin_at(itinerary.at.min(itinerary.edge));
+        read_plan.begin_at(read_plan.at.min(read_plan.edge));
     }
 }

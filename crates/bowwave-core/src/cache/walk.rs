@@ -9,7 +9,7 @@ use super::{Cache, HANDLES, Handle, StarvedRead, Wait};
 use crate::event::{Action, Decision, FillError, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Account, Limits, Plan, Plans, Pressure, Readahead, Reason, View};
+use crate::readahead::{Access, Limits, Plan, Plans, Pressure, Readahead, Reason, View, WasteCounts};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -164,7 +164,7 @@ impl Cache {
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
             waits = in_flight && self.is_awaited_by_plan(walk, self.frames.fill_of(frame));
-            if walk.mapped.is_some() && self.handle(walk.handle).asked.found {
+            if walk.mapped.is_some() && self.handle(walk.handle).capabilities.found {
                 let (access, view, policy, plans) = self.question(walk, page, Trigger::Found { in_flight });
                 policy.on_access(access, view, plans);
             }
@@ -199,7 +199,7 @@ impl Cache {
     fn miss(&mut self, walk: &mut Walk, page: PageIndex, sink: &mut impl Sink) -> FrameId {
         self.decide(walk, page, Trigger::Miss, sink);
         // What on-demand readahead costs more: the page is looked up again. A walking policy was asked before the look-up.
-        let walks = self.handle(walk.handle).asked.every_access;
+        let walks = self.handle(walk.handle).capabilities.every_access;
         self.stats_mut(walk.file).lookups_more += u64::from(!walks);
         if let Some(frame) = self.table.get(walk.file, page).frame() {
             return frame;
@@ -213,19 +213,19 @@ impl Cache {
     }
 
     fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
-        let Handle { pattern, asked, ref itinerary, .. } = *self.handle(walk.handle);
-        if itinerary.is_some() && self.decide_by_plan(walk, page, trigger, sink) {
+        let Handle { pattern, capabilities, ref read_plan, .. } = *self.handle(walk.handle);
+        if read_plan.is_some() && self.decide_by_plan(walk, page, trigger, sink) {
             return;
         }
         // A policy that is asked on every access is only told of misses here.
-        self.stats_mut(walk.file).policy_calls += u64::from(!asked.every_access);
+        self.stats_mut(walk.file).policy_calls += u64::from(!capabilities.every_access);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
             self.carry_out(walk, page, trigger, &plan, sink);
             return;
         }
-        let random = pattern == Pattern::Random && !asked.every_access;
-        if random && !asked.advice && walk.mapped.is_none() {
+        let random = pattern == Pattern::Random && !capabilities.every_access;
+        if random && !capabilities.advice && walk.mapped.is_none() {
             if trigger == Trigger::Miss {
                 let plan = Plan::new(page, (walk.request().end - page).0, 0, Reason::Forced);
                 self.carry_out(walk, page, trigger, &plan, sink);
@@ -274,12 +274,12 @@ impl Cache {
     ) -> (Access, View<'_>, &mut dyn Readahead, &mut Plans) {
         let free = self.readahead_allowance(walk.demand_left);
         let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
-        let (pages, account) = (file.pages, Account::of(&file.stats));
+        let (pages, waste) = (file.pages, WasteCounts::of(&file.stats));
         let handle = self.handles[walk.handle.0 as usize].as_mut().expect(HANDLES);
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
-                // Asked all the same, so it must be told.
-                Pattern::Random if handle.asked.every_access => 0,
+                // Capabilities all the same, so it must be told.
+                Pattern::Random if handle.capabilities.every_access => 0,
                 _ if handle.wide => 2,
                 _ => 1,
             };
@@ -305,7 +305,7 @@ impl Cache {
             unread: self.frames.unused().into(),
         };
         let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
-        let view = view.with(account, pressure);
+        let view = view.with(waste, pressure);
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         self.plans.clear();
         let policy = &mut **policy.expect("a handle has a readahead state, or its file has");
@@ -402,7 +402,7 @@ impl Walk {
 
     /// A walk over the pages `range` of a part, of which none is known to be absent.
     pub(super) fn new(part: Part, handle: &Handle, range: PageRange) -> Self {
-        let next = match (handle.asked.every_access, part.is_first()) {
+        let next = match (handle.capabilities.every_access, part.is_first()) {
             (false, _) => PageIndex(u64::MAX),
             (true, true) => range.start,
             (true, false) => handle.next,
@@ -418,7 +418,7 @@ impl Walk {
             demand_left: 0,
             next,
             mapped: None,
-            walks: handle.asked.every_access,
+            walks: handle.capabilities.every_access,
         }
     }
 }

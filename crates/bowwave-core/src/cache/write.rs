@@ -61,7 +61,7 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> WriteOutcome {
         assert!(!write.range.is_empty(), "nothing is written");
-        assert!(!self.file(write.file).memory.placed, "file {} has places", write.file.0);
+        assert!(!self.file(write.file).memory.offset_mapped, "file {} has places", write.file.0);
         self.tick(now);
         targets.clear();
         let stalled = StalledWrite { waiter, file: write.file };
@@ -87,7 +87,7 @@ impl Cache {
         let file = self.file_mut(write.file);
         file.pages = file.pages.max(PageCount(start.0 + taken));
         self.write_back(out);
-        WriteOutcome::Taken(taken)
+        WriteOutcome::Accepted(taken)
     }
 
     /// Wakes stalled writers in order of arrival; with an error if waiting cannot help.

@@ -98,7 +98,7 @@ impl WriteBack {
 impl Cache {
     /// A write-out ended: the store has its frames' bytes, or it failed. Failed pages stay dirty; a
     /// sync retries them, or write-back after [`expire_ns`](crate::WriteBackConfig::expire_ns). The
-    /// driver retries on the store's behalf. After [`FillError::LOST`] the frames stay unchanged until
+    /// driver retries on the store's behalf. After [`FillError::ABANDONED`] the frames stay unchanged until
     /// the driver unpins them; writes to their pages get other frames.
     ///
     /// Completions of write-outs that are not in flight are ignored.
@@ -125,7 +125,7 @@ impl Cache {
             }
         }
         for (&frame, page) in state.frames.iter().zip(state.range.start.0..) {
-            if result == Err(FillError::LOST) {
+            if result == Err(FillError::ABANDONED) {
                 self.frames.pin(frame);
             }
             self.come_back(state.file, PageIndex(page), frame, result.is_err());

@@ -34,7 +34,7 @@ use crate::request::Pattern;
 use crate::stats::Stats;
 use crate::time::Instant;
 
-/// A readahead policy: the state of one handle, or of all handles of a file ([`Asked::per_file`]).
+/// A readahead policy: the state of one handle, or of all handles of a file ([`Capabilities::per_file`]).
 ///
 /// Derive `Clone`: a copied handle starts with a copy of its source's state.
 pub trait Readahead: CloneState + fmt::Debug + Send {
@@ -43,10 +43,10 @@ pub trait Readahead: CloneState + fmt::Debug + Send {
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
     /// A page of the file was evicted for space; `used` says whether a reader had used it. Called only
-    /// for policies with [`Asked::evictions`].
+    /// for policies with [`Capabilities::evictions`].
     fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
 
-    /// A fill of the file succeeded. Called only for policies with [`Asked::per_file`].
+    /// A fill of the file succeeded. Called only for policies with [`Capabilities::per_file`].
     fn on_fill(&mut self, _report: &FillReport) {}
 }
 
@@ -70,8 +70,8 @@ pub trait PolicyKind: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// What the policy is asked about besides misses and marks.
-    fn asked(&self) -> Asked {
-        Asked::default()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
     /// Names of the policy's own counters, by the numbers it gives to [`Plans::note`].
@@ -85,7 +85,7 @@ pub trait PolicyKind: fmt::Debug + Send + Sync {
 
 /// What a policy is asked about besides misses and marks, and how far its state reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct Capabilities {
     /// All handles of a file share one state; otherwise each handle has its own.
     pub per_file: bool,
     /// On every access, before the page is looked up ([`Trigger::Lookup`]). Hits then cost a call.
@@ -104,8 +104,8 @@ pub struct Asked {
 /// The policy's state of a file, for as long as the file is open.
 #[derive(Clone, Debug, Default)]
 pub struct FileMemory {
-    /// A driver maps the pages of this file ([`Cache::place_file`](crate::Cache::place_file)).
-    pub placed: bool,
+    /// A driver maps the pages of this file ([`Cache::map_by_offset`](crate::Cache::map_by_offset)).
+    pub offset_mapped: bool,
     /// State that the policy's handles of this file share; only the policy accesses it.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -128,7 +128,7 @@ pub struct Access {
     pub prev_end: Option<PageIndex>,
     /// Why the policy is called.
     pub trigger: Trigger,
-    /// The handle has random advice. Only policies with [`Asked::advice`] see it.
+    /// The handle has random advice. Only policies with [`Capabilities::advice`] see it.
     pub random: bool,
     /// For a fault of a mapped page: the advice of the mapping. `request` is then that page.
     pub mapped: Option<Pattern>,
@@ -141,7 +141,7 @@ pub struct View<'a> {
     frames_of: &'a Frames,
     file: FileId,
     /// Results of readahead in this file so far.
-    pub account: Account,
+    pub waste: WasteCounts,
     /// Memory pressure.
     pub pressure: Pressure,
     /// Largest window in pages, with advice applied.
@@ -158,7 +158,7 @@ pub struct View<'a> {
 
 /// Exact results of readahead in a file. With them a policy can keep a waste budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct WasteCounts {
     /// Pages used by readers: demand reads, and pages read ahead and then used.
     pub consumed: u64,
     /// Pages read ahead and unused: cached, in flight or evicted. Planned pages do not count.
@@ -269,7 +269,7 @@ pub(crate) struct Hints {
 #[derive(Clone, Debug, Default)]
 pub struct Plans {
     list: Vec<Plan>,
-    /// With [`Asked::every_access`]: the page of this request to ask at next. A page at or before
+    /// With [`Capabilities::every_access`]: the page of this request to ask at next. A page at or before
     /// the accessed one, or outside the request, means not again.
     pub next: PageIndex,
     /// Bitmap of events.
@@ -352,14 +352,14 @@ impl<'a> View<'a> {
         congested: bool,
     ) -> Self {
         let Limits { ra_pages, file_pages, free, frames } = limits;
-        let account = Account::default();
+        let waste = WasteCounts::default();
         let pressure = Pressure { evictions: 0, cold: frames, unread: 0 };
-        Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
+        Self { table, frames_of, file, waste, pressure, ra_pages, file_pages, free, frames, congested }
     }
 
     /// The same view with this history and memory pressure.
-    pub(crate) fn with(self, account: Account, pressure: Pressure) -> Self {
-        Self { account, pressure, ..self }
+    pub(crate) fn with(self, waste: WasteCounts, pressure: Pressure) -> Self {
+        Self { waste, pressure, ..self }
     }
 
     /// A view of an endless file without cached pages, for tests of one policy.
@@ -405,7 +405,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Account {
+impl WasteCounts {
     /// The history in these counters.
     pub(crate) fn of(stats: &Stats) -> Self {
         let demanded = stats.pages_filled.saturating_sub(stats.pages_readahead);
@@ -581,12 +581,12 @@ impl Policy {
 
     /// What the policy is asked about besides misses and marks.
     #[must_use]
-    pub fn asked(self) -> Asked {
+    pub fn capabilities(self) -> Capabilities {
         match self {
-            Self::None | Self::OnDemand => Asked::default(),
+            Self::None | Self::OnDemand => Capabilities::default(),
             Self::Range => Range::ASKED,
-            Self::Stream => Asked { per_file: true, mapped: true, ..Asked::default() },
-            Self::Other(kind) => kind.asked(),
+            Self::Stream => Capabilities { per_file: true, mapped: true, ..Capabilities::default() },
+            Self::Other(kind) => kind.capabilities(),
         }
     }
 

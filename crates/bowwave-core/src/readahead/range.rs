@@ -41,7 +41,7 @@ use alloc::sync::Arc;
 
 use self::state::State;
 use self::widths::FileWidths;
-use super::{Access, Asked, FileMemory, Hint, Plan, Plans, Readahead, Reason, View, Window};
+use super::{Access, Capabilities, FileMemory, Hint, Plan, Plans, Readahead, Reason, View, Window};
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -96,7 +96,7 @@ impl Readahead for Range {
 
 impl Range {
     /// What this policy is asked about.
-    pub const ASKED: Asked = Asked {
+    pub const ASKED: Capabilities = Capabilities {
         per_file: false,
         every_access: true,
         advice: false,
@@ -114,7 +114,7 @@ impl Range {
         let known = file.shared.clone().and_then(|shared| shared.downcast::<FileWidths>().ok());
         let widths = known.unwrap_or_default();
         file.shared = Some(widths.clone());
-        Self { state: State::new(config, file.placed), widths, slow: false }
+        Self { state: State::new(config, file.offset_mapped), widths, slow: false }
     }
 
     /// The reader comes to a page that is missing, or that was read ahead and not used so far.

@@ -168,7 +168,7 @@ impl Readahead for Stream {
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
-        self.pace.observe(access.now, view.account.consumed, view.pressure);
+        self.pace.observe(access.now, view.waste.consumed, view.pressure);
         self.follow_hits(&access);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),

@@ -16,7 +16,7 @@ pub(super) struct Gain {
     /// Most bytes a second of one lately.
     rate_max: u64,
     /// What was given up lately.
-    given_up: Option<GivenUp>,
+    abandoned: Option<GivenUp>,
     /// Windows until the limit may be halved again.
     hold: u32,
 }
@@ -40,7 +40,7 @@ const HOLD_WINDOWS: u32 = 20;
 
 impl Gain {
     pub(super) const fn new() -> Self {
-        Self { starting: true, binding: false, done: 0, rate_max: 0, given_up: None, hold: 0 }
+        Self { starting: true, binding: false, done: 0, rate_max: 0, abandoned: None, hold: 0 }
     }
 
     /// An async request stays behind because of the limit.
@@ -61,13 +61,13 @@ impl Gain {
         self.rate_max = rate.max(self.rate_max - self.rate_max / FORGET_SHARE);
         let was_binding = core::mem::take(&mut self.binding);
         self.hold = self.hold.saturating_sub(1);
-        let given_up = self.given_up.as_mut()?;
-        given_up.windows += 1;
-        let GivenUp { limit, windows } = *given_up;
+        let abandoned = self.abandoned.as_mut()?;
+        abandoned.windows += 1;
+        let GivenUp { limit, windows } = *abandoned;
         if windows < SETTLED_WINDOWS {
             return None;
         }
-        self.given_up = None;
+        self.abandoned = None;
         // If the limit kept nothing back, fewer bytes were asked for.
         let cost = was_binding && rate < self.rate_max / 100 * KEPT_PERCENT;
         if cost {
@@ -79,10 +79,10 @@ impl Gain {
     /// Sync requests were slow in the window that is over: whether the limit of then is to be halved.
     pub(super) fn halves(&mut self, limit: u32) -> bool {
         self.starting = false;
-        if self.hold > 0 || self.given_up.is_some() {
+        if self.hold > 0 || self.abandoned.is_some() {
             return false;
         }
-        self.given_up = Some(GivenUp { limit, windows: 0 });
+        self.abandoned = Some(GivenUp { limit, windows: 0 });
         true
     }
 }

@@ -68,7 +68,7 @@ struct Model {
 pub(crate) fn touch(config: Config, store: Far, file_pages: u64, threads: Vec<Vec<u64>>) -> Told {
     let mut cache = Cache::new(config).expect("valid");
     cache.open_file(FILE, PageCount(file_pages));
-    cache.place_file(FILE);
+    cache.map_by_offset(FILE);
     for thread in 0..threads.len() {
         cache.open_handle(handle(thread), FILE);
     }

@@ -15,7 +15,7 @@ impl File {
     ///
     /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
     /// pages that were read and not used count in
-    /// [`Stats::pages_given_up`](crate::Stats::pages_given_up).
+    /// [`Stats::pages_abandoned`](crate::Stats::pages_abandoned).
     ///
     /// ```
     /// use bowwave_engine::{Engine, Options};
@@ -46,7 +46,7 @@ impl File {
         self.engine.relieve(self.entry.shard);
         let mut effects = Vec::new();
         let shard = self.engine.shard(self.entry.shard);
-        let taken = shard.follow(self.handle, ranges, self.entry.queue.is_congested(), &mut effects);
+        let taken = shard.set_read_plan(self.handle, ranges, self.entry.queue.is_congested(), &mut effects);
         self.engine.perform(self.entry.shard, effects);
         taken.map_err(|error| Error::Options(error.to_string()))
     }

@@ -31,7 +31,7 @@ impl Shard {
         make: impl FnOnce(FileId) -> FileEntry,
     ) -> Arc<FileEntry> {
         let entry = self.open_file(pages, make);
-        self.lock().step(Event::PlaceFile { file: entry.file });
+        self.lock().step(Event::MapByOffset { file: entry.file });
         entry
     }
 

@@ -44,12 +44,12 @@ impl Shard {
         let mut targets = std::mem::take(&mut state.targets);
         let outcome = state.cache.write(now, waiter, write, &mut targets, &mut state.actions);
         if let Some(journal) = &mut state.journal {
-            let took = Action::Took { waiter, outcome, targets: targets.clone() };
+            let took = Action::Accepted { waiter, outcome, targets: targets.clone() };
             let actions: Vec<Action> = std::iter::once(took).chain(state.actions.iter().cloned()).collect();
             journal.record(now, Event::Write { waiter, write }, &actions);
         }
         let written = match outcome {
-            WriteOutcome::Taken(_) => {
+            WriteOutcome::Accepted(_) => {
                 let count = self.copy_in(&targets, skip, bytes);
                 let end = write.range.start.0 * self.arena.page_bytes() + (skip + count) as u64;
                 if end > entry.size() {

@@ -20,8 +20,8 @@ impl Store {
     ///
     /// # Errors
     /// As the store says.
-    pub fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        Ok(self.inner.backend.make_directory(path, mode, owner)?)
+    pub fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        Ok(self.inner.backend.create_directory(path, mode, owner)?)
     }
 
     /// Removes an entry that is not a directory. Open handles stay valid; their writes are
@@ -41,7 +41,7 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn remove_directory(&self, path: &Path) -> Result<()> {
-        Ok(self.inner.remove_folder_of_wholes(path, || self.inner.backend.remove_directory(path))?)
+        Ok(self.inner.remove_directory_of_wholes(path, || self.inner.backend.remove_directory(path))?)
     }
 
     /// Renames an entry. Open files and their pages follow.
@@ -105,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// As the store says.
-    pub fn make_node(
+    pub fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,
@@ -113,7 +113,7 @@ impl Store {
         special_device: u64,
         owner: Option<Owner>,
     ) -> Result<()> {
-        Ok(self.inner.backend.make_node(path, kind, mode, special_device, owner)?)
+        Ok(self.inner.backend.create_node(path, kind, mode, special_device, owner)?)
     }
 
     /// Changes attributes; for a link, its own.

@@ -266,7 +266,7 @@ impl StoreInner {
     }
 
     /// Removes a directory by `act`, unless an object in it is being uploaded.
-    pub(super) fn remove_folder_of_wholes(
+    pub(super) fn remove_directory_of_wholes(
         &self,
         path: &Path,
         act: impl FnOnce() -> bowwave_backend::Result<()>,
@@ -314,8 +314,8 @@ impl StoreInner {
     }
 }
 
-fn is_below(path: &Path, folder: &Path) -> bool {
-    path != folder && path.starts_with(folder)
+fn is_below(path: &Path, directory: &Path) -> bool {
+    path != directory && path.starts_with(directory)
 }
 
 fn describe(path: &Path, whole: &Whole) -> Entry {

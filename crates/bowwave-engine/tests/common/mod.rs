@@ -10,16 +10,16 @@ use bowwave_engine::{Engine, Options, Store};
 
 /// A directory that is removed on drop.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     /// An empty directory.
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("bowwave-writes-{}-{number}", std::process::id()));
         let _none_from_before = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the temporary folder is writable");
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
         Self(path)
     }
 
@@ -39,7 +39,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _already_gone = fs::remove_dir_all(&self.0);
     }
@@ -51,11 +51,11 @@ pub(crate) fn small() -> Options {
 }
 
 /// An engine over a new directory.
-pub(crate) fn folder_store(options: Options) -> (Folder, Engine, Store) {
-    let folder = Folder::new();
+pub(crate) fn directory_store(options: Options) -> (Directory, Engine, Store) {
+    let directory = Directory::new();
     let engine = Engine::new(options).expect("valid options");
-    let store = engine.store(&folder.url()).expect("a folder");
-    (folder, engine, store)
+    let store = engine.store(&directory.url()).expect("a directory");
+    (directory, engine, store)
 }
 
 /// Pseudo-random numbers from a seed (SplitMix64).

@@ -462,7 +462,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEntry,
     ) {
         let (name, caller) = (name.to_owned(), caller(request, mode, umask));
-        self.create(reply, move |operations| operations.make_node(parent.0, &name, caller, rdev));
+        self.create(reply, move |operations| operations.create_node(parent.0, &name, caller, rdev));
     }
 
     fn mkdir(
@@ -480,7 +480,7 @@ impl<T: Tree> Filesystem for Requests<T> {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (name, target, caller) = (name.to_owned(), target.to_owned(), caller(request, 0o777, 0));
-        self.create(reply, move |operations| operations.make_link(parent.0, &name, caller, &target));
+        self.create(reply, move |operations| operations.create_link(parent.0, &name, caller, &target));
     }
 
     fn link(&self, _request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

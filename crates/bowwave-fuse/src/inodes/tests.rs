@@ -37,7 +37,7 @@ fn file_system() -> Inodes {
 }
 
 fn lookup(inodes: &Inodes, parent: u64, name: &str, entry: &Entry) -> u64 {
-    inodes.remember(parent, OsStr::new(name), entry).expect("the folder is there")
+    inodes.remember(parent, OsStr::new(name), entry).expect("the directory is there")
 }
 
 fn path(inodes: &Inodes, number: u64) -> Option<String> {

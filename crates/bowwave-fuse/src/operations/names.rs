@@ -67,11 +67,11 @@ impl<T: Tree> Operations<T> {
     /// Creates a directory.
     pub(crate) fn create_directory(&self, parent: u64, name: &OsStr, caller: Caller) -> Result<Found, Errno> {
         let (mode, owner) = (self.mode_in(parent, caller), self.owner(caller));
-        self.create_entry(parent, name, |tree, path| tree.make_directory(path, mode, owner))
+        self.create_entry(parent, name, |tree, path| tree.create_directory(path, mode, owner))
     }
 
     /// Creates an empty or special file.
-    pub(crate) fn make_node(
+    pub(crate) fn create_node(
         &self,
         parent: u64,
         name: &OsStr,
@@ -84,11 +84,11 @@ impl<T: Tree> Operations<T> {
             _ => 0,
         };
         let (mode, owner) = (self.mode_in(parent, caller), self.owner(caller));
-        self.create_entry(parent, name, |tree, path| tree.make_node(path, kind, mode, device, owner))
+        self.create_entry(parent, name, |tree, path| tree.create_node(path, kind, mode, device, owner))
     }
 
     /// Creates a symbolic link.
-    pub(crate) fn make_link(
+    pub(crate) fn create_link(
         &self,
         parent: u64,
         name: &OsStr,

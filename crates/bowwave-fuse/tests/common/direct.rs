@@ -76,8 +76,8 @@ impl Tree for Direct {
         self.0.open_write(path, &OpenWrite::default())?.set_len(len)
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        self.0.make_directory(path, mode, owner)
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        self.0.create_directory(path, mode, owner)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -100,7 +100,7 @@ impl Tree for Direct {
         self.0.symlink(target, path, owner)
     }
 
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,
@@ -108,7 +108,7 @@ impl Tree for Direct {
         special_device: u64,
         owner: Option<Owner>,
     ) -> Result<()> {
-        self.0.make_node(path, kind, mode, special_device, owner)
+        self.0.create_node(path, kind, mode, special_device, owner)
     }
 
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {

@@ -102,8 +102,8 @@ impl Tree for Gated {
         Tree::open_write(&self.store, path, new)
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        Tree::make_directory(&self.store, path, mode, owner)
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        Tree::create_directory(&self.store, path, mode, owner)
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {

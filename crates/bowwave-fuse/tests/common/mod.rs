@@ -226,7 +226,7 @@ impl Tree for Memory {
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         if !matches!(self.node(path)?, Node::Directory) {
-            return Err(Error::new(ErrorKind::NotADirectory, "not a folder"));
+            return Err(Error::new(ErrorKind::NotADirectory, "not a directory"));
         }
         let nodes = self.shared.nodes.lock().expect("no panic holds it");
         let children = nodes.iter().filter(|(child, _)| child.parent() == Some(path));

@@ -70,7 +70,7 @@ impl Writable {
         let (source, plain, dir) = (Directory::new(name), Directory::new(name), Dir::new(name));
         let settings = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
         let engine = Engine::new(settings).expect("there is memory");
-        let store = engine.store(source.path().to_str().expect("ASCII")).expect("a folder");
+        let store = engine.store(source.path().to_str().expect("ASCII")).expect("a directory");
         let mount = Mount::new(store, dir.path(), options).expect("mounts can be made here");
         Self { mount, dir, source, plain }
     }

@@ -114,14 +114,17 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
-        .map_err(system("open the spill file", "name a file on a disk that you may write to, or a folder"))?;
+        .map_err(system(
+            "open the spill file",
+            "name a file on a disk that you may write to, or a directory",
+        ))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
         system("have the spill file alone", "another program swaps to it: name another file")(error.into())
     })?;
     let remove = created.then(|| path.clone());
     let metadata = lock.metadata().map_err(system("look at the spill file", ""))?;
     if !metadata.is_file() {
-        return Err(Error::Range(format!("{}: a spill must be a file or a folder", path.display())));
+        return Err(Error::Range(format!("{}: a spill must be a file or a directory", path.display())));
     }
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let name = path.file_name().ok_or_else(|| Error::Range(format!("{}: has no name", path.display())))?;

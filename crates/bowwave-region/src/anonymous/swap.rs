@@ -412,7 +412,7 @@ impl State {
                 PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
                 PagerAction::Wake { waiter: Waiter(page), result } => match result {
                     Ok(()) => self.wake(shared, page),
-                    Err(PagerError::Read(_) | PagerError::Gone) => self.poison(shared, page),
+                    Err(PagerError::Read(_) | PagerError::RegionRemoved) => self.poison(shared, page),
                 },
                 PagerAction::Read(read) => {
                     self.demanded |= read.urgency == Urgency::Demand;

@@ -68,7 +68,7 @@ impl Process for Journal {
     fn step(&mut self, me: usize, world: &mut World) -> Wait {
         self.phase += 1;
         match self.phase {
-            1 => Wait::Asked(world.now().later(COMMIT_NS)),
+            1 => Wait::Capabilities(world.now().later(COMMIT_NS)),
             2 => {
                 world.journal.locked = true;
                 Wait::Handles
@@ -89,7 +89,7 @@ impl Process for Journal {
             _ => {
                 (self.phase, self.commits) = (1, self.commits + 1);
                 world.journal.done += 1;
-                Wait::Asked(world.now().later(COMMIT_NS))
+                Wait::Capabilities(world.now().later(COMMIT_NS))
             }
         }
     }

@@ -101,7 +101,7 @@ pub enum Wait {
     /// The journal to permit changes.
     Journal,
     /// A requested commit, or a time.
-    Asked(Instant),
+    Capabilities(Instant),
     /// All journal handles to end.
     Handles,
     /// A number of completed commits.
@@ -388,7 +388,7 @@ impl World {
             Wait::File(file) => !self.is_busy(file),
             Wait::Requests => self.sent[process] == 0,
             Wait::Journal => !self.journal.is_held(),
-            Wait::Asked(at) => at <= self.now || self.journal.asked,
+            Wait::Capabilities(at) => at <= self.now || self.journal.asked,
             Wait::Handles => self.journal.handles == 0,
             Wait::Commits(commits) => self.journal.done >= commits,
             Wait::Clean => self.files.dirty == 0 && self.writeback == 0,
@@ -428,7 +428,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         for process in ready {
             world.syncs -= usize::from(waits[process] == Wait::Clean);
             waits[process] = processes[process].step(process, world);
-            if let Wait::Until(at) | Wait::Asked(at) = waits[process] {
+            if let Wait::Until(at) | Wait::Capabilities(at) = waits[process] {
                 timers.push(Reverse((at, process)));
             }
         }

@@ -64,14 +64,14 @@ impl Driven {
 
     /// Announces ranges to read; an empty list ends the plan. Ranges beyond the maximum of a plan
     /// are not announced.
-    pub(super) fn follow(
+    pub(super) fn set_read_plan(
         &mut self,
         now: Instant,
         handle: HandleId,
         ranges: Vec<PageRange>,
         out: &mut Vec<Action>,
     ) {
-        self.step(now, Event::Follow { handle, ranges }, out);
+        self.step(now, Event::SetReadPlan { handle, ranges }, out);
     }
 
     pub(super) fn invalidate(&mut self, now: Instant, file: FileId, range: PageRange) {
@@ -121,9 +121,9 @@ impl Driven {
         }
         let before = out.len();
         self.step(now, Event::Write { waiter, write }, out);
-        let took = out[before..].iter().position(|action| matches!(action, Action::Took { .. }));
+        let took = out[before..].iter().position(|action| matches!(action, Action::Accepted { .. }));
         match took.map(|place| out.remove(before + place)) {
-            Some(Action::Took { outcome, targets: those, .. }) => {
+            Some(Action::Accepted { outcome, targets: those, .. }) => {
                 *targets = those;
                 outcome
             }

@@ -426,7 +426,7 @@ impl Machine {
                     Action::WriteOut(out) => self.submit_write_out(&out),
                     Action::PromoteWrite { id } => self.queue.promote(writes::request_of(id)),
                     // Removed from the actions where the write was requested.
-                    Action::Took { .. } => {}
+                    Action::Accepted { .. } => {}
                 }
             }
             self.actions = actions;

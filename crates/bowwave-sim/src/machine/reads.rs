@@ -85,7 +85,7 @@ impl Machine {
             AccessOp::Write => return self.begin_write(process, access),
             AccessOp::Sync => return self.begin_sync(process, file),
             AccessOp::Advise(advice) => return self.advise(process, file, range, advice),
-            AccessOp::Plan => return self.follow(process, file, range),
+            AccessOp::Plan => return self.set_read_plan(process, file, range),
             AccessOp::Evict => return self.cache.invalidate(self.now, file, range),
         };
         let pages = clip(range, self.files[file.0 as usize].pages);
@@ -204,7 +204,7 @@ impl Machine {
     }
 
     /// Announces one or more ranges of a read plan, or ends the plan.
-    fn follow(&mut self, process: ProcessId, file: FileId, range: PageRange) {
+    fn set_read_plan(&mut self, process: ProcessId, file: FileId, range: PageRange) {
         let handle = self.handle(process, file);
         let mut ranges = if range.is_empty() { Vec::new() } else { vec![range] };
         while !ranges.is_empty()
@@ -213,7 +213,7 @@ impl Machine {
             ranges.push(self.page_size.range_of(more.offset, more.bytes));
         }
         self.note_congestion();
-        self.cache.follow(self.now, handle, ranges, &mut self.actions);
+        self.cache.set_read_plan(self.now, handle, ranges, &mut self.actions);
         self.act();
     }
 }

@@ -152,7 +152,7 @@ impl Machine {
             debug_assert!(targets.iter().all(|target| target.base != Base::Copy(target.frame)));
             self.targets = targets;
             match outcome {
-                WriteOutcome::Taken(pages) => {
+                WriteOutcome::Accepted(pages) => {
                     let write = self.writes.get_mut(waiter);
                     (write.pages.start, write.woken) = (write.pages.start + PageCount(pages), false);
                     let (file, end) = (write.file, write.pages.start);

@@ -70,7 +70,7 @@ impl Bench {
         Self { queue: Queue::new(Box::new(device), config).unwrap(), asked }
     }
 
-    fn asked(&self) -> Vec<(u64, u64)> {
+    fn capabilities(&self) -> Vec<(u64, u64)> {
         self.asked.lock().unwrap().clone()
     }
 
@@ -123,7 +123,7 @@ fn neighbours_merge_at_both_ends_and_close_gaps_and_complete_together() {
     let mut bench = Bench::new(clook());
     bench.reads(0, &[100, 108, 92, 124, 116, 300]);
     let completed = bench.run();
-    assert_eq!(bench.asked(), [(92, 40), (300, 8)]);
+    assert_eq!(bench.capabilities(), [(92, 40), (300, 8)]);
     assert_eq!(completed.len(), 6);
     assert!(completed[..5].iter().all(|done| done.ended == Instant(MS)), "{completed:?}");
     assert_eq!(bench.queue.stats().requests, [2, 0]);
@@ -139,7 +139,7 @@ fn requests_do_not_merge_over_the_limit_nor_across_objects_or_directions() {
     bench.queue.submit(Instant(0), Request { object: 1, ..read(68, 8) });
     bench.queue.submit(Instant(0), Request { direction: Direction::Write, ..read(76, 8) });
     assert_eq!(bench.run().len(), 4);
-    assert_eq!(bench.asked(), [(0, 60), (60, 8), (68, 8), (76, 8)]);
+    assert_eq!(bench.capabilities(), [(0, 60), (60, 8), (68, 8), (76, 8)]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn long_requests_are_cut_at_the_devices_limit_and_complete_once_with_the_last_pi
     let mut bench = Bench::with(QueueConfig { merge: false, ..clook() }, 1, 64);
     bench.queue.submit(Instant(5), read(10, 200));
     let completed = bench.run();
-    assert_eq!(bench.asked(), [(10, 64), (74, 64), (138, 64), (202, 8)]);
+    assert_eq!(bench.capabilities(), [(10, 64), (74, 64), (138, 64), (202, 8)]);
     let expected = Completed {
         id: RequestId(10),
         queued: Instant(5),
@@ -196,7 +196,7 @@ fn cancelled_parts_leave_their_neighbours_and_begun_ones_stay() {
     assert!(bench.queue.cancel(Instant(2), RequestId(132)), "from the end");
     assert!(!bench.queue.cancel(Instant(2), RequestId(132)), "once only");
     let ended: Vec<_> = bench.run().iter().map(|done| done.id.0).collect();
-    assert_eq!((ended, bench.asked()), (vec![0, 108, 124], vec![(0, 8), (108, 8), (124, 8)]));
+    assert_eq!((ended, bench.capabilities()), (vec![0, 108, 124], vec![(0, 8), (108, 8), (124, 8)]));
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn what_was_merged_is_dealt_out_over_the_slots() {
         let mut bench = Bench::with(config, 4, 64);
         bench.reads(0, &[0, 8, 16, 24, 32, 40, 48, 56]);
         assert_eq!(bench.run().len(), 8);
-        bench.asked()
+        bench.capabilities()
     };
     assert_eq!(asked(0), [(0, 64)]);
     assert_eq!(asked(8), [(0, 16), (16, 16), (32, 16), (48, 16)]);

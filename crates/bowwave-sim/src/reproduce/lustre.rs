@@ -74,7 +74,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let cases: Vec<(Workload, Clusters)> = workloads
         .into_iter()
         .flat_map(|workload| {
-            [CLUSTERS_BEFORE, CLUSTERS_LITERAL, Clusters::Mended].map(|clusters| (workload, clusters))
+            [CLUSTERS_BEFORE, CLUSTERS_LITERAL, Clusters::Fixed].map(|clusters| (workload, clusters))
         })
         .collect();
     let runs = parallel::try_map(&cases, parallel::workers(), |&(workload, clusters)| {
@@ -102,7 +102,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 fn others() -> Result<Vec<String>, ReproduceError> {
     let cases: Vec<(&Client, Clusters)> = OTHERS
         .iter()
-        .flat_map(|client| [CLUSTERS_BEFORE, Clusters::Mended].map(|clusters| (client, clusters)))
+        .flat_map(|client| [CLUSTERS_BEFORE, Clusters::Fixed].map(|clusters| (client, clusters)))
         .collect();
     let runs = parallel::try_map(&cases, parallel::workers(), |&(client, clusters)| {
         faults(Workload::Random, clusters, client, Workload::Random.seconds())
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn ranges_make_clustered_faults_faster_and_fetch_less() {
         for workload in [Workload::Random, Workload::ShuffledHoles] {
-            let [before, after] = [CLUSTERS_BEFORE, Clusters::Mended]
+            let [before, after] = [CLUSTERS_BEFORE, Clusters::Fixed]
                 .map(|clusters| faults(workload, clusters, &MACHINE, 1).unwrap());
             assert!(after.average_us * 5.0 < before.average_us, "{workload:?} {before:?} {after:?}");
             assert!(after.amplification < before.amplification, "{workload:?} {before:?} {after:?}");

@@ -161,7 +161,7 @@ impl Script {
                     }
                     Action::Wake { .. } | Action::Promote { .. } | Action::Cancel { .. } => {}
                     Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
-                    Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                    Action::Accepted { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
                         unreachable!("nobody writes here")
                     }
                 }

@@ -85,7 +85,7 @@ impl S3 for Files {
         let mut answer = self.inner.list_objects_v2(request).await?;
         if let Some(objects) = &mut answer.output.contents {
             for key in objects.iter_mut().filter_map(|object| object.key.as_mut()) {
-                if key.strip_suffix(MARKER).is_some_and(|folder| folder.ends_with('/')) {
+                if key.strip_suffix(MARKER).is_some_and(|directory| directory.ends_with('/')) {
                     key.truncate(key.len() - MARKER.len());
                 }
             }
@@ -220,6 +220,6 @@ fn to_file(key: &mut String) {
 }
 
 /// Name of the marker file for a key ending with `/`.
-pub(super) const MARKER: &str = ".marker-of-this-folder";
+pub(super) const MARKER: &str = ".marker-of-this-directory";
 /// Uploads per page; S3 has 1000, more than tests create.
 const PAGE: i32 = 5;

@@ -119,7 +119,7 @@ impl Draft {
     /// Makes the upload, where nobody sees it.
     fn begin(&self) -> Result<Arc<dyn WriteObject>> {
         let inner = self.slow.inner();
-        match inner.make_directory(UPLOADS.as_ref(), 0o700, None) {
+        match inner.create_directory(UPLOADS.as_ref(), 0o700, None) {
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
         }
@@ -201,11 +201,11 @@ impl Draft {
 
     fn rename(&self, exclusive: bool) -> Result<()> {
         let inner = self.slow.inner();
-        // Keys need no folders around them.
+        // Keys need no directories around them.
         let above: Vec<_> =
             self.path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
-        for folder in above.into_iter().rev() {
-            match inner.make_directory(folder, 0o755, None) {
+        for directory in above.into_iter().rev() {
+            match inner.create_directory(directory, 0o755, None) {
                 Err(error) if error.kind() != ErrorKind::Exists => return Err(error),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! An object store over a folder: objects are written as a whole, in parts, and are seen when finished.
+//! An object store over a directory: objects are written as a whole, in parts, and are seen when finished.
 //!
 //! ```text
 //!   write(part) --> .bowwave-uploads/ID       finish: --rename--> path      abort, or nobody comes back: ID is a stray
@@ -35,7 +35,7 @@ impl Whole {
         Self { slow: Arc::new(slow), part }
     }
 
-    /// Fails for what is in the folder of uploads, as if it were not there.
+    /// Fails for what is in the directory of uploads, as if it were not there.
     fn check(&self, path: &Path) -> Result<()> {
         path::check(path)?;
         if path.iter().next() == Some(OsStr::new(UPLOADS)) {
@@ -49,7 +49,7 @@ impl Whole {
         Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this is an object store"))
     }
 
-    /// Fails where a rename does, as S3 would have it: a folder that is not empty would be many requests.
+    /// Fails where a rename does, as S3 would have it: a directory that is not empty would be many requests.
     fn check_rename(&self, from: &Path, how: Rename) -> Result<()> {
         if how == Rename::Exchange {
             return Err(self.unsupported(from, "exchange names"));
@@ -58,7 +58,7 @@ impl Whole {
         if inner.stat(from)?.kind == EntryKind::Directory && !inner.list(from)?.is_empty() {
             let place = path::place(self.url(), from);
             let message = format!(
-                "{place}: a folder that is not empty cannot be renamed in an object store; copy it and remove it"
+                "{place}: a directory that is not empty cannot be renamed in an object store; copy it and remove it"
             );
             return Err(Error::new(ErrorKind::CrossDevice, message));
         }
@@ -110,12 +110,12 @@ impl Backend for Whole {
         Ok(Arc::new(WholeObject::open(&self.slow, path, how, self.part)?))
     }
 
-    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         self.check(path)?;
-        self.slow.make_directory(path, mode, owner)
+        self.slow.create_directory(path, mode, owner)
     }
 
-    fn make_node(
+    fn create_node(
         &self,
         path: &Path,
         kind: EntryKind,
@@ -127,7 +127,7 @@ impl Backend for Whole {
         if kind != EntryKind::File {
             return Err(self.unsupported(path, "make a special file"));
         }
-        self.slow.make_node(path, kind, mode, device, owner)
+        self.slow.create_node(path, kind, mode, device, owner)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -194,7 +194,7 @@ fn target_of(id: &str) -> PathBuf {
     Path::new(UPLOADS).join(format!("{id}{TARGET}"))
 }
 
-/// The folder of uploads.
+/// The directory of uploads.
 const UPLOADS: &str = ".bowwave-uploads";
 /// How the name of the link behind an upload ends.
 const TARGET: &str = ".to";

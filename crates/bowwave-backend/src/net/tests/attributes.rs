@@ -109,7 +109,7 @@ fn directories_keep_attributes_in_their_markers() {
     let (_server, served, store, _) = bucket();
     served.put("implied/file", b"x");
     let stat = |path: &str| store.stat(path.as_ref()).unwrap();
-    store.make_directory(Path::new("made"), 0o710, None).unwrap();
+    store.create_directory(Path::new("made"), 0o710, None).unwrap();
     assert_eq!((stat("made").kind, stat("made").mode), (EntryKind::Directory, Some(0o710)));
     for path in ["made", "implied"] {
         store.set_attributes(path.as_ref(), &mode(0o700)).unwrap();

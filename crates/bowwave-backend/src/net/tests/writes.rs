@@ -248,7 +248,7 @@ fn what_an_object_store_cannot_do_is_said() {
         "exchange",
     );
     check(store.link("object".as_ref(), "b".as_ref()), ErrorKind::Unsupported, "link");
-    check(store.open_write("folder\u{7}".as_ref(), &create()).map(drop), ErrorKind::Invalid, "control");
+    check(store.open_write("directory\u{7}".as_ref(), &create()).map(drop), ErrorKind::Invalid, "control");
     let long = "x".repeat(1024);
     check(store.open_write(long.as_ref(), &create()).map(drop), ErrorKind::NameTooLong, "1024");
     check(store.open_write("missing".as_ref(), &OpenWrite::default()).map(drop), ErrorKind::NotFound, "");
@@ -339,7 +339,7 @@ fn errors_never_hold_secrets() {
     let errors = [
         object.finish().unwrap_err(),
         write(&*object, PART, b"x").unwrap_err(),
-        store.make_directory("folder".as_ref(), 0o755, None).unwrap_err(),
+        store.create_directory("directory".as_ref(), 0o755, None).unwrap_err(),
     ];
     for error in errors {
         let text = format!("{error} {error:?}");
@@ -352,7 +352,7 @@ fn errors_never_hold_secrets() {
 }
 
 #[test]
-fn folders_are_made_with_a_marker_and_stay_when_emptied() {
+fn directories_are_made_with_a_marker_and_stay_when_emptied() {
     let (server, served, store) = bucket();
     let kind = |path: &str| store.stat(path.as_ref()).map(|entry| entry.kind);
     let names = |path: &str| -> Vec<_> {
@@ -364,20 +364,20 @@ fn folders_are_made_with_a_marker_and_stay_when_emptied() {
             .collect()
     };
     served.put("file", b"x");
-    store.make_directory("made".as_ref(), 0o755, None).unwrap();
+    store.create_directory("made".as_ref(), 0o755, None).unwrap();
     assert_eq!((kind("made").unwrap(), names("made")), (EntryKind::Directory, vec![]));
     assert!(server.requests().contains(&"PUT /bucket/data/made/".to_owned()), "{:?}", server.requests());
     assert_eq!(names(""), ["file", "made"]);
     for taken in ["made", "file"] {
-        let error = store.make_directory(taken.as_ref(), 0o755, None).unwrap_err();
+        let error = store.create_directory(taken.as_ref(), 0o755, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
     }
     assert_eq!(
-        store.make_directory("no/parent".as_ref(), 0o755, None).unwrap_err().kind(),
+        store.create_directory("no/parent".as_ref(), 0o755, None).unwrap_err().kind(),
         ErrorKind::NotFound
     );
     assert_eq!(
-        store.make_directory("file/x".as_ref(), 0o755, None).unwrap_err().kind(),
+        store.create_directory("file/x".as_ref(), 0o755, None).unwrap_err().kind(),
         ErrorKind::NotADirectory
     );
 
@@ -387,7 +387,7 @@ fn folders_are_made_with_a_marker_and_stay_when_emptied() {
     assert_eq!(store.remove_directory("none".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(store.remove_file("implied".as_ref()).unwrap_err().kind(), ErrorKind::IsADirectory);
     assert_eq!(store.remove_file("none".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
-    // As `rm -r` does it: each folder is still there when its turn comes.
+    // As `rm -r` does it: each directory is still there when its turn comes.
     store.remove_file("implied/by/this".as_ref()).unwrap();
     assert_eq!((kind("implied/by").unwrap(), names("implied/by")), (EntryKind::Directory, vec![]));
     store.remove_directory("implied/by".as_ref()).unwrap();
@@ -417,7 +417,7 @@ fn renaming_copies_on_the_server() {
     assert_eq!(kind(rename("b/new", "b/x", Rename::Replace)), ErrorKind::NotFound);
     assert_eq!(kind(rename("b/taken", "b", Rename::Replace)), ErrorKind::IsADirectory);
     assert_eq!(store.stat("a".as_ref()).unwrap().kind, EntryKind::Directory, "stays, although empty");
-    // Folders: only empty ones, as another file system would answer for others.
+    // Directories: only empty ones, as another file system would answer for others.
     rename("a", "c", Rename::Replace).unwrap();
     assert_eq!(store.stat("c".as_ref()).unwrap().kind, EntryKind::Directory);
     assert_eq!(kind(rename("a", "d", Rename::Replace)), ErrorKind::NotFound);
@@ -433,12 +433,15 @@ fn odd_names_are_the_same_key_to_every_request() {
     let (_server, served, store) = bucket();
     for name in ["a b", "a+b", "100%41", "a&b=c?d#e", "é ü 漢", "'\"<>", "~-_.!*()", "...", "back\\slash"]
     {
-        store.make_directory(name.as_ref(), 0o755, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        store.create_directory(name.as_ref(), 0o755, None).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (file, moved) = (format!("{name}/{name}"), format!("{name}/{name} moved"));
         let object = store.open_write(file.as_ref(), &create()).unwrap();
         write_all(&*object, 0, &bytes(name, PART + 1));
         object.finish().unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(fs::read(served.folder.path().join("bucket/data").join(&file)).unwrap().len(), PART + 1);
+        assert_eq!(
+            fs::read(served.directory.path().join("bucket/data").join(&file)).unwrap().len(),
+            PART + 1
+        );
         // By copies of parts, which have the source's key in a header.
         store.rename(file.as_ref(), moved.as_ref(), Rename::NoReplace).unwrap();
         store.rename(moved.as_ref(), file.as_ref(), Rename::Replace).unwrap();
@@ -457,15 +460,15 @@ fn odd_names_are_the_same_key_to_every_request() {
 #[test]
 fn names_are_changed_in_spite_of_a_server_that_slows_down() {
     let (server, served, store) = bucket();
-    served.put("folder/a", b"a");
+    served.put("directory/a", b"a");
     for method in ["HEAD", "GET", "PUT", "DELETE"] {
         for what in [S3Trouble::Refused(503), S3Trouble::Reset] {
             server.inject(fault(method, "", 0, 2, what));
-            store.rename("folder/a".as_ref(), "folder/b".as_ref(), Rename::Replace).unwrap();
+            store.rename("directory/a".as_ref(), "directory/b".as_ref(), Rename::Replace).unwrap();
             server.inject(fault(method, "", 0, 2, what));
-            store.rename("folder/b".as_ref(), "folder/a".as_ref(), Rename::NoReplace).unwrap();
+            store.rename("directory/b".as_ref(), "directory/a".as_ref(), Rename::NoReplace).unwrap();
             server.inject(fault(method, "", 0, 2, what));
-            store.make_directory("made".as_ref(), 0o755, None).unwrap();
+            store.create_directory("made".as_ref(), 0o755, None).unwrap();
             server.inject(fault(method, "", 0, 2, what));
             store.remove_directory("made".as_ref()).unwrap();
         }
@@ -493,7 +496,7 @@ fn stray_uploads_are_listed_in_pages_and_aborted() {
     let (server, served, store) = bucket();
     let outside = open_url("s3://bucket/data-of-others", &served.options).unwrap();
     let mut open: Vec<_> = (0..12)
-        .map(|index| (Arc::clone(&store), format!("folder/{}", index % 7)))
+        .map(|index| (Arc::clone(&store), format!("directory/{}", index % 7)))
         .chain([(outside, "x".to_owned())])
         .map(|(store, name)| {
             let object = store.open_write(name.as_ref(), &create()).unwrap();
@@ -506,7 +509,7 @@ fn stray_uploads_are_listed_in_pages_and_aborted() {
     assert!(count(&server, "key-marker=") >= 2, "in pages");
     let now = SystemTime::now();
     for upload in &uploads {
-        assert!(upload.path.starts_with("folder"), "{upload:?}");
+        assert!(upload.path.starts_with("directory"), "{upload:?}");
         let age = now.duration_since(upload.begun.unwrap()).unwrap_or_default();
         assert!(age < Duration::from_secs(600), "{upload:?}");
         store.abort_upload(upload).unwrap();
@@ -608,9 +611,9 @@ fn what_is_missing_of_a_gathered_slot_comes_from_the_version_before() {
 /// Google's XML interface, of which the test server understands what is used here; its copies of parts are read back.
 #[test]
 fn another_cloud_is_written_without_copies_of_parts() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start_open(folder.path(), &["bucket"]).unwrap();
-    fs::create_dir(folder.path().join("bucket/data")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let server = S3Server::start_open(directory.path(), &["bucket"]).unwrap();
+    fs::create_dir(directory.path().join("bucket/data")).unwrap();
     let options = Options { endpoint: Some(server.endpoint()), ..Options::default() };
     let store = open::google_with_key("bucket", NO_KEY, &options).unwrap();
     let all = bytes("google", 2 * PART + 7);
@@ -620,9 +623,9 @@ fn another_cloud_is_written_without_copies_of_parts() {
     write_all(&*object, PART, &all[PART..]);
     object.finish().unwrap();
     assert!(read(&store, "data/object") == all);
-    store.make_directory("data/folder".as_ref(), 0o755, None).unwrap();
+    store.create_directory("data/directory".as_ref(), 0o755, None).unwrap();
     store.remove_file("data/object".as_ref()).unwrap();
-    store.remove_directory("data/folder".as_ref()).unwrap();
+    store.remove_directory("data/directory".as_ref()).unwrap();
     assert_eq!(store.list("data".as_ref()).unwrap(), []);
     assert_eq!(store.stray_uploads().unwrap(), []);
 }

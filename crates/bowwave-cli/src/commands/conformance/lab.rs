@@ -121,7 +121,7 @@ impl Lab {
 
     fn start_tracing(&mut self, name: &str, cpu: usize) -> Result<(), Stop> {
         let tracefs = self.dir.join("trace");
-        fs::create_dir(&tracefs).map_err(failed("cannot make a folder"))?;
+        fs::create_dir(&tracefs).map_err(failed("cannot make a directory"))?;
         mount("bowwave", &tracefs, "tracefs", MountFlags::empty(), None)
             .map_err(|error| Stop::skip(format_args!("cannot mount tracefs: {error}")))?;
         let offered = Tracing::is_offered(&tracefs);
@@ -136,7 +136,7 @@ impl Lab {
 
     fn attach(&mut self) -> Result<(), Stop> {
         let (path, mount_point) = (self.dir.join("image"), self.mount_point());
-        fs::create_dir(&mount_point).map_err(failed("cannot make a folder"))?;
+        fs::create_dir(&mount_point).map_err(failed("cannot make a directory"))?;
         let make = || {
             let image = File::options().read(true).write(true).create_new(true).open(&path)?;
             rustix::fs::fallocate(&image, rustix::fs::FallocateFlags::empty(), 0, IMAGE_BYTES)?;

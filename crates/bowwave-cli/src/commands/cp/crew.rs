@@ -144,7 +144,7 @@ impl<'a> Crew<'a> {
                 .collect()
         };
         for path in missing.into_iter().rev() {
-            match store.make_directory(path, 0o777 & !self.umask, None) {
+            match store.create_directory(path, 0o777 & !self.umask, None) {
                 Ok(()) => self.unsynced(path),
                 Err(error) if error.kind() == ErrorKind::Exists => {}
                 Err(error) => return Err(error),

@@ -209,7 +209,7 @@ impl Walk<'_> {
             return;
         }
         let Some(store) = &self.tree.store else { return };
-        let created = match store.make_directory(&directory, 0, None) {
+        let created = match store.create_directory(&directory, 0, None) {
             Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
             // Its parent is created with the first file copied into it, and none is complete yet.
             Err(error) if error.kind() == ErrorKind::NotFound => {

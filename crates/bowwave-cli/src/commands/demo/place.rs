@@ -91,7 +91,7 @@ fn new_directory() -> Result<PathBuf, Failure> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => {
                 return Err(failed!("cannot make {}: {error}", dir.display())
-                    .try_this("TMPDIR=/some/folder bowwave demo"));
+                    .try_this("TMPDIR=/some/directory bowwave demo"));
             }
         }
     }

@@ -88,7 +88,7 @@ impl Explainer {
             Op::Plan if range.is_empty() => self.cache.end_plan(self.now, handle, &mut self.actions),
             Op::Plan => self
                 .cache
-                .follow(self.now, handle, &[range], &mut self.actions)
+                .set_read_plan(self.now, handle, &[range], &mut self.actions)
                 .map_err(|error| error.to_string())?,
             Op::WillNeed => self.cache.advise(self.now, handle, range, Advice::WillNeed, &mut self.actions),
             Op::Random => self.cache.advise(self.now, handle, range, Advice::Random, &mut self.actions),
@@ -165,7 +165,7 @@ impl Explainer {
                     | Action::Unmap { .. }
                     | Action::Released { .. }
                     | Action::Retired { .. }
-                    | Action::Took { .. }
+                    | Action::Accepted { .. }
                     | Action::WriteOut(_)
                     | Action::PromoteWrite { .. } => {}
                 }

@@ -37,7 +37,7 @@ pub(super) fn jobs(store: &Store, share: Share) -> Result<Vec<Job>, Failure> {
     };
     if files.is_empty() {
         return Err(failed!("{}: there is no file to read", store.url())
-            .try_this("the URL of a file, or of a folder with files"));
+            .try_this("the URL of a file, or of a directory with files"));
     }
     let jobs = share.out(files);
     if jobs.is_empty() {
@@ -106,12 +106,12 @@ impl Share {
 /// The files in a directory and below it, with their sizes, in the order of their names.
 fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     let mut found = Vec::new();
-    let mut folders = vec![PathBuf::new()];
+    let mut directories = vec![PathBuf::new()];
     let lists_sizes = store.profile().lists_sizes;
-    while let Some(folder) = folders.pop() {
+    while let Some(directory) = directories.pop() {
         let mut below = Vec::new();
-        for entry in store.list(&folder)? {
-            let path = folder.join(&entry.name);
+        for entry in store.list(&directory)? {
+            let path = directory.join(&entry.name);
             match entry.kind {
                 EntryKind::Directory => below.push(path),
                 EntryKind::File if lists_sizes => found.push((path, entry.size)),
@@ -123,13 +123,12 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
                 EntryKind::Link => {}
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}
             }
-            if found.len() + folders.len() > FILES_MAX {
-                return Err(
-                    failed!("{}: more than {FILES_MAX} files", store.url()).try_this("a folder further down")
-                );
+            if found.len() + directories.len() > FILES_MAX {
+                return Err(failed!("{}: more than {FILES_MAX} files", store.url())
+                    .try_this("a directory further down"));
             }
         }
-        folders.extend(below.into_iter().rev());
+        directories.extend(below.into_iter().rev());
     }
     Ok(found)
 }

@@ -16,7 +16,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         is_program(Path::new(name)).then(|| PathBuf::from(name))
     } else {
         let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_program(path))
+        env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path))
     };
     let found = found.ok_or_else(|| absent(name))?;
     check(&found, INTERPRETERS_MAX)?;

@@ -40,16 +40,16 @@ impl SwapArgs {
         let Some(swap) = self.swap else { return Ok(None) };
         let path = fs::canonicalize(&self.spill).or_else(|error| match self.spill.parent() {
             // A file that does not exist yet.
-            Some(folder) if error.kind() == std::io::ErrorKind::NotFound => {
-                let folder = if folder.as_os_str().is_empty() { ".".as_ref() } else { folder };
+            Some(directory) if error.kind() == std::io::ErrorKind::NotFound => {
+                let directory = if directory.as_os_str().is_empty() { ".".as_ref() } else { directory };
                 let name = self.spill.file_name().ok_or(error)?;
-                fs::canonicalize(folder).map(|folder| folder.join(name))
+                fs::canonicalize(directory).map(|directory| directory.join(name))
             }
             _ => Err(error),
         });
         let path = path.map_err(|error| {
             failed!("--spill {}: {error}", self.spill.display())
-                .try_this("a folder on a disk, or a file in one")
+                .try_this("a directory on a disk, or a file in one")
         })?;
         let memory = self.memory.unwrap_or_else(|| bowwave_engine::available_memory() / 2);
         let options =

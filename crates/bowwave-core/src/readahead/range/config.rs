@@ -23,14 +23,14 @@ pub struct RangeConfig {
 /// What is done about clusters of mapped faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Clusters {
-    /// As [`Learned`](Self::Learned) in files whose pages a driver maps ([`Cache::place_file`](crate::Cache::place_file)), where it
-    /// saves four waits of five and fetches no more, and else as [`Mended`](Self::Mended).
+    /// As [`Learned`](Self::Learned) in files whose pages a driver maps ([`Cache::map_by_offset`](crate::Cache::map_by_offset)), where it
+    /// saves four waits of five and fetches no more, and else as [`Fixed`](Self::Fixed).
     #[default]
     Suited,
     /// Document 003, mended in two places: the window around a page begins with its first page (003 asks for half a
     /// window before the page and then begins a page later), and a cluster may consist of page 0 (003 takes its index for
     /// "none so far").
-    Mended,
+    Fixed,
     /// As mended, for drivers that map more than the page touched, and stores where each wait counts: who has touched clusters
     /// from front to back will do so again. The first fault of the next one is answered with as much ahead of it as the
     /// widest of the file's last 32 had, through whichever handle, or of this handle's last eight, but not twice the mean of the file's last
@@ -57,8 +57,8 @@ pub struct ClusterRules {
 }
 
 impl ClusterRules {
-    /// The rules of [`Clusters::Mended`].
-    pub const MENDED: Self =
+    /// The rules of [`Clusters::Fixed`].
+    pub const FIXED: Self =
         Self { ranges: true, skipped_pages: 0, page_0_is_none: false, growth_faults: None };
 }
 

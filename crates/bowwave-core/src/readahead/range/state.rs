@@ -78,9 +78,9 @@ impl State {
         let pages = |bytes: u64| (bytes >> shift).max(u64::from(bytes > 0));
         let range = &config.range;
         let (learned, rules) = match range.clusters {
-            Clusters::Suited => (placed, ClusterRules::MENDED),
-            Clusters::Mended => (false, ClusterRules::MENDED),
-            Clusters::Learned => (true, ClusterRules::MENDED),
+            Clusters::Suited => (placed, ClusterRules::FIXED),
+            Clusters::Fixed => (false, ClusterRules::FIXED),
+            Clusters::Learned => (true, ClusterRules::FIXED),
             Clusters::Other(rules) => (false, *rules),
         };
         let range_pages = if rules.ranges { pages(range.range_bytes) } else { 0 };

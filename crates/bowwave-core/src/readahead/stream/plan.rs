@@ -337,15 +337,15 @@ impl Stream {
         let max = view.ra_pages.max(1);
         let readers = self.table.readers();
         let limit = |consumed: u64| self.file_waste_max(view, readers, consumed);
-        let account = view.account;
-        let left = limit(account.consumed).saturating_sub(account.unread);
+        let waste = view.waste;
+        let left = limit(waste.consumed).saturating_sub(waste.unread);
         if left >= pages {
             return left;
         }
         // The current request uses its pages even if it arrives page by page.
         let (start, end) = (self.requested.start.0, self.requested.end.0);
         let now = (start..end).filter(|&page| view.is_unread(PageIndex(page))).count() as u64;
-        let (limit, unread) = (limit(account.consumed + now), account.unread.saturating_sub(now));
+        let (limit, unread) = (limit(waste.consumed + now), waste.unread.saturating_sub(now));
         let left = limit.saturating_sub(unread);
         if left >= pages {
             return left;

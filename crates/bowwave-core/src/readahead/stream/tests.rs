@@ -65,11 +65,11 @@ impl Scene {
     }
 
     fn unread(&self) -> u64 {
-        Account::of(&self.cache.stats()).unread
+        WasteCounts::of(&self.cache.stats()).unread
     }
 }
 
-use crate::readahead::Account;
+use crate::readahead::WasteCounts;
 
 #[test]
 fn sequential_reads_are_read_as_by_on_demand_readahead() {

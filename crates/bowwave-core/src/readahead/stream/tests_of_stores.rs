@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::event::{Action, Event};
 use crate::id::{FileId, FillId, HandleId, Waiter};
 use crate::page::{PageCount, PageRange};
-use crate::readahead::{Account, Policy};
+use crate::readahead::{Policy, WasteCounts};
 
 /// An object store, and an SSD.
 const FAR_NS: u64 = 30_000_000;
@@ -81,8 +81,8 @@ impl Reader {
         self.cache.step(Instant(self.now), Event::Filled { fill, result: Ok(()) }, out);
     }
 
-    fn account(&self) -> Account {
-        Account::of(&self.cache.stats())
+    fn waste(&self) -> WasteCounts {
+        WasteCounts::of(&self.cache.stats())
     }
 }
 
@@ -111,7 +111,7 @@ fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget()
     for at in 0..8192 {
         let waits = reader.waits;
         reader.read(at * 32, 32);
-        let Account { consumed, unread } = reader.account();
+        let WasteCounts { consumed, unread } = reader.waste();
         let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
         let promised = 2 * 256 + least.max(consumed / 4);
         assert!(
@@ -137,7 +137,7 @@ fn a_slow_reader_gets_windows_sized_by_its_pace() {
             reader.now = reader.now.max(at * period_ns);
             reader.read(at * 16, 16);
         });
-        let Account { consumed, unread } = reader.account();
+        let WasteCounts { consumed, unread } = reader.waste();
         assert_eq!(consumed, 120 * 16);
         (reader.fills.iter().map(|fill| fill.1).max().expect("fills"), unread)
     };
@@ -157,7 +157,7 @@ fn a_slow_readers_distance_does_not_grow_where_requests_cost_only_time() {
             reader.now = reader.now.max(at * 250_000_000);
             reader.read(at * 16, 16);
         });
-        reader.account().unread
+        reader.waste().unread
     };
     assert_eq!([120, 480].map(|reads| ahead((reads, 0))), [2400, 4592]);
     // The distance that it reached while it caught up stays.
@@ -174,7 +174,7 @@ fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
         let requests = 2 + (cluster * 31) % 5;
         (0..requests).for_each(|request| reader.read(start + request * 64, 64));
     }
-    reader.account().unread
+    reader.waste().unread
 }
 
 #[test]

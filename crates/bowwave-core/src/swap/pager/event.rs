@@ -54,7 +54,7 @@ pub enum PagerError {
     /// there, and a later touch tries again.
     Read(u64),
     /// The region was removed.
-    Gone,
+    RegionRemoved,
 }
 
 /// Why a write to the store failed.

@@ -237,7 +237,9 @@ impl Pager {
             !goes
         });
         out.extend(
-            woken.into_iter().map(|waiter| PagerAction::Wake { waiter, result: Err(PagerError::Gone) }),
+            woken
+                .into_iter()
+                .map(|waiter| PagerAction::Wake { waiter, result: Err(PagerError::RegionRemoved) }),
         );
         self.discard(region, all, out);
         let head = &mut self.table.region_mut(region).head;

@@ -17,7 +17,7 @@ const FIRST_RUN: u64 = 32;
 impl Pager {
     /// Handles a program's touch of a page. After [`TouchOutcome::Wait`] exactly one
     /// [`PagerAction::Wake`] for `waiter` follows. A page outside of all regions fails with
-    /// [`PagerError::Gone`].
+    /// [`PagerError::RegionRemoved`].
     pub fn touch(
         &mut self,
         now: Instant,
@@ -29,7 +29,7 @@ impl Pager {
         let known =
             self.table.region(id.region).is_some_and(|region| !region.dying && id.page.0 < region.pages);
         if !known {
-            out.push(PagerAction::Wake { waiter, result: Err(PagerError::Gone) });
+            out.push(PagerAction::Wake { waiter, result: Err(PagerError::RegionRemoved) });
             return TouchOutcome::Wait;
         }
         let page = self.table.page(id);

@@ -81,7 +81,7 @@ struct Task {
     hedge: Option<Try>,
     hedged: bool,
     /// Why there is no further attempt, while the hedge still runs.
-    given_up: Option<Error>,
+    abandoned: Option<Error>,
     over: bool,
 }
 

@@ -29,7 +29,7 @@ impl Client {
             main: None,
             hedge: None,
             hedged: false,
-            given_up: None,
+            abandoned: None,
             over: false,
         });
         self.attempt(context, server, number, false);
@@ -74,7 +74,7 @@ impl Client {
         let now = context.now;
         if hedge {
             // It was one request more, and has no retries. The first try continues, unless it has been given up.
-            if let Some(error) = task.given_up {
+            if let Some(error) = task.abandoned {
                 self.finish(context, server, number, Err(error));
             }
             return;
@@ -127,7 +127,7 @@ impl Client {
                 let task = &mut self.tasks[number as usize];
                 let error = error.unwrap_or(Error::GaveUp(name));
                 if task.hedge.is_some() {
-                    task.given_up = Some(error);
+                    task.abandoned = Some(error);
                 } else {
                     self.finish(context, server, number, Err(error));
                 }

@@ -25,14 +25,14 @@ use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
-/// A cache in `folder` over `memory`, and what the memory is asked.
-fn cached(memory: &MemoryBackend, folder: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
+/// A cache in `directory` over `memory`, and what the memory is asked.
+fn cached(memory: &MemoryBackend, directory: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
     let trace = Trace::new(Arc::new(memory.clone()));
     let log = trace.log();
     // A machine that is busy must not pass for a disk that hangs.
     let limits = Limits { answer: PATIENCE, ..Limits::over(Duration::ZERO) };
     let cache =
-        DiskCache::with_limits(Arc::new(trace), "memory:".to_owned(), folder, bytes, limits, PATIENCE);
+        DiskCache::with_limits(Arc::new(trace), "memory:".to_owned(), directory, bytes, limits, PATIENCE);
     (cache.expect("a directory of our own"), log)
 }
 
@@ -119,18 +119,18 @@ fn read(cache: &DiskCache, path: &str, offset: u64, len: usize) -> Vec<u8> {
 }
 
 /// The files that segments lie in.
-fn segments(folder: &Path) -> Vec<PathBuf> {
-    let shelves = fs::read_dir(folder).expect("a folder").map(|shelf| shelf.expect("readable").path());
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let shelves = fs::read_dir(directory).expect("a directory").map(|shelf| shelf.expect("readable").path());
     let shelves = shelves.filter(|shelf| shelf.is_dir() && !shelf.ends_with("live"));
     shelves
-        .flat_map(|shelf| fs::read_dir(shelf).expect("a folder"))
+        .flat_map(|shelf| fs::read_dir(shelf).expect("a directory"))
         .map(|entry| entry.expect("readable").path())
         .collect()
 }
 
 /// What segments take on the disk. One may go while we look.
-fn taken(folder: &Path) -> u64 {
-    segments(folder).iter().filter_map(|path| path.metadata().ok()).map(|file| file.blocks() * 512).sum()
+fn taken(directory: &Path) -> u64 {
+    segments(directory).iter().filter_map(|path| path.metadata().ok()).map(|file| file.blocks() * 512).sum()
 }
 
 struct Over(MemoryBackend, tempfile::TempDir);
@@ -142,22 +142,22 @@ impl Fixture for Over {
 
     fn store(&self) -> Arc<dyn Backend> {
         let cache = DiskCache::new(Arc::new(self.0.clone()), self.1.path(), 64 * MIB);
-        Arc::new(cache.expect("a folder of ours"))
+        Arc::new(cache.expect("a directory of ours"))
     }
 }
 
 #[test]
 fn a_disk_cache_conforms() {
-    conformance::run(&Over(MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder")));
+    conformance::run(&Over(MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory")));
 }
 
 #[test]
 fn what_one_process_has_read_the_next_one_has_on_its_disk() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     let want = bytes(9 * MIB + 77, 1);
     memory.insert("x", want.as_slice());
     {
-        let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+        let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
         // Across segments, and to the end, which is in the middle of a page.
         for offset in (0..want.len() as u64).step_by(MIB as usize) {
             assert!(read(&cache, "x", offset, MIB as usize)[..] == *part(&want, offset, MIB));
@@ -166,7 +166,7 @@ fn what_one_process_has_read_the_next_one_has_on_its_disk() {
         assert_eq!((log.requests(), stats(&cache).hits, stats(&cache).misses), (10, 0, 10));
         assert_eq!(stats(&cache).bytes_written, want.len() as u64);
     }
-    let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+    let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
     for (offset, len) in [(0, want.len() as u64), (4096, 4096), (3 * MIB, 2 * MIB), (9 * MIB, 77)] {
         assert!(read(&cache, "x", offset, len as usize)[..] == *part(&want, offset, len), "{offset}, {len}");
     }
@@ -175,8 +175,8 @@ fn what_one_process_has_read_the_next_one_has_on_its_disk() {
     assert!(read(&cache, "x", 10, 100)[..] == want[10..110]);
     assert_eq!(log.requests(), 1);
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-    assert!(segments(folder.path()).iter().all(|path| mode(path) == 0o600));
-    assert_eq!(mode(segments(folder.path())[0].parent().expect("a shelf")), 0o700);
+    assert!(segments(directory.path()).iter().all(|path| mode(path) == 0o600));
+    assert_eq!(mode(segments(directory.path())[0].parent().expect("a shelf")), 0o700);
 }
 
 fn part(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
@@ -186,10 +186,10 @@ fn part(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
 
 #[test]
 fn a_changed_object_is_read_anew_and_who_holds_the_old_one_gets_no_byte_of_it() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     let (old, new) = (bytes(MIB, 1), bytes(MIB, 2));
     memory.insert("x", old.as_slice());
-    let (cache, _) = cached(&memory, folder.path(), 64 * MIB);
+    let (cache, _) = cached(&memory, directory.path(), 64 * MIB);
     let held = cache.open("x".as_ref()).expect("is there");
     assert!(read(&cache, "x", 0, MIB as usize) == old);
     settle(&cache);
@@ -205,11 +205,11 @@ fn a_changed_object_is_read_anew_and_who_holds_the_old_one_gets_no_byte_of_it() 
 
 type Damage = fn(&fs::File);
 
-/// Whatever lies in the folder, bytes are right: a bit that fell over, a file cut short, zeros where a page was not written
+/// Whatever lies in the directory, bytes are right: a bit that fell over, a file cut short, zeros where a page was not written
 /// before the power went, a file of somebody else's.
 #[test]
 fn damage_is_found_and_mended() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     let want = bytes(6 * MIB, 3);
     memory.insert("x", want.as_slice());
     let damages: [(&str, Damage); 6] = [
@@ -225,10 +225,10 @@ fn damage_is_found_and_mended() {
         ("noise at its head", |file| file.write_all_at(&[7; 100], 0).expect("writable")),
     ];
     for (what, damage) in damages {
-        let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+        let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
         assert!(read(&cache, "x", 0, want.len()) == want, "before {what}");
         settle(&cache);
-        for path in segments(folder.path()) {
+        for path in segments(directory.path()) {
             damage(&fs::OpenOptions::new().read(true).write(true).open(path).expect("there"));
         }
         let before = log.requests();
@@ -241,8 +241,8 @@ fn damage_is_found_and_mended() {
 }
 
 #[test]
-fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stays() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+fn several_that_share_a_directory_never_hold_more_than_it_may_and_what_is_used_stays() {
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     let limit = 64 * MIB;
     for number in 0..40 {
         memory.insert(format!("{number}"), bytes(5 * MIB, number));
@@ -250,9 +250,9 @@ fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stay
     let (evicted, most) = thread::scope(|scope| {
         let sharers: Vec<_> = (0..3)
             .map(|sharer| {
-                let (memory, folder) = (&memory, folder.path());
+                let (memory, directory) = (&memory, directory.path());
                 scope.spawn(move || {
-                    let (cache, _) = cached(memory, folder, limit);
+                    let (cache, _) = cached(memory, directory, limit);
                     for number in (0..40).map(|turn| (turn * 7 + sharer * 13) % 40) {
                         assert!(read(&cache, &format!("{number}"), 0, 5 << 20) == bytes(5 * MIB, number));
                         settle(&cache);
@@ -264,25 +264,25 @@ fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stay
             .collect();
         let mut most = 0;
         while !sharers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            most = taken(folder.path()).max(most);
+            most = taken(directory.path()).max(most);
         }
         (sharers.into_iter().map(|sharer| sharer.join().expect("no panic")).sum::<u64>(), most)
     });
     assert!(most <= limit, "{most} bytes taken of {limit}");
     assert!(evicted > 100 * MIB, "{evicted} bytes evicted");
-    assert!(taken(folder.path()) > limit / 3, "the space is used: {}", taken(folder.path()));
+    assert!(taken(directory.path()) > limit / 3, "the space is used: {}", taken(directory.path()));
     // A process that was killed has left its mark and a count that is too high: neither is for ever.
-    fs::write(folder.path().join("live/1-0"), "").expect("writable");
-    fs::write(folder.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
-    let (cache, _) = cached(&memory, folder.path(), limit);
-    assert!(!folder.path().join("live/1-0").exists());
+    fs::write(directory.path().join("live/1-0"), "").expect("writable");
+    fs::write(directory.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
+    let (cache, _) = cached(&memory, directory.path(), limit);
+    assert!(!directory.path().join("live/1-0").exists());
     memory.insert("more", bytes(5 * MIB, 99));
     read(&cache, "more", 0, 5 << 20);
     settle(&cache);
     assert_eq!((stats(&cache).bytes_written, stats(&cache).bytes_dropped), (5 * MIB, 0));
-    // And a folder that is to be smaller is made smaller.
+    // And a directory that is to be smaller is made smaller.
     drop(cache);
-    assert!(taken(folder.path()) <= limit);
+    assert!(taken(directory.path()) <= limit);
 }
 
 /// It was counted with a step each, and of this process' size at that.
@@ -330,9 +330,9 @@ fn a_disk_that_fails_is_counted_and_no_read_fails() {
 /// What broke: a throttle and emulated devices over a disk cache had no figures of it.
 #[test]
 fn whatever_lies_over_a_disk_cache_tells_what_it_has_done() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     memory.insert("file", vec![7; 100]);
-    let cache: Arc<dyn Backend> = Arc::new(cached(&memory, folder.path(), 64 * MIB).0);
+    let cache: Arc<dyn Backend> = Arc::new(cached(&memory, directory.path(), 64 * MIB).0);
     let emulated = |part| {
         let device = Device { part, ..Device::free("free") };
         Arc::new(Emulate::new(Arc::clone(&cache), device).expect("a thread can be started"))
@@ -354,15 +354,15 @@ fn whatever_lies_over_a_disk_cache_tells_what_it_has_done() {
 }
 
 #[test]
-fn folders_of_others_and_too_little_room_are_refused() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::write(folder.path().join("thesis.tex"), "").expect("writable");
+fn directories_of_others_and_too_little_room_are_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("thesis.tex"), "").expect("writable");
     let open = |path: &Path, bytes| DiskCache::new(Arc::new(MemoryBackend::new()), path, bytes).map(drop);
-    let error = open(folder.path(), 64 * MIB).expect_err("not ours");
+    let error = open(directory.path(), 64 * MIB).expect_err("not ours");
     assert!(error.to_string().contains("other files in it"), "{error}");
-    let error = open(&folder.path().join("new"), 1 << 20).expect_err("too small");
+    let error = open(&directory.path().join("new"), 1 << 20).expect_err("too small");
     assert!(error.to_string().contains("at least 64MiB"), "{error}");
-    let error = open(&folder.path().join("thesis.tex"), 64 * MIB).expect_err("a file");
+    let error = open(&directory.path().join("thesis.tex"), 64 * MIB).expect_err("a file");
     assert!(error.to_string().contains("thesis.tex"), "{error}");
-    open(&folder.path().join("a/b/c"), 64 * MIB).expect("made");
+    open(&directory.path().join("a/b/c"), 64 * MIB).expect("made");
 }

@@ -175,7 +175,7 @@ impl<'a> Server<'a> {
                     self.cache.end_plan(self.now, handle, &mut self.actions);
                 } else {
                     // Ranges beyond the maximum of a plan are not announced.
-                    let _refused = self.cache.follow(self.now, handle, &[range], &mut self.actions);
+                    let _refused = self.cache.set_read_plan(self.now, handle, &[range], &mut self.actions);
                 }
             }
             Op::DontNeed => {}
@@ -272,7 +272,7 @@ impl<'a> Server<'a> {
                     | Action::Unmap { .. }
                     | Action::Released { .. }
                     | Action::Retired { .. }
-                    | Action::Took { .. }
+                    | Action::Accepted { .. }
                     | Action::WriteOut(_)
                     | Action::PromoteWrite { .. } => {}
                 }

@@ -23,7 +23,7 @@ const FORGET_MIN: usize = 64;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Itinerary {
+pub(super) struct ReadPlan {
     legs: Vec<Leg>,
     /// Legs by their first pages, then in order; made when it is needed.
     by_start: Vec<u32>,
@@ -78,7 +78,7 @@ impl Leg {
     }
 }
 
-impl Itinerary {
+impl ReadPlan {
     /// One that leads nowhere so far.
     pub(super) fn new(distance: u64) -> Self {
         Self {
@@ -286,19 +286,19 @@ impl Itinerary {
 mod tests {
     use super::*;
 
-    fn itinerary(ranges: &[(u64, u64)]) -> Itinerary {
-        let mut itinerary = Itinerary::new(64);
-        ranges.iter().for_each(|&(start, end)| itinerary.append(PageRange::new(start, end)));
-        itinerary
+    fn read_plan(ranges: &[(u64, u64)]) -> ReadPlan {
+        let mut read_plan = ReadPlan::new(64);
+        ranges.iter().for_each(|&(start, end)| read_plan.append(PageRange::new(start, end)));
+        read_plan
     }
 
-    fn find(itinerary: &mut Itinerary, page: u64) -> Option<u64> {
-        itinerary.find(PageIndex(page))
+    fn find(read_plan: &mut ReadPlan, page: u64) -> Option<u64> {
+        read_plan.find(PageIndex(page))
     }
 
     #[test]
     fn positions_count_the_pages_of_the_ranges_in_their_order() {
-        let mut plan = itinerary(&[(900, 904), (10, 50), (50, 60), (300, 300), (300, 310)]);
+        let mut plan = read_plan(&[(900, 904), (10, 50), (50, 60), (300, 300), (300, 310)]);
         assert_eq!(
             (plan.legs.len(), plan.end()),
             (3, 64),
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn ranges_that_share_a_page_are_one() {
-        let plan = itinerary(&[(0, 3), (2, 5), (4, 5), (5, 7)]);
+        let plan = read_plan(&[(0, 3), (2, 5), (4, 5), (5, 7)]);
         assert_eq!((plan.legs.len(), plan.end()), (1, 7));
     }
 
@@ -322,7 +322,7 @@ mod tests {
     fn of_a_page_that_comes_again_the_next_place_from_the_reader_on_counts() {
         // Three rounds over the same ranges.
         let round = [(0, 8), (100, 108), (4, 6)];
-        let mut plan = itinerary(&[round, round, round].concat());
+        let mut plan = read_plan(&[round, round, round].concat());
         plan.go_to(9);
         assert_eq!(find(&mut plan, 4), Some(16));
         assert_eq!(find(&mut plan, 7), Some(18 + 7));
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn many_overlapping_ranges_are_found_and_few_are_looked_at() {
-        let mut plan = itinerary(&[(0, 1 << 20)]);
+        let mut plan = read_plan(&[(0, 1 << 20)]);
         (0..10_000).for_each(|n| plan.append(PageRange::new(n * 100, n * 100 + 10)));
         plan.go_to((1 << 20) + 5);
         assert_eq!(find(&mut plan, 5_003), Some((1 << 20) + 503));
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_was_used_is_forgotten_and_positions_stay() {
-        let mut plan = Itinerary::new(64);
+        let mut plan = ReadPlan::new(64);
         (0..1000).for_each(|n| plan.append(PageRange::new(n * 10, n * 10 + 2)));
         plan.go_to(1600);
         plan.forget_used();
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_lies_behind_is_looked_at_once() {
-        let mut plan = itinerary(&[(0, 10), (50, 60), (20, 30)]);
+        let mut plan = read_plan(&[(0, 10), (50, 60), (20, 30)]);
         plan.went(2, 6);
         plan.went(8, 10);
         plan.went(25, 5);
