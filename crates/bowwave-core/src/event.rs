@@ -89,7 +89,7 @@ pub enum Event {
         /// The advice.
         advice: Advice,
     },
-    /// Adds to a handle's read plan. See [`Cache::follow`](crate::Cache::follow).
+    /// Adds to a handle's read plan. See [`Cache::set_read_plan`](crate::Cache::set_read_plan).
     SetReadPlan {
         /// The handle.
         handle: HandleId,
