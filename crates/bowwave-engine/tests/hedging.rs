@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink,
-    Result, WriteObject, pattern,
+    Backend, Error, ErrorKind, Identity, MemoryBackend, Namespace, Object, OpenWrite, Profile, ReadBuf,
+    ReadSink, Result, Write, WriteObject, pattern,
 };
 use bowwave_engine::{Engine, File, OpenOptions, Options, Policy, Store};
 
@@ -137,16 +137,19 @@ impl Backend for Slow {
     fn profile(&self) -> Profile {
         Profile { latency: Duration::from_millis(5), ..self.memory.profile() }
     }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let inner = self.memory.open_write(path, &OpenWrite::default())?;
         Ok(Arc::new(SlowObject(inner, self.clone())))
     }
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        self.memory.namespace()
+    }
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Slow {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         Ok(Arc::new(SlowObject(self.memory.open_write(path, how)?, self.clone())))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
+    Backend, Error, ErrorKind, Identity, MemoryBackend, Object, ReadBuf, ReadSink, Result,
 };
 use bowwave_engine::{Engine, Options};
 
@@ -44,17 +44,11 @@ impl Backend for Keeper {
     fn url(&self) -> &str {
         "keeper:"
     }
-    fn profile(&self) -> Profile {
-        self.memory.profile()
-    }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         Ok(Arc::new(Kept(self.memory.open(path)?, self.clone())))
+    }
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&self.memory)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
+    Backend, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
 };
 use bowwave_engine::{Engine, Options, Policy, Store};
 
@@ -42,12 +42,6 @@ impl Backend for Odd {
     }
     fn profile(&self) -> Profile {
         Profile { slots: 1, ..Profile::read_only("odd") }
-    }
-    fn stat(&self, _path: &Path) -> Result<Entry> {
-        unreachable!("the tests only open")
-    }
-    fn list(&self, _path: &Path) -> Result<Vec<Entry>> {
-        unreachable!("the tests only open")
     }
     fn open(&self, _path: &Path) -> Result<Arc<dyn Object>> {
         Ok(Arc::new(self.clone()))

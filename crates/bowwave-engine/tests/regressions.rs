@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{
-    Backend, Entry, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
-};
+use bowwave_engine::backend::{Backend, Identity, MemoryBackend, Object, ReadBuf, ReadSink, Result};
 use bowwave_engine::{Advice, Engine, Options, Policy};
 
 fn engine(cache_bytes: u64, shards: usize) -> Engine {
@@ -31,17 +29,11 @@ impl Backend for Sips {
     fn url(&self) -> &str {
         "sips:"
     }
-    fn profile(&self) -> Profile {
-        self.0.profile()
-    }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.0.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.0.list(path)
-    }
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         Ok(Arc::new(Sip(self.0.open(path)?)))
+    }
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&self.0)
     }
 }
 
