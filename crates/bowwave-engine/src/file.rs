@@ -182,10 +182,11 @@ impl File {
         self.engine.perform(self.entry.shard, effects);
     }
 
-    /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as columns,
-    /// tensors or known records. The engine reads them ahead from now on, many at a time, as far as
-    /// readers need and memory allows, and nothing else, as long as reads follow the plan.
-    /// `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing past `end`.
+    /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as
+    /// columns, tensors or known records. The engine reads them ahead from now on, many at a time,
+    /// as far as readers need and memory allows, and nothing else, as long as reads follow the
+    /// plan. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing past
+    /// `end`.
     ///
     /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
     /// pages that were read and not used count in
@@ -206,8 +207,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `Options` if more than 2^20 ranges wait to be read (adjacent ranges in order count once). Then
-    /// no range is accepted; pass the others later.
+    /// `Options` if more than 2^20 ranges wait to be read (adjacent ranges in order count once).
+    /// Then no range is accepted; pass the others later.
     pub fn plan(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
         let (page, size) = (self.engine.page_size(), self.entry.size());
         let pages =

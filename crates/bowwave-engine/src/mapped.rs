@@ -82,15 +82,16 @@ impl MappedFile {
         self.file.stats()
     }
 
-    /// Handles a fault at `offset`, in a mapping with the advice `pattern`. When the page is up to date,
-    /// calls `map` once with the bytes to map: the page and its surroundings within `around`. They do not
-    /// change during the call, which runs under a lock of the cache. `map` returns how many bytes it has
-    /// mapped, from the first on.
+    /// Handles a fault at `offset`, in a mapping with the advice `pattern`. When the page is up to
+    /// date, calls `map` once with the bytes to map: the page and its surroundings within `around`.
+    /// They do not change during the call, which runs under a lock of the cache. `map` returns how
+    /// many bytes it has mapped, from the first on.
     ///
     /// For any executor; the future may be dropped half-way.
     ///
     /// # Errors
-    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. `map` is not called then.
+    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says,
+    /// after retries. `map` is not called then.
     pub async fn fault(
         &self,
         offset: u64,

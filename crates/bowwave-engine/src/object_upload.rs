@@ -8,13 +8,14 @@
 //!                                                     failed ──► abort: the object is unchanged
 //! ```
 //!
-//! All handles that write one object write one *upload* of its next version, as they would write one
-//! file. Opening with `truncate` begins a new upload: handles that wrote to the earlier one can write
-//! no more, and do not publish. Any fsync publishes an upload, and so does the close of the last
-//! handle that wrote to it. So a close never publishes a version that another handle is still writing.
+//! All handles that write one object write one *upload* of its next version, as they would write
+//! one file. Opening with `truncate` begins a new upload: handles that wrote to the earlier one can
+//! write no more, and do not publish. Any fsync publishes an upload, and so does the close of the
+//! last handle that wrote to it. So a close never publishes a version that another handle is still
+//! writing.
 //!
-//! A failed upload is aborted. Each handle that was open gets the error once, from fsync or close; a
-//! handle that wrote to the upload gets it from each write, too.
+//! A failed upload is aborted. Each handle that was open gets the error once, from fsync or close;
+//! a handle that wrote to the upload gets it from each write, too.
 
 mod attributes;
 mod discarded;
@@ -374,9 +375,9 @@ impl ObjectUpload {
         self.changed.notify_all();
     }
 
-    /// Publishes what this handle has written, unless other handles have unfinished writes, and with
-    /// `unwritten` also an upload that no handle has written. Returns an error that this handle has
-    /// not returned yet.
+    /// Publishes what this handle has written, unless other handles have unfinished writes, and
+    /// with `unwritten` also an upload that no handle has written. Returns an error that this
+    /// handle has not returned yet.
     pub(crate) fn flush(self: &Arc<Self>, writer: Writer<'_>, unwritten: bool) -> Result<()> {
         let mut tail = self.lock()?;
         let is_done = self.is_done_writing(writer.handle);
@@ -441,7 +442,7 @@ impl ObjectUpload {
         let is_lost = state.is_pending && state.unlinked.is_none() && (has_written || none_left);
         drop(state);
         if is_lost {
-            self.fail(&mut tail, &self.error(ErrorKind::Io, "was given up before it was closed"));
+            self.fail(&mut tail, &self.error(ErrorKind::Io, "was abandoned before it was closed"));
             if !has_written {
                 self.discarded.forget(&self.path);
             }
