@@ -21,10 +21,6 @@ pub const COPY_ON_WRITE: c_uint = 1;
 /// `BOWWAVE_IN_THREAD`.
 pub const IN_THREAD: c_uint = 2;
 
-/// Maps a file, or a part of it, into memory.
-///
-/// # Safety
-/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_map(
     store: *const Store,
@@ -54,10 +50,6 @@ pub unsafe extern "C" fn bowwave_map(
     })
 }
 
-/// Unmaps a region.
-///
-/// # Safety
-/// A region whose memory is no longer accessed, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_unmap(region: *mut Region) {
     call(|| {
@@ -67,30 +59,18 @@ pub unsafe extern "C" fn bowwave_unmap(region: *mut Region) {
     });
 }
 
-/// Address of the first byte.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_address(region: *const Region) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
     call(|| Ok(unsafe { handle(region, "region")? }.0.as_ptr().cast_mut().cast()))
 }
 
-/// Size in bytes.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_size(region: *const Region) -> usize {
     // SAFETY: guaranteed by the caller.
     unsafe { region.as_ref() }.map_or(0, |region| region.0.len())
 }
 
-/// Fetches and maps bytes.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_populate(region: *const Region, offset: u64, len: u64) -> c_int {
     call(|| {
@@ -100,10 +80,6 @@ pub unsafe extern "C" fn bowwave_region_populate(region: *const Region, offset: 
     })
 }
 
-/// Copies bytes of the file.
-///
-/// # Safety
-/// A region, or NULL; `len` bytes for exclusive use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_read(
     region: *const Region,
@@ -119,10 +95,6 @@ pub unsafe extern "C" fn bowwave_region_read(
     })
 }
 
-/// Advises how bytes will be accessed.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_advise(
     region: *const Region,

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::{Files, Key};
 use crate::mapped::MappedFile;
-use crate::places::Places;
+use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,13 +149,13 @@ impl StoreInner {
         }
         // A mapped file keeps a descriptor if readahead was in flight when it was closed.
         self.files().sweep(engine);
-        let places = Arc::new(Places::new(pages.0, engine.page_size())?);
+        let places = Arc::new(OffsetMappedFrames::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
         let entry = engine.shard(shard).open_placed_file(pages, |file| {
             let queue = Arc::clone(&self.queue);
             let identity = object.identity().clone();
             let entry = FileEntry::new(engine.next_uid(), (shard, file), queue, path, identity);
-            entry.places.set(places).expect("it is new");
+            entry.offset_mapped.set(places).expect("it is new");
             entry
         });
         entry.set_object(Some(object));
