@@ -290,7 +290,8 @@ pub trait Backend: Debug + Send + Sync {
     }
 }
 
-/// Takes an entry of [`Backend::walk`] and its path, or the error of a directory at that path; a break ends the walk.
+/// Receives an entry of [`Backend::walk`] and its path, or the error of a directory at that path. A
+/// break ends the walk.
 pub type FoundEntry<'a> = dyn FnMut(&Path, Result<Entry>) -> ControlFlow<()> + 'a;
 
 /// Longest path in bytes that the default [`Backend::walk`] descends into: Linux's `PATH_MAX`.
