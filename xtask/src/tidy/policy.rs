@@ -24,7 +24,6 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-backend/src/buf.rs",
     "crates/bowwave-backend/src/file/owner.rs",
     "crates/bowwave-backend/src/file/ring.rs",
-    "crates/bowwave-backend/src/part_memory.rs",
     "crates/bowwave-backend/src/write_buf.rs",
     "crates/bowwave-capi/src/",
     "crates/bowwave-cli/src/commands/conformance/sys.rs",
