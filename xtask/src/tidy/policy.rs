@@ -109,7 +109,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-core", &[]),
     ("bowwave-baselines", &["bowwave-core"]),
     ("bowwave-trace", &["bowwave-core"]),
-    ("bowwave-device", &["bowwave-core", "bowwave-baselines"]),
+    ("bowwave-device", &["bowwave-core"]),
     ("bowwave-backend", &["bowwave-core", "bowwave-device"]),
     ("bowwave-sim", &["bowwave-core", "bowwave-baselines", "bowwave-device", "bowwave-trace"]),
     ("bowwave-engine", &["bowwave-core", "bowwave-baselines", "bowwave-backend", "bowwave-trace"]),
