@@ -35,11 +35,12 @@ mod gain;
 mod items;
 mod knobs;
 mod lane;
+mod race;
 mod request;
 mod stats;
 
 pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig};
-pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, QUEUE_REQUESTS, RETRIES_MAX, retry_at};
+pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, Expired, QUEUE_REQUESTS};
 pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
 pub use stats::SchedulerStats;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bowwave_backend::Profile;
+use bowwave_core::network::Hedging;
 use bowwave_core::schedule::{Dispatcher, SchedulerConfig};
 
 use crate::entry::FileEntry;
@@ -75,21 +76,22 @@ impl Shape {
         self.config.promotion
     }
 
-    /// An empty dispatcher. Only devices without a head have their slots filled evenly.
-    pub(super) fn dispatcher<T>(&self) -> Dispatcher<T> {
+    /// An empty dispatcher. Only devices without a head have their slots filled evenly. Aligned reads
+    /// are not hedged, since their buffers would have to be aligned, too.
+    pub(super) fn dispatcher<T>(&self, profile: &Profile, options: &Options) -> Dispatcher<T> {
         let spread = if self.config.seeks { 0 } else { (self.best / SPREAD).max(1) };
         let dispatcher = Dispatcher::new(self.config.clone(), self.depth as usize, spread);
-        dispatcher.expect("every knob is at least 1")
+        let dispatcher = dispatcher.expect("every knob is at least 1");
+        let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
+        match Hedging::for_store(latency_ns, options.hedge_percent) {
+            Some(hedging) if profile.alignment <= 1 => dispatcher.with_hedging(hedging),
+            _ => dispatcher,
+        }
     }
 
     /// Scheduler address of bytes: on the device if it has a head, else in their file.
     pub(super) fn address(&self, entry: &FileEntry, bytes: Range<u64>) -> Range<u64> {
         let place = if self.config.seeks { entry.place() % PLACES } else { 0 };
         place + bytes.start..place + bytes.end
-    }
-
-    /// Bytes in units of the best size.
-    pub(super) fn requests_of(&self, bytes: u64) -> u64 {
-        bytes / self.best
     }
 }
