@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bowwave_core::network::{Failure, GiveUp, Hedging, Retry, RetryLimits, Verdict};
 use bowwave_core::schedule::{
-    CONGESTED_REQUESTS, Direction, DispatchId, Dispatcher, Expired, Priority, Request, RequestId, SchedulerConfig,
+    CONGESTED_REQUESTS, Direction, DispatchId, Dispatcher, Expired, Priority, Request, RequestId,
+    SchedulerConfig,
 };
 use bowwave_core::{Instant, Urgency};
 use rng::{Rng, seeds};
@@ -198,10 +199,7 @@ fn pauses_of_a_local_store_grow_and_retries_end() {
     let now = Instant(1_000);
     let mut retry = Retry::new(RetryLimits::LOCAL, now);
     for pause_ms in [0, 2, 3, 4, 5] {
-        assert_eq!(
-            retry.failed(now, TRANSIENT, u64::MAX),
-            Verdict::Again(Instant(now.0 + pause_ms * MS))
-        );
+        assert_eq!(retry.failed(now, TRANSIENT, u64::MAX), Verdict::Again(Instant(now.0 + pause_ms * MS)));
     }
     assert_eq!(retry.failed(now, TRANSIENT, 0), Verdict::GiveUp(GiveUp::Attempts));
 }
@@ -210,8 +208,7 @@ fn pauses_of_a_local_store_grow_and_retries_end() {
 /// them.
 #[test]
 fn one_virtual_clock_drives_retries_hedges_promotion_and_cancel() {
-    let config =
-        SchedulerConfig { seeks: false, request_bytes_max: BLOCK, ..SchedulerConfig::default() };
+    let config = SchedulerConfig { seeks: false, request_bytes_max: BLOCK, ..SchedulerConfig::default() };
     let hedging = Hedging::for_store(10 * MS, 50).unwrap();
     let mut dispatcher = Dispatcher::new(config, 1, 0).unwrap().with_hedging(hedging);
     let read = |start: u64, urgency| Request {

@@ -190,7 +190,11 @@ impl Queue {
     pub(crate) fn run(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_running) = Running::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;
-        while let Some(next) = self.next() {
+        loop {
+            let next = self.next();
+            // Before the store is called: it may block.
+            self.arm(engine);
+            let Some(next) = next else { break };
             let sent = catch_unwind(AssertUnwindSafe(|| match next {
                 Next::Request(batch) => request::send(engine, self, batch),
                 Next::Rest(rest) => rest.send(),
@@ -198,7 +202,6 @@ impl Queue {
             }));
             panic = panic.or_else(|| sent.err());
         }
-        self.arm(engine);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }

@@ -5,14 +5,16 @@ use crate::Instant;
 /// Bounds of the attempts at one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimits {
-    /// Attempts in all, the first included; at least 1. More attempts outlast longer outages and delay the error.
+    /// Attempts in all, the first included; at least 1. More attempts outlast longer outages and
+    /// delay the error.
     pub attempts_max: u32,
     /// Nanoseconds after which no attempt begins and the running one ends; see [`Retry::deadline`].
     pub budget_ns: u64,
-    /// Whether the budget starts with the first failure instead of the first attempt. For uploads: a body that moves may take
-    /// as long as its size demands.
+    /// Whether the budget starts with the first failure instead of the first attempt. For uploads:
+    /// a body that moves may take as long as its size demands.
     pub from_first_failure: bool,
-    /// Shortest pause between attempts, in nanoseconds. Smaller values load a store that is already failing.
+    /// Shortest pause between attempts, in nanoseconds. Smaller values load a store that is already
+    /// failing.
     pub pause_min_ns: u64,
     /// Longest pause that the client chooses by itself, in nanoseconds. `Retry-After` may demand a
     /// longer one.
@@ -24,8 +26,8 @@ pub struct RetryLimits {
 
 impl RetryLimits {
     /// For a store of this machine, which has no other clients. At one failure in a hundred, one
-    /// request in 10^12 fails for good. Shorter pauses fail with the store; longer ones delay a page
-    /// that the store has by then.
+    /// request in 10^12 fails for good. Shorter pauses fail with the store; longer ones delay a
+    /// page that the store has by then.
     pub const LOCAL: Self = Self {
         attempts_max: 6,
         budget_ns: u64::MAX,

@@ -9,8 +9,8 @@
 //!
 //! A driver sends what [`next`](Dispatcher::next) returns and reports its end. It calls
 //! [`expire`](Dispatcher::expire) at the time of [`next_timer`](Dispatcher::next_timer), so a
-//! completion never sleeps. [`Retry`](crate::network::Retry) decides whether a failed request pauses,
-//! and until when.
+//! completion never sleeps. [`Retry`](crate::network::Retry) decides whether a failed request
+//! pauses, and until when.
 
 use alloc::vec::Vec;
 

@@ -95,3 +95,28 @@ impl Shape {
         place + bytes.start..place + bytes.end
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bowwave_core::schedule::{Direction, Priority, Request};
+    use bowwave_core::{Instant, Urgency};
+
+    use super::*;
+
+    #[test]
+    fn low_latency_or_aligned_stores_are_not_hedged() {
+        let is_hedged = |profile: &Profile, hedge_percent| {
+            let options = Options { hedge_percent, ..Options::default() };
+            let mut dispatcher = Shape::new(profile, &options).dispatcher(profile, &options);
+            let (direction, urgency, priority) = (Direction::Read, Urgency::Demand, Priority::default());
+            let read = Request { start: 0, end: 4096, direction, object: 0, urgency, priority };
+            dispatcher.add(Instant(0), read, ());
+            let dispatch = dispatcher.next(Instant(0), &mut Vec::new()).expect("it waits");
+            dispatcher.sent(Instant(0), dispatch.id, 4096)
+        };
+        let far = Profile { latency: Duration::from_millis(30), ..Profile::read_only("far") };
+        assert!(!is_hedged(&far, 0) && is_hedged(&far, 1));
+        assert!(!is_hedged(&Profile { alignment: 512, ..far.clone() }, 5));
+        assert!(!is_hedged(&Profile { latency: Duration::from_micros(900), ..far }, 5));
+    }
+}
