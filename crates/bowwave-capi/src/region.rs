@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use bowwave_engine::Namespace as _;
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{MapOptions, Protection};
 
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn bowwave_map(
         let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
             // An extra lookup, but only for maps that start within the file.
-            0 if offset > 0 => store.store.stat(path)?.size,
+            0 if offset > 0 => store.store.stat(path).map_err(bowwave_engine::Error::from)?.size,
             _ => offset.saturating_add(len),
         };
         let range = (end > 0).then_some(offset..end);

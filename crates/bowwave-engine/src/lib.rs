@@ -40,7 +40,7 @@ mod write_out;
 pub use ahead::AheadBudget;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
-pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
+pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
 pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::thread;
 
 use bowwave_engine::backend::{
-    Credentials, ErrorKind, Fault, Faults, Options as StoreOptions, Rename, WriteFaults, Writes, open_url,
+    Credentials, ErrorKind, Fault, Faults, Namespace as _, Options as StoreOptions, Rename, Write as _,
+    WriteFaults, Writes, open_url,
 };
 use bowwave_engine::{Engine, Error, File, OpenOptions, Options, Store};
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
@@ -76,8 +77,8 @@ fn url(directory: &Directory) -> String {
     format!("emulate:{device}:{}", directory.url())
 }
 
-fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
-    match result {
+fn kind<T, E: Into<Error>>(result: Result<T, E>) -> Option<ErrorKind> {
+    match result.map_err(Into::into) {
         Err(Error::Store(error)) => Some(error.kind()),
         _ => None,
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bowwave_backend::{
-    Entry, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject, Writes,
+    Entry, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Write as _, WriteObject, Writes,
 };
 use bowwave_core::HandleId;
 
@@ -76,23 +76,6 @@ impl Wholes {
 }
 
 impl Store {
-    /// Unfinished uploads of any program, neither finished nor aborted; none for stores without
-    /// uploads. Includes those of active writers.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub fn stray_uploads(&self) -> Result<Vec<Upload>> {
-        Ok(self.inner.backend.stray_uploads()?)
-    }
-
-    /// Aborts an upload; its active writer fails.
-    ///
-    /// # Errors
-    /// As the store says; `NotFound` if it no longer exists.
-    pub fn abort_upload(&self, upload: &Upload) -> Result<()> {
-        Ok(self.inner.backend.abort_upload(upload)?)
-    }
-
     /// Returns when all closed objects are published, as far as possible.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowwave_engine::backend::{
-    Backend, Entry, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf,
-    WriteObject, WriteSink,
+    Backend, Identity, MemoryBackend, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
+    Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Serves a read of the object.
@@ -51,15 +51,18 @@ impl Backend for Scripted {
     fn profile(&self) -> Profile {
         self.profile.clone()
     }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         Ok(self.open_write(path, &OpenWrite::default())?)
     }
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        self.memory.namespace()
+    }
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Scripted {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         Ok(Arc::new(ScriptedObject(self.memory.open_write(path, how)?, self.clone())))
     }
