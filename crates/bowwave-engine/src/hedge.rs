@@ -89,7 +89,7 @@ impl Race {
     fn failed(&self, error: Option<StoreError>) {
         let error = {
             let mut state = self.lock();
-            state.error = error.or(state.error.take());
+            state.error = error.or_else(|| state.error.take());
             state.error.clone()
         };
         // The other request may still succeed.

@@ -10,7 +10,8 @@ use bowwave_core::schedule::{Dispatcher, SchedulerConfig};
 use crate::entry::FileEntry;
 use crate::options::{Options, turn};
 
-/// A readahead run is spread over free slots in requests no smaller than this part of the best size.
+/// A readahead run is spread over free slots in requests no smaller than this part of the best
+/// size.
 const SPREAD: u64 = 32;
 /// One slot in this many is reserved for demand. Smaller: fewer slots for readahead.
 const DEMAND_SLOTS: u32 = 32;
@@ -76,8 +77,8 @@ impl Shape {
         self.config.promotion
     }
 
-    /// An empty dispatcher. Only devices without a head have their slots filled evenly. Aligned reads
-    /// are not hedged, since their buffers would have to be aligned, too.
+    /// An empty dispatcher. Only devices without a head have their slots filled evenly. Aligned
+    /// reads are not hedged, since their buffers would have to be aligned, too.
     pub(super) fn dispatcher<T>(&self, profile: &Profile, options: &Options) -> Dispatcher<T> {
         let spread = if self.config.seeks { 0 } else { (self.best / SPREAD).max(1) };
         let dispatcher = Dispatcher::new(self.config.clone(), self.depth as usize, spread);
