@@ -11,6 +11,9 @@
 //! Versions, lengths and, for S3, checksums of responses are verified. Retries of reads are the
 //! caller's, with the rules of [`bowwave_core::network`].
 
+#[cfg(test)]
+extern crate self as bowwave_backend;
+
 mod backend;
 mod buf;
 mod chance;
@@ -20,6 +23,9 @@ pub mod conformance;
 mod emulate;
 mod entry;
 mod error;
+#[cfg(test)]
+#[path = "../examples/backend.rs"]
+mod example;
 mod file;
 #[cfg(all(any(test, feature = "fuzzing"), feature = "s3"))]
 pub mod fuzzing;

@@ -300,3 +300,35 @@ fn unsupported(path: &Path, what: &str) -> Error {
 
 /// Longest path in bytes that the default [`Namespace::walk`] descends into: Linux's `PATH_MAX`.
 const WALK_PATH_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::Backend;
+    use crate::conformance::{self, Fixture};
+    use crate::example::Map;
+
+    impl Fixture for Map {
+        fn put(&self, path: &str, bytes: &[u8]) {
+            Self::put(self, path, bytes);
+        }
+
+        fn store(&self) -> Arc<dyn Backend> {
+            Arc::new(self.clone())
+        }
+
+        fn lists(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_backend_of_30_lines_conforms() {
+        let source = include_str!("../examples/backend.rs");
+        let (_, begun) = source.split_once("// The backend begins here.\n").expect("marked");
+        let (backend, _) = begun.split_once("// The backend ends here.").expect("marked");
+        assert!(backend.lines().filter(|line| !line.is_empty()).count() <= 30);
+        conformance::run(&Map::default());
+    }
+}

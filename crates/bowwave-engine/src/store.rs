@@ -61,8 +61,8 @@ impl Store {
         self.inner.profile.clone()
     }
 
-    /// The store below the cache. Changes and uploads made through it bypass the cache; for those of names, use the
-    /// [`Namespace`](bowwave_backend::Namespace) of this `Store`.
+    /// The store below the cache. Changes made through it bypass the cache; for those of names, use
+    /// the [`Namespace`](bowwave_backend::Namespace) of this `Store`.
     #[must_use]
     pub fn backend(&self) -> &dyn Backend {
         &*self.inner.backend

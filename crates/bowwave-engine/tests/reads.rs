@@ -7,12 +7,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use bowwave_backend::{MemoryBackend, pattern};
-use bowwave_engine::{Advice, Engine, ErrorKind, File, Options, Policy};
+use bowwave_engine::{Advice, Engine, EntryKind, ErrorKind, File, Namespace as _, Options, Policy};
 
 /// A policy of another crate.
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../bowwave-core/examples/policy.rs"]
 mod policy;
+
+/// A store of another crate.
+#[path = "../../bowwave-backend/examples/backend.rs"]
+mod backend;
 
 fn engine(options: Options) -> Engine {
     Engine::new(options).expect("valid options")
@@ -342,4 +346,31 @@ fn frames_of_a_woken_but_unpolled_task_are_reclaimed_and_it_reads_again() {
     for (buf, number) in bufs.iter().zip(0u64..) {
         assert!(*buf == expected("1MiB", number * 100_000, 100_000), "task {number} read wrong bytes");
     }
+}
+
+#[test]
+fn a_backend_of_30_lines_is_read_through_the_cache() {
+    let map = backend::Map::default();
+    let mut bytes = expected("1000003", 0, 1_000_003);
+    map.put("object", &bytes);
+    let store = engine(small()).store_of(Arc::new(map.clone()));
+    let file = store.open(Path::new("object")).expect("in the map");
+    let mut read = vec![0; 2_000_000];
+    assert_eq!(file.read_at(0, &mut read).expect("readable"), bytes.len());
+    assert!(read[..bytes.len()] == bytes);
+    // Without a namespace, names are what opens.
+    let kind = |path: &str| store.stat(Path::new(path)).map(|entry| (entry.kind, entry.size));
+    assert_eq!(kind("object").expect("in the map"), (EntryKind::File, 1_000_003));
+    assert_eq!(kind("").expect("the root"), (EntryKind::Directory, 0));
+    assert_eq!(kind("other").expect_err("not there").kind(), ErrorKind::NotFound);
+    let list = store.list(Path::new("")).expect_err("names are not known");
+    assert_eq!(list.kind(), ErrorKind::Unsupported);
+    let create = store.create_directory(Path::new("new"), 0o755, None).expect_err("it is only read");
+    assert_eq!(create.kind(), ErrorKind::ReadOnly);
+    // Versions never mix.
+    bytes.reverse();
+    map.put("object", &bytes);
+    let file = store.open(Path::new("object")).expect("in the map");
+    assert_eq!(file.read_at(0, &mut read).expect("readable"), bytes.len());
+    assert!(read[..bytes.len()] == bytes);
 }

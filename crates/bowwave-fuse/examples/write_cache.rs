@@ -1,88 +1,30 @@
 //! Measures the cost of a write through the mount for each page cache mode: the figures of ADR 12.
 //!
-//! `cargo run --release -p bowwave-fuse --example write_cache [DIR]`: data is copied once to
-//! memory, as the cache does. The kernel's own file system in DIR (default: the temporary
-//! directory) is measured for comparison.
+//! `cargo run --release -p bowwave-fuse --example write_cache [DIR]`: data is copied to
+//! the engine's cache, and from there to a store in memory. The kernel's own file system in DIR
+//! (default: the temporary directory) is measured for comparison.
 
 #![expect(clippy::print_stdout, clippy::expect_used, reason = "a measurement for people")]
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, Writes};
-use bowwave_fuse::{KernelCache, Mount, MountOptions, NewFile, OpenFile, Tree};
+use bowwave_engine::backend::MemoryBackend;
+use bowwave_engine::{Engine, Options, Store};
+use bowwave_fuse::{KernelCache, Mount, MountOptions};
 
 /// File size in bytes.
 const FILE_BYTES: usize = 256 << 20;
 
-/// A single file that keeps only the last bytes written.
-struct Memory;
-
-struct Kept {
-    bytes: Mutex<Vec<u8>>,
-}
-
-impl Tree for Memory {
-    type File = Kept;
-
-    fn url(&self) -> &str {
-        "memory://written"
-    }
-
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let kind = if path.as_os_str().is_empty() { EntryKind::Directory } else { EntryKind::File };
-        let size = if kind == EntryKind::File { FILE_BYTES as u64 } else { 0 };
-        Ok(Entry { size, ..Entry::new(path.file_name().unwrap_or_default(), kind) })
-    }
-
-    fn list(&self, _path: &Path) -> Result<Vec<Entry>> {
-        Ok(Vec::new())
-    }
-
-    fn read_link(&self, _path: &Path) -> Result<PathBuf> {
-        Err(Error::new(ErrorKind::Unsupported, "no links"))
-    }
-
-    fn open(&self, path: &Path) -> Result<Kept> {
-        self.open_write(path, None)
-    }
-
-    fn writes(&self) -> Writes {
-        Writes::Anywhere
-    }
-
-    fn open_write(&self, _path: &Path, _new: Option<NewFile>) -> Result<Kept> {
-        Ok(Kept { bytes: Mutex::new(vec![1; FILE_BYTES]) })
-    }
-}
-
-impl OpenFile for Kept {
-    fn size(&self) -> u64 {
-        FILE_BYTES as u64
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::default()
-    }
-
-    fn version(&self) -> u64 {
-        1
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let offset = usize::try_from(offset).expect("small");
-        buf.copy_from_slice(&self.bytes.lock().expect("no panic")[offset..offset + buf.len()]);
-        Ok(buf.len())
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        let offset = usize::try_from(offset).expect("small");
-        self.bytes.lock().expect("no panic")[offset..offset + buf.len()].copy_from_slice(buf);
-        Ok(buf.len())
-    }
+/// A file in memory, behind an engine that holds all of it.
+fn store() -> Store {
+    let memory = MemoryBackend::new();
+    memory.insert("f", vec![1; FILE_BYTES]);
+    let options = Options { cache_bytes: Some(2 * FILE_BYTES as u64), ..Options::default() };
+    Engine::new(options).expect("there is memory").store_of(Arc::new(memory))
 }
 
 /// Writes the file once with requests of `piece` bytes, in order or shuffled; bytes per second.
@@ -121,7 +63,7 @@ fn main() {
         [("kernel cache, write-through", KernelCache::On), ("direct", KernelCache::Off)]
     {
         let options = MountOptions { kernel_cache, ttl: Duration::from_secs(60), ..MountOptions::default() };
-        let mount = Mount::new(Memory, &own, options).expect("mounts can be made here");
+        let mount = Mount::new(store(), &own, options).expect("mounts can be made here");
         row(name, &own.join("f"));
         mount.unmount().expect("idle");
     }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant, SystemTime};
 use bowwave_engine::backend::{Entry, Error, SetAttributes, SetTime};
 
 use crate::operations::Operations;
-use crate::tree::Tree;
 
 /// Attributes by path.
 #[derive(Debug, Default)]
@@ -42,7 +41,7 @@ impl Deferred {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn start<T: Tree>(operations: &Arc<Operations<T>>) -> io::Result<()> {
+    pub(crate) fn start(operations: &Arc<Operations>) -> io::Result<()> {
         let operations = Arc::clone(operations);
         let run = move || {
             while operations.deferred.wait() {

@@ -4,45 +4,44 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result, Writes};
+use bowwave_engine::{File, Namespace as _, OpenOptions, Store};
 
-use crate::tree::Tree;
-
-/// A tree whose root is a directory. A store that is a single object becomes a directory with one
+/// A store whose root is a directory. A store that is a single object becomes a directory with one
 /// file.
 #[derive(Debug)]
-pub(crate) struct Layout<T> {
-    tree: T,
+pub(crate) struct Layout {
+    store: Store,
     /// Name of the only file, if the store is a single object.
     single: Option<OsString>,
     root: Entry,
 }
 
-impl<T: Tree> Layout<T> {
-    /// Reads the root of `tree`.
-    pub(crate) fn new(tree: T) -> Result<Self> {
-        let found = tree.stat(Path::new(""))?;
+impl Layout {
+    /// Reads the root of `store`.
+    pub(crate) fn new(store: Store) -> Result<Self> {
+        let found = store.stat(Path::new(""))?;
         let (single, root) = if found.kind == EntryKind::Directory {
             (None, found)
         } else {
             let root = Entry { modified: found.modified, ..Entry::new("", EntryKind::Directory) };
-            (Some(file_name(tree.url())), root)
+            (Some(file_name(store.url())), root)
         };
-        Ok(Self { tree, single, root })
+        Ok(Self { store, single, root })
     }
 
-    /// The underlying tree.
-    pub(crate) fn tree(&self) -> &T {
-        &self.tree
+    /// The store.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Returns the attributes of one entry.
     pub(crate) fn stat(&self, path: &Path) -> Result<Entry> {
         match &self.single {
-            None => self.tree.stat(path),
+            None => self.store.stat(path),
             Some(_) if path.as_os_str().is_empty() => Ok(self.root.clone()),
             Some(name) if path.as_os_str() == name => {
-                self.tree.stat(Path::new("")).map(|entry| Entry { name: name.clone(), ..entry })
+                self.store.stat(Path::new("")).map(|entry| Entry { name: name.clone(), ..entry })
             }
             Some(_) => Err(Error::new(ErrorKind::NotFound, format!("{}: not found", path.display()))),
         }
@@ -52,7 +51,7 @@ impl<T: Tree> Layout<T> {
     pub(crate) fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         match &self.single {
             None => {
-                let mut entries = self.tree.list(path)?;
+                let mut entries = self.store.list(path)?;
                 entries.retain(|entry| is_name(&entry.name));
                 Ok(entries)
             }
@@ -65,36 +64,41 @@ impl<T: Tree> Layout<T> {
 
     /// Reads a symbolic link.
     pub(crate) fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.tree.read_link(self.inner_path(path))
+        self.store.read_link(self.inner_path(path))
     }
 
     /// Opens a file for reading.
-    pub(crate) fn open(&self, path: &Path) -> Result<T::File> {
-        self.tree.open(self.inner_path(path))
+    pub(crate) fn open(&self, path: &Path) -> Result<File> {
+        Ok(self.store.open(self.inner_path(path))?)
     }
 
     /// Opens an existing file for reading and writing.
-    pub(crate) fn open_write(&self, path: &Path) -> Result<T::File> {
-        self.tree.open_write(self.inner_path(path), None)
+    pub(crate) fn open_write(&self, path: &Path) -> Result<File> {
+        let writing = OpenOptions { write: true, ..OpenOptions::default() };
+        Ok(self.store.open_with(self.inner_path(path), &writing)?)
     }
 
     /// Truncates or extends a file.
     pub(crate) fn set_len(&self, path: &Path, len: u64) -> Result<()> {
-        self.tree.set_len(self.inner_path(path), len)
+        let file = self.open_write(path)?;
+        file.set_len(len)?;
+        // Closing would publish too, but discard errors.
+        let stored = if self.store.writes() == Writes::Whole { file.sync(false) } else { file.flush() };
+        Ok(stored?)
     }
 
-    /// The tree and the path in it, for attribute requests.
-    pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (&'a T, &'a Path) {
-        (&self.tree, self.inner_path(path))
+    /// The store and the path in it, for attribute requests.
+    pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (&'a Store, &'a Path) {
+        (&self.store, self.inner_path(path))
     }
 
-    /// The tree, for changes of names; an error if it is a single file.
-    pub(crate) fn names(&self) -> Result<&T> {
+    /// The store, for changes of names; an error if it is a single file.
+    pub(crate) fn names(&self) -> Result<&Store> {
         match &self.single {
-            None => Ok(&self.tree),
+            None => Ok(&self.store),
             Some(_) => {
                 let message =
-                    format!("{}: the store is a single file; names are not changed", self.tree.url());
+                    format!("{}: the store is a single file; names are not changed", self.store.url());
                 Err(Error::new(ErrorKind::PermissionDenied, message))
             }
         }

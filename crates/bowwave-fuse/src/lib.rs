@@ -1,14 +1,14 @@
-//! Mounts a tree of files through FUSE.
+//! Mounts a store through FUSE.
 //!
 //! ```text
-//!   program --read()---> kernel's page cache --FUSE read---> receiver or worker --> OpenFile::read_at
-//!           --write()--> past it if write-only --FUSE write--> the same ---------> OpenFile::write_at
+//!   program --read()---> kernel's page cache --FUSE read---> receiver or worker --> File::read_at
+//!           --write()--> past it if write-only --FUSE write--> the same ---------> File::write_at
 //! ```
 //!
-//! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The
-//! kernel's page cache keeps pages until the object changes. The kernel's readahead window is
-//! small, so that bowwave decides about readahead. ADR 3 and 20 explain the kernel options, with
-//! figures.
+//! [`Mount::new`] shows a [`Store`](bowwave_engine::Store) at a directory until it is unmounted
+//! from either side. The kernel's page cache keeps pages until the object changes. The kernel's
+//! readahead window is small, so that bowwave decides about readahead. ADR 3 and 20 explain the
+//! kernel options, with figures.
 //!
 //! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the
 //! privilege to mount, it uses `fusermount3`.
@@ -35,8 +35,6 @@ mod operations;
 mod options;
 mod order;
 mod stamps;
-mod store;
-mod tree;
 mod workers;
 
 pub use checks::{Lack, allow_other, device, helper, is_available};
@@ -44,4 +42,3 @@ pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, mounted_at, unmount};
 pub use mount_table::{Mounted, absolute, mounts};
 pub use options::{KernelCache, Metadata, MountOptions};
-pub use tree::{NewFile, OpenFile, Tree};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_engine::Store;
 use bowwave_engine::backend::Writes;
 use fuser::{Config, Session, SessionACL};
 
@@ -23,7 +24,6 @@ use crate::layout::Layout;
 use crate::mount_table::{self, Mounted};
 use crate::operations::Operations;
 use crate::options::MountOptions;
-use crate::tree::Tree;
 use crate::workers::Workers;
 
 /// Receives details that an error number cannot carry, with the path in the store. Called on the
@@ -40,7 +40,7 @@ pub enum Told<'a> {
     Unversioned(&'a str),
 }
 
-/// A mounted tree. Dropping it unmounts, by force if necessary.
+/// A mounted store. Dropping it unmounts, by force if necessary.
 #[derive(Debug)]
 pub struct Mount {
     unmounter: Unmounter,
@@ -49,32 +49,32 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `tree` at the directory `dir`, which must exist and be empty.
+    /// Mounts `store` at the directory `dir`, which must exist and be empty.
     ///
     /// # Errors
     /// One line with cause and remedy: a problem of the mount point, of this machine (see
     /// [`is_available`](crate::is_available)), or of the store's root. Nothing stays mounted.
-    pub fn new<T: Tree>(tree: T, dir: &Path, options: MountOptions) -> Result<Self> {
-        Self::with_listener(tree, dir, options, Box::new(|_, _| {}))
+    pub fn new(store: Store, dir: &Path, options: MountOptions) -> Result<Self> {
+        Self::with_listener(store, dir, options, Box::new(|_, _| {}))
     }
 
     /// As [`new`](Self::new), with a listener for errors.
     ///
     /// # Errors
     /// As `new`.
-    pub fn with_listener<T: Tree>(
-        tree: T,
+    pub fn with_listener(
+        store: Store,
         dir: &Path,
         options: MountOptions,
         listener: Listener,
     ) -> Result<Self> {
         let point = checks::mount_point(dir)?;
-        let source = tree.url().to_owned();
+        let source = store.url().to_owned();
         let readahead_bytes = options.readahead_bytes();
         let write_out_timeout = options.write_out_timeout;
         let allow_other = options.allow_other;
         let workers = Workers::new(RECEIVERS, options.requests_max.max(1));
-        let operations = Arc::new(operations_of(tree, options, listener)?);
+        let operations = Arc::new(operations_of(store, options, listener)?);
         let read_only = !operations.is_writable();
         let finish = (!read_only).then(|| {
             let operations = Arc::clone(&operations);
@@ -170,16 +170,12 @@ impl Drop for Mount {
     }
 }
 
-/// The operations of a mount of `tree`.
+/// The operations of a mount of `store`.
 ///
 /// # Errors
 /// If the store's root cannot be read.
-pub(crate) fn operations_of<T: Tree>(
-    tree: T,
-    options: MountOptions,
-    listener: Listener,
-) -> Result<Operations<T>> {
-    let source = tree.url().to_owned();
+pub(crate) fn operations_of(store: Store, options: MountOptions, listener: Listener) -> Result<Operations> {
+    let source = store.url().to_owned();
     let of_store = |error: bowwave_engine::backend::Error| Error::new(format!("{source}: {error}"));
     let process = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let defaults = Defaults {
@@ -189,10 +185,10 @@ pub(crate) fn operations_of<T: Tree>(
         file_mode: options.file_mode.unwrap_or(0o644),
         dir_mode: options.dir_mode.unwrap_or(0o755),
         modified: SystemTime::now(),
-        writable: !options.read_only && tree.writes() != Writes::No,
+        writable: !options.read_only && store.writes() != Writes::No,
         process,
     };
-    let layout = Layout::new(tree).map_err(of_store)?;
+    let layout = Layout::new(store).map_err(of_store)?;
     Operations::new(layout, options, defaults, listener).map_err(of_store)
 }
 

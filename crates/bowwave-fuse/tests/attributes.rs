@@ -36,7 +36,7 @@ fn as_nobody(at: &Path, script: &str) -> String {
 
 /// A mount for all users, whose root and plain directory are writable by everyone.
 fn shared(name: &str) -> Writable {
-    let store = Writable::direct(name, MountOptions { allow_other: true, ..MountOptions::default() });
+    let store = Writable::new(name, MountOptions { allow_other: true, ..MountOptions::default() });
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o777)).expect("ours");
     }
@@ -249,7 +249,7 @@ fn a_mount_without_allow_other_is_private() {
     if !available() || !is_root() {
         return;
     }
-    let store = Writable::direct("private", MountOptions::default());
+    let store = Writable::new("private", MountOptions::default());
     fs::write(store.at("f"), b"x").expect("made");
     fs::set_permissions(store.beneath(""), fs::Permissions::from_mode(0o777)).expect("ours");
     fs::set_permissions(store.beneath("f"), fs::Permissions::from_mode(0o666)).expect("ours");

@@ -5,15 +5,17 @@ mod common;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{Entry, Error, ErrorKind, Result};
-use bowwave_fuse::{Mount, MountOptions, Tree, unmount};
-use common::{Dir, Memory, MemoryFile, available, is_mounted, pattern};
+use bowwave_engine::backend::{Backend, Error, ErrorKind, Object, Result};
+use bowwave_engine::{Engine, Options};
+use bowwave_fuse::{Mount, MountOptions, unmount};
+use common::{Dir, Memory, available, is_mounted, pattern};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -25,7 +27,7 @@ fn small() -> Memory {
 
 /// The error of mounting `tree` at `dir`.
 fn refusal(dir: &Path) -> String {
-    let error = Mount::new(small(), dir, MountOptions::default()).expect_err("cannot be mounted");
+    let error = Mount::new(small().store(), dir, MountOptions::default()).expect_err("cannot be mounted");
     let line = error.to_string();
     assert!(!line.contains('\n'), "one line: {line}");
     line
@@ -182,7 +184,8 @@ const CHILD_DIR: &str = "BOWWAVE_TEST_DIR";
 #[expect(clippy::print_stdout, reason = "reports to the parent")]
 fn child_mounts_and_waits() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
-    let mount = Mount::new(small(), Path::new(&dir), MountOptions::default()).expect("the parent checked");
+    let mount =
+        Mount::new(small().store(), Path::new(&dir), MountOptions::default()).expect("the parent checked");
     println!("mounted");
     mount.wait().expect("killed while waiting");
 }
@@ -233,7 +236,7 @@ fn mount_points_may_be_given_through_links_and_dots() {
         dir.path().join("../x/..").join(dir.path().file_name().expect("named")),
     ] {
         let given = if given.exists() { given } else { dir.path().to_owned() };
-        let mount = Mount::new(small(), &given, MountOptions::default()).expect("the same directory");
+        let mount = Mount::new(small().store(), &given, MountOptions::default()).expect("the same directory");
         assert_eq!(mount.point(), dir.path());
         unmount(&given).expect("found again");
         mount.wait().expect("a plain end");
@@ -247,35 +250,24 @@ fn a_store_without_a_readable_root_is_not_mounted() {
         return;
     }
     let dir = Dir::new("broken");
-    let line = Mount::new(Broken, dir.path(), MountOptions::default()).expect_err("broken").to_string();
+    let engine = Engine::new(Options::default()).expect("there is memory");
+    let store = engine.store_of(Arc::new(Broken));
+    let line = Mount::new(store, dir.path(), MountOptions::default()).expect_err("broken").to_string();
     assert_eq!(line, "broken://store: no credentials: set them");
     assert!(!is_mounted(dir.path()));
 }
 
 /// A store that rejects every request.
+#[derive(Debug)]
 struct Broken;
 
-impl Tree for Broken {
-    type File = MemoryFile;
-
+impl Backend for Broken {
     fn url(&self) -> &str {
         "broken://store"
     }
 
-    fn stat(&self, _path: &Path) -> Result<Entry> {
+    fn open(&self, _path: &Path) -> Result<Arc<dyn Object>> {
         Err(Error::new(ErrorKind::Unauthenticated, "no credentials: set them"))
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.stat(path).map(|entry| vec![entry])
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.stat(path).map(|entry| entry.name.into())
-    }
-
-    fn open(&self, path: &Path) -> Result<MemoryFile> {
-        Err(self.stat(path).expect_err("always"))
     }
 }
 

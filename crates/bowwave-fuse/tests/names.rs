@@ -15,6 +15,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use bowwave_engine::backend::open_url;
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
 use common::gated::{Gate, Gated};
@@ -417,7 +418,7 @@ fn the_creator_owns_a_new_entry() {
         return;
     }
     let options = MountOptions { allow_other: true, ..Default::default() };
-    let store = Writable::direct("owners", options);
+    let store = Writable::new("owners", options);
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("root");
     }
@@ -486,9 +487,11 @@ fn a_file_that_reuses_the_number_of_a_file_being_removed_can_be_linked() {
         let (directory, dir, gate) = (Directory::new(what), Dir::new(what), Arc::<Gate>::default());
         let engine = Engine::new(Options { cache_bytes: Some(4 << 20), ..Options::default() });
         let engine = engine.expect("there is memory");
-        let store = engine.store(directory.path().to_str().expect("ASCII")).expect("a directory");
-        let tree = Gated { store, looks: Arc::default(), removals: Arc::clone(&gate) };
-        let _mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
+        let url = directory.path().to_str().expect("ASCII");
+        let inner = open_url(url, &engine.options().store).expect("a directory");
+        let gated = Gated { inner, looks: Arc::default(), removals: Arc::clone(&gate) };
+        let store = engine.store_of(Arc::new(gated));
+        let _mount = Mount::new(store, dir.path(), MountOptions::default()).expect("mounts can be made here");
         let at = dir.path();
         fs::create_dir(at.join("elsewhere")).expect("writable");
         fs::create_dir(at.join("here")).expect("writable");

@@ -41,9 +41,10 @@ impl Objects {
         let url = format!("emulate:{device}:file://{}", directory.path().display());
         let backend = open_url(&url, &engine.options().store).expect("a directory");
         let faults = Faults { writes, ..Faults::default() };
-        let store = engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances up to one")));
-        let tree = Gated { store, looks: Arc::clone(&gate), removals: Arc::default() };
-        let mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
+        let inner = Arc::new(Fault::new(backend, faults).expect("chances up to one"));
+        let gated = Gated { inner, looks: Arc::clone(&gate), removals: Arc::default() };
+        let store = engine.store_of(Arc::new(gated));
+        let mount = Mount::new(store, dir.path(), MountOptions::default()).expect("mounts can be made here");
         Self { _mount: mount, dir, directory, gate }
     }
 

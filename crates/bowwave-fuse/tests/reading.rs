@@ -11,11 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use bowwave_engine::backend::ErrorKind;
-use bowwave_fuse::{KernelCache, MountOptions};
+use bowwave_engine::backend::{Backend, Error, ErrorKind, MemoryBackend, Object};
+use bowwave_engine::{Engine, Options};
+use bowwave_fuse::{KernelCache, Mount, MountOptions};
 use common::{Dir, MODIFIED, Memory, available, pattern};
 use rustix::io::Errno;
 
@@ -223,6 +225,40 @@ fn a_single_object_is_a_directory_with_one_file() {
     assert_eq!(names, ["only file.bin"]);
     assert_eq!(fs::read(dir.path().join("only file.bin")).expect("readable"), b"all there is");
     assert_eq!(fs::read(dir.path().join("other")).expect_err("absent").kind(), IoErrorKind::NotFound);
+}
+
+/// A store without a namespace: a name is what opens.
+#[derive(Debug)]
+struct Nameless(MemoryBackend);
+
+impl Backend for Nameless {
+    fn url(&self) -> &str {
+        "nameless:"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>, Error> {
+        self.0.open(path)
+    }
+}
+
+#[test]
+fn a_store_without_a_namespace_is_read_by_name() {
+    if !available() {
+        return;
+    }
+    let (dir, memory) = (Dir::new("nameless"), MemoryBackend::new());
+    memory.insert("directory/object", b"bytes".to_vec());
+    let engine = Engine::new(Options::default()).expect("there is memory");
+    let store = engine.store_of(Arc::new(Nameless(memory)));
+    let mount = Mount::new(store, dir.path(), MountOptions::default()).expect("mounts can be made here");
+    assert!(mount.is_read_only());
+    let at = |path: &str| dir.path().join(path);
+    assert_eq!(fs::read(at("directory/object")).expect("there"), b"bytes");
+    assert_eq!(fs::metadata(at("directory/object")).expect("there").len(), 5);
+    assert!(fs::metadata(at("directory")).expect("there").is_dir());
+    assert_eq!(fs::read(at("directory/other")).expect_err("absent").kind(), IoErrorKind::NotFound);
+    let listed = fs::read_dir(at("directory")).and_then(|mut entries| entries.next().expect("an answer"));
+    assert_eq!(Errno::from_io_error(&listed.expect_err("it cannot list")), Some(Errno::NOTSUP));
 }
 
 #[test]

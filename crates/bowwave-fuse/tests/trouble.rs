@@ -12,9 +12,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use bowwave_fuse::{Mount, MountOptions};
-use common::direct::Direct;
 use common::writable::{Directory, Writable, errno, is_root};
-use common::{Dir, Memory, available, pattern};
+use common::{Dir, Memory, available, pattern, store};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -43,7 +42,7 @@ impl Drop for Ram {
 }
 
 fn mounted(source: &Path, dir: &Dir, options: MountOptions) -> Mount {
-    Mount::new(Direct::new(source.to_str().expect("ASCII")), dir.path(), options).expect("mountable")
+    Mount::new(store(source.to_str().expect("ASCII"), 64 << 20), dir.path(), options).expect("mountable")
 }
 
 #[test]
@@ -133,7 +132,7 @@ fn changes_from_outside_are_visible_and_harmless() {
     if !available() {
         return;
     }
-    let store = Writable::direct("beneath", MountOptions { ttl: Duration::ZERO, ..MountOptions::default() });
+    let store = Writable::new("beneath", MountOptions { ttl: Duration::ZERO, ..MountOptions::default() });
     fs::create_dir_all(store.at("d/e")).expect("made");
     fs::write(store.at("d/e/f"), b"first").expect("made");
     let open = File::open(store.at("d/e/f")).expect("there");
@@ -176,10 +175,8 @@ fn appends_go_to_the_end_of_a_file_extended_from_outside() {
     if !available() {
         return;
     }
-    let store = Writable::direct(
-        "extended",
-        MountOptions { ttl: Duration::from_secs(600), ..MountOptions::default() },
-    );
+    let store =
+        Writable::new("extended", MountOptions { ttl: Duration::from_secs(600), ..MountOptions::default() });
     fs::write(store.at("log"), b"ours\n").expect("made");
     OpenOptions::new()
         .append(true)
@@ -325,7 +322,7 @@ fn acts_of_a_user() {
         return;
     };
     let (source, dir) = (PathBuf::from(source), PathBuf::from(dir));
-    let mount = Mount::new(Direct::new(source.to_str().expect("ASCII")), &dir, MountOptions::default());
+    let mount = Mount::new(store(source.to_str().expect("ASCII"), 64 << 20), &dir, MountOptions::default());
     let mount = mount.expect("users may");
     let mut secret = Vec::new();
     let denied = [

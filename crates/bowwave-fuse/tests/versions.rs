@@ -27,11 +27,11 @@ fn the_kernel_keeps_pages_from_one_open_to_the_next() {
     let _mount = memory.mount(&dir);
     let read = || assert!(fs::read(dir.path().join("f")).expect("readable") == pattern(LEN, 1));
     read();
-    let reads = memory.reads();
-    assert!(reads > 0);
+    let pages = memory.pages();
+    assert!(pages > 0);
     read();
     read();
-    assert_eq!(memory.reads(), reads, "the second and third time all comes from the kernel's cache");
+    assert_eq!(memory.pages(), pages, "the second and third time all comes from the kernel's cache");
 }
 
 #[test]
@@ -48,8 +48,7 @@ fn without_the_kernels_cache_every_read_is_a_request() {
         let mut buffer = [0; 5000];
         file.read_exact_at(&mut buffer, 12_345).expect("readable");
         assert!(buffer[..] == pattern(LEN, 1)[12_345..17_345]);
-        let bytes = memory.shared.bytes.load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!((memory.reads(), bytes), (round, round * 5000));
+        assert_eq!(memory.pages(), round * 2, "the bytes lie in two pages");
     }
 }
 
@@ -104,7 +103,8 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
     old.read_exact_at(&mut buffer, 0).expect("readable");
     memory.version("f", &pattern(LEN, 2), "two");
     assert!(is_stale(old.read_at(&mut buffer, 2_000_000)), "a page that the kernel has not got");
-    assert!(memory.complaints().contains(&"f: another version now".to_owned()));
+    let changed = |complaint: &String| complaint.starts_with("f: ") && complaint.contains("has changed");
+    assert!(memory.complaints().iter().any(changed), "{:?}", memory.complaints());
     // The new version fills the cache of its own inode.
     let new = File::open(&path).expect("readable");
     new.read_exact_at(&mut buffer, 2_000_000).expect("readable");
@@ -128,9 +128,9 @@ fn two_opens_of_a_file_share_the_kernels_pages() {
     let [first, second] = [(); 2].map(|()| File::open(dir.path().join("f")).expect("readable"));
     let mut buffer = vec![0; LEN];
     first.read_exact_at(&mut buffer, 0).expect("readable");
-    let reads = memory.reads();
+    let pages = memory.pages();
     second.read_exact_at(&mut buffer, 0).expect("readable");
-    assert_eq!(memory.reads(), reads);
+    assert_eq!(memory.pages(), pages);
 }
 
 #[test]
@@ -164,6 +164,5 @@ fn small_random_reads_fetch_only_the_requested_pages() {
     for page in [500u64, 20, 333, 610, 100, 444, 250] {
         file.read_exact_at(&mut buffer, page * 4096).expect("readable");
     }
-    let bytes = memory.shared.bytes.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!((memory.reads(), bytes), (7, 7 * 4096));
+    assert_eq!(memory.pages(), 7);
 }

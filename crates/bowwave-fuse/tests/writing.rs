@@ -95,7 +95,7 @@ fn writes_are_visible_at_once_through_every_handle() {
         return;
     }
     for kernel_cache in [KernelCache::On, KernelCache::Off] {
-        let store = Writable::direct("coherent", MountOptions { kernel_cache, ..MountOptions::default() });
+        let store = Writable::new("coherent", MountOptions { kernel_cache, ..MountOptions::default() });
         fs::write(store.at("f"), pattern(50_000, 1)).expect("made");
         let reader = File::open(store.at("f")).expect("there");
         let file = writer(&store.at("f"));

@@ -1,77 +1,80 @@
-//! The crate's own mount over data in memory.
+//! The crate's own mount over data in memory: requests are those that reach the store.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, thread};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
-use bowwave_fuse::{KernelCache, Mount, MountOptions, OpenFile, Tree};
+use bowwave_engine::backend::{Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
+use bowwave_engine::{Engine, Options, Policy};
+use bowwave_fuse::{KernelCache, Mount, MountOptions};
 
 use crate::choice::Choice;
 use crate::{FILE_BYTES, Seen};
 
 /// Mounts with the crate's defaults.
 pub(crate) fn mount(dir: &Path, data: &Arc<Vec<u8>>, seen: &Arc<Seen>, choice: &Choice) -> Mount {
-    let store = Store { data: Arc::clone(data), seen: Arc::clone(seen), slow: choice.slow };
+    let identity = Identity { size: FILE_BYTES as u64, ..Identity::default() };
+    let (data, seen) = (Arc::clone(data), Arc::clone(seen));
+    // Without readahead, so that the kernel's own is seen.
+    let options = Options { policy: Policy::None, ..Options::default() };
+    let engine = Engine::new(options).expect("there is memory");
+    let store = engine.store_of(Arc::new(Everything { data, seen, slow: choice.slow, identity }));
     let kernel_cache = if choice.direct { KernelCache::Off } else { KernelCache::On };
     let options = MountOptions { kernel_cache, ..MountOptions::default() };
     Mount::new(store, dir, options).expect("mounts can be made here")
 }
 
+/// A store in which every name is a file with the same data.
 #[derive(Clone)]
-struct Store {
+struct Everything {
     data: Arc<Vec<u8>>,
     seen: Arc<Seen>,
     slow: bool,
+    identity: Identity,
 }
 
-impl Tree for Store {
-    type File = Self;
+impl fmt::Debug for Everything {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Everything")
+    }
+}
 
+impl Backend for Everything {
     fn url(&self) -> &str {
         "memory://bench"
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let root = path.as_os_str().is_empty();
-        let kind = if root { EntryKind::Directory } else { EntryKind::File };
-        Ok(Entry { size: FILE_BYTES as u64, ..Entry::new(path.file_name().unwrap_or_default(), kind) })
-    }
-
-    fn list(&self, _path: &Path) -> Result<Vec<Entry>> {
-        Ok(Vec::new())
-    }
-
-    fn read_link(&self, _path: &Path) -> Result<PathBuf> {
-        Err(Error::new(ErrorKind::Unsupported, "no links"))
-    }
-
-    fn open(&self, _path: &Path) -> Result<Self> {
-        Ok(self.clone())
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::new(ErrorKind::IsADirectory, "the root"));
+        }
+        Ok(Arc::new(self.clone()))
     }
 }
 
-impl OpenFile for Store {
-    fn size(&self) -> u64 {
-        FILE_BYTES as u64
+impl Object for Everything {
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    fn identity(&self) -> Identity {
-        Identity::default()
-    }
-
-    fn version(&self) -> u64 {
-        1
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.seen.note(offset, buf.len() as u64);
-        if self.slow {
-            std::thread::sleep(slow_time(buf.len()));
+        let (data, slow) = (Arc::clone(&self.data), self.slow);
+        let serve = move || {
+            if slow {
+                thread::sleep(slow_time(buf.len()));
+            }
+            let start = usize::try_from(offset).expect("within the file");
+            let len = buf.len();
+            buf.copy_in(0, &data[start..start + len]);
+            sink.done(buf, Ok(len));
+        };
+        if slow {
+            drop(thread::spawn(serve));
+        } else {
+            serve();
         }
-        let start = usize::try_from(offset).expect("within the file");
-        buf.copy_from_slice(&self.data[start..start + buf.len()]);
-        Ok(buf.len())
     }
 }
 

@@ -6,11 +6,10 @@ use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectory
 use crate::attributes::file_type;
 use crate::inodes::ROOT;
 use crate::operations::{Found, Listing, Operations};
-use crate::tree::Tree;
 
 /// Lists names and types (READDIR).
-pub(super) fn names<T: Tree>(
-    operations: &Operations<T>,
+pub(super) fn names(
+    operations: &Operations,
     inode: INodeNo,
     handle: u64,
     offset: u64,
@@ -39,8 +38,8 @@ pub(super) fn names<T: Tree>(
 }
 
 /// Lists names with attributes, as if each had been looked up (READDIRPLUS).
-pub(super) fn entries<T: Tree>(
-    operations: &Operations<T>,
+pub(super) fn entries(
+    operations: &Operations,
     inode: INodeNo,
     handle: u64,
     offset: u64,
@@ -81,8 +80,8 @@ pub(super) fn entries<T: Tree>(
 
 /// Looks up a listed entry for the kernel. Requests its attributes again if the listing may be out
 /// of date.
-fn lookup_listed<T: Tree>(
-    operations: &Operations<T>,
+fn lookup_listed(
+    operations: &Operations,
     directory: u64,
     listing: &Listing,
     entry: &Entry,

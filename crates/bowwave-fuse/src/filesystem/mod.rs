@@ -23,32 +23,27 @@ use crate::inodes::ROOT;
 use crate::kernel;
 use crate::operations::{Caller, Changes, Found, Open, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
-use crate::tree::Tree;
 use crate::workers::Workers;
 
 /// Implements fuser's `Filesystem`.
-pub(crate) struct Requests<T: Tree> {
-    operations: Arc<Operations<T>>,
+pub(crate) struct Requests {
+    operations: Arc<Operations>,
     workers: Workers,
 }
 
-impl<T: Tree> Requests<T> {
-    pub(crate) fn new(operations: Arc<Operations<T>>, workers: Workers) -> Self {
+impl Requests {
+    pub(crate) fn new(operations: Arc<Operations>, workers: Workers) -> Self {
         Self { operations, workers }
     }
 
-    fn run(&self, job: impl FnOnce(&Operations<T>) + Send + 'static) {
+    fn run(&self, job: impl FnOnce(&Operations) + Send + 'static) {
         let operations = Arc::clone(&self.operations);
         self.workers.run(move || job(&operations));
     }
 
     /// Runs a job that changes something; EROFS on a read-only mount. The kernel checks this
     /// itself, unless a read-only mount was remounted for writing.
-    fn change(
-        &self,
-        reply: ReplyEmpty,
-        job: impl FnOnce(&Operations<T>) -> Result<(), Errno> + Send + 'static,
-    ) {
+    fn change(&self, reply: ReplyEmpty, job: impl FnOnce(&Operations) -> Result<(), Errno> + Send + 'static) {
         if !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
         }
@@ -59,7 +54,7 @@ impl<T: Tree> Requests<T> {
     fn create(
         &self,
         reply: ReplyEntry,
-        job: impl FnOnce(&Operations<T>) -> Result<Found, Errno> + Send + 'static,
+        job: impl FnOnce(&Operations) -> Result<Found, Errno> + Send + 'static,
     ) {
         if !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
@@ -71,16 +66,16 @@ impl<T: Tree> Requests<T> {
     }
 }
 
-fn entry<T: Tree>(operations: &Operations<T>, reply: ReplyEntry, found: &Found) {
+fn entry(operations: &Operations, reply: ReplyEntry, found: &Found) {
     reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
 }
 
 /// Replies with an inode's attributes and their time to live.
-fn attributes<T: Tree>(
-    operations: &Operations<T>,
+fn attributes(
+    operations: &Operations,
     reply: ReplyAttr,
     inode: u64,
-    ask: impl FnOnce(&Operations<T>, u64) -> Result<FileAttr, Errno>,
+    ask: impl FnOnce(&Operations, u64) -> Result<FileAttr, Errno>,
 ) {
     let ttl = operations.trust(inode);
     match ask(operations, inode) {
@@ -111,7 +106,7 @@ fn unprivileged(request: &Request) -> Option<u32> {
 ///
 /// A write-only file bypasses the cache: each write is a request anyway, and the kernel need not
 /// allocate and fill pages first (ADR 19).
-fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool, flags: i32) -> FopenFlags {
+fn open_flags(operations: &Operations, pages: Pages, writes: bool, flags: i32) -> FopenFlags {
     let only_writes = OpenFlags(flags).acc_mode() == OpenAccMode::O_WRONLY;
     let cache = match (operations.options.kernel_cache, pages) {
         (KernelCache::Off, _) | (_, Pages::None) => FopenFlags::FOPEN_DIRECT_IO,
@@ -124,7 +119,7 @@ fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool, f
     if writes { cache } else { cache | FopenFlags::FOPEN_NOFLUSH }
 }
 
-impl<T: Tree> Filesystem for Requests<T> {
+impl Filesystem for Requests {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let options = &self.operations.options;
         // Sets the maximum request size, for reads too. If rejected, the error has the nearest

@@ -66,7 +66,7 @@ pub(crate) enum Described {
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) identity: Identity,
-    /// See [`OpenFile::version`](crate::OpenFile::version).
+    /// See [`File::version`](bowwave_engine::File::version).
     pub(crate) version: u64,
     pub(crate) size: u64,
     pub(crate) writes: bool,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use bowwave_engine::Namespace as _;
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
 
@@ -10,7 +11,6 @@ use super::data::OVERTAKEN_MAX;
 use super::{Open, Operations};
 use crate::inodes::Described;
 use crate::options::Metadata;
-use crate::tree::{OpenFile, Tree};
 
 /// Requested changes of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Changes {
     pub(crate) unprivileged: Option<u32>,
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Requests the attributes of an inode from the store. ESTALE if the path now leads to another
     /// object: the kernel then looks the path up again.
     pub(crate) fn attributes(&self, inode: u64) -> Result<FileAttr, Errno> {
@@ -59,7 +59,7 @@ impl<T: Tree> Operations<T> {
         let writer = self.files.find_of(inode, |open| open.writes);
         let reader = || file_system.then(|| self.files.find_of(inode, |_| true)).flatten();
         let Some(open) = writer.or_else(reader) else { return Ok(None) };
-        match open.file.attributes() {
+        match open.file.attributes().map_err(Error::from) {
             Ok(entry) => {
                 self.inodes.settle(inode, entry.clone(), since);
                 Ok(Some(entry))
@@ -140,7 +140,7 @@ impl<T: Tree> Operations<T> {
         // For an object, its writer: the next version gets the attributes.
         let writer = || self.files.find_of(inode, |open| open.writes).filter(|_| self.writes_objects());
         if let Some(open) = writer().or_else(|| self.files.find_of(inode, |_| true)) {
-            match open.file.set_attributes(changes) {
+            match open.file.set_attributes(changes).map_err(Error::from) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Unsupported && error.errno().is_none() => {}
                 Err(error) => return Err(self.fail(&open.path, &error)),
@@ -154,8 +154,8 @@ impl<T: Tree> Operations<T> {
             self.deferred.add(&path, changes);
             return Ok(());
         }
-        let (tree, place) = self.layout.at(&path);
-        match tree.set_attributes(place, changes) {
+        let (store, place) = self.layout.at(&path);
+        match store.set_attributes(place, changes) {
             Err(error) if self.is_touch_of_written(inode, changes, &error) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Unsupported && self.is_as_shown(inode, changes) => {
                 Ok(())
@@ -174,8 +174,8 @@ impl<T: Tree> Operations<T> {
     pub(crate) fn send_attributes(&self, path: &Path) -> Result<(), Errno> {
         let _one_at_a_time = self.deferred.lock_sending();
         let Some(changes) = self.deferred.get(path) else { return Ok(()) };
-        let (tree, place) = self.layout.at(path);
-        let sent = match tree.set_attributes(place, &changes) {
+        let (store, place) = self.layout.at(path);
+        let sent = match store.set_attributes(place, &changes) {
             // Removed meanwhile by another client.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             sent => sent,

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bowwave_engine::File;
 use bowwave_engine::backend::{Allocate, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::Errno;
 
 use super::{OpenHandle, Operations};
 use crate::inodes::Opened;
-use crate::tree::{OpenFile, Tree};
 
 /// A write request from the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(crate) enum Pages {
     None,
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Opens a file. ESTALE if it is not the inode's file: the kernel then looks the path up again
     /// and opens the result.
     pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
@@ -69,7 +69,7 @@ impl<T: Tree> Operations<T> {
 
     /// Opens the file of an inode and counts it. Repeats if we changed it between open and
     /// comparison.
-    fn open_current(&self, inode: u64, how: Open) -> Result<(OpenHandle<T::File>, Pages), Errno> {
+    fn open_current(&self, inode: u64, how: Open) -> Result<(OpenHandle, Pages), Errno> {
         let writes = how.writes;
         for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
@@ -110,7 +110,7 @@ impl<T: Tree> Operations<T> {
         }
         let left = open.file.size().saturating_sub(offset);
         let len = usize::try_from(left.min(u64::from(size))).expect("size fits");
-        self.buffers.lend(len, |buffer| match fill(&open.file, offset, buffer) {
+        self.buffers.lend(len, |buffer| match open.file.read_at(offset, buffer).map_err(Error::from) {
             Ok(count) => reply(Ok(&buffer[..count])),
             Err(error) => {
                 // A reader of an older published version says nothing about the current version.
@@ -131,7 +131,7 @@ impl<T: Tree> Operations<T> {
             self.kill_privileges(open.inode, group)?;
         }
         let written = match write.append && self.writes_objects() {
-            true => open.file.append(bytes),
+            true => open.file.append(bytes).map(|(_, count)| count),
             false => open.file.write_at(write.offset, bytes),
         };
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
@@ -157,7 +157,7 @@ impl<T: Tree> Operations<T> {
         if !open.closing.publishes(process) {
             return Ok(());
         }
-        self.hand_over(&open, OpenFile::flush)?;
+        self.hand_over(&open, File::flush)?;
         if self.writes_objects()
             && open.file.is_dirty()
             && open.closing.is_last(process, self.inodes.shown(open.inode))
@@ -172,8 +172,8 @@ impl<T: Tree> Operations<T> {
     /// time stays.
     fn hand_over(
         &self,
-        open: &OpenHandle<T::File>,
-        flush: fn(&T::File) -> Result<(), Error>,
+        open: &OpenHandle,
+        flush: fn(&File) -> bowwave_engine::Result<()>,
     ) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
         flush(&open.file).map_err(|error| self.fail(&open.path, &error))?;
@@ -193,10 +193,10 @@ impl<T: Tree> Operations<T> {
         self.sync_open(&open, sync)
     }
 
-    fn sync_open(&self, open: &OpenHandle<T::File>, sync: Sync) -> Result<(), Errno> {
+    fn sync_open(&self, open: &OpenHandle, sync: Sync) -> Result<(), Errno> {
         if self.stamps.get(open.inode).is_some() {
             // The time must become durable with the bytes, so flush everything first.
-            self.hand_over(open, OpenFile::flush_for_sync)?;
+            self.hand_over(open, File::flush_for_sync)?;
         }
         open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))?;
         self.send_attributes(&open.path)
@@ -210,7 +210,7 @@ impl<T: Tree> Operations<T> {
             self.note_change();
             let _told_to_the_log = match self.writes_objects() {
                 true => self.end_writing(&open),
-                false => self.hand_over(&open, OpenFile::flush),
+                false => self.hand_over(&open, File::flush),
             };
         }
         let (inode, path) = (open.inode, Arc::clone(&open.path));
@@ -270,7 +270,7 @@ impl<T: Tree> Operations<T> {
         while done < left {
             let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
             let copied = self.buffers.lend(part, |buffer| {
-                let count = fill(&source.file, from.1 + done, buffer)?;
+                let count = source.file.read_at(from.1 + done, buffer)?;
                 target.file.write_at(to.1 + done, &buffer[..count])
             });
             match copied {
@@ -293,7 +293,7 @@ impl<T: Tree> Operations<T> {
         self.end_closed();
         self.deferred.end();
         self.send_all_attributes(Duration::ZERO);
-        let synced = self.layout.tree().sync();
+        let synced = self.layout.store().sync();
         self.abandon_open();
         let unsynced =
             synced.err().map(|error| format!("not all that was written has reached the store: {error}"));
@@ -301,33 +301,14 @@ impl<T: Tree> Operations<T> {
         if rejections.is_empty() { Ok(()) } else { Err(crate::Error::new(rejections.join("; "))) }
     }
 
-    fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {
+    fn writer(&self, handle: u64) -> Result<Arc<OpenHandle>, Errno> {
         self.files.find(handle).filter(|open| open.writes).ok_or(Errno::EBADF)
     }
 }
 
 /// The store's modification time of a file.
-fn modified(file: &impl OpenFile) -> Option<SystemTime> {
+fn modified(file: &File) -> Option<SystemTime> {
     file.attributes().ok()?.modified
-}
-
-/// Fills `buffer`. Returns the number of bytes up to the end of the file, which may shrink
-/// meanwhile.
-fn fill(file: &impl OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let at = offset + filled as u64;
-        let count = file.read_at(at, &mut buffer[filled..])?;
-        if count == 0 {
-            if file.size() <= at {
-                break;
-            }
-            let message = format!("the file ended {} bytes early", buffer.len() - filled);
-            return Err(Error::new(ErrorKind::Truncated, message));
-        }
-        filled += count;
-    }
-    Ok(filled)
 }
 
 /// The kernel's `fallocate` mode flags.

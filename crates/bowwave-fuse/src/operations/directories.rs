@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bowwave_engine::Namespace as _;
 use bowwave_engine::backend::Entry;
 use fuser::{Errno, FileAttr};
 
 use super::Operations;
 use crate::handles::OfInode;
-use crate::tree::Tree;
 
 pub(super) struct DirectoryHandle {
     inode: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Listing {
     changes: u64,
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Opens a directory.
     pub(crate) fn open_directory(&self, inode: u64) -> u64 {
         self.directories.insert(DirectoryHandle { inode, listing: Mutex::default() })
@@ -87,7 +87,7 @@ impl<T: Tree> Operations<T> {
             Err(error) if error.code() == Errno::ENOENT.code() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let result = self.layout.names().and_then(|tree| tree.sync_directory(&path));
+        let result = self.layout.names().and_then(|store| store.sync_directory(&path));
         result.map_err(|error| self.fail(&path, &error))
     }
 

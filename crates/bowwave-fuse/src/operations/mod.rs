@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowwave_engine::Identity;
 use bowwave_engine::backend::{Entry, Error};
+use bowwave_engine::{File, Identity};
 use fuser::{Errno, FileAttr};
 
 use crate::attributes::Defaults;
@@ -33,20 +33,19 @@ use crate::mount::{Listener, Told};
 use crate::options::MountOptions;
 use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
-use crate::tree::{OpenFile, Tree};
 
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
 use objects::{Closing, Closings};
 
 /// The state of a mount.
-pub(crate) struct Operations<T: Tree> {
-    pub(crate) layout: Layout<T>,
+pub(crate) struct Operations {
+    pub(crate) layout: Layout,
     pub(crate) options: MountOptions,
     pub(crate) inodes: Inodes,
     pub(crate) buffers: Buffers,
     order: Order,
-    files: Handles<OpenHandle<T::File>>,
+    files: Handles<OpenHandle>,
     directories: Handles<DirectoryHandle>,
     defaults: Defaults,
     listener: Listener,
@@ -59,24 +58,24 @@ pub(crate) struct Operations<T: Tree> {
     changes: AtomicU64,
 }
 
-struct OpenHandle<F> {
+struct OpenHandle {
     inode: u64,
     /// Path at open, for messages.
     path: Arc<Path>,
-    file: F,
+    file: File,
     writes: bool,
     closing: Closing,
     /// Opened as another version than the kernel may have cached.
     apart: bool,
 }
 
-impl<F> OfInode for OpenHandle<F> {
+impl OfInode for OpenHandle {
     fn inode(&self) -> u64 {
         self.inode
     }
 }
 
-impl<F: OpenFile> OpenHandle<F> {
+impl OpenHandle {
     fn opening(&self) -> Opening {
         Opening {
             identity: self.file.identity(),
@@ -95,9 +94,9 @@ pub(crate) struct Found {
     pub(crate) ttl: Duration,
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     pub(crate) fn new(
-        layout: Layout<T>,
+        layout: Layout,
         options: MountOptions,
         defaults: Defaults,
         listener: Listener,
@@ -216,7 +215,8 @@ impl<T: Tree> Operations<T> {
         (self.listener)(path, Told::Unversioned(what));
     }
 
-    fn fail(&self, path: &Path, error: &Error) -> Errno {
+    fn fail<E: Clone + Into<Error>>(&self, path: &Path, error: &E) -> Errno {
+        let error = &error.clone().into();
         if !is_ordinary(error.kind()) {
             (self.listener)(path, Told::Failed(error));
         }

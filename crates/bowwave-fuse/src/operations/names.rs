@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use bowwave_engine::backend::{EntryKind, Error, ErrorKind, Owner, Rename};
+use bowwave_engine::backend::{EntryKind, Error, ErrorKind, Owner, Rename, Writes};
+use bowwave_engine::{File, Namespace as _, OpenOptions, Store};
 use fuser::Errno;
 
 use super::{Found, OpenHandle, Operations};
 use crate::attributes::{device_from, kind_of};
 use crate::inodes::Opened;
-use crate::tree::{NewFile, OpenFile, Tree};
 
 /// Credentials and mode of a create request.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Caller {
     pub(crate) umask: u32,
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Creates and opens a file. ESTALE if it exists and `exclusive` is not set: the kernel then
     /// looks it up, checks permissions and opens it.
     pub(crate) fn create(
@@ -35,14 +35,15 @@ impl<T: Tree> Operations<T> {
         let _guard = self.order.change(parent);
         let path = self.child(parent, name)?;
         self.check_journal(&path)?;
-        let new = NewFile { mode: self.mode_in(parent, caller), owner: self.owner(caller), exclusive };
-        let created = self.layout.names().and_then(|tree| tree.open_write(&path, Some(new)));
+        let (mode, owner) = (self.mode_in(parent, caller), self.owner(caller));
+        let new = OpenOptions { write: true, create: true, exclusive, mode, owner, ..OpenOptions::default() };
+        let created = self.layout.names().and_then(|store| create(store, &path, &new));
         let file = match created {
             Err(error) if error.kind() == ErrorKind::Exists && !exclusive => return Err(Errno::ESTALE),
             created => created.map_err(|error| self.fail(&path, &error))?,
         };
         self.note_change();
-        let entry = match file.attributes() {
+        let entry = match file.attributes().map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Unsupported => self.layout.stat(&path),
             described => described,
         };
@@ -67,7 +68,7 @@ impl<T: Tree> Operations<T> {
     /// Creates a directory.
     pub(crate) fn create_directory(&self, parent: u64, name: &OsStr, caller: Caller) -> Result<Found, Errno> {
         let (mode, owner) = (self.mode_in(parent, caller), self.owner(caller));
-        self.create_entry(parent, name, |tree, path| tree.create_directory(path, mode, owner))
+        self.create_entry(parent, name, |store, path| store.create_directory(path, mode, owner))
     }
 
     /// Creates an empty or special file.
@@ -84,7 +85,7 @@ impl<T: Tree> Operations<T> {
             _ => 0,
         };
         let (mode, owner) = (self.mode_in(parent, caller), self.owner(caller));
-        self.create_entry(parent, name, |tree, path| tree.create_node(path, kind, mode, device, owner))
+        self.create_entry(parent, name, |store, path| store.create_node(path, kind, mode, device, owner))
     }
 
     /// Creates a symbolic link.
@@ -96,7 +97,7 @@ impl<T: Tree> Operations<T> {
         target: &Path,
     ) -> Result<Found, Errno> {
         let owner = self.owner(caller);
-        self.create_entry(parent, name, |tree, path| tree.symlink(target, path, owner))
+        self.create_entry(parent, name, |store, path| store.symlink(target, path, owner))
     }
 
     /// Creates a hard link.
@@ -110,14 +111,14 @@ impl<T: Tree> Operations<T> {
             }
         };
         let from = self.inodes.path(inode).ok_or_else(|| self.unlinked(inode))?;
-        self.create_entry_here(parent, name, |tree, path| tree.link(&from, path))
+        self.create_entry_here(parent, name, |store, path| store.link(&from, path))
     }
 
     fn create_entry(
         &self,
         parent: u64,
         name: &OsStr,
-        create: impl FnOnce(&T, &Path) -> Result<(), Error>,
+        create: impl FnOnce(&Store, &Path) -> Result<(), Error>,
     ) -> Result<Found, Errno> {
         let _guard = self.order.change(parent);
         self.create_entry_here(parent, name, create)
@@ -127,10 +128,10 @@ impl<T: Tree> Operations<T> {
         &self,
         parent: u64,
         name: &OsStr,
-        create: impl FnOnce(&T, &Path) -> Result<(), Error>,
+        create: impl FnOnce(&Store, &Path) -> Result<(), Error>,
     ) -> Result<Found, Errno> {
         let path = self.child(parent, name)?;
-        let created = self.layout.names().and_then(|tree| create(tree, &path));
+        let created = self.layout.names().and_then(|store| create(store, &path));
         self.note_change();
         let entry =
             created.and_then(|()| self.layout.stat(&path)).map_err(|error| self.fail(&path, &error))?;
@@ -139,24 +140,24 @@ impl<T: Tree> Operations<T> {
 
     /// Removes an entry that is not a directory.
     pub(crate) fn remove_file(&self, parent: u64, name: &OsStr) -> Result<(), Errno> {
-        self.remove(parent, name, |tree, path| tree.remove_file(path))
+        self.remove(parent, name, |store, path| store.remove_file(path))
     }
 
     /// Removes an empty directory.
     pub(crate) fn remove_directory(&self, parent: u64, name: &OsStr) -> Result<(), Errno> {
-        self.remove(parent, name, |tree, path| tree.remove_directory(path))
+        self.remove(parent, name, |store, path| store.remove_directory(path))
     }
 
     fn remove(
         &self,
         parent: u64,
         name: &OsStr,
-        remove: impl FnOnce(&T, &Path) -> Result<(), Error>,
+        remove: impl FnOnce(&Store, &Path) -> Result<(), Error>,
     ) -> Result<(), Errno> {
         let _guard = self.order.change(parent);
         let path = self.child(parent, name)?;
         let going = self.inodes.begin_remove(parent, name);
-        let removed = self.layout.names().and_then(|tree| remove(tree, &path));
+        let removed = self.layout.names().and_then(|store| remove(store, &path));
         self.unless_removed(going, &path, removed)?;
         self.inodes.removed(parent, name);
         self.deferred.removed(&path);
@@ -177,9 +178,9 @@ impl<T: Tree> Operations<T> {
         // The copy of the rename stores the attributes too.
         let one_at_a_time = self.deferred.lock_sending();
         let attributes = self.deferred.get(&old);
-        let renamed = self.layout.names().and_then(|tree| match &attributes {
-            Some(attributes) if how != Rename::Exchange => tree.rename_with(&old, &new, how, attributes),
-            _ => tree.rename(&old, &new, how),
+        let renamed = self.layout.names().and_then(|store| match &attributes {
+            Some(attributes) if how != Rename::Exchange => store.rename_with(&old, &new, how, attributes),
+            _ => store.rename(&old, &new, how),
         });
         self.unless_removed(going, &old, renamed)?;
         self.deferred.renamed(&old, &new);
@@ -216,8 +217,8 @@ impl<T: Tree> Operations<T> {
             return masked;
         }
         let path = self.inodes.path(parent).unwrap_or_default();
-        let (tree, place) = self.layout.at(&path);
-        if tree.xattr(place, OsStr::new(DEFAULT_ACCESS_LIST)).is_ok() { bits } else { masked }
+        let (store, place) = self.layout.at(&path);
+        if store.xattr(place, OsStr::new(DEFAULT_ACCESS_LIST)).is_ok() { bits } else { masked }
     }
 
     /// The owner to request from the store; `None` if it is this process.
@@ -225,6 +226,20 @@ impl<T: Tree> Operations<T> {
         ((caller.uid, caller.gid) != self.defaults.process)
             .then_some(Owner { uid: caller.uid, gid: caller.gid })
     }
+}
+
+/// Creates a file. Fails as `Exists` if it is there, also without `exclusive`.
+fn create(store: &Store, path: &Path, new: &OpenOptions) -> Result<File, Error> {
+    if store.writes() != Writes::Whole {
+        return Ok(store.open_with(path, &OpenOptions { exclusive: true, ..*new })?);
+    }
+    // Without `exclusive`, other writers may create the object too until it is published; the last
+    // one wins.
+    let file = store.open_with(path, new)?;
+    if file.is_new() {
+        return Ok(file);
+    }
+    Err(Error::new(ErrorKind::Exists, format!("{}: is there already", path.display())))
 }
 
 /// The extended attribute with a directory's default access control list.

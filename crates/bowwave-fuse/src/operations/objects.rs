@@ -23,7 +23,6 @@ use fuser::Errno;
 
 use super::{OpenHandle, Operations, Pages};
 use crate::descriptors;
-use crate::tree::{OpenFile, Tree};
 
 /// Decides which close of a file publishes it.
 #[derive(Debug, Default)]
@@ -113,10 +112,10 @@ impl Drop for CloseInProgress {
     }
 }
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Whether the store accepts whole objects only.
     pub(crate) fn writes_objects(&self) -> bool {
-        self.is_writable() && self.layout.tree().writes() == Writes::Whole
+        self.is_writable() && self.layout.store().writes() == Writes::Whole
     }
 
     /// The kernel's use of pages of an opened file. An object being written cannot be read, so it
@@ -173,7 +172,7 @@ impl<T: Tree> Operations<T> {
     }
 
     /// Publishes an object after its last descriptor was closed.
-    pub(super) fn end_writing(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
+    pub(super) fn end_writing(&self, open: &OpenHandle) -> Result<(), Errno> {
         self.stamps.drop(open.inode);
         open.file.end_writing().map_err(|error| self.fail(&open.path, &error))
     }

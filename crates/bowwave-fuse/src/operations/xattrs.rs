@@ -3,19 +3,19 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use bowwave_engine::Namespace as _;
 use bowwave_engine::backend::{ErrorKind, SetXattr, StatFs};
 use fuser::Errno;
 
 use super::Operations;
 use crate::layout::NAME_BYTES_MAX;
-use crate::tree::Tree;
 
-impl<T: Tree> Operations<T> {
+impl Operations {
     /// Reads an extended attribute.
     pub(crate) fn xattr(&self, inode: u64, name: &OsStr) -> Result<Vec<u8>, Errno> {
         let (path, _guard) = self.path(inode)?;
-        let (tree, place) = self.layout.at(&path);
-        tree.xattr(place, name).map_err(|error| match error.kind() {
+        let (store, place) = self.layout.at(&path);
+        store.xattr(place, name).map_err(|error| match error.kind() {
             // Every `ls -l` requests these: do not report.
             ErrorKind::Unsupported => Errno::ENOTSUP,
             _ => self.fail(&path, &error),
@@ -25,8 +25,8 @@ impl<T: Tree> Operations<T> {
     /// The names of the extended attributes, each NUL-terminated.
     pub(crate) fn xattr_names(&self, inode: u64) -> Result<Vec<u8>, Errno> {
         let (path, _guard) = self.path(inode)?;
-        let (tree, place) = self.layout.at(&path);
-        let names = match tree.list_xattrs(place) {
+        let (store, place) = self.layout.at(&path);
+        let names = match store.list_xattrs(place) {
             Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
             names => names.map_err(|error| self.fail(&path, &error))?,
         };
@@ -44,23 +44,23 @@ impl<T: Tree> Operations<T> {
             _ => return Err(Errno::EINVAL),
         };
         let (path, _guard) = self.path(inode)?;
-        let (tree, place) = self.layout.at(&path);
+        let (store, place) = self.layout.at(&path);
         self.note_change();
-        tree.set_xattr(place, name, value, how).map_err(|error| self.fail(&path, &error))
+        store.set_xattr(place, name, value, how).map_err(|error| self.fail(&path, &error))
     }
 
     /// Removes an extended attribute.
     pub(crate) fn remove_xattr(&self, inode: u64, name: &OsStr) -> Result<(), Errno> {
         let (path, _guard) = self.path(inode)?;
-        let (tree, place) = self.layout.at(&path);
+        let (store, place) = self.layout.at(&path);
         self.note_change();
-        tree.remove_xattr(place, name).map_err(|error| self.fail(&path, &error))
+        store.remove_xattr(place, name).map_err(|error| self.fail(&path, &error))
     }
 
     /// Total and available space. For a store that does not report it: none if read-only, otherwise
     /// a large value, so that programs that check before they write succeed.
     pub(crate) fn statfs(&self) -> Result<StatFs, Errno> {
-        match self.layout.tree().statfs() {
+        match self.layout.store().statfs() {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 let blocks = if self.is_writable() { UNKNOWN_SPACE_BYTES / BLOCK_BYTES } else { 0 };
                 Ok(StatFs {

@@ -2,12 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use bowwave_engine::backend::{Entry, Owner, Rename, Result, Writes};
-use bowwave_engine::{File, Store};
-use bowwave_fuse::{NewFile, Tree};
+use bowwave_engine::backend::{Backend, Entry, Namespace, Object, Rename, Result};
 
 /// Holds one response at a time.
 #[derive(Debug, Default)]
@@ -61,68 +59,57 @@ impl Gate {
 }
 
 /// A store behind gates.
+#[derive(Debug)]
 pub(crate) struct Gated {
-    pub(crate) store: Store,
+    pub(crate) inner: Arc<dyn Backend>,
     /// Holds a stat.
     pub(crate) looks: Arc<Gate>,
     /// Holds a removal of a name.
     pub(crate) removals: Arc<Gate>,
 }
 
-impl Tree for Gated {
-    type File = File;
-
+impl Backend for Gated {
     fn url(&self) -> &str {
-        self.store.url()
+        self.inner.url()
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.inner.open(path)
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+}
+
+impl Namespace for Gated {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn names_below(&self) -> Option<&dyn Namespace> {
+        self.inner.namespace()
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        let answer = Tree::stat(&self.store, path);
+        let answer = self.inner.stat(path);
         self.looks.pass();
         answer
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        Tree::list(&self.store, path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        Tree::read_link(&self.store, path)
-    }
-
-    fn open(&self, path: &Path) -> Result<File> {
-        Tree::open(&self.store, path)
-    }
-
-    fn writes(&self) -> Writes {
-        Tree::writes(&self.store)
-    }
-
-    fn open_write(&self, path: &Path, new: Option<NewFile>) -> Result<File> {
-        Tree::open_write(&self.store, path, new)
-    }
-
-    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        Tree::create_directory(&self.store, path, mode, owner)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        Tree::link(&self.store, from, to)
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
-        let answer = Tree::remove_file(&self.store, path);
+        let answer = self.inner.remove_file(path);
         self.removals.pass();
         answer
     }
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        let answer = Tree::rename(&self.store, from, to, how);
+        let answer = self.inner.rename(from, to, how);
         self.removals.pass();
         answer
-    }
-
-    fn sync(&self) -> Result<()> {
-        Tree::sync(&self.store)
     }
 }

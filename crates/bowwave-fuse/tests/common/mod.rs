@@ -1,23 +1,26 @@
-//! A tree in memory, and directories to mount it at.
+//! A store in memory, and directories to mount it at.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
-pub mod direct;
 pub mod gated;
 pub mod writable;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, StatFs};
-use bowwave_fuse::{Mount, MountOptions, OpenFile, Told, Tree};
+use bowwave_engine::backend::{
+    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Namespace, Object, ReadBuf, ReadSink, Result,
+    StatFs,
+};
+use bowwave_engine::{Engine, Options, Policy, Store};
+use bowwave_fuse::{Mount, MountOptions, Told};
 
 /// Whether mounts are possible here; prints the reason otherwise.
 #[expect(clippy::print_stdout, reason = "the harness shows it for skipped tests")]
@@ -63,7 +66,14 @@ pub fn is_mounted(dir: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(dir))
 }
 
-/// A tree in memory that counts, fails, blocks and changes on demand. Clones share the content.
+/// A store of the file system's directory or URL, behind a cache of `cache_bytes`.
+pub fn store(url: &str, cache_bytes: u64) -> Store {
+    let options = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
+    let engine = Engine::new(options).expect("there is memory");
+    engine.store(url).expect("the store can be opened")
+}
+
+/// A store in memory that fails, blocks and changes on demand. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub shared: Arc<Shared>,
@@ -74,10 +84,8 @@ pub struct Shared {
     nodes: Mutex<BTreeMap<PathBuf, Node>>,
     /// Names in the root's listing that do not exist.
     listed: Mutex<Vec<OsString>>,
-    /// Calls of `read_at`.
-    pub reads: AtomicU64,
-    /// Bytes requested by them.
-    pub bytes: AtomicU64,
+    /// The engine of the mount.
+    engine: Mutex<Option<Engine>>,
     /// Error of every read, if set.
     pub failure: Mutex<Option<ErrorKind>>,
     /// If set, every read announces itself and waits for permission.
@@ -179,8 +187,10 @@ impl Memory {
         *self.shared.gate.lock().expect("no panic holds it") = None;
     }
 
-    pub fn reads(&self) -> u64 {
-        self.shared.reads.load(Ordering::Relaxed)
+    /// Pages that the mount has requested from the engine, cached there or not.
+    pub fn pages(&self) -> u64 {
+        let engine = self.shared.engine.lock().expect("no panic holds it");
+        engine.as_ref().expect("mounted").stats().cache.accesses
     }
 
     pub fn complaints(&self) -> Vec<String> {
@@ -199,7 +209,21 @@ impl Memory {
             let complaint = format!("{}: {error}", path.display());
             shared.complaints.lock().expect("no panic holds it").push(complaint);
         });
-        Mount::with_listener(self.clone(), dir.path(), options, listener).expect("mounts can be made here")
+        Mount::with_listener(self.store(), dir.path(), options, listener).expect("mounts can be made here")
+    }
+
+    /// This store behind an engine that neither reads ahead nor retries.
+    pub fn store(&self) -> Store {
+        let engine = Engine::new(Options {
+            cache_bytes: Some(32 << 20),
+            policy: Policy::None,
+            retries: 0,
+            ..Options::default()
+        });
+        let engine = engine.expect("there is memory");
+        let store = engine.store_of(Arc::new(self.clone()));
+        *self.shared.engine.lock().expect("no panic holds it") = Some(engine);
+        store
     }
 
     fn insert(&self, path: impl AsRef<Path>, node: Node) -> &Self {
@@ -213,11 +237,29 @@ impl Memory {
     }
 }
 
-impl Tree for Memory {
-    type File = MemoryFile;
-
+impl Backend for Memory {
     fn url(&self) -> &str {
         "memory://test/only file.bin"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        match self.node(path)? {
+            Node::File { data, etag } => {
+                let identity = Identity { etag: Some(etag), size: data.len() as u64, ..Identity::default() };
+                Ok(Arc::new(MemoryFile { tree: self.clone(), path: path.to_owned(), data, identity }))
+            }
+            Node::Directory | Node::Link(_) => Err(Error::new(ErrorKind::IsADirectory, "not a file")),
+        }
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+}
+
+impl Namespace for Memory {
+    fn backend(&self) -> &dyn Backend {
+        self
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
@@ -245,15 +287,6 @@ impl Tree for Memory {
         }
     }
 
-    fn open(&self, path: &Path) -> Result<MemoryFile> {
-        match self.node(path)? {
-            Node::File { data, etag } => {
-                Ok(MemoryFile { tree: self.clone(), path: path.to_owned(), data, etag })
-            }
-            Node::Directory | Node::Link(_) => Err(Error::new(ErrorKind::IsADirectory, "not a file")),
-        }
-    }
-
     fn statfs(&self) -> Result<StatFs> {
         Ok(StatFs {
             block_bytes: 4096,
@@ -278,50 +311,45 @@ fn entry(path: &Path, node: &Node) -> Entry {
     Entry { size, modified, ..Entry::new(name, kind) }
 }
 
-#[derive(Debug)]
-pub struct MemoryFile {
+#[derive(Clone, Debug)]
+struct MemoryFile {
     tree: Memory,
     path: PathBuf,
     data: Arc<Vec<u8>>,
-    etag: String,
+    identity: Identity,
 }
 
-impl OpenFile for MemoryFile {
-    fn size(&self) -> u64 {
-        self.data.len() as u64
+impl Object for MemoryFile {
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    fn identity(&self) -> Identity {
-        Identity { etag: Some(self.etag.clone()), size: self.size(), ..Identity::default() }
-    }
-
-    fn version(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.path.as_path(), self.etag.as_str(), self.size()).hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let shared = &self.tree.shared;
-        shared.reads.fetch_add(1, Ordering::Relaxed);
-        shared.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        let gate = shared.gate.lock().expect("no panic holds it").clone();
-        if let Some(gate) = gate {
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let gate = self.tree.shared.gate.lock().expect("no panic holds it").clone();
+        let Some(gate) = gate else { return self.serve(offset, buf, sink) };
+        let file = self.clone();
+        thread::spawn(move || {
             gate.arrive.send(()).expect("the gate holds the receiver");
             gate.pass.lock().expect("no panic holds it").recv().expect("the gate holds the sender");
-        }
-        if let Some(kind) = *shared.failure.lock().expect("no panic holds it") {
-            return Err(Error::new(kind, "as the test wants"));
+            file.serve(offset, buf, sink);
+        });
+    }
+}
+
+impl MemoryFile {
+    fn serve(&self, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        if let Some(kind) = *self.tree.shared.failure.lock().expect("no panic holds it") {
+            return sink.done(buf, Err(Error::new(kind, "as the test wants")));
         }
         match self.tree.node(&self.path) {
-            Ok(Node::File { etag, .. }) if etag == self.etag => {}
-            _ => return Err(Error::new(ErrorKind::Changed, "another version now")),
+            Ok(Node::File { etag, .. }) if self.identity.etag.as_ref() == Some(&etag) => {}
+            _ => return sink.done(buf, Err(Error::new(ErrorKind::Changed, "another version now"))),
         }
         let rest = &self.data[usize::try_from(offset).expect("small files").min(self.data.len())..];
-        // Short reads, so that the mount must request the rest.
+        // Short reads, so that the engine must request the rest.
         let count = rest.len().min(buf.len()).min(100_000);
-        buf[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
+        buf.copy_in(0, &rest[..count]);
+        sink.done(buf, Ok(count));
     }
 }
 

@@ -6,11 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
 
-use super::Dir;
-use super::direct::Direct;
+use super::{Dir, store};
 
 /// The mount, its source directory, and a plain directory on the same file system for comparison.
 #[derive(Debug)]
@@ -46,31 +44,26 @@ impl Drop for Directory {
 }
 
 impl Writable {
-    /// Mounts a new directory through each kind of tree.
+    /// Mounts a new directory in several ways.
     pub fn each(name: &str, test: impl Fn(&Self)) {
         for options in
             [MountOptions::default(), MountOptions { ttl: Duration::ZERO, ..MountOptions::default() }]
         {
-            test(&Self::direct(name, options.clone()));
-            test(&Self::engine(name, options, 64 << 20));
+            test(&Self::new(name, options));
         }
         // With a tiny cache, so that pages are written out and read again.
-        test(&Self::engine(name, MountOptions::default(), 1 << 20));
+        test(&Self::with_cache(name, MountOptions::default(), 1 << 20));
     }
 
-    pub fn direct(name: &str, options: MountOptions) -> Self {
-        let (source, plain, dir) = (Directory::new(name), Directory::new(name), Dir::new(name));
-        let tree = Direct::new(source.path().to_str().expect("ASCII"));
-        let mount = Mount::new(tree, dir.path(), options).expect("mounts can be made here");
-        Self { mount, dir, source, plain }
+    /// Through a large cache.
+    pub fn new(name: &str, options: MountOptions) -> Self {
+        Self::with_cache(name, options, 64 << 20)
     }
 
     /// Through a cache of `cache_bytes`.
-    pub fn engine(name: &str, options: MountOptions, cache_bytes: u64) -> Self {
+    pub fn with_cache(name: &str, options: MountOptions, cache_bytes: u64) -> Self {
         let (source, plain, dir) = (Directory::new(name), Directory::new(name), Dir::new(name));
-        let settings = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
-        let engine = Engine::new(settings).expect("there is memory");
-        let store = engine.store(source.path().to_str().expect("ASCII")).expect("a directory");
+        let store = store(source.path().to_str().expect("ASCII"), cache_bytes);
         let mount = Mount::new(store, dir.path(), options).expect("mounts can be made here");
         Self { mount, dir, source, plain }
     }
