@@ -19,7 +19,7 @@ use std::time::Duration;
 use bowwave_fuse::{KernelCache, MountOptions};
 use common::writable::{Writable, errno};
 use common::{available, pattern};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Whence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
@@ -549,5 +549,43 @@ fn synchronous_writes_are_durable_when_they_return() {
             assert_eq!(fs::metadata(store.beneath("f")).expect("there").len(), len, "{flags:?}");
         }
         File::open(store.at("")).expect("a directory").sync_all().expect("a directory can be synced");
+    });
+}
+
+/// Programs such as `cp --sparse` and `tar -S` copy the data between holes.
+#[test]
+fn data_and_holes_are_those_of_the_file_system_beneath() {
+    if !available() {
+        return;
+    }
+    Writable::each("holes", |store| {
+        let bytes = pattern(100_000, 7);
+        let found = store.same("data and holes", |dir| {
+            fs::write(dir.join("f"), b"").expect("made");
+            let file = writer(&dir.join("f"));
+            // One range is dirty when the program asks, one lies behind a hole, and one is the end.
+            file.write_all_at(&bytes, 0).expect("room");
+            file.write_all_at(&bytes, 5 << 20).expect("room");
+            file.set_len(9 << 20).expect("room");
+            let seek = |from| rustix::fs::seek(&file, from).map_err(|error| error.raw_os_error());
+            let found = [0, 50_000, 1 << 20, 5 << 20, 6 << 20, 9 << 20, 10 << 20]
+                .map(|at| (seek(Whence::Data(at)), seek(Whence::Hole(at))));
+            let mut read = vec![1; bytes.len()];
+            file.read_exact_at(&mut read, 5 << 20).expect("readable");
+            assert!(read == bytes);
+            found
+        });
+        assert_eq!(found[3].0, Ok(5 << 20), "data begins here");
+        assert_eq!(
+            found[6],
+            (Err(Errno::NXIO.raw_os_error()), Err(Errno::NXIO.raw_os_error())),
+            "behind the end"
+        );
+        // A reader that opens it later finds the same.
+        let read = store.same("of a reader", |dir| {
+            let file = File::open(dir.join("f")).expect("there");
+            rustix::fs::seek(&file, Whence::Data(1 << 20)).map_err(|error| error.raw_os_error())
+        });
+        assert!(read.is_ok_and(|data| data <= 5 << 20));
     });
 }

@@ -1,7 +1,7 @@
 //! Writes: bytes go to pages of the cache, and from there to the store: beyond the background
 //! limit, by age, for a sync, and at close.
 
-use bowwave_backend::{Allocate, Error as StoreError, ErrorKind, WriteObject};
+use bowwave_backend::{Allocate, Error as StoreError, ErrorKind, Seek, WriteObject};
 use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
 
 use super::{Access, File, with_scratch};
@@ -10,6 +10,9 @@ use crate::object_upload::{ObjectUpload, Writer};
 use crate::shard::Written;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, MutexGuard, PoisonError};
+
+/// The error number of a seek after which nothing follows.
+const ENXIO: i32 = 6;
 
 /// Bytes copied at a time under the shard's lock. Larger: other users of the shard wait longer.
 const COPY_BYTES: usize = 256 << 10;
@@ -184,6 +187,30 @@ impl File {
         self.entry.set_stored(len);
         self.set_length(len, len);
         Ok(())
+    }
+
+    /// The offset of the first data, or of the first hole, at or after `offset`, as `lseek` finds
+    /// it; `None` if none follows. The end of the file is a hole. Dirty pages go first to the
+    /// store, which knows the holes. In stores without holes, all is data.
+    ///
+    /// # Errors
+    /// As the store says; `Changed` as for [`read_at`](Self::read_at).
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.check_stale()?;
+        if offset >= self.size() {
+            return Ok(None);
+        }
+        let object = self.entry.object().filter(|_| self.upload().is_none());
+        if object.is_some() && self.is_dirty() {
+            self.store.write_out(&self.entry, ALL, SyncFor::Close);
+        }
+        let size = self.size();
+        match object.map(|object| object.seek(offset, what)) {
+            Some(Ok(found)) => Ok(Some(found.min(size))),
+            Some(Err(error)) if error.errno() == Some(ENXIO) => Ok(None),
+            Some(Err(error)) if error.kind() != ErrorKind::Unsupported => Err(error.into()),
+            _ => Ok(Some(if what == Seek::Data { offset } else { size })),
+        }
     }
 
     /// Changes how `len` bytes at `offset` are allocated, as `fallocate` does.

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bowwave_engine::backend::Rename;
+use bowwave_engine::backend::{Rename, Seek};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
 
@@ -569,6 +569,27 @@ impl Filesystem for Requests {
         self.change(reply, move |operations| operations.allocate(handle.0, offset..end, mode));
     }
 
+    fn lseek(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        self.run(move |operations| match operations.seek(handle.0, offset, what) {
+            Ok(found) => reply.offset(found.cast_signed()),
+            Err(error) => reply.error(error),
+        });
+    }
+
     fn copy_file_range(
         &self,
         _request: &Request,
@@ -593,6 +614,10 @@ impl Filesystem for Requests {
 
 /// The value on most architectures. `rustix` uses the name for `O_SYNC`.
 const O_DSYNC: i32 = 0o10000;
+
+/// `lseek` for data and holes; the kernel serves the other kinds itself.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
 
 /// Whether an open file's flags contain `flag`.
 fn has(flags: i32, flag: OFlags) -> bool {

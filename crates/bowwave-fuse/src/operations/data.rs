@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bowwave_engine::File;
-use bowwave_engine::backend::{Allocate, Error, ErrorKind, SetAttributes, SetTime};
+use bowwave_engine::backend::{Allocate, Error, ErrorKind, Seek, SetAttributes, SetTime};
 use fuser::Errno;
 
 use super::{OpenHandle, Operations};
@@ -257,6 +257,13 @@ impl Operations {
         self.stamps.restamp(open.inode);
         let allocated = open.file.allocate(range.start, range.end - range.start, how);
         allocated.map_err(|error| self.fail(&open.path, &error))
+    }
+
+    /// Finds the next data or hole of an open file, as `lseek` with `SEEK_DATA` and `SEEK_HOLE`.
+    pub(crate) fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<u64, Errno> {
+        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
+        let found = open.file.seek(offset, what).map_err(|error| self.fail(&open.path, &error))?;
+        found.ok_or(Errno::ENXIO)
     }
 
     /// Copies between two open files through the cache. Returns the number of bytes, at most
