@@ -118,7 +118,7 @@ impl Cloud {
         let completed = self.persist_upload(|| self.complete_once(key, place, &assembly)).await;
         match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
-            // The response to an earlier attempt may have been lost: then the upload is gone and
+            // The response to an earlier attempt may have been lost: then the upload no longer exists, and
             // its object exists.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {
                 let found = self.head(key, place).await?;
@@ -182,7 +182,7 @@ impl Cloud {
                 self.change(Method::DELETE, key, &query, &[])
             })
             .await;
-        // After an attempt whose response was lost, it is gone by our own request.
+        // After an attempt whose response was lost, our own request has removed it.
         gone.or_else(
             |error| if error.kind() == ErrorKind::NotFound && tries > 1 { Ok(()) } else { Err(error) },
         )
