@@ -144,7 +144,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, wait: impl Fn(usize)) {
             break;
         }
     }
-    // The other side learns of it; it may be gone already.
+    // Ends the other side, unless it has ended already.
     to.shutdown(Shutdown::Both).ok();
 }
 

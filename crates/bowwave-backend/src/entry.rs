@@ -24,7 +24,7 @@ pub struct Entry {
     pub gid: Option<u32>,
     /// When the store received this version, if a program has set another time in `modified`.
     pub uploaded: Option<SystemTime>,
-    /// Whether the store may know more than a listing tells: mode, owner and time.
+    /// Whether the store may know more than the listing: mode, owner and time.
     /// [`Namespace::stat`](crate::Namespace::stat) returns all.
     pub partial: bool,
     /// Identity, if the listing has it.

@@ -32,10 +32,6 @@ impl SourceObject {
 }
 
 impl Object for SourceObject {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
     fn identity(&self) -> &Identity {
         &self.identity
     }

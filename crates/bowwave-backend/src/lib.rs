@@ -4,7 +4,7 @@
 //!
 //! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots,
 //! and make each no larger than [`Profile::request_bytes_best`]. A read fails as
-//! [`ErrorKind::Throttled`] if thousands wait. [`Error::is_retryable`] tells whether a retry may help,
+//! [`ErrorKind::Throttled`] if thousands wait. [`Error::is_retryable`] says whether a retry may help,
 //! and [`Error::retry_after`] when, if the server says so. Reads in flight complete after a store or an
 //! object is dropped.
 //!

@@ -122,7 +122,7 @@ pub fn seed(path: &Path) -> u64 {
     })
 }
 
-/// Writes the bytes at `offset` of the made-up file with this [`seed`].
+/// Writes the bytes at `offset` of the generated file with this [`seed`].
 ///
 /// ```
 /// use bowwave_backend::pattern;

@@ -130,7 +130,7 @@ struct EndSink {
 
 impl WriteSink for EndSink {
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
-        // The receiver may be gone.
+        // The receiver may have been dropped.
         self.sender.try_send((buf, result)).ok();
     }
 }
@@ -145,7 +145,7 @@ impl ReadSink for ChannelSink {
     fn progress(&mut self, bytes: usize) {
         if self.progress < PROGRESS_MAX {
             self.progress += 1;
-            // The receiver may be gone (here and below).
+            // The receiver may have been dropped (here and below).
             self.sender.try_send(Heard::Progress(bytes)).ok();
         }
     }

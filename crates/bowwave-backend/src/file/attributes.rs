@@ -4,9 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
-};
+use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::open::OpenFile;
@@ -95,7 +93,7 @@ fn timespec(time: SystemTime) -> Timespec {
 }
 
 /// The times to set; `None` if both are unchanged.
-fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
+pub(super) fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
     let one = |set: Option<SetTime>| match set {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
@@ -107,49 +105,11 @@ fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
     })
 }
 
-/// Changes attributes of the entry itself, even of a link. Owner first: changing it clears mode
-/// bits.
-pub(super) fn set(at: &At<'_>, attributes: &SetAttributes) -> Answer<()> {
-    let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
-    if uid.is_some() || gid.is_some() || attributes.is_empty() {
-        rustix::fs::chownat(at.directory(), at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    if let Some(mode) = attributes.mode {
-        set_mode(at, Mode::from_raw_mode(mode & 0o7777))?;
-    }
-    if let Some(times) = timestamps(attributes) {
-        rustix::fs::utimensat(at.directory(), at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
-}
-
 /// Sets the permission bits of the entry itself; links have none.
 pub(super) fn set_mode(at: &At<'_>, mode: Mode) -> Answer<()> {
     // Through a handle: the plain call would follow a link.
     let handle = at.handle()?;
     rustix::fs::chmod(descriptor_path(&handle), mode)
-}
-
-/// Reads an extended attribute of the entry itself.
-pub(super) fn xattr(at: &At<'_>, name: &OsStr) -> Answer<Vec<u8>> {
-    let path = at.through_descriptor();
-    bytes(|buffer| rustix::fs::lgetxattr(&path, name, buffer))
-}
-
-/// Lists the names of the extended attributes of the entry itself.
-pub(super) fn list_xattrs(at: &At<'_>) -> Answer<Vec<OsString>> {
-    let path = at.through_descriptor();
-    bytes(|buffer| rustix::fs::llistxattr(&path, buffer)).map(|names| split_names(&names))
-}
-
-/// Sets an extended attribute of the entry itself.
-pub(super) fn set_xattr(at: &At<'_>, name: &OsStr, value: &[u8], how: SetXattr) -> Answer<()> {
-    rustix::fs::lsetxattr(at.through_descriptor(), name, value, xattr_flags(how))
-}
-
-/// Removes an extended attribute of the entry itself.
-pub(super) fn remove_xattr(at: &At<'_>, name: &OsStr) -> Answer<()> {
-    rustix::fs::lremovexattr(at.through_descriptor(), name)
 }
 
 impl Attributes for OpenFile {
@@ -190,7 +150,7 @@ impl Attributes for OpenFile {
 }
 
 /// Calls `fill` with a buffer that grows until it suffices; returns the bytes.
-fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
+pub(super) fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
     let mut buffer = vec![0; 256];
     let mut count = fill(&mut buffer);
     if count == Err(Errno::RANGE) {
@@ -203,7 +163,7 @@ fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
 }
 
 /// Names, each terminated by a NUL.
-fn split_names(bytes: &[u8]) -> Vec<OsString> {
+pub(super) fn split_names(bytes: &[u8]) -> Vec<OsString> {
     bytes
         .split(|&byte| byte == 0)
         .filter(|name| !name.is_empty())
@@ -211,7 +171,7 @@ fn split_names(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-fn xattr_flags(how: SetXattr) -> XattrFlags {
+pub(super) fn xattr_flags(how: SetXattr) -> XattrFlags {
     match how {
         SetXattr::Any => XattrFlags::empty(),
         SetXattr::Create => XattrFlags::CREATE,

@@ -17,16 +17,13 @@ mod ring;
 mod root;
 mod tree;
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, OFlags, StatVfsMountFlags, major, minor};
-use rustix::io::Errno;
+use rustix::fs::{StatVfsMountFlags, major, minor};
 
 use self::open::{ALIGNMENT, FileObject, OpenFile};
 use self::request::Request;
@@ -35,8 +32,7 @@ pub use self::ring::io_uring;
 use self::root::Root;
 use crate::pool::Pool;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
-    Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes,
+    Backend, Error, ErrorKind, Namespace, Object, OpenWrite, Profile, Result, Write, WriteObject, Writes,
 };
 
 /// How reads and writes of files are carried out.
@@ -129,137 +125,6 @@ impl Backend for FileBackend {
 
     fn writer(&self) -> Option<&dyn Write> {
         Some(self)
-    }
-}
-
-impl Namespace for FileBackend {
-    fn backend(&self) -> &dyn Backend {
-        self
-    }
-
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let at = self.root.at(path)?;
-        let stat = rustix::fs::statat(at.directory(), at.name, AtFlags::SYMLINK_NOFOLLOW);
-        let name = path.file_name().unwrap_or_default();
-        stat.map(|stat| attributes::entry(name, &stat)).map_err(|error| at.failed(error))
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let failed = |error| root::os_error(&self.root.place(path), error);
-        let mut entries = Vec::new();
-        for found in Dir::read_from(&directory).map_err(failed)? {
-            let found = found.map_err(failed)?;
-            let name = found.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => entries.push(attributes::entry(OsStr::from_bytes(name.to_bytes()), &stat)),
-                // Removed between the two calls.
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        let at = self.root.at(path)?;
-        match rustix::fs::readlinkat(at.directory(), at.name, Vec::new()) {
-            Ok(target) => Ok(PathBuf::from(OsString::from_vec(target.into_bytes()))),
-            Err(Errno::INVAL) => {
-                Err(Error::new(ErrorKind::Unsupported, format!("{}: is not a link", at.place.display())))
-            }
-            Err(error) => Err(at.failed(error)),
-        }
-    }
-
-    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        let at = self.root.named(path)?;
-        tree::create_directory(&at, mode, owner).map_err(|error| at.failed(error))
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        let at = self.root.named(path)?;
-        tree::remove(&at, false).map_err(|error| at.failed(error))
-    }
-
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        let at = self.root.named(path)?;
-        tree::remove(&at, true).map_err(|error| at.failed(error))
-    }
-
-    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        let (from, to) = (self.root.named(from)?, self.root.named(to)?);
-        tree::rename(&from, &to, how).map_err(|error| to.failed(error))
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        let (from, to) = (self.root.named(from)?, self.root.named(to)?);
-        tree::link(&from, &to).map_err(|error| to.failed(error))
-    }
-
-    fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
-        let at = self.root.named(path)?;
-        tree::symlink(target, &at, owner).map_err(|error| at.failed(error))
-    }
-
-    fn create_node(
-        &self,
-        path: &Path,
-        kind: EntryKind,
-        mode: u32,
-        special_device: u64,
-        owner: Option<Owner>,
-    ) -> Result<()> {
-        let at = self.root.named(path)?;
-        tree::create_node(&at, kind, mode, special_device, owner).map_err(|error| at.failed(error))
-    }
-
-    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        let at = self.root.at(path)?;
-        attributes::set(&at, attributes).map_err(|error| at.failed(error))
-    }
-
-    fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
-        let at = self.root.at(path)?;
-        attributes::xattr(&at, name).map_err(|error| at.failed(error))
-    }
-
-    fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
-        let at = self.root.at(path)?;
-        attributes::list_xattrs(&at).map_err(|error| at.failed(error))
-    }
-
-    fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        let at = self.root.at(path)?;
-        attributes::set_xattr(&at, name, value, how).map_err(|error| at.failed(error))
-    }
-
-    fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
-        let at = self.root.at(path)?;
-        attributes::remove_xattr(&at, name).map_err(|error| at.failed(error))
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        let room = rustix::fs::fstatvfs(self.root.directory())
-            .map_err(|error| root::os_error(&self.root.place(Path::new("")), error))?;
-        Ok(StatFs {
-            block_bytes: room.f_frsize,
-            blocks: room.f_blocks,
-            blocks_free: room.f_bfree,
-            blocks_available: room.f_bavail,
-            files: room.f_files,
-            files_free: room.f_ffree,
-            name_bytes_max: u32::try_from(room.f_namemax).unwrap_or(u32::MAX),
-        })
-    }
-
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        rustix::fs::fsync(directory).map_err(|error| root::os_error(&self.root.place(path), error))
     }
 }
 

@@ -154,10 +154,6 @@ pub(super) struct FileObject {
 }
 
 impl Object for FileObject {
-    fn size(&self) -> u64 {
-        self.file.identity.size
-    }
-
     fn identity(&self) -> &Identity {
         &self.file.identity
     }

@@ -326,9 +326,6 @@ mod tests {
     }
 
     impl Object for Endless {
-        fn size(&self) -> u64 {
-            self.file.identity.size
-        }
         fn identity(&self) -> &Identity {
             &self.file.identity
         }

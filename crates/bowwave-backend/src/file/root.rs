@@ -177,6 +177,11 @@ impl At<'_> {
         descriptor_path(&self.directory()).join(self.name)
     }
 
+    /// The result of a call for this entry.
+    pub(super) fn result<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
+        result.map_err(|error| self.failed(error))
+    }
+
     /// The error for this place.
     pub(super) fn failed(&self, error: Errno) -> Error {
         os_error(&self.place, error)

@@ -2,17 +2,19 @@
 
 #![expect(clippy::print_stderr, reason = "tests that cannot run everywhere say so")]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
 use crate::conformance::{self, Fixture};
 use crate::{
-    Allocate, ReadBuf, WriteBuf, chance, read_exact, read_once, start_read, write_exact, write_once,
+    Allocate, EntryKind, Owner, ReadBuf, Rename, SetAttributes, SetXattr, WriteBuf, chance, read_exact,
+    read_once, start_read, write_exact, write_once,
 };
 
 fn directory() -> tempfile::TempDir {

@@ -57,10 +57,6 @@ impl Source for Held {
 }
 
 impl Object for MemoryObject {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
     fn identity(&self) -> &Identity {
         &self.identity
     }

@@ -211,14 +211,14 @@ impl Verifier {
         Self { items: sums.iter().filter_map(item).collect(), ..Self::default() }
     }
 
-    /// How many of the first `taken` bytes may be passed on: verified bytes, and bytes of
+    /// How many of the first `received` bytes may be passed on: verified bytes, and bytes of
     /// incomplete ranges.
-    pub(super) fn known(&self, taken: usize) -> usize {
+    pub(super) fn known(&self, received: usize) -> usize {
         match self.items.front() {
             Some(item) if item.is_whole() => {
-                taken.min(usize::try_from(item.range.start).unwrap_or(usize::MAX))
+                received.min(usize::try_from(item.range.start).unwrap_or(usize::MAX))
             }
-            _ => taken,
+            _ => received,
         }
     }
 
@@ -231,7 +231,7 @@ impl Verifier {
     ///
     /// # Errors
     /// The difference, if they are not the store's bytes.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some(item) = self.items.front() {
             let skipped = item.range.start.saturating_sub(self.at).min(bytes.len() as u64);
             if self.at + skipped < item.range.start {
@@ -441,14 +441,11 @@ mod tests {
             let mut right = verifier(&[(0..9, sum)], 0..9);
             let body = b"123456789";
             assert_eq!(right.known(5), 0, "nothing is known before the end");
-            assert!(right.take(&body[..cut]).and_then(|()| right.take(&body[cut..])).is_ok());
+            assert!(right.add(&body[..cut]).and_then(|()| right.add(&body[cut..])).is_ok());
             assert_eq!(right.known(9), 9);
             let mut wrong = verifier(&[(0..9, sum)], 0..9);
             let body = b"123456788";
-            assert!(
-                wrong.take(&body[..cut]).and_then(|()| wrong.take(&body[cut..])).is_err(),
-                "cut at {cut}"
-            );
+            assert!(wrong.add(&body[..cut]).and_then(|()| wrong.add(&body[cut..])).is_err(), "cut at {cut}");
         }
     }
 
@@ -458,13 +455,13 @@ mod tests {
         let body = b"xx123456789123456789yy";
         for step in 1..body.len() {
             let mut right = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
-            assert!(body.chunks(step).try_for_each(|bytes| right.take(bytes)).is_ok(), "by {step}");
+            assert!(body.chunks(step).try_for_each(|bytes| right.add(bytes)).is_ok(), "by {step}");
             assert!(right.has_compared() && right.partial_sums(100).is_empty());
         }
         let mut wrong = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
-        assert!(wrong.take(&body[..11]).is_ok());
+        assert!(wrong.add(&body[..11]).is_ok());
         assert_eq!(wrong.known(15), 11);
-        assert!(wrong.take(b"123456798").is_err());
+        assert!(wrong.add(b"123456798").is_err());
     }
 
     #[test]
@@ -519,7 +516,7 @@ mod tests {
     #[test]
     fn a_truncated_body_counts_as_far_as_it_came() {
         let mut half = verifier(&[(0..9, "4waSgw==")], 3..9);
-        assert!(half.take(b"45").is_ok());
+        assert!(half.add(b"45").is_ok());
         assert_eq!(half.known(2), 2, "unverifiable bytes are passed on at once");
         let partial_sums = half.partial_sums(3);
         assert!(matches!(&partial_sums[..], [partial] if partial.range == (3..5)), "{partial_sums:?}");

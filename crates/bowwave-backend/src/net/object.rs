@@ -3,34 +3,26 @@
 //! Keys are paths; a directory is a common prefix. If a key is also a prefix of others, the object
 //! is shown.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_core::Instant;
 use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry, RetryLimits};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind, Pages};
-use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
-use super::listing::{self, Listed, is_path};
-use super::meta::{Meta, Stored};
+use super::limits::now;
+use super::listing;
+use super::meta::Meta;
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
-use super::validator::identity;
-use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, NetworkStats, Object, OpenWrite,
-    Options, Owner, Write,
-};
-use crate::{Profile, Rename, Result, SetAttributes, Upload, WriteObject, Writes, path};
+use crate::{Backend, Error, ErrorKind, Namespace, NetworkStats, Object, Options, Profile, Result};
+use crate::{Write, Writes, path};
 
 /// All objects of a bucket at and below a prefix.
 #[derive(Debug)]
@@ -42,8 +34,8 @@ pub struct ObjectBackend {
     slots: u32,
     require_version: bool,
     /// A prefix without objects is an empty directory.
-    new_prefix: bool,
-    list_entries_max: u64,
+    pub(super) new_prefix: bool,
+    pub(super) list_entries_max: u64,
 }
 
 impl ObjectBackend {
@@ -53,6 +45,15 @@ impl ObjectBackend {
         let new_prefix = options.new_prefix;
         let (cloud, gate) = (Arc::new(cloud), Gate::new(slots));
         Self { url, prefix, cloud, gate, slots, require_version, new_prefix, list_entries_max }
+    }
+
+    /// Runs a call and waits for it.
+    pub(super) fn wait<T, F>(&self, call: impl FnOnce(Arc<Cloud>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        runtime::wait(call(Arc::clone(&self.cloud)))
     }
 
     /// The key of `path` and its name for messages.
@@ -81,11 +82,10 @@ impl ObjectBackend {
     /// The entry at `path`.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
-        let (cloud, is_bucket, key_text) =
-            (Arc::clone(&self.cloud), key.as_ref().is_empty(), key.to_string());
+        let (is_bucket, key_text) = (key.as_ref().is_empty(), key.to_string());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
         let marker = prefix.clone();
-        let looked = runtime::wait(async move {
+        let looked = self.wait(|cloud| async move {
             // One call: both requests share its attempts and its deadline.
             cloud
                 .persist(|| async {
@@ -118,15 +118,15 @@ impl ObjectBackend {
     /// Whether the parent's listing has the directory `key`. Gateways to file systems list an empty
     /// directory only there, without a marker or any key in it.
     fn lists_prefix(&self, key: &str) -> Result<bool> {
-        let (cloud, pages) = (Arc::clone(&self.cloud), Pages::below(key, true, 0));
-        let page = runtime::wait(async move { cloud.page(&pages, None).await })?;
+        let pages = Pages::below(key, true, 0);
+        let page = self.wait(|cloud| async move { cloud.page(&pages, None).await })?;
         let page = self.cloud.parse(&page)?;
         Ok(page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key)))
     }
 
     /// The object at `path`, looked up together with those that a listing names next; `None` where
     /// lookups ahead are off.
-    fn looked_ahead(&self, path: &Path) -> Result<Option<Meta>> {
+    pub(super) fn looked_ahead(&self, path: &Path) -> Result<Option<Meta>> {
         if !self.cloud.attributes {
             return Ok(None);
         }
@@ -139,8 +139,7 @@ impl ObjectBackend {
             return Ok(None);
         }
         keys.push(key.to_string());
-        let cloud = Arc::clone(&self.cloud);
-        runtime::wait(async move {
+        self.wait(|cloud| async move {
             let lookup = |key: String| {
                 let cloud = &cloud;
                 async move {
@@ -161,15 +160,15 @@ impl ObjectBackend {
 
     /// The first keys that begin with `prefix`, at most `count`.
     pub(super) fn list_keys(&self, prefix: &str, count: u32) -> Result<Vec<String>> {
-        let (cloud, pages) = (Arc::clone(&self.cloud), Pages::below(prefix, false, count));
-        let page = runtime::wait(async move { cloud.page(&pages, None).await })?;
+        let pages = Pages::below(prefix, false, count);
+        let page = self.wait(|cloud| async move { cloud.page(&pages, None).await })?;
         let page = self.cloud.parse(&page)?;
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
     /// Requests the pages of a listing in order, until `take` breaks. `take` returns the number of
     /// new entries of a page. Pages are parsed on the caller's thread.
-    fn list_pages(
+    pub(super) fn list_pages(
         &self,
         mut pages: Pages,
         limits: ListingLimits,
@@ -184,9 +183,9 @@ impl ObjectBackend {
         let mut listing = Listing::new(limits);
         let mut retry = retry_of_page();
         loop {
-            let (cloud, wanted) = (Arc::clone(&self.cloud), pages.clone());
-            let (page, after) = runtime::wait(async move {
-                let page = cloud.page(&wanted, Some(&mut retry)).await?;
+            let requested = pages.clone();
+            let (page, after) = self.wait(|cloud| async move {
+                let page = cloud.page(&requested, Some(&mut retry)).await?;
                 Ok((page, retry))
             })?;
             let bytes = page.len() as u64;
@@ -204,7 +203,7 @@ impl ObjectBackend {
         }
     }
 
-    /// The error for a listing that was given up.
+    /// The error for a listing that is stopped.
     fn endless(&self, prefix: &str, end: ListingEnd) -> Error {
         let what = match end {
             ListingEnd::Repeated => "the store sends the same page again".to_owned(),
@@ -242,41 +241,6 @@ enum Looked {
     Object(Box<Meta>),
     /// No object; a page of the keys below.
     Page(Bytes),
-}
-
-/// An element of a listing.
-enum Found {
-    Object(Listed),
-    /// A common prefix, with its slash.
-    Directory(String),
-}
-
-impl Found {
-    fn all(page: listing::Page) -> impl Iterator<Item = Self> {
-        page.prefixes.into_iter().map(Self::Directory).chain(page.objects.into_iter().map(Self::Object))
-    }
-
-    fn key(&self) -> &str {
-        match self {
-            Self::Object(object) => &object.key,
-            Self::Directory(key) => key,
-        }
-    }
-
-    /// The entry and its path below `prefix`; `None` for keys outside, and for keys that are no
-    /// file names. A key that ends in a slash marks a directory.
-    fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
-        let key = self.key();
-        let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
-        let (bare, is_marker) = below.strip_suffix('/').map_or((below, false), |bare| (bare, true));
-        let name = OsString::from(bare.rsplit('/').next().unwrap_or(bare));
-        let path = PathBuf::from(bare);
-        let entry = match self {
-            Self::Object(object) if !is_marker => entry(name, &object),
-            Self::Object(_) | Self::Directory(_) => Entry::directory(&name),
-        };
-        Some((path, entry))
-    }
 }
 
 impl Backend for ObjectBackend {
@@ -328,192 +292,5 @@ impl Backend for ObjectBackend {
 
     fn network(&self) -> Option<NetworkStats> {
         Some(self.cloud.wire.client.traffic.stats())
-    }
-}
-
-impl Namespace for ObjectBackend {
-    fn backend(&self) -> &dyn Backend {
-        self
-    }
-
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let name = path.file_name().unwrap_or_default();
-        let standing = match self.looked_ahead(path)? {
-            Some(meta) => Standing::Object(Box::new(meta)),
-            None => self.standing(path)?,
-        };
-        match standing {
-            Standing::Object(meta) => {
-                let entry = Entry {
-                    size: meta.size,
-                    modified: meta.modified,
-                    identity: Some(meta.identity()),
-                    ..Entry::new(name, EntryKind::File)
-                };
-                Ok(with_stored(entry, meta.stored()))
-            }
-            Standing::Directory { marked } if marked && self.cloud.attributes => {
-                Ok(with_stored(Entry::directory(name), self.stored_of_marker(path)?))
-            }
-            Standing::Directory { .. } => Ok(Entry::directory(name)),
-            // The first object creates the prefix.
-            Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
-            Standing::Nothing => Err(path::not_found(&self.url, path)),
-        }
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let (key, _) = self.key(path)?;
-        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
-        let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
-        let partial = self.cloud.attributes;
-        let mut take = |found: Found| {
-            is_directory = true;
-            // Keys that are no file names are not shown.
-            let Some((name, entry)) = found.named(&prefix) else { return false };
-            // A server without delimiter support also lists deeper keys.
-            if name.components().nth(1).is_some() {
-                return false;
-            }
-            // If a key is also a prefix of others, the object is shown.
-            if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
-                return false;
-            }
-            names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
-        };
-        let budget = self.cloud.wire.client.limits.retry.budget_ns;
-        let limits = ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: self.list_entries_max,
-            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: Instant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
-        };
-        self.list_pages(Pages::below(&prefix, true, 0), limits, |page| {
-            ControlFlow::Continue(Found::all(page).map(|found| u64::from(take(found))).sum())
-        })?;
-        if !is_directory {
-            match self.standing(path)? {
-                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
-                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
-                    return Err(path::not_found(&self.url, path));
-                }
-                Standing::Directory { .. } | Standing::Nothing => {}
-            }
-        }
-        let keys = |kind| {
-            let names = names.values().filter(move |entry| entry.kind == kind);
-            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
-        };
-        // Only stored attributes need lookups ahead.
-        let files = if partial { keys(EntryKind::File).collect() } else { Vec::new() };
-        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
-        Ok(names.into_values().collect())
-    }
-
-    fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
-        let (key, _) = self.key(path)?;
-        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
-        let mut left_out = 0;
-        // Entries are not kept, so only the caller bounds their number and the time.
-        let limits = ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: u64::MAX,
-            bytes_max: u64::MAX,
-            deadline: Instant(u64::MAX),
-        };
-        let (mut pages, mut is_directory) = (HashSet::new(), prefix.is_empty());
-        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, |page| {
-            let mut all: Vec<_> = Found::all(page).collect();
-            all.sort_by(|a, b| a.key().cmp(b.key()));
-            is_directory |= !all.is_empty();
-            // A hash of earlier pages is kept: detects a server that repeats one.
-            let mut hash = DefaultHasher::new();
-            all.iter().for_each(|found| found.key().hash(&mut hash));
-            let new_entries = if pages.insert(hash.finish()) { all.len() as u64 } else { 0 };
-            for one in all {
-                // The directory's own marker has no name.
-                if one.key() == prefix {
-                    continue;
-                }
-                match one.named(&prefix) {
-                    Some((name, entry)) => found(&name, Ok(entry))?,
-                    None => left_out += 1,
-                }
-            }
-            ControlFlow::Continue(new_entries)
-        })?;
-        if !is_directory && self.look(path)?.is_some() {
-            return Err(path::not_a_directory(&self.url, path));
-        }
-        Ok(left_out)
-    }
-
-    fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        self.create_marker(path, &Stored::new(mode, owner))
-    }
-
-    fn create_node(
-        &self,
-        path: &Path,
-        kind: EntryKind,
-        mode: u32,
-        _: u64,
-        owner: Option<Owner>,
-    ) -> Result<()> {
-        self.make_empty(path, kind, &Stored::new(mode, owner))
-    }
-
-    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        self.set_stored(path, attributes)
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.remove_object(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.remove_marker(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        self.rename_entry(from, to, how, &SetAttributes::default())
-    }
-
-    fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
-        if !self.cloud.attributes {
-            return Err(self.no_attributes(from));
-        }
-        self.rename_entry(from, to, how, attributes)
-    }
-}
-
-impl Write for ObjectBackend {
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Ok(Arc::new(self.writer(path, how)?))
-    }
-
-    fn stray_uploads(&self) -> Result<Vec<Upload>> {
-        self.uploads()
-    }
-
-    fn abort_upload(&self, upload: &Upload) -> Result<()> {
-        self.abort_listed(upload)
-    }
-}
-
-/// An entry with the attributes that programs have set.
-fn with_stored(entry: Entry, stored: Stored) -> Entry {
-    let uploaded = stored.modified.and(entry.modified);
-    let modified = stored.modified.or(entry.modified);
-    Entry { mode: stored.mode, uid: stored.uid, gid: stored.gid, modified, uploaded, ..entry }
-}
-
-fn entry(name: OsString, object: &Listed) -> Entry {
-    Entry {
-        size: object.version.size.unwrap_or(0),
-        modified: object.modified,
-        // Listings without tags would give a different identity than responses with tags.
-        identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
-        ..Entry::new(name, EntryKind::File)
     }
 }

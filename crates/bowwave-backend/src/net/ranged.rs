@@ -144,7 +144,7 @@ impl Version {
     /// Reads through `gate`.
     pub(super) fn read(self: &Arc<Self>, gate: &Gate, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let len = generate::within(self.size(), offset, buf.len());
-        let intake = Intake { buf, len, taken: 0, reported: 0, sink };
+        let intake = Intake { buf, len, received: 0, reported: 0, sink };
         if len == 0 {
             return intake.end(Ok(()));
         }
@@ -228,7 +228,7 @@ impl Version {
         }
         let (sender, receiver) = oneshot::channel();
         let version = Arc::clone(self);
-        // In its own task: other readers need the bytes, even if the first one gives up.
+        // In its own task: other readers need the bytes, even if the first one is cancelled.
         runtime::spawn(async move {
             let Some(unranged) = version.unranged() else { return };
             let whole = unranged.whole(size, || version.bytes(0..size)).await;
@@ -317,10 +317,6 @@ pub(super) struct Remote {
 }
 
 impl Object for Remote {
-    fn size(&self) -> u64 {
-        self.version.size()
-    }
-
     fn identity(&self) -> &Identity {
         &self.version.identity
     }
@@ -337,11 +333,11 @@ impl Object for Remote {
         let mut verifier = runtime::wait(async move {
             Ok(version.checksums.verifier(&version, &range, &HeaderMap::new()).await)
         })?;
-        let taken = verifier.take(bytes);
+        let received = verifier.add(bytes);
         let recorded =
             || self.version.checksums.record(&self.version, &Ok(()), verifier.partial_sums(offset));
         let corrupt = |what| Error::new(ErrorKind::Corrupt, format!("{}: {what}", self.version.place));
-        taken.and_then(|()| recorded()).map_err(|what| corrupt(what).retryable(false))
+        received.and_then(|()| recorded()).map_err(|what| corrupt(what).retryable(false))
     }
 }
 
@@ -377,17 +373,17 @@ impl Fetch {
             let whole = by_deadline(deadline, place, version.whole()).await?;
             let (start, end) = (range.start as usize, range.end as usize);
             self.intake.buf.copy_in(0, &whole.bytes[start..end]);
-            self.intake.taken = end - start;
+            self.intake.received = end - start;
             return Ok(());
         };
-        let mut taken = self.intake.take(&version.place, incoming, &mut verifier).await;
+        let mut received = self.intake.receive(&version.place, incoming, &mut verifier).await;
         let (traffic, compared) = (&version.source.client().traffic, verifier.has_compared());
-        let recorded = version.checksums.record(&version, &taken, verifier.partial_sums(range.start));
-        if let (Ok(()), Err(what)) = (&taken, recorded) {
+        let recorded = version.checksums.record(&version, &received, verifier.partial_sums(range.start));
+        if let (Ok(()), Err(what)) = (&received, recorded) {
             let message = format!("{}: {what}", version.place);
-            taken = Err(Error::new(ErrorKind::Corrupt, message).retryable(false));
+            received = Err(Error::new(ErrorKind::Corrupt, message).retryable(false));
         }
-        match &taken {
+        match &received {
             Ok(()) if compared => {
                 version.checksums.verified();
                 traffic.count(|stats| stats.verified += 1);
@@ -398,7 +394,7 @@ impl Fetch {
             Ok(()) => {}
             Err(error) => traffic.failed(error.kind()),
         }
-        taken
+        received
     }
 }
 
@@ -408,7 +404,7 @@ struct Intake {
     /// Expected bytes of the response.
     len: usize,
     /// Bytes received.
-    taken: usize,
+    received: usize,
     /// Bytes of the last progress report.
     reported: usize,
     sink: Box<dyn ReadSink>,
@@ -417,12 +413,12 @@ struct Intake {
 impl Intake {
     /// Receives a whole body: exactly `len` bytes. `place` names the object in errors.
     /// Bytes under a checksum are reported once they are verified.
-    async fn take(&mut self, place: &str, mut incoming: Incoming, verifier: &mut Verifier) -> Result<()> {
+    async fn receive(&mut self, place: &str, mut incoming: Incoming, verifier: &mut Verifier) -> Result<()> {
         let mut deadline = self.sink.deadline();
         loop {
             let bytes = match incoming.next(deadline).await {
                 // All bytes arrived: the connection's end does not matter.
-                Err(_) if self.taken == self.len => break,
+                Err(_) if self.received == self.len => break,
                 Err(error) => {
                     self.report(verifier);
                     return Err(error);
@@ -434,22 +430,22 @@ impl Intake {
                     continue;
                 }
             };
-            if bytes.len() > self.len - self.taken {
+            if bytes.len() > self.len - self.received {
                 let message = format!("{place}: the body is longer than the {} bytes it announced", self.len);
                 return Err(Error::new(ErrorKind::Protocol, message));
             }
-            self.buf.copy_in(self.taken, &bytes);
-            self.taken += bytes.len();
+            self.buf.copy_in(self.received, &bytes);
+            self.received += bytes.len();
             verifier
-                .take(&bytes)
+                .add(&bytes)
                 .map_err(|what| Error::new(ErrorKind::Corrupt, format!("{place}: {what}")))?;
-            if self.taken - self.reported >= STEP_BYTES && self.taken < self.len {
+            if self.received - self.reported >= STEP_BYTES && self.received < self.len {
                 self.report(verifier);
             }
         }
-        if self.taken < self.len {
+        if self.received < self.len {
             self.report(verifier);
-            let message = format!("{place}: the body ended after {} of {} bytes", self.taken, self.len);
+            let message = format!("{place}: the body ended after {} of {} bytes", self.received, self.len);
             return Err(Error::new(ErrorKind::Truncated, message));
         }
         Ok(())
@@ -457,12 +453,12 @@ impl Intake {
 
     /// Ends the read: with all bytes, or with an error.
     fn end(self, result: Result<()>) {
-        let taken = self.taken;
-        self.sink.done(self.buf, result.map(|()| taken));
+        let received = self.received;
+        self.sink.done(self.buf, result.map(|()| received));
     }
 
     fn report(&mut self, verifier: &Verifier) {
-        let known = verifier.known(self.taken);
+        let known = verifier.known(self.received);
         if known > self.reported {
             self.reported = known;
             self.sink.progress(known);

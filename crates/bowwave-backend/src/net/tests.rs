@@ -1,8 +1,8 @@
 //! The conformance suite against real servers; `liars` has servers that break the protocol.
 
-mod attributes;
 mod hostile;
 mod liars;
+mod meta;
 mod writes;
 
 use std::fs;

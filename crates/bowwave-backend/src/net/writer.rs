@@ -60,10 +60,6 @@ impl CloudWriter {
 }
 
 impl Object for CloudWriter {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
     fn identity(&self) -> &Identity {
         &self.identity
     }

@@ -118,8 +118,8 @@ impl Cloud {
         let completed = self.persist_upload(|| self.complete_once(key, place, &assembly)).await;
         match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
-            // The response to an earlier attempt may have been lost: then the upload is gone and
-            // its object exists.
+            // The response to an earlier attempt may have been lost. Then the object exists, and
+            // its upload no longer does.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {
                 let found = self.head(key, place).await?;
                 found.filter(|found| assembly.is(found)).ok_or(error)
@@ -182,7 +182,7 @@ impl Cloud {
                 self.change(Method::DELETE, key, &query, &[])
             })
             .await;
-        // After an attempt whose response was lost, it is gone by our own request.
+        // After an attempt whose response was lost, our own request has removed it.
         gone.or_else(
             |error| if error.kind() == ErrorKind::NotFound && tries > 1 { Ok(()) } else { Err(error) },
         )

@@ -178,10 +178,6 @@ impl CachedObject {
 }
 
 impl Object for CachedObject {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
     fn identity(&self) -> &Identity {
         self.inner.identity()
     }

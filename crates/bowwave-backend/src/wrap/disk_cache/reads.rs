@@ -1,4 +1,4 @@
-//! The threads that read from the disk, and the timer that gives up a disk that hangs.
+//! The threads that read from the disk, and the timer for a disk that hangs.
 //!
 //! ```text
 //!   read ──► a worker ──► every byte verified ──► the reader
@@ -171,7 +171,7 @@ impl Reads {
         }
     }
 
-    /// Serves a request from the disk, or from the store; `false` if the timer has taken it.
+    /// Serves a request from the disk, or from the store; `false` if the timer took it back.
     fn serve(&self, request: &Request, scratch: &mut [u8]) -> bool {
         let found = self.look_up(request, scratch);
         let Some(pending) = request.pending().take() else { return false };

@@ -150,7 +150,7 @@ pub(super) fn page_of(offset: u64) -> u64 {
 }
 
 /// Reads a part of the object from its segment. `deliver` gets verified bytes in order, with their
-/// offset in the object, and returns whether it wants more.
+/// offset in the object, and returns whether it accepts more.
 pub(super) fn read(
     directory: &Directory,
     key: &Key,
