@@ -18,7 +18,6 @@ struct Keeper {
     store: Scripted,
     failing: Arc<AtomicBool>,
     kept: Arc<Mutex<Vec<ReadBuf>>>,
-    /// Requests of the first page.
     requests: Arc<AtomicU64>,
 }
 
@@ -31,8 +30,7 @@ impl Keeper {
         let state = (Arc::clone(&failing), Arc::clone(&kept), Arc::clone(&requests));
         let store = Scripted::new(memory, move |object, offset, mut buf, sink| {
             let (failing, kept, requests) = &state;
-            // Readahead may add requests of later pages.
-            requests.fetch_add(u64::from(offset == 0), Ordering::Relaxed);
+            requests.fetch_add(1, Ordering::Relaxed);
             if !failing.load(Ordering::Relaxed) {
                 return object.read(offset, buf, sink);
             }

@@ -60,6 +60,12 @@
 //!
 //! A plan beyond the budget shrinks to whole windows, then to one request worth making, then to nothing.
 //!
+//! # Failed fills
+//!
+//! Pages of a failed fill are neither waste nor evicted: the stream ends before them, and its reader
+//! continues there. While no fill succeeds, readahead stops, so that a broken store gets only the
+//! requests that readers wait for.
+//!
 //! # Mapped files
 //!
 //! Touches of mapped pages are invisible, so mapped pages count as used. The last quarter of a predicted run
@@ -125,6 +131,8 @@ pub struct Stream {
     fresh: u64,
     /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
+    /// Fills that failed since the last one that succeeded.
+    failed: u64,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
     /// Pace of all streams of the file together.
@@ -164,7 +172,7 @@ impl Readahead for Stream {
             max: view.ra_pages.max(1),
             mapped: access.mapped.is_some(),
         };
-        if access.mapped == Some(Pattern::Random) {
+        if access.mapped == Some(Pattern::Random) || self.failed >= tuning().failed_max {
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
@@ -185,8 +193,10 @@ impl Readahead for Stream {
     fn on_fill(&mut self, report: &FillReport) {
         let (lo, hi) = (report.range.start.0, report.range.end.0);
         if report.failed {
+            self.failed += 1;
             return self.table.failed(lo, hi);
         }
+        self.failed = 0;
         // Stores that take no time (tests, simulations) carry no fill times.
         if report.took_ns == 0 {
             return;
@@ -223,6 +233,7 @@ impl Stream {
             jumps: Jumps::default(),
             fresh: 0,
             tail_read: false,
+            failed: 0,
             more: Vec::new(),
             pace: Pace::default(),
             requested: PageRange::new(0, 0),

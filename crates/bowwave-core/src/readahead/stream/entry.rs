@@ -189,6 +189,11 @@ impl Entry {
         }
     }
 
+    /// Whether no page of an upward stream was read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.lo == self.hi && matches!(self.direction, Direction::New | Direction::Up)
+    }
+
     /// Pages that a reader of this stream may skip.
     pub(super) fn slack(&self) -> u64 {
         (self.consumed / tuning().slack_share).min(tuning().slack_max)

@@ -342,13 +342,21 @@ impl Table {
         Some(self.get(at))
     }
 
-    /// A fill of the pages `lo..hi` failed.
+    /// A fill of the pages `lo..hi` failed. A stream of which nothing was read begins again.
     pub(super) fn failed(&mut self, lo: u64, hi: u64) {
         self.refresh();
         let ahead = |entry: &Entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1));
-        for (at, entry) in self.entries.iter_mut().enumerate().filter(|(_, entry)| ahead(entry)) {
+        for at in (0..self.entries.len()).rev() {
+            let entry = &mut self.entries[at];
+            if !ahead(entry) {
+                continue;
+            }
             entry.failed(lo, hi);
-            self.keys.set(at, entry);
+            if entry.is_unread() {
+                self.remove(at);
+            } else {
+                self.keys.set(at, entry);
+            }
         }
         for (entry, pages) in self.parked.entries.iter_mut().zip(&mut self.parked.ahead) {
             if ahead(entry) {

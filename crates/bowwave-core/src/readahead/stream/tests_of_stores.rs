@@ -323,3 +323,26 @@ fn failed_windows_are_read_again_in_windows() {
         assert!(stats.pages_failed > 0 && unread <= 16 * 256, "{unread} pages unread, {stats:?}");
     }
 }
+
+/// Regression: each retry asked a broken store for twice as much readahead as the one before.
+#[test]
+fn a_store_that_keeps_failing_gets_demand_requests_only() {
+    let mut reader = Reader::new(FAR_NS, 256);
+    let fills = |reader: &mut Reader, start: u64| {
+        let before = reader.fills.len();
+        for page in start..start + 32 {
+            assert!(reader.try_read(page, 1).is_err(), "each fill fails");
+        }
+        reader.fills[before..].to_vec()
+    };
+    reader.fails = |_| true;
+    // A window, the page that its reader waits for, and no further window.
+    assert_eq!(fills(&mut reader, 0)[..2], [(0, 4), (0, 1)]);
+    assert_eq!(reader.fills[2..], (1..32).map(|page| (page, 1)).collect::<Vec<_>>());
+    reader.fails = |_| false;
+    (0..2048).step_by(32).for_each(|start| reader.read(start, 32));
+    reader.ended = 0;
+    reader.fails = |_| true;
+    let in_stream = fills(&mut reader, 1 << 16);
+    assert!(in_stream.iter().filter(|fill| fill.1 > 1).count() <= 2, "{in_stream:?}");
+}

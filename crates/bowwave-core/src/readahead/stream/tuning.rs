@@ -91,6 +91,10 @@ tuning! {
     /// Smaller: a reader waits again.
     distance_fills: 2,
 
+    /// Fills. After this many failures in a row only demand is read, until a fill succeeds. Larger:
+    /// more requests to a broken store. Smaller: one failure interrupts a stream.
+    failed_max: 2,
+
     // Sequential runs.
 
     /// Parts. A sequential reader may skip one page in this many of those that it used.
