@@ -343,12 +343,13 @@ impl Table {
     }
 
     /// A fill of the pages `lo..hi` failed.
+    #[cold]
     pub(super) fn failed(&mut self, lo: u64, hi: u64) {
-        self.refresh();
         let ahead = |entry: &Entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1));
-        for (at, entry) in self.entries.iter_mut().enumerate().filter(|(_, entry)| ahead(entry)) {
-            entry.failed(lo, hi);
-            self.keys.set(at, entry);
+        for at in 0..self.entries.len() {
+            if ahead(&self.entries[at]) {
+                self.get(at).failed(lo, hi);
+            }
         }
         for (entry, pages) in self.parked.entries.iter_mut().zip(&mut self.parked.ahead) {
             if ahead(entry) {
