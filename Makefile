@@ -74,7 +74,6 @@ bench:
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
 	$(CARGO) run --locked --release --package bowwave-trace --example binary_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
-	$(CARGO) bench --locked --package bowwave-core --bench stream
 	$(CARGO) bench --locked --package bowwave-sim --bench fast
 	$(CARGO) bench --locked --package bowwave-sim --bench machine
 	$(CARGO) bench --locked --package bowwave-core --bench replay

@@ -7,15 +7,15 @@ use bowwave_core::swap::{
     SlotIndex, SwapFault, SwapPlan, SwapPolicy, SwapPolicyKind, SwapReadahead, SwapReason, window_size,
 };
 
-/// Linux before 4.14, and today on rotating disks: the aligned block of slots around the touched page's
-/// slot. Hits counted over all regions size it.
+/// Linux before 4.14, and today on rotating disks: the aligned block of slots around the touched
+/// page's slot. Hits counted over all regions size it.
 pub const CLUSTER: SwapPolicy = SwapPolicy::Other(&ClusterKind);
 
 /// Every swap policy: those of `bowwave-core` and those of this crate, as reports order them.
 pub const SWAP: [SwapPolicy; 4] = [SwapPolicy::None, CLUSTER, SwapPolicy::Vma, SwapPolicy::Adaptive];
 
-/// The policy that Linux chooses for a store: by addresses; by slots if the store is `rotating`, because
-/// pages that were evicted together lie together there.
+/// The policy that Linux chooses for a store: by addresses; by slots if the store is `rotating`,
+/// because pages that were evicted together lie together there.
 #[must_use]
 pub const fn swap_for_store(rotating: bool) -> SwapPolicy {
     if rotating { CLUSTER } else { SwapPolicy::Vma }
@@ -34,7 +34,7 @@ impl SwapPolicyKind for ClusterKind {
     }
 }
 
-/// What the machine remembers, for all regions together.
+/// The state of the machine, for all regions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
     hits: u64,
@@ -59,12 +59,12 @@ impl SwapReadahead for Cluster {
     fn on_fault(&mut self, SwapFault { slot, slots, config, .. }: SwapFault) -> SwapPlan {
         let hits = core::mem::take(&mut self.hits);
         let size = window_size(self.previous.0, slot.0, hits, config.block_max(), self.last_size);
-        // As Linux does: a window that hits brought about leaves the place alone.
+        // As Linux: a window caused by hits keeps the position.
         if hits == 0 {
             self.previous = slot;
         }
         self.last_size = size;
-        // Sizes are powers of two: the cap and half of one are.
+        // Sizes are powers of two.
         let block = slot.0 & !(size - 1);
         let reason = if size == 1 { SwapReason::Single } else { SwapReason::Block };
         SwapPlan { window: SwapWindow::Slots(block.max(1)..(block + size).min(slots)), size, reason }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_has_eight_slots_and_the_header_is_left_out() {
+    fn the_first_block_has_eight_slots_without_the_header() {
         assert_eq!(faults(&[5])[0], 1..8);
         assert_eq!(faults(&[1001])[0], 1000..1003, "clipped at the end of the store");
     }
@@ -115,7 +115,7 @@ mod tests {
         }
         cluster.on_hit(PAGE);
         assert_eq!(fault(&mut cluster, 901), 900..904);
-        // That window left the place at 700.
+        // That window kept the position 700.
         assert_eq!(cluster.previous, SlotIndex(700));
     }
 }

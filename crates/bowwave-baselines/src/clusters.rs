@@ -1,19 +1,19 @@
-//! What `range` did about clusters of mapped faults before bowwave's corrections.
+//! Published rules of `range` for clusters of mapped faults.
 
 use bowwave_core::{ClusterRules, Clusters};
 
-/// Document 003 to the letter, where [`Clusters::Fixed`] corrects it: a window begins one page after the
-/// page it is placed at, and the index of page 0 stands for "no cluster so far".
+/// Document 003 to the letter, without the fixes of [`Clusters::Fixed`]: a window begins one page
+/// late, and a cluster at page 0 counts as none.
 pub const CLUSTERS_LITERAL: Clusters =
     Clusters::Other(&ClusterRules { skipped_pages: 1, page_0_is_none: true, ..ClusterRules::FIXED });
 
-/// Lustre before document 003: no windows around faults, and the window grows with each 4 mapped faults
-/// in order.
+/// Lustre before document 003: no windows around faults, and the window grows with each 4
+/// sequential mapped faults.
 pub const CLUSTERS_BEFORE: Clusters =
     Clusters::Other(&ClusterRules { ranges: false, growth_faults: Some(4), ..ClusterRules::FIXED });
 
-/// Every choice for [`RangeConfig::clusters`](bowwave_core::RangeConfig::clusters), by the name that
-/// settings use.
+/// Every choice for [`RangeConfig::clusters`](bowwave_core::RangeConfig::clusters), by the name
+/// that settings use.
 pub const CLUSTERS: [(&str, Clusters); 5] = [
     ("suited", Clusters::Suited),
     ("mended", Clusters::Fixed),

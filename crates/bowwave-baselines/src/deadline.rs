@@ -6,21 +6,23 @@ use bowwave_core::schedule::{
 
 /// Linux 2.6.29's deadline: reads before writes.
 ///
-/// A batch has up to 16 requests in disk order, of reads or of writes. Reads go first, but after two
-/// batches of reads a waiting write begins one. A batch begins where the last one ended, or, if a
-/// deadline has passed (0.5 s for reads, 5 s for writes), with the request whose deadline that is.
+/// A batch has up to 16 requests in disk order, of reads or of writes. Reads go first, but after
+/// two batches of reads a waiting write begins one. A batch begins where the last one ended, or, if
+/// a deadline has passed (0.5 s for reads, 5 s for writes), with the request whose deadline that
+/// is.
 pub const DEADLINE_RW: Algorithm = Algorithm::Other(&DeadlineRw);
 
 /// The patch "Reduce latencies for synchronous writes" (linux-kernel, 24 April 2009) to the letter.
 ///
 /// Its code does less than its text, which [`Algorithm::Deadline`] follows, in two places.
 ///
-/// - **Demotion.** A batch looks for its next request of the same class over at most 16 requests. One
-///   found by the sixteenth step is discarded. If all sixteen are of the lower class, the batch
+/// - **Demotion.** A batch looks for its next request of the same class over at most 16 requests.
+///   One found by the sixteenth step is discarded. If all sixteen are of the lower class, the batch
 ///   continues with the sixteenth as if it were of its class.
 /// - **The floor.** When async has waited for two sync batches and is chosen, a sync batch that can
 ///   continue in disk order still does. Async then waits for two batches again, and in the end for
-///   its deadline of 5 s. The patch's own figures show it: random writes that took 1.2 s take 5.4 s.
+///   its deadline of 5 s. The patch's own figures show it: random writes that took 1.2 s take 5.4
+///   s.
 pub const DEADLINE_LITERAL: Algorithm = Algorithm::Other(&DeadlineLiteral);
 
 /// Every scheduler: those of `bowwave-core` and those of this crate, as reports order them.
@@ -32,7 +34,8 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
     ALGORITHMS.into_iter().find(|algorithm| algorithm.name() == name)
 }
 
-/// Parses the name of a scheduler in [`ALGORITHMS`] and, behind a colon, knobs: `deadline-rw:batch=8`.
+/// Parses the name of a scheduler in [`ALGORITHMS`] and, behind a colon, knobs:
+/// `deadline-rw:batch=8`.
 ///
 /// # Errors
 /// As [`SchedulerConfig::parse`].
@@ -93,8 +96,8 @@ impl AlgorithmKind for DeadlineLiteral {
         last <= group
     }
 
-    /// A request found by the last step is discarded. If all steps find lower ones, the last of those
-    /// is taken without a demotion.
+    /// A request found by the last step is discarded. If all steps find lower ones, the last of
+    /// those is taken without a demotion.
     fn next(&self, batch: Group, search: usize, behind: &mut dyn Iterator<Item = Group>) -> Option<usize> {
         match behind.take(search).position(|group| group <= batch) {
             Some(step) => (step + 1 < search).then_some(step),

@@ -1,17 +1,17 @@
-//! Today's Linux: sync and async readahead of reads, read-around of mapped faults (6.18, `algorithms.md` section 1).
+//! Today's Linux (6.18): sync and async readahead of reads, read-around of mapped faults.
 //!
 //! ```text
-//!   miss, page 0 or in order  ──►  initial window   start = page, async = size − request (or half of it)
+//!   miss, page 0 or sequential ─►  initial window   start = page, async = size − request, or size / 2
 //!   miss with cached history  ──►  context window   size = history + request, async = 1
-//!   other miss                ──►  the request alone, nothing remembered
+//!   other miss                ──►  the request alone; the state is unchanged
 //!   expected mark             ──►  next window      start = end of the last, async = size
 //!   other mark                ──►  next window      start = next hole, size from the distance to it
-//!   mapped fault              ──►  read-around      a window laid around the page, until too many miss
+//!   mapped fault              ──►  read-around      a window around the page, until too many miss
 //! ```
 //!
-//! `bowwave conformance kernel` holds this against the tracepoints of a running kernel. Left out on purpose: what
-//! throttled control groups do (a full device only defers async readahead here), windows for huge and for executable
-//! mappings.
+//! `bowwave conformance kernel` compares this with the tracepoints of a running kernel. Omitted:
+//! throttled control groups (here a congested device only defers async readahead), and windows for
+//! huge and executable mappings.
 
 use alloc::boxed::Box;
 
@@ -21,37 +21,38 @@ use bowwave_core::{
     PolicyKind, Readahead, Reason, Trigger, View,
 };
 
-/// Misses of a mapping, less its hits, from which on reading around does not pay.
+/// Misses of a mapping minus its hits beyond which read-around stops.
 const MMAP_LOTSAMISS: u32 = 100;
-/// Misses of a mapping that count at most, so that its luck can turn again.
+/// Largest count of misses: hits can start read-around again.
 const MMAP_MISS_MAX: u32 = 1000;
 
 /// Largest folio: 2^20 pages.
 const FOLIO_ORDER_MAX: u8 = 20;
 
-/// What Linux takes from the device, the file system and its version. The default suits a cache of single pages.
+/// Parameters that Linux takes from the device, the file system and its version. The default is for
+/// a cache of single pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinuxConfig {
-    /// Best request of the device, in pages: a larger request than `ra_pages` may have a window up to this. Linux takes
-    /// it from `max_sectors_kb`. 0: windows never exceed `ra_pages`.
+    /// Optimal request size of the device, in pages (`max_sectors_kb`): the largest window for a
+    /// request larger than `ra_pages`. 0: windows never exceed `ra_pages`.
     pub io_pages: u32,
-    /// Whether windows that follow a mark are cut short to end at a multiple of their folio size (Linux 6.16 and later;
-    /// of 4 pages without large folios). It pays only where the store likes aligned chunks: the first windows of a
-    /// stream become smaller, and there are more of them.
+    /// Windows after a mark are shortened to end at a multiple of their folio size (since Linux
+    /// 6.16; of 4 pages without large folios). It costs more and smaller windows at the start of a
+    /// stream.
     pub align_end: bool,
-    /// Largest folio of the file system, as base-2 logarithm of its pages, at most 20; 0 if it has none. Folios are not
-    /// made here: this only places marks and ends where Linux would with such folios.
+    /// Largest folio of the file system: log2 of its pages, at most 20; 0 for none. It only places
+    /// marks and ends of windows as Linux does with such folios.
     pub folio_order_max: u8,
-    /// Whether a window that reaches the end of the file bears a mark all the same (Linux 6.18 and before). It triggers a
-    /// window of nothing.
+    /// A window that reaches the end of the file has a mark (up to Linux 6.18), which triggers an
+    /// empty window.
     pub mark_at_eof: bool,
 }
 
-/// [`LinuxConfig`] as [`LINUX`](crate::LINUX) has it.
+/// The configuration of [`LINUX`](crate::LINUX).
 pub(crate) static DEFAULT: LinuxConfig =
     LinuxConfig { io_pages: 0, align_end: false, folio_order_max: 0, mark_at_eof: false };
 
-/// Today's Linux, set up otherwise. A setup other than the default lives as long as the program.
+/// Today's Linux with this configuration. A configuration other than the default is never freed.
 #[must_use]
 pub fn linux(config: LinuxConfig) -> Policy {
     if config == DEFAULT {
@@ -83,11 +84,11 @@ pub struct Linux {
     start: u64,
     size: u64,
     async_size: u64,
-    /// Base-2 logarithm of the pages of its folios.
+    /// Log2 of the pages of its folios.
     order: u32,
     /// First page of the folio that the last window marked, if it is larger than a page.
     marked: Option<PageIndex>,
-    /// Mapped pages that missed, less those found.
+    /// Misses of mapped pages minus hits.
     mmap_miss: u32,
 }
 
@@ -101,7 +102,7 @@ impl Readahead for Linux {
                 self.mmap_miss = self.mmap_miss.saturating_sub(counts.into());
                 return;
             }
-            // Random advice concerns misses only: marks from before still work.
+            // Random advice applies to misses only; earlier marks still work.
             (None, Trigger::Mark) => self.mark_hit(&access, req, view),
             (None, _) if access.random => self.forced(page, req, view),
             (None, _) => self.missed(&access, req, view),
@@ -114,7 +115,7 @@ impl Readahead for Linux {
 }
 
 impl Linux {
-    /// The state of a handle that has read nothing.
+    /// The state of a handle that was never read.
     #[must_use]
     pub const fn new(config: LinuxConfig) -> Self {
         Self { config, start: 0, size: 0, async_size: 0, order: 0, marked: None, mmap_miss: 0 }
@@ -125,7 +126,7 @@ impl Linux {
         view.ra_pages.max(req.min(self.config.io_pages.into()))
     }
 
-    /// Exactly what was asked for, up to what the device likes; nothing is remembered.
+    /// Exactly the requested pages, at most one optimal request; the state is unchanged.
     fn forced(&self, start: PageIndex, count: u64, view: View<'_>) -> Plan {
         let max = view.ra_pages.max(self.config.io_pages.into());
         Plan::new(start, count.min(max), 0, Reason::Forced)
@@ -149,26 +150,26 @@ impl Linux {
         self.submit(page, size, async_size, reason, view)
     }
 
-    /// A miss out of order: looks at the cache for the trace that a stream would have left.
+    /// A miss out of sequence: searches the cache for the pages of a stream.
     fn context(&mut self, access: &Access, req: u64, max: u64, view: View<'_>) -> Plan {
         let page = access.page;
         let (history, whole) = match view.prev_miss(PageIndex(page.0 - 1), PageCount(max)) {
             Some(hole) => (page.0 - 1 - hole.0, false),
             // Everything before the page is cached.
             None if page.0 < max => (page.0, true),
-            // The scan gave up; it does not count the page it ended on.
+            // The scan reached its limit; its last page does not count.
             None => (max - 1, false),
         };
         if history <= req {
             return Plan::new(page, req, 0, Reason::Random);
         }
-        // Cached from the start: a file that is read whole.
+        // Cached from the start of the file: probably read whole.
         let history = if whole { history * 2 } else { history };
         self.order = 0;
         self.submit(page, (history + req).min(max), 1, Reason::Context, view)
     }
 
-    /// Async readahead: the page bears a mark.
+    /// Async readahead: the page has a mark.
     fn mark_hit(&mut self, access: &Access, req: u64, view: View<'_>) -> Plan {
         let (page, max) = (access.page, self.max_pages(req, view));
         let end = self.start.saturating_add(self.size);
@@ -176,7 +177,7 @@ impl Linux {
         let (start, size, reason) = if page.0 == expected || self.marked == Some(page) {
             (end, self.size.max(next_size(self.size, max)), Reason::Lookahead)
         } else {
-            // The state is that of another stream. The distance to the next hole is about the old async size.
+            // A mark of another stream. The distance to the next hole is about its async size.
             let Some(hole) = view.next_miss(page + PageCount(1), PageCount(max)) else {
                 return Plan::new(page, 0, 0, Reason::Interleaved);
             };
@@ -187,7 +188,7 @@ impl Linux {
         self.submit(PageIndex(start), size, size, reason, view)
     }
 
-    /// The size of a window whose end is cut to a multiple of its folios.
+    /// The size of a window that ends at a multiple of its folios.
     fn aligned(&self, start: u64, size: u64, max: u64) -> u64 {
         let align = 1 << self.order.min(max.trailing_zeros());
         let end = start.saturating_add(size) / align * align;
@@ -211,7 +212,7 @@ impl Linux {
         self.submit(start, view.ra_pages, view.ra_pages / 4, Reason::Around, view)
     }
 
-    /// Remembers a window, and finds the place of its mark.
+    /// Stores a window in the state, and places its mark.
     fn submit(
         &mut self,
         start: PageIndex,
@@ -235,8 +236,9 @@ impl Linux {
         plan
     }
 
-    /// First page of the folio that a window's mark falls on. Folios are as large as alignment and the window allow; from the
-    /// first one that would cover a cached page on, they are single pages.
+    /// First page of the folio that contains a window's mark. Folios are as large as alignment and
+    /// the window allow. From the first one that would cover a cached page on, they are single
+    /// pages.
     fn mark_of_folios(&mut self, window: PageRange, async_size: u64, view: View<'_>) -> Option<PageIndex> {
         let mark = PageIndex(window.end.0 - async_size);
         let end = window.end.0.min(view.file_pages.0);
@@ -260,8 +262,8 @@ impl Linux {
     }
 }
 
-/// Where the mark of a window of single pages goes: counted from the end of the file if that cuts it short, so it is then
-/// not where its owner expects it.
+/// The mark of a window of single pages. If the end of the file clips the window, the mark is
+/// counted from there, and is then not where the state expects it.
 fn mark_of_pages(window: PageRange, async_size: u64, view: View<'_>) -> Option<PageIndex> {
     let end = window.end.0.min(view.file_pages.0);
     let mark = end.checked_sub(async_size)?;

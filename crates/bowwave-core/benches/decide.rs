@@ -1,9 +1,14 @@
-//! What decisions cost: a policy's plan, a plain hit, and a whole miss with its fill.
+//! Time of decisions: a policy's plan, a plain hit, a miss with its fill, and `stream` pattern by
+//! pattern.
 //!
-//! `cargo bench -p bowwave-core --bench decide` prints medians over rounds with the lowest and the highest.
+//! `cargo bench -p bowwave-core --bench decide` prints the median, lowest and highest processor
+//! time.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+mod patterns;
+
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::Instant as Clock;
 
 use bowwave_core::{
@@ -23,6 +28,7 @@ fn main() {
     for policy in bowwave_baselines::ALL {
         misses(policy);
     }
+    stream();
 }
 
 /// The policy alone.
@@ -74,7 +80,7 @@ fn hits() {
     });
 }
 
-/// Reads of cached pages by a policy that is asked even then.
+/// Reads of cached pages with a policy that runs on every access.
 fn walked_hits() {
     for pages in [1, 32] {
         let mut cache = warm(bowwave_baselines::LEGACY);
@@ -97,7 +103,7 @@ fn walked_hits() {
     }
 }
 
-/// Sequential reads of one page through a cache that holds a tenth, device instant: everything on the way to the fills.
+/// Sequential reads of one page through a cache of 4096 frames whose fills complete at once.
 fn misses(policy: Policy) {
     let config = Config { frames: 4096, reserve_frames: 256, policy, ..Config::default() };
     let mut cache = Cache::new(config).expect("valid");
@@ -153,14 +159,52 @@ fn warm(policy: Policy) -> Cache {
     cache
 }
 
+/// Decisions of `stream`: only misses and marks, as readers reach them.
+fn stream() {
+    for streams in [1, 8, 32, 64, 1000] {
+        pattern(&format!("stream, marks of {streams} upward streams"), |decide| {
+            patterns::upward(streams, CALLS, decide);
+        });
+    }
+    pattern("stream, marks of a downward stream", |decide| patterns::backward(CALLS, decide));
+    for readers in [1, 8] {
+        pattern(&format!("stream, marks of {readers} strided readers"), |decide| {
+            patterns::strided(readers, CALLS, decide);
+        });
+    }
+    pattern("stream, random misses", |decide| patterns::random(1, CALLS, decide));
+    pattern("stream, random misses in small clusters", |decide| patterns::random(3, CALLS, decide));
+}
+
+fn pattern(what: &str, run: impl Fn(&mut patterns::Decide<'_>)) {
+    report(what, |_| {
+        let mut policy = Policy::Stream.build(&Config::default(), &mut FileMemory::default());
+        let mut plans = Plans::default();
+        run(&mut |access| {
+            plans.clear();
+            policy.on_access(black_box(access), View::of_nothing(patterns::WINDOW), &mut plans);
+            black_box(&plans).iter().next().and_then(|plan| plan.mark)
+        });
+    });
+}
+
 fn report(what: &str, mut run: impl FnMut(u64)) {
     let mut rounds: Vec<f64> = (0..ROUNDS as u64)
         .map(|round| {
-            let start = Clock::now();
+            let start = processor_ns();
             run(round);
-            start.elapsed().as_nanos() as f64 / CALLS as f64
+            (processor_ns() - start) / CALLS as f64
         })
         .collect();
     rounds.sort_by(f64::total_cmp);
     println!("{what:<56} {:>6.1} ns ({:.1}..{:.1})", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
+}
+
+/// Processor time of this thread, so that other load matters only through caches; wall-clock time
+/// where the system does not report it.
+fn processor_ns() -> f64 {
+    static START: LazyLock<Clock> = LazyLock::new(Clock::now);
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let run = schedstat.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+    run.unwrap_or_else(|| START.elapsed().as_nanos() as f64)
 }

@@ -1,8 +1,10 @@
-//! How fast a trace replays: requests and pages a second through `Cache::access_instant`, with the miss ratio. Processor time.
+//! How fast a trace replays: requests and pages a second through `Cache::access_instant`, with the
+//! miss ratio. Processor time.
 //!
-//! `cargo bench -p bowwave-core --bench replay` replays a made-up trace of a skewed load over a million pages.
-//! `cargo bench -p bowwave-core --bench replay -- FILE FRAMES…` replays a file of lines `first_page pages …` (as ARC's
-//! `.lis`), each page a request of its own, with caches of so many frames. `--only TEXT` runs only what has it in its name.
+//! `cargo bench -p bowwave-core --bench replay` replays a made-up trace of a skewed load over a
+//! million pages. `cargo bench -p bowwave-core --bench replay -- FILE FRAMES…` replays a file of
+//! lines `first_page pages …` (as ARC's `.lis`), each page a request of its own, with caches of so
+//! many frames. `--only TEXT` runs only what has it in its name.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::sync::LazyLock;
@@ -88,8 +90,8 @@ fn replay(what: &str, trace: &[PageRange], configure: impl Fn(&mut Config)) {
     );
 }
 
-/// Processor time of this thread, so that other load counts only as far as it takes caches away; time of day where the
-/// system does not tell.
+/// Processor time of this thread, so that other load counts only as far as it takes caches away;
+/// time of day where the system does not tell.
 fn seconds_run() -> f64 {
     static START: LazyLock<Clock> = LazyLock::new(Clock::now);
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -107,7 +109,8 @@ fn trace_of(path: &str) -> Vec<PageRange> {
     numbers.collect()
 }
 
-/// Two million requests: half for a hot tenth of a million pages, by steps, and the others anywhere in short runs.
+/// Two million requests: half for a hot tenth of a million pages, by steps, and the others anywhere
+/// in short runs.
 fn skewed() -> Vec<PageRange> {
     let mut state = 1u64;
     let mut random = move |bound: u64| {

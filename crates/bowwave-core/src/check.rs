@@ -14,11 +14,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
-use crate::cache::{Cache, Violation};
+use crate::cache::{Cache, Violation, ensure};
 use crate::event::{Action, Decision, Event, Fill, FillError};
 use crate::id::{FileId, FillId, FrameId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -304,8 +303,4 @@ impl fmt::Write for ActionDigest {
         }
         Ok(())
     }
-}
-
-fn ensure(holds: bool, say: impl FnOnce() -> String) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(Violation(say())) }
 }

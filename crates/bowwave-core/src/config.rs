@@ -122,7 +122,8 @@ fn at_least_1(field: &'static str, pages: u32) -> (&'static str, u64, bool, &'st
     (field, pages.into(), pages >= 1, "at least 1 page")
 }
 
-/// 4 KiB pages, no limit on frames, Linux's 32 pages of readahead with the on-demand policy, fills of any length.
+/// 4 KiB pages, no limit on frames, Linux's 32 pages of readahead with the on-demand policy, fills
+/// of any length.
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -320,16 +320,17 @@ pub enum Trigger {
     /// [`Advice::WillNeed`], or a read plan ([`Event::SetReadPlan`]).
     Advice,
     /// The reader is about to look up a page, for policies with
-    /// [`Capabilities::every_access`](crate::Capabilities::every_access): the first page of a request, or the
-    /// one that [`Plans::next`](crate::Plans::next) named. Decisions report it as a miss or a mark.
+    /// [`Capabilities::every_access`](crate::Capabilities::every_access): the first page of a
+    /// request, or the one that [`Plans::next`](crate::Plans::next) named. Decisions report it as a
+    /// miss or a mark.
     Lookup {
         /// Whether the page is missing.
         missing: bool,
         /// An earlier plan at another page read this page, and no lookup has reached it since.
         fresh: bool,
     },
-    /// A fault found its page, for policies with [`Capabilities::found`](crate::Capabilities::found). Plans are
-    /// ignored.
+    /// A fault found its page, for policies with
+    /// [`Capabilities::found`](crate::Capabilities::found). Plans are ignored.
     Found {
         /// The page is still being read.
         in_flight: bool,

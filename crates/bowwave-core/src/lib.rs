@@ -2,9 +2,10 @@
 //!
 //! # Driving the cache
 //!
-//! Decide under a lock, act outside it. Answer every [`Fill`] with exactly one [`Cache::filled`], and every
-//! [`WriteOut`] with one [`Cache::written_out`]. Every [`ReadOutcome::Wait`] is followed by exactly one
-//! [`Action::Wake`]. Frames that a hit or a wake hands out stay pinned until [`Cache::unpin`].
+//! Decide under a lock, act outside it. Answer every [`Fill`] with exactly one [`Cache::filled`],
+//! and every [`WriteOut`] with one [`Cache::written_out`]. Every [`ReadOutcome::Wait`] is followed
+//! by exactly one [`Action::Wake`]. Frames that a hit or a wake hands out stay pinned until
+//! [`Cache::unpin`].
 //!
 //! [`network`] has the decisions about requests to a remote store: retries, deadlines, versions.
 #![no_std]
@@ -45,7 +46,6 @@ pub mod check;
 mod config;
 mod event;
 mod id;
-mod mix;
 pub mod network;
 mod page;
 mod random;
@@ -63,9 +63,8 @@ pub use cache::{Cache, Observer, Pins, TooManyRanges, Violation};
 pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
-pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
-pub use random::Random;
+pub use random::{MIX_STEP, Random, mix};
 pub use readahead::{
     Access, Capabilities, ClusterRules, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans,
     Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,

@@ -1,9 +1,23 @@
-//! Random numbers that depend on a seed alone.
+//! SplitMix64 (Steele, Lea, Flood 2014): numbers that depend on a seed alone, and a hash.
 
-use crate::{MIX_STEP, mix};
+/// Mixes 64 bits: a bijection without visible pattern.
+///
+/// ```
+/// // The first number of the published sequence from state 1,234,567.
+/// let state = 1_234_567_u64.wrapping_add(bowwave_core::MIX_STEP);
+/// assert_eq!(bowwave_core::mix(state), 6_457_827_717_110_365_317);
+/// ```
+#[must_use]
+pub const fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a counter through a mixing function. Every seed gives a good sequence of 2^64
-/// numbers, the same everywhere.
+/// The step between two states: 2^64 divided by the golden ratio.
+pub const MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A sequence of 2^64 numbers, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -13,30 +27,30 @@ impl Random {
     /// The sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not give sequences that are the same but for a shift.
+        // Adjacent seeds must not give shifted copies of one sequence.
         Self { state: mix(seed ^ 0x6a09_e667_f3bc_c908) }
     }
 
-    /// The sequence that follows this state, as published. Of neighbouring states, sequences may be shifts of each other.
+    /// The published sequence from this state. Sequences of related states may be shifted copies.
     #[must_use]
     pub const fn from_state(state: u64) -> Self {
         Self { state }
     }
 
-    /// Any number, each as likely.
+    /// A uniformly distributed number.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(MIX_STEP);
         mix(self.state)
     }
 
-    /// A number below `bound`, each exactly as likely (Lemire 2019).
+    /// A number below `bound`, exactly uniformly distributed (Lemire 2019).
     ///
     /// # Panics
     /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below 0");
         let mut product = u128::from(self.bits()) * u128::from(bound);
-        // The low half tells whether this draw belongs to a share that is one too large.
+        // Rejects the draws that would make some numbers likelier.
         if (product as u64) < bound {
             let uneven = bound.wrapping_neg() % bound;
             while (product as u64) < uneven {
@@ -46,7 +60,7 @@ impl Random {
         (product >> 64) as u64
     }
 
-    /// A number from 0 up to but not including 1, in steps of 2^-53.
+    /// A number in `[0, 1)`, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -76,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_seeds_share_no_run() {
+    fn adjacent_seeds_share_no_number() {
         let draws = |seed| {
             let mut random = Random::new(seed);
             (0..100).map(|_| random.bits()).collect::<Vec<_>>()

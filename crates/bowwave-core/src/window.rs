@@ -1,9 +1,11 @@
-//! Arithmetic of readahead windows: initial and next size (Linux since 2005; paper 002, figure 4; patch 000).
+//! Arithmetic of readahead windows: initial and next size (Linux since 2005; paper 002, figure 4;
+//! patch 000).
 
 /// Size of the first window for a request of `req` pages, at most `max` pages.
 ///
-/// The request rounded up to a power of two, times four if that is at most `max / 32`, times two if at most `max / 4`,
-/// else `max`. For `max` = 32: 1–2 → 4, 3–4 → 8, 5–8 → 16, more → 32. A request of 0 counts as 1.
+/// The request rounded up to a power of two, times four if that is at most `max / 32`, times two if
+/// at most `max / 4`, else `max`. For `max` = 32: 1–2 → 4, 3–4 → 8, 5–8 → 16, more → 32. A request
+/// of 0 counts as 1.
 #[must_use]
 pub fn initial_size(req: u64, max: u64) -> u64 {
     // Past 2^63 there is no next power of two, and the size is `max` anyway.
@@ -17,7 +19,8 @@ pub fn initial_size(req: u64, max: u64) -> u64 {
     }
 }
 
-/// Size of the window after one of `size` pages: times four below `max / 16`, else times two, at most `max`.
+/// Size of the window after one of `size` pages: times four below `max / 16`, else times two, at
+/// most `max`.
 ///
 /// At least 1: a window of 0 pages would otherwise stay at 0 for ever.
 #[must_use]

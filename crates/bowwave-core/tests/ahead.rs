@@ -129,7 +129,7 @@ fn readahead_in_flight_stays_within_its_limit_and_every_reader_finishes() {
         assert_eq!((run.waiting, run.cache.pages_ahead()), (0, 0), "BOWWAVE_SEED={seed}");
         much += u64::from(run.most > 60);
     }
-    assert!(much > 80, "only {much} runs had much on its way");
+    assert!(much > 80, "only {much} runs had much readahead in flight");
 }
 
 #[test]

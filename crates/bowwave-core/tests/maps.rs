@@ -44,9 +44,9 @@ fn cost(policy: Policy, threads: u64, each: u64) -> (f64, f64) {
 fn cost_by(config: Config, threads: u64, each: u64) -> (f64, f64) {
     let policy = config.policy;
     let (file, of) = clusters(threads, each, 1);
-    let told = touch(config, FAR, file, of);
-    let cost = (told.waits as f64 / (threads * each) as f64, told.pages as f64 / told.touches as f64);
-    println!("{policy}, {threads} threads, {each} clusters each: {cost:.2?}, {told:?}");
+    let total = touch(config, FAR, file, of);
+    let cost = (total.waits as f64 / (threads * each) as f64, total.pages as f64 / total.touches as f64);
+    println!("{policy}, {threads} threads, {each} clusters each: {cost:.2?}, {total:?}");
     cost
 }
 
@@ -87,11 +87,11 @@ fn clusters_that_become_narrow_are_adapted_to() {
                 let start = n * 48_271 % 4096 * 512 + rng.below(512 - width);
                 start..start + width
             });
-            let told = touch(config(policy, 256), FAR, 4096 * 512, vec![pages.collect()]);
-            let narrow = (told.pages - WIDE * 228) / NARROW;
-            println!("{policy}, clusters of {width}: {narrow} pages each, {told:?}");
+            let cost = touch(config(policy, 256), FAR, 4096 * 512, vec![pages.collect()]);
+            let narrow = (cost.pages - WIDE * 228) / NARROW;
+            println!("{policy}, clusters of {width}: {narrow} pages each, {cost:?}");
             assert!(narrow <= most, "{policy}: {narrow} pages for each of {width}");
-            assert!(told.waits <= 2 * (WIDE + NARROW), "{policy}: {told:?}");
+            assert!(cost.waits <= 2 * (WIDE + NARROW), "{policy}: {cost:?}");
         }
     }
 }
@@ -115,9 +115,9 @@ fn random_touches_beside_clusters_are_distinguished() {
 fn a_mapped_file_touched_sequentially_is_read_far_ahead_with_few_faults() {
     const PAGES: u64 = 1 << 16;
     for (ra_pages, store, waits, faults) in [(32, NEAR, 20, PAGES / 40), (256, FAR, 40, PAGES / 60)] {
-        let told = touch(config(Policy::Stream, ra_pages), store, PAGES, vec![(0..PAGES).collect()]);
-        println!("{ra_pages}: {told:?}");
-        assert!(told.waits <= waits && told.faults <= faults, "{told:?}");
-        assert_eq!((told.pages, told.touches), (PAGES, PAGES));
+        let cost = touch(config(Policy::Stream, ra_pages), store, PAGES, vec![(0..PAGES).collect()]);
+        println!("{ra_pages}: {cost:?}");
+        assert!(cost.waits <= waits && cost.faults <= faults, "{cost:?}");
+        assert_eq!((cost.pages, cost.touches), (PAGES, PAGES));
     }
 }

@@ -163,7 +163,7 @@ impl World {
                     }
                 }
                 PagerAction::Wake { waiter, result } => {
-                    let (id, touch) = self.waiting.remove(&waiter.0).expect("whoever waits is woken once");
+                    let (id, touch) = self.waiting.remove(&waiter.0).expect("each waiter is woken once");
                     if result.is_ok() {
                         self.access(id, touch);
                     }
@@ -251,10 +251,7 @@ impl World {
             560..980 => self.finish(),
             980..996 => self.advise(id),
             996 => self.broken_store = self.chance.one_in(3),
-            997 => self.with(|pager, now, out| {
-                pager.limit_region(now, region, (start.is_multiple_of(2)).then_some(PageCount(20)), out)
-            }),
-            998 => {
+            997..999 => {
                 let frames = 40 + self.chance.below(60);
                 self.with(|pager, now, out| pager.set_frames(now, frames, out));
             }

@@ -255,7 +255,7 @@ fn the_distance_grows_only_while_the_reader_waits() {
     let [slow, fast] = slow_and_fast;
     // Sixteen windows, and one more part at the last mark.
     assert!(slow <= 16 * 32 + 16, "{slow} pages ahead of one who takes his time");
-    assert!(fast >= 2 * slow, "{fast} pages ahead of one who waits, {slow} of one who does not");
+    assert!(fast >= 2 * slow, "{fast} pages ahead of a reader that waits, {slow} of one that does not");
 }
 
 #[test]

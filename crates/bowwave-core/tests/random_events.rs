@@ -4,17 +4,18 @@
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_events`
 //! repeats it alone.
 
+mod checked;
 mod rng;
 
 use std::collections::BTreeMap;
 
 use bowwave_baselines::LinuxConfig;
-use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
-    HandleId, Instant, PageAccess, PageCount, PageIndex, PageRange, Part, Pattern, Pins, RangeConfig, Reason,
-    Request, Waiter, WriteBackConfig,
+    HandleId, PageAccess, PageCount, PageIndex, PageRange, Part, Pattern, Pins, RangeConfig, Reason, Request,
+    Waiter, WriteBackConfig,
 };
+use checked::Checked;
 use rng::{Rng, seeds};
 
 const SEEDS: u64 = 320;
@@ -29,9 +30,9 @@ fn a_million_random_events_keep_every_invariant() {
     for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
         if let Err(problem) = run.go() {
-            panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.log.len());
+            panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.driven.events());
         }
-        total += run.cache.stats();
+        total += run.driven.cache.stats();
         fast_hits += run.fast_hits;
         run.replay();
     }
@@ -60,12 +61,7 @@ fn a_million_random_events_keep_every_invariant() {
 /// One random driver and its state.
 struct Run {
     rng: Rng,
-    cache: Cache,
-    config: Config,
-    checker: Checker,
-    now: u64,
-    log: Vec<(Instant, Event)>,
-    digest: ActionDigest,
+    driven: Checked,
     /// Hits of the fast path.
     fast_hits: u64,
     files: Vec<Option<PageCount>>,
@@ -110,15 +106,9 @@ impl Run {
             },
             ..Config::default()
         };
-        let cache = Cache::new(config.clone()).expect("within bounds");
         Self {
             rng,
-            cache,
-            config,
-            checker: Checker::default(),
-            now: 0,
-            log: Vec::new(),
-            digest: ActionDigest::default(),
+            driven: Checked::new(config),
             fast_hits: 0,
             files: vec![None; 4],
             handles: vec![None; 6],
@@ -131,7 +121,7 @@ impl Run {
 
     fn go(&mut self) -> Result<(), String> {
         for step in 0..EVENTS {
-            self.now += self.rng.below(3);
+            self.driven.now += self.rng.below(3);
             match self.pick() {
                 Some(Event::Access { waiter, access })
                     if self.rng.chance(50) && self.try_hit(waiter, access)? => {}
@@ -139,7 +129,7 @@ impl Run {
                 None => {}
             }
             if step % FULL_CHECK_EVERY == 0 {
-                self.cache.check().map_err(|violation| violation.0)?;
+                self.driven.cache.check().map_err(|violation| violation.0)?;
             }
         }
         self.drain()
@@ -148,35 +138,28 @@ impl Run {
     /// Completes all fills and unpins all frames: then no read may wait, and no frame may be in
     /// use.
     fn drain(&mut self) -> Result<(), String> {
-        while self.cache.fills_in_flight() > 0 || !self.held.is_empty() {
+        while self.driven.cache.fills_in_flight() > 0 || !self.held.is_empty() {
             if let Some(frames) = self.held.pop() {
                 self.step(Event::Unpin { frames })?;
             }
-            let fill = self.checker.fills().next().map(|fill| fill.id);
+            let fill = self.driven.checker.fills().next().map(|fill| fill.id);
             if let Some(fill) = fill {
                 self.step(Event::Filled { fill, result: Ok(()) })?;
             }
-            self.cache.check().map_err(|violation| violation.0)?;
+            self.driven.cache.check().map_err(|violation| violation.0)?;
         }
-        match self.checker.reads_waiting() {
+        match self.driven.checker.reads_waiting() {
             0 => Ok(()),
             left => Err(format!("I2: {left} reads wait for ever")),
         }
     }
 
     fn step(&mut self, event: Event) -> Result<(), String> {
-        let (now, mut out) = (Instant(self.now), Vec::new());
-        self.log.push((now, event.clone()));
         if let Event::Filled { fill, result: Err(FillError::ABANDONED) } = event {
             // Unpinned later, like other frames.
-            self.held.push(self.cache.fill_frames(fill).collect());
+            self.held.push(self.driven.cache.fill_frames(fill).collect());
         }
-        self.cache.step(now, event.clone(), &mut out);
-        self.checker
-            .check(now, &event, &out, &self.cache)
-            .map_err(|violation| format!("{} at {event:?}", violation.0))?;
-        self.digest.add(&out);
-        for action in out {
+        for action in self.driven.step(event)? {
             if let Action::Wake { waiter, result } = action {
                 self.waiting.remove(&waiter);
                 if let Ok(frames) = result {
@@ -187,12 +170,12 @@ impl Run {
         Ok(())
     }
 
-    /// Asks the fast path; tells whether it was a hit. The log has what `access`, and `unpin` if the
-    /// pins are skipped, stand for, so the replay takes the slow path.
+    /// Tries the fast path; returns whether it was a hit. The log gets the equivalent `access`, and
+    /// `unpin` if pins are skipped, so the replay takes the slow path.
     fn try_hit(&mut self, waiter: Waiter, access: PageAccess) -> Result<bool, String> {
-        let (now, mut frames) = (Instant(self.now), Vec::new());
+        let mut frames = Vec::new();
         let pins = if self.rng.chance(50) { Pins::Held } else { Pins::Skipped };
-        if !self.cache.try_hit(access, pins, &mut frames) {
+        if !self.driven.cache.try_hit(access, pins, &mut frames) {
             return Ok(false);
         }
         self.waiting.remove(&waiter);
@@ -203,11 +186,7 @@ impl Run {
             Pins::Skipped => calls.push((Event::Unpin { frames }, Vec::new())),
         }
         for (event, out) in calls {
-            self.checker
-                .check(now, &event, &out, &self.cache)
-                .map_err(|violation| format!("{} at {event:?}", violation.0))?;
-            self.digest.add(&out);
-            self.log.push((now, event));
+            self.driven.record(event, &out)?;
         }
         self.fast_hits += 1;
         Ok(true)
@@ -277,7 +256,7 @@ impl Run {
     }
 
     fn pick_answer(&mut self) -> Option<Event> {
-        let fills: Vec<FillId> = self.checker.fills().map(|fill| fill.id).collect();
+        let fills: Vec<FillId> = self.driven.checker.fills().map(|fill| fill.id).collect();
         let fill = fills[self.rng.index(fills.len())?];
         let result = match self.rng.below(100) {
             0..12 => Err(FillError(self.rng.below(9) as u16)),
@@ -338,7 +317,7 @@ impl Run {
         }
         if self.rng.chance(60)
             || self.handles.contains(&Some(file))
-            || self.checker.fills().any(|fill| fill.file == file)
+            || self.driven.checker.fills().any(|fill| fill.file == file)
         {
             return None;
         }
@@ -359,19 +338,12 @@ impl Run {
     /// I8; and the fast path for hits leaves the same cache behind as `access` alone: the same
     /// actions, counters and pages, and the same order of eviction.
     fn replay(&mut self) {
-        let mut cache = Cache::new(self.config.clone()).expect("valid before");
-        let (mut digest, mut out) = (ActionDigest::default(), Vec::new());
-        for (now, event) in &self.log {
-            out.clear();
-            cache.step(*now, event.clone(), &mut out);
-            digest.add(&out);
-        }
-        assert_eq!(digest, self.digest, "I8: the replay of the log acts differently");
+        let (mut cache, mut out) = (self.driven.replay(), Vec::new());
         loop {
-            assert_eq!(cache.stats(), self.cache.stats(), "the replay counts differently");
-            assert_eq!(self.cached(&cache), self.cached(&self.cache), "the replay has other pages");
+            assert_eq!(cache.stats(), self.driven.cache.stats(), "the replay counts differently");
+            assert_eq!(self.cached(&cache), self.cached(&self.driven.cache), "the replay has other pages");
             let limit = cache.frame_limit();
-            for cache in [&mut cache, &mut self.cache] {
+            for cache in [&mut cache, &mut self.driven.cache] {
                 cache.revoke(1, &mut out);
             }
             if cache.frame_limit() == limit || limit > 1000 {

@@ -4,16 +4,16 @@
 //! A page has two halves; a half is the number of its write. A failure prints its seed;
 //! `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_writes` repeats it alone.
 
+mod checked;
 mod rng;
 
 use std::collections::BTreeMap;
 
-use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
-    Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageAccess,
-    PageCount, PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut,
-    WriteOutcome,
+    Action, Base, Config, Event, FileId, FillError, FillId, FrameId, HandleId, PageAccess, PageCount,
+    PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
 };
+use checked::Checked;
 use rng::{Rng, seeds};
 
 const SEEDS: u64 = 200;
@@ -30,11 +30,11 @@ fn reads_return_written_bytes_and_synced_bytes_are_in_the_store() {
     for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
         if let Err(problem) = run.go() {
-            panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.log.len());
+            panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.driven.events());
         }
-        total += run.cache.stats();
+        total += run.driven.cache.stats();
         failures += run.writes_failed;
-        run.replay();
+        run.driven.replay();
     }
     for (what, count) in [
         ("dirtied", total.pages_dirtied),
@@ -64,12 +64,8 @@ enum Wait {
 
 struct Run {
     rng: Rng,
-    cache: Cache,
-    config: Config,
-    checker: Checker,
-    now: u64,
-    log: Vec<(Instant, Event)>,
-    digest: ActionDigest,
+    driven: Checked,
+    write_back: WriteBackConfig,
     /// Contents of frames.
     memory: BTreeMap<FrameId, Page>,
     /// Contents of the store.
@@ -106,12 +102,8 @@ impl Run {
             ..Config::default()
         };
         let mut run = Self {
-            cache: Cache::new(config.clone()).expect("within bounds"),
-            config,
-            checker: Checker::default(),
-            now: 0,
-            log: Vec::new(),
-            digest: ActionDigest::default(),
+            write_back: config.write_back,
+            driven: Checked::new(config),
             memory: BTreeMap::new(),
             store: vec![Vec::new(); FILES],
             truth: vec![Vec::new(); FILES],
@@ -136,7 +128,7 @@ impl Run {
 
     fn go(&mut self) -> Result<(), String> {
         for _ in 0..STEPS {
-            self.now += self.rng.below(3);
+            self.driven.now += self.rng.below(3);
             match self.rng.below(100) {
                 0..30 => self.write()?,
                 30..45 => self.read()?,
@@ -157,7 +149,7 @@ impl Run {
                 96 => {
                     let dirty_max = 2 + self.rng.below(12) as u32;
                     let background = self.rng.below(u64::from(dirty_max)) as u32;
-                    let write_back = WriteBackConfig { dirty_max, background, ..self.config.write_back };
+                    let write_back = WriteBackConfig { dirty_max, background, ..self.write_back };
                     self.step(Event::Tuned { ra_pages: 8, write_back })?;
                 }
                 _ => {
@@ -166,7 +158,7 @@ impl Run {
                     self.step(Event::Invalidate { file, range: PageRange::new(start, start + 4) })?;
                 }
             }
-            self.cache.check().map_err(|violation| violation.0)?;
+            self.driven.cache.check().map_err(|violation| violation.0)?;
         }
         self.finish()
     }
@@ -174,14 +166,17 @@ impl Run {
     /// Everything succeeds from here on: nothing waits, and the store has all bytes.
     fn finish(&mut self) -> Result<(), String> {
         for round in 0.. {
-            while self.checker.write_outs().next().is_some() || self.checker.fills().next().is_some() {
+            while self.driven.checker.write_outs().next().is_some()
+                || self.driven.checker.fills().next().is_some()
+            {
                 self.answer_fill(0)?;
                 self.answer_write_out(0)?;
             }
             while !self.held.is_empty() {
                 self.unpin()?;
             }
-            let moved = self.checker.write_outs().next().is_some() || self.checker.fills().next().is_some();
+            let moved = self.driven.checker.write_outs().next().is_some()
+                || self.driven.checker.fills().next().is_some();
             if moved {
                 continue;
             }
@@ -189,7 +184,7 @@ impl Run {
                 break;
             }
             // Rejected pages are retried then.
-            self.now += self.config.write_back.expire_ns;
+            self.driven.now += self.write_back.expire_ns;
             self.step(Event::Expire)?;
             if round > 10_000 {
                 return Err(format!("{} wait for ever", self.waiting.len()));
@@ -198,13 +193,13 @@ impl Run {
         for file in 0..FILES as u32 {
             self.sync_of(FileId(file), PageRange::new(0, u64::MAX))?;
         }
-        while self.checker.write_outs().next().is_some() {
+        while self.driven.checker.write_outs().next().is_some() {
             self.answer_write_out(0)?;
         }
         let same = (0..FILES).all(|file| {
             (0..self.truth[file].len()).all(|page| self.stored(file, page as u64) == self.truth[file][page])
         });
-        let left = self.cache.pages_unwritten();
+        let left = self.driven.cache.pages_unwritten();
         if !same || left != (0, 0) || !self.waiting.is_empty() {
             return Err(format!("the store lacks bytes, or {left:?} pages are dirty"));
         }
@@ -350,11 +345,11 @@ impl Run {
     }
 
     fn answer_fill(&mut self, failing: u64) -> Result<(), String> {
-        let fills: Vec<_> = self.checker.fills().copied().collect();
+        let fills: Vec<_> = self.driven.checker.fills().copied().collect();
         let Some(fill) = self.rng.pick(&fills).copied() else { return Ok(()) };
         let result = if self.rng.chance(failing) { Err(FillError(1)) } else { Ok(()) };
         if result.is_ok() {
-            let frames: Vec<FrameId> = self.cache.fill_frames(fill.id).collect();
+            let frames: Vec<FrameId> = self.driven.cache.fill_frames(fill.id).collect();
             for (frame, page) in frames.into_iter().zip(fill.range.start.0..) {
                 self.memory.insert(frame, self.stored(fill.file.0 as usize, page));
             }
@@ -363,10 +358,10 @@ impl Run {
     }
 
     fn answer_write_out(&mut self, failing: u64) -> Result<(), String> {
-        let outs: Vec<WriteOut> = self.checker.write_outs().copied().collect();
+        let outs: Vec<WriteOut> = self.driven.checker.write_outs().copied().collect();
         let Some(out) = self.rng.pick(&outs).copied() else { return Ok(()) };
         let failed = self.rng.chance(failing);
-        let frames = self.cache.write_out_frames(out.id).to_vec();
+        let frames = self.driven.cache.write_out_frames(out.id).to_vec();
         let file = &mut self.store[out.file.0 as usize];
         // A failed write may have written something.
         let some = if failed { self.rng.below(out.range.count().0 + 1) } else { out.range.count().0 };
@@ -402,14 +397,7 @@ impl Run {
     }
 
     fn step(&mut self, event: Event) -> Result<(), String> {
-        let (now, mut out) = (Instant(self.now), Vec::new());
-        self.log.push((now, event.clone()));
-        self.cache.step(now, event.clone(), &mut out);
-        self.checker
-            .check(now, &event, &out, &self.cache)
-            .map_err(|violation| format!("{} at {event:?}", violation.0))?;
-        self.digest.add(&out);
-        for action in out {
+        for action in self.driven.step(event)? {
             match action {
                 Action::Accepted { waiter, outcome, targets } => self.took(waiter, outcome, &targets)?,
                 Action::Wake { waiter, result } => self.woken(waiter, result)?,
@@ -448,16 +436,5 @@ impl Run {
             (Wait::Cut(file, pages), _) => self.end_cut(file, pages),
             (Wait::Read(..) | Wait::Sync(..), Err(_)) => Ok(()),
         }
-    }
-
-    fn replay(&self) {
-        let mut cache = Cache::new(self.config.clone()).expect("valid before");
-        let (mut digest, mut out) = (ActionDigest::default(), Vec::new());
-        for (now, event) in &self.log {
-            out.clear();
-            cache.step(*now, event.clone(), &mut out);
-            digest.add(&out);
-        }
-        assert_eq!(digest, self.digest, "I8: the replay of the log acts differently");
     }
 }

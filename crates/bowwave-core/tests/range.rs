@@ -1,4 +1,5 @@
-//! Decisions of `range` that the golden vectors do not show: under a budget, advised, congested, and what is counted.
+//! Decisions of `range` beyond the golden vectors: budget, advice, congestion, clusters of faults,
+//! counters.
 
 use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::readahead::RangeEvent;
@@ -9,11 +10,11 @@ use bowwave_core::{
 
 const HANDLE: HandleId = HandleId(0);
 
-/// A cache whose fills are answered at once.
+/// A cache whose fills complete at once.
 struct Bench {
     cache: Cache,
     decisions: Vec<(Reason, u64, u64)>,
-    /// Windows that no absent page was the cause of.
+    /// Windows requested without a missing page.
     ahead: u64,
 }
 
@@ -85,7 +86,7 @@ fn clusters(clusters: Clusters) -> RangeConfig {
 }
 
 #[test]
-fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
+fn the_third_touch_of_a_cluster_reads_around_itself_with_its_first_page() {
     for (variant, first) in [(Clusters::Fixed, 1012), (CLUSTERS_LITERAL, 1013)] {
         let mut bench = Bench::with(clusters(variant));
         for page in [1000, 1010] {
@@ -108,8 +109,9 @@ fn the_width_of_a_cluster_is_the_window_of_the_next_one() {
 }
 
 #[test]
-fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
-    // A reader in order that faults at each 40th page only, since the others were mapped with it: no stride of single pages.
+fn touches_after_mapped_neighbours_are_no_stride() {
+    // A sequential reader that faults at each 40th page, since the others are mapped with it: not a
+    // stride.
     let mut bench = Bench::with(clusters(Clusters::Fixed));
     bench.cache.map_by_offset(FileId(0));
     for step in 0..12 {
@@ -120,12 +122,12 @@ fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
         bench.cache.mapped(HANDLE, PageIndex(page), mapped);
     }
     assert_eq!(bench.counted(RangeEvent::ReadpageNotConsecutive), 1, "the first one");
-    // In order all the way, it has grown to windows by the RPC.
+    // Its windows have grown by RPCs.
     assert!(bench.touch(5480, Pattern::Normal).iter().all(|decided| decided.0 != Reason::Random));
 }
 
 #[test]
-fn what_was_mapped_and_not_reached_counts_for_nothing() {
+fn mapped_pages_that_were_not_reached_do_not_count() {
     let touches = |mapped: bool| {
         let mut bench = Bench::with(clusters(Clusters::Fixed));
         bench.cache.map_by_offset(FileId(0));
@@ -141,10 +143,11 @@ fn what_was_mapped_and_not_reached_counts_for_nothing() {
 }
 
 #[test]
-fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch() {
+fn a_reader_of_upward_clusters_gets_the_next_one_at_its_first_touch() {
     let mut bench = Bench::with(clusters(Clusters::Learned));
     bench.cache.map_by_offset(FileId(0));
-    // Touches the pages in order that are not mapped, as a driver that maps up to 64 with each would see it; counts the misses.
+    // Touches unmapped pages in order, as with a driver that maps up to 64 with each; counts the
+    // misses.
     let mut cluster = |start: u64, len: u64| {
         let mut page = start;
         let mut windows = Vec::new();
@@ -157,9 +160,10 @@ fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch(
         }
         windows
     };
-    // Nobody knows anything: half a range, as soon as two are in a row.
+    // No cluster is known: half a range at the second adjacent touch.
     assert_eq!(cluster(10_000, 100), [(Reason::Random, 10_000, 1), (Reason::Range, 10_001, 128)]);
-    // With the last touch seen 64 pages were mapped, 129 since the first; a longer cluster gets half as much again.
+    // The last touch seen mapped 64 pages, 129 since the first; a longer cluster gets half of that
+    // more.
     assert_eq!(cluster(50_000, 150), [(Reason::Range, 50_000, 129), (Reason::Range, 50_129, 64)]);
     let (short, long) = (cluster(30_000, 40), cluster(90_000, 200));
     assert!(matches!(short[..], [(Reason::Range, 30_000, 129..)]), "{short:?}");
@@ -167,7 +171,7 @@ fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch(
 }
 
 #[test]
-fn another_handle_gets_its_first_cluster_as_wide_as_those_of_the_first() {
+fn clusters_of_one_handle_predict_the_first_of_another() {
     let mut bench = Bench::with(clusters(Clusters::Learned));
     for other in 1..3 {
         bench.cache.open_handle(HandleId(other), FileId(0));
@@ -175,51 +179,51 @@ fn another_handle_gets_its_first_cluster_as_wide_as_those_of_the_first() {
     for page in (10_000..10_100).chain([50_000]) {
         bench.touch(page, Pattern::Normal);
     }
-    // Of other threads: in the middle of a cluster, and nowhere near one another.
+    // Of other threads: inside a cluster, and far from each other.
     assert_eq!(bench.touch_by(HandleId(1), 90_000), [(Reason::Range, 90_000, 100)]);
     assert_eq!(bench.touch_by(HandleId(2), 70_000), [(Reason::Range, 70_000, 100)]);
     assert!(bench.touch_by(HandleId(1), 90_099).is_empty());
-    // But who has shown to touch single pages gets those.
+    // A reader that touched single pages gets single pages.
     let few = [200_000, 310_000, 190_000].map(|page| bench.touch_by(HandleId(2), page)[0].2);
     assert!(few.iter().all(|&pages| (16..=100).contains(&pages)), "{few:?}");
     assert_eq!(bench.touch_by(HandleId(2), 500_000), [(Reason::Random, 500_000, 1)]);
-    // A file of its own is another matter.
+    // Another file has its own clusters.
     bench.cache.open_file(FileId(1), PageCount(1 << 20));
     bench.cache.open_handle(HandleId(3), FileId(1));
     assert_eq!(bench.touch_by(HandleId(3), 90_000), [(Reason::Random, 90_000, 1)]);
 }
 
 #[test]
-fn touches_in_no_order_teach_nothing() {
-    let (mut mended, mut learned) =
+fn random_touches_predict_nothing() {
+    let (mut fixed, mut learned) =
         (Bench::with(clusters(Clusters::Fixed)), Bench::with(clusters(Clusters::Learned)));
     for turn in 0..400u64 {
-        // Anywhere; and now and then some near each other, backwards.
+        // Random pages, and sometimes adjacent ones downward.
         let page = if turn % 8 < 5 { turn * 48_271 % 100_003 * 10 } else { 500_000 - turn % 8 * 20 };
-        assert_eq!(learned.touch(page, Pattern::Normal), mended.touch(page, Pattern::Normal), "turn {turn}");
+        assert_eq!(learned.touch(page, Pattern::Normal), fixed.touch(page, Pattern::Normal), "turn {turn}");
     }
 }
 
 #[test]
-fn reads_of_a_cache_in_front_tell_clusters_of_faults_from_streams() {
+fn reads_of_a_cache_in_front_distinguish_clusters_from_streams() {
     let with = |fault_bytes| {
         let range = RangeConfig { fault_bytes, whole_bytes: 0, ..clusters(Clusters::Learned) };
         Bench::new(Config { policy: Policy::Range, ra_pages: 4096, range, ..Config::default() }, 1 << 20)
     };
-    // What the kernel reads for a fault and what follows it: 64 pages around, and 64 more in order, twice.
+    // The kernel's reads for a fault: 64 pages around it, and twice 64 more in order.
     let cluster = |bench: &mut Bench, start: u64| -> u64 {
         (0..3).flat_map(|step| bench.read(start + step * 64, 64)).map(|decided| decided.2).sum()
     };
     let mut bench = with(64 << 12);
     let pages: Vec<u64> = [10_000, 50_000, 30_000, 90_000].map(|start| cluster(&mut bench, start)).into();
     assert!(pages.iter().all(|&pages| (192..=384).contains(&pages)), "{pages:?}");
-    // The longest cluster that there is, and what the kernel reads beside it: half a window before, up to two behind.
+    // The longest cluster, with the kernel's half window before it and up to two windows after it.
     let most = (0..6).flat_map(|step| bench.read(200_000 + step * 64, 64)).map(|decided| decided.2).max();
     assert!(most < Some(1024), "{most:?}");
-    // The same reads of a program are a stream each time.
+    // The same reads by a program are a stream.
     let pages = cluster(&mut with(0), 10_000);
     assert!(pages > 1024, "{pages}");
-    // And so is what begins with a short read, or goes on and on.
+    // So are reads that begin with a short one, or continue for long.
     let mut bench = with(64 << 12);
     bench.read(9_996, 4);
     let pages = cluster(&mut bench, 10_000);
@@ -229,10 +233,10 @@ fn reads_of_a_cache_in_front_tell_clusters_of_faults_from_streams() {
     assert!(most > Some(1024), "{most:?}");
 }
 
-/// What a kernel reads beside its faults is answered by many hands, so it comes in any order, and shorter where pages are
-/// there; a reader with a fault or two of those before it was taken for a stream, 32 MiB a time.
+/// Regression: a kernel's reads around faults arrive reordered, and shorter where pages are cached.
+/// Such a reader was taken for a stream and got 32 MiB at a time.
 #[test]
-fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
+fn late_reads_of_a_cache_in_front_make_no_stream_of_clusters() {
     let clusters_alone =
         [(231_594, 64), (231_658, 62), (231_720, 64), (231_784, 64), (190_440, 64), (190_504, 64)];
     let in_their_own_cluster =
@@ -256,7 +260,7 @@ fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
 }
 
 #[test]
-fn before_document_003_each_fault_was_single_until_four_came_in_order() {
+fn before_document_003_each_fault_was_single_until_four_were_sequential() {
     let mut bench = Bench::with(clusters(CLUSTERS_BEFORE));
     for page in [1000, 1010, 1025, 1060] {
         assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
@@ -264,12 +268,12 @@ fn before_document_003_each_fault_was_single_until_four_came_in_order() {
     for page in 2000..2003 {
         assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
     }
-    // The window of 32 begins at 1984, and what is left of it is read.
+    // The window of 32 begins at 1984; its rest is read.
     assert_eq!(bench.touch(2003, Pattern::Normal), [(Reason::Readahead, 2003, 13)]);
 }
 
 #[test]
-fn advice_of_a_mapping_rules_over_what_was_seen() {
+fn advice_of_a_mapping_overrides_the_pattern() {
     let mut bench = Bench::with(RangeConfig::default());
     assert_eq!(bench.touch(5000, Pattern::Sequential), [(Reason::Range, 5000, 248)]);
     for page in [9000, 9001, 9002, 9003] {
@@ -278,7 +282,7 @@ fn advice_of_a_mapping_rules_over_what_was_seen() {
 }
 
 #[test]
-fn a_handle_advised_to_be_read_at_random_reads_what_is_asked_for() {
+fn a_handle_with_random_advice_reads_its_requests() {
     let mut bench = Bench::with(RangeConfig::default());
     let range = PageRange::new(0, 0);
     bench.cache.advise(Instant(0), HANDLE, range, Advice::Random, &mut Vec::new());
@@ -288,7 +292,7 @@ fn a_handle_advised_to_be_read_at_random_reads_what_is_asked_for() {
 }
 
 #[test]
-fn a_full_budget_leaves_readers_what_they_ask_for_and_nothing_in_small_pieces() {
+fn a_full_budget_leaves_requests_and_no_small_readahead() {
     let config =
         Config { policy: Policy::Range, ra_pages: 32, frames: 200, reserve_frames: 190, ..Config::default() };
     let mut bench = Bench::new(config, 1 << 20);
@@ -304,7 +308,7 @@ fn a_full_budget_leaves_readers_what_they_ask_for_and_nothing_in_small_pieces() 
 }
 
 #[test]
-fn a_congested_device_is_asked_for_no_readahead_that_nobody_waits_for() {
+fn a_congested_device_gets_no_readahead_without_a_waiter() {
     let run = |congested| {
         let mut bench = Bench::with(RangeConfig::default());
         bench.cache.set_congested(congested);
@@ -318,7 +322,7 @@ fn a_congested_device_is_asked_for_no_readahead_that_nobody_waits_for() {
 }
 
 #[test]
-fn pages_lost_before_their_use_reset_the_window_and_are_counted() {
+fn pages_evicted_before_their_use_reset_the_window_and_are_counted() {
     let mut bench = Bench::with(RangeConfig::default());
     for start in (0..40).step_by(4) {
         bench.read(start, 4);

@@ -3,7 +3,7 @@
 //! ```text
 //! initial 0+4/3 mark 1       a decision: reason, start+size/async_size, the mark
 //! fill 0..4 demand           a fill, with its urgency
-//! wake 7 ok 1                reader 7 goes on with one page
+//! wake 7 ok 1                reader 7 continues with one page
 //! ```
 
 use bowwave_baselines::{LEGACY, LINUX, ON_DEMAND_PATCH};
@@ -472,8 +472,9 @@ fn reading_a_cached_file_again_costs_2_6_20_calls_and_lookups_and_on_demand_none
         (after.policy_calls - before.policy_calls, after.lookups() - before.lookups())
     };
     assert_eq!(reread(Policy::OnDemand), (0, 800));
-    // Windows of 8, 16 and eight times 32 pages are found cached until they make 256, the last of them when the reader
-    // crosses into the window at 216. A call for each read up to that one, then one for each page.
+    // Windows of 8, 16 and eight times 32 pages are found cached until they make 256, the last of
+    // them when the reader crosses into the window at 216. A call for each read up to that one,
+    // then one for each page.
     let windows = 8 + 16 + 8 * 32;
     let reads = (8 + 16 + 6 * 32) / 4 + 1;
     assert_eq!(reread(LEGACY), (reads + (800 - 4 * reads), 800 + windows));

@@ -1,11 +1,11 @@
-//! The promise of `stream` about waste, against readers that try to break it.
+//! The waste budget of `stream`, against adversarial readers.
 //!
-//! `unread` is what was ever read ahead and not used. It may be at most so many percent of what was used, two windows for
-//! each stream that is remembered (96 of them), and sixteen; with one stream at a time that is eighteen windows. The readers
-//! are drawn at random and changed where that made it worse, more than a million accesses in all; some see the marks and touch
-//! nothing else, and some stores are far away. What the worst found is, the test prints (`--nocapture`).
+//! All readahead ever left unused is at most `waste_percent` of the pages used, plus sixteen
+//! windows, plus two for each remembered stream (at most 96). The readers are random, and mutated
+//! where that made the waste worse: more than a million accesses in all. Some read only marks, and
+//! some stores have a high latency. The test prints the worst results (`--nocapture`).
 
-#![expect(clippy::print_stdout, reason = "the worst found is what one wants to know")]
+#![expect(clippy::print_stdout, reason = "the worst results are for the reader")]
 
 mod rng;
 
@@ -25,7 +25,8 @@ const ROUNDS: u64 = 300;
 /// How an adversary reads: weights of its actions, in percent, and sizes.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
-    /// Goes on, jumps to a mark, steps evenly, goes backward, begins anew; the rest is page 0 and the file's end.
+    /// Continues, jumps to a mark, strides, goes backward, jumps anywhere; else page 0 or the last
+    /// page.
     onward: u64,
     to_mark: u64,
     even: u64,
@@ -40,7 +41,7 @@ struct Habit {
     fill_ns: u64,
 }
 
-/// Remembers the positions of marks.
+/// The pages of marks.
 #[derive(Default)]
 struct Marks(Vec<u64>);
 
@@ -57,7 +58,7 @@ struct Store {
     cache: Cache,
     fill_ns: u64,
     now: u64,
-    /// When they will have ended, in order.
+    /// Fills in flight with their ends, in order.
     fills: VecDeque<(u64, FillId)>,
 }
 
@@ -73,7 +74,7 @@ impl Store {
         if self.fill_ns == 0 {
             self.cache
                 .access_instant(Instant(0), PageAccess::read(handle, range), marks)
-                .expect("room for it");
+                .expect("the cache has frames");
             return;
         }
         let mut out = Vec::new();
@@ -101,7 +102,7 @@ impl Store {
     }
 
     fn end_one(&mut self, out: &mut Vec<Action>) {
-        let (at, fill) = self.fills.pop_front().expect("who waits, waits for something");
+        let (at, fill) = self.fills.pop_front().expect("a waiting read has a fill in flight");
         self.now = self.now.max(at);
         self.cache.step(Instant(self.now), Event::Filled { fill, result: Ok(()) }, out);
     }
@@ -192,7 +193,7 @@ impl Habit {
 }
 
 #[test]
-fn no_adversary_makes_it_waste_more_than_its_budget() {
+fn no_reader_makes_stream_exceed_its_waste_budget() {
     let mut rng = Rng(7);
     let mut worst: [(u64, Option<Habit>); 2] = [(0, None); 2];
     for round in 0..ROUNDS {
@@ -207,14 +208,14 @@ fn no_adversary_makes_it_waste_more_than_its_budget() {
         let seed = round;
         let unread = habit.run(seed);
         let limit = (16 + 2 * 96) * W;
-        assert!(unread <= limit, "seed {seed}: {unread} pages too many, {limit} allowed; {habit:?}");
+        assert!(unread <= limit, "seed {seed}: {unread} pages beyond the share, {limit} allowed; {habit:?}");
         if unread > worst[group].0 {
             worst[group] = (unread, Some(habit));
         }
     }
-    for (who, (unread, habit)) in ["one reader", "up to eight readers"].iter().zip(worst) {
+    for (readers, (unread, habit)) in ["one reader", "up to eight readers"].iter().zip(worst) {
         println!(
-            "{who}: {unread} pages ({:.1} windows) beyond 25 % of what was used; {habit:?}",
+            "{readers}: {unread} pages ({:.1} windows) beyond 25 % of the pages used; {habit:?}",
             unread as f64 / W as f64
         );
     }

@@ -1,9 +1,9 @@
-//! Writing, told in lines: what a writer does, and what the cache does about it.
+//! Writes, and the effects of each as lines.
 //!
 //! ```text
-//! took 4          so many pages are dirty now           out 0..4 demand   a write-out
-//! copy 3          the page's new frame copies page 3's  promote 0         someone waits for the write-out from page 0
-//! wake 7 ok       who waits goes on                     wait, read 3, failed 5
+//! took 4          4 pages became dirty                  out 0..4 demand   a write-out
+//! copy 3          page 3 gets a copy of its old frame   promote 0         a sync waits for the write-out from page 0
+//! wake 7 ok       writer or sync 7 continues            wait, read 3, failed 5
 //! ```
 
 use bowwave_core::{
@@ -149,7 +149,7 @@ fn too_many_dirty_pages_make_writers_wait_in_line() {
     assert_eq!(scene.write(1, FILE, 8, 20), ["wait", "out 4..8"]);
     assert_eq!(scene.write(2, OTHER, 0, 1), ["wait"]);
     assert_eq!(scene.written(FILE, 4, Ok(())), ["wake 1 ok"], "there is room for one of them");
-    assert_eq!(scene.write(3, OTHER, 5, 6), ["wait"], "nobody overtakes who waits");
+    assert_eq!(scene.write(3, OTHER, 5, 6), ["wait"], "writers wait in order");
     assert_eq!(scene.write_as(1, FILE, PageRange::new(8, 20), false, true), ["took 4", "out 8..12"]);
     assert_eq!(scene.written(FILE, 0, Ok(())), ["wake 2 ok"]);
 }
@@ -159,7 +159,7 @@ fn pages_in_flight_do_not_change_and_a_sync_waits_for_later_writes() {
     let mut scene = Scene::new();
     assert_eq!(scene.write(1, FILE, 0, 6), ["took 6", "out 0..4"]);
     assert_eq!(scene.write(1, FILE, 2, 3), ["took 1", "copy 2"], "a frame of its own");
-    assert_eq!(scene.write(1, FILE, 2, 3), ["took 1"], "which is not on its way");
+    assert_eq!(scene.write(1, FILE, 2, 3), ["took 1"], "the new frame is not in flight");
     assert_eq!(scene.sync(2, FILE), ["wait", "out 4..6 demand", "promote 0"]);
     assert!(scene.written(FILE, 4, Ok(())).is_empty());
     assert_eq!(scene.written(FILE, 0, Ok(())), ["out 2..3 demand"], "one page at a time");

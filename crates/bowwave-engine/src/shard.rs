@@ -412,7 +412,7 @@ impl Shard {
 
     /// Turns the pending actions into effects that need no lock.
     fn collect(&self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.cache.tell_places(&mut state.actions);
+        state.cache.report_mappings(&mut state.actions);
         let mut actions = std::mem::take(&mut state.actions);
         self.settle_places(state, &mut actions);
         for action in actions.drain(..) {

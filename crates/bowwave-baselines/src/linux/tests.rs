@@ -1,5 +1,5 @@
-//! The published vectors of `algorithms.md`, 1.8, and the corners of each case; the kernel itself is the judge of the
-//! rest (`bowwave conformance kernel`).
+//! Published decisions of Linux, and edge cases. `bowwave conformance kernel` compares with a
+//! running kernel.
 
 use std::format;
 use std::string::String;
@@ -62,7 +62,8 @@ impl Reader {
         self.act(out)
     }
 
-    /// Decisions so far as `why@start+size/async`, with `#` and the mark where it is not the first async page.
+    /// Decisions since the last call as `reason@start+size/async`, with `#mark` if the mark is not
+    /// the first async page.
     fn decided(&mut self) -> String {
         core::mem::take(&mut self.lines).join(" ")
     }
@@ -179,14 +180,14 @@ fn requests_larger_than_the_window_may_use_the_best_request_of_the_device() {
 }
 
 #[test]
-fn unaligned_reads_are_in_order_if_they_go_on_where_the_last_one_ended() {
+fn unaligned_reads_are_sequential_if_they_continue_at_the_last_byte() {
     let read = |ends_inside, start| {
         let mut reader = reader();
         reader.request(Request { range: PageRange::new(100, 102), ends_inside });
         reader.read(start, start + 1).decided()
     };
-    // Page 102 follows a read that ended inside page 101 as well as one that filled it; a step of one page more is in
-    // order only for the latter, since the position after it is on page 102.
+    // Page 102 is sequential whether the last read ended inside page 101 or at its end. Page 103 is
+    // sequential only in the second case, since the position is then on page 102.
     assert_eq!(read(true, 102), "random@100+2 miss@102+4/3");
     assert_eq!(read(false, 102), "random@100+2 miss@102+4/3");
     assert_eq!(read(true, 103), "random@100+2 random@103+1");
@@ -194,14 +195,14 @@ fn unaligned_reads_are_in_order_if_they_go_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn history_in_the_cache_makes_a_stream_without_state() {
+fn cached_history_counts_as_a_stream() {
     let scene = |history: u64, page: u64| {
         let mut reader = reader();
         reader.advise(page - history, page, Advice::WillNeed).read(5000, 5001);
         reader.decided();
         reader.read(page, page + 2).decided()
     };
-    assert_eq!(scene(2, 700), "random@700+2", "no more history than is asked for");
+    assert_eq!(scene(2, 700), "random@700+2", "no more history than the request");
     assert_eq!(scene(3, 700), "context@700+5/1");
     assert_eq!(scene(32, 700), "context@700+32/1");
     assert_eq!(scene(10, 10), "context@10+22/1", "cached from the start counts twice");
@@ -209,7 +210,7 @@ fn history_in_the_cache_makes_a_stream_without_state() {
 }
 
 #[test]
-fn advice_to_expect_no_order_reads_what_is_asked_for_and_follows_old_marks() {
+fn random_advice_reads_the_request_and_follows_old_marks() {
     let mut reader = Reader::new(LinuxConfig { io_pages: 64, ..LinuxConfig::default() }, 1 << 20);
     reader.read(0, 1).advise(0, 0, Advice::Random);
     assert_eq!(reader.read(1, 2).decided(), "initial@0+4/3 lookahead@4+8/8");
@@ -220,14 +221,14 @@ fn advice_to_expect_no_order_reads_what_is_asked_for_and_follows_old_marks() {
 }
 
 #[test]
-fn advice_to_expect_no_order_leaves_the_window_as_wide_as_it_was() {
+fn random_advice_keeps_the_doubled_window() {
     let mut reader = reader();
     reader.advise(0, 0, Advice::Sequential).advise(0, 0, Advice::Random);
     assert_eq!(reader.read(300, 400).decided(), "forced@300+64 forced@364+36");
     assert_eq!(
         reader.fault(9000, Pattern::Sequential).decided(),
         "forced@9000+64",
-        "a fault asks for a window"
+        "a fault requests a window"
     );
     assert_eq!(reader.fault(5000, Pattern::Normal).decided(), "around@4968+64/16", "and may be read around");
     reader.advise(0, 0, Advice::Normal);
@@ -239,13 +240,13 @@ fn advice_to_expect_no_order_leaves_the_window_as_wide_as_it_was() {
 }
 
 #[test]
-fn will_need_reads_one_best_request_at_most() {
+fn will_need_reads_at_most_one_optimal_request() {
     assert_eq!(reader().advise(5, 500, Advice::WillNeed).decided(), "forced@5+32");
     assert_eq!(reader().advise(5, 10, Advice::WillNeed).decided(), "forced@5+5");
 }
 
 #[test]
-fn a_window_that_reaches_the_end_of_the_file_bears_no_mark() {
+fn a_window_that_reaches_the_end_of_the_file_has_no_mark() {
     let mut reader = Reader::new(LinuxConfig::default(), 100);
     assert_eq!(reader.read(95, 96).read(96, 97).decided(), "random@95+1 miss@96+4/3#");
     let mut reader = Reader::new(LinuxConfig::default(), 101);
@@ -255,18 +256,18 @@ fn a_window_that_reaches_the_end_of_the_file_bears_no_mark() {
     assert_eq!(
         reader.read(95, 96).read(96, 97).read(97, 98).decided(),
         "random@95+1 miss@96+4/3#96 interleaved@99+8/8#",
-        "6.18 marks a window cut short by its end, where the state does not expect it"
+        "6.18 marks a clipped window where the state does not expect it"
     );
     let mut reader = with_folios();
     assert_eq!(
         one_by_one(&mut reader, (1 << 14) - 4..1 << 14),
         "random@16380+1 miss@16381+4/3 lookahead@16385+7/7#",
-        "6.18 with large folios marks it and plans a window of nothing"
+        "6.18 with large folios marks it and plans an empty window"
     );
 }
 
 #[test]
-fn a_mark_without_hole_behind_it_plans_nothing() {
+fn a_mark_without_a_later_hole_plans_nothing() {
     let mut reader = reader();
     reader
         .read(0, 1)
@@ -289,18 +290,14 @@ fn a_mapped_fault_reads_around_until_too_many_miss() {
     for page in 1..=100 {
         reader.fault(10_000 + page * 100, Pattern::Normal);
     }
-    assert!(!reader.decided().contains("random"), "a hundred misses are borne");
+    assert!(!reader.decided().contains("random"), "100 misses are allowed");
     assert_eq!(reader.fault(50_000, Pattern::Normal).decided(), "random@50000+1");
     reader.fault(1002, Pattern::Normal).fault(1003, Pattern::Normal);
-    assert_eq!(
-        reader.fault(60_000, Pattern::Normal).decided(),
-        "around@59984+32/8",
-        "two hits made up for it"
-    );
+    assert_eq!(reader.fault(60_000, Pattern::Normal).decided(), "around@59984+32/8", "two hits compensate");
 }
 
 #[test]
-fn a_mapping_advised_random_reads_single_pages_and_leaves_marks() {
+fn a_random_mapping_reads_single_pages_and_keeps_marks() {
     let mut reader = reader();
     reader.fault(1000, Pattern::Normal);
     reader.decided();
@@ -309,7 +306,7 @@ fn a_mapping_advised_random_reads_single_pages_and_leaves_marks() {
 }
 
 #[test]
-fn a_mapping_advised_sequential_reads_windows_as_reads_do() {
+fn a_sequential_mapping_reads_windows_as_reads_do() {
     let mut reader = reader();
     reader.fault(0, Pattern::Sequential);
     assert_eq!(reader.decided(), "initial@0+32/16");

@@ -24,7 +24,7 @@ const POLICIES: [Policy; 6] = [
     Policy::Range,
     Policy::Stream,
 ];
-/// Those that set marks, and are asked at no other hit.
+/// Policies that set marks and are not called at other hits.
 const MARKING: [Policy; 3] = [Policy::OnDemand, bowwave_baselines::LINUX, Policy::Stream];
 
 pub(crate) fn cases() {
@@ -91,7 +91,7 @@ impl Reader {
             .expect("there are frames enough")
     }
 
-    /// A hit as the engine takes it, done with at once; policies that walk are asked.
+    /// A hit as in the engine, unpinned at once; policies that run on every access are called.
     fn hit(&mut self, range: PageRange) {
         if range.count() == PageCount(1)
             && self.cache.try_hit(PageAccess::read(HANDLE, range), Pins::Skipped, &mut self.frames)

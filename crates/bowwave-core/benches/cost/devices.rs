@@ -42,7 +42,7 @@ pub(crate) fn cases() {
     }
 }
 
-/// As many requests come as go, three of four reads that someone waits for, the others write-back.
+/// Arrivals equal completions: three of four are demand reads, the others write-back.
 fn requests(algorithm: Algorithm, mut step: impl FnMut(&mut Scheduler, Instant, Request)) {
     let mut scheduler = scheduler(algorithm);
     let mut random = Random(3);
@@ -92,7 +92,8 @@ fn request(start: u64, urgency: Urgency, direction: Direction) -> Request {
     Request { start, end: start + BYTES, direction, object: 1, urgency, priority: Priority::BestEffort }
 }
 
-/// Touches of pages that are on the store: up to the read that each asks for, and the making of room.
+/// Touches of pages that are on the store: up to the read that each asks for, and the making of
+/// room.
 fn faults(calls: &mut Calls, policy: SwapPolicy, in_order: bool) {
     let mut memory = Memory::new(policy);
     let mut random = Random(4);

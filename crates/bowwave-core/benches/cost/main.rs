@@ -1,10 +1,10 @@
-//! How many instructions a hit, a decision, a request and a fault take. `cargo xtask cost` runs this in callgrind and
-//! compares with `counts.txt`; by itself it only names the cases, with the calls of each.
+//! Instructions of a hit, a decision, a request and a fault. `cargo xtask cost` runs this in
+//! callgrind and compares with `counts.txt`. By itself it prints the cases and their calls.
 //!
-//! Instructions are the same however busy a machine is. Callgrind finds by name what matters: it counts what runs inside
-//! of [`counted`], and puts down what it has when [`end_of_case`] is called. With an argument only cases run that have it in
-//! their name, to look at one of them closely.
-#![expect(clippy::print_stdout, reason = "the cases are told to whoever counts")]
+//! Instructions do not depend on the load of the machine. Callgrind counts instructions inside of
+//! [`counted`], and writes its counts when [`end_of_case`] is called. With an argument, only cases
+//! whose name contains it run.
+#![expect(clippy::print_stdout, reason = "`cargo xtask cost` reads the cases")]
 
 mod cached;
 mod devices;
@@ -25,7 +25,7 @@ fn main() {
     devices::cases();
 }
 
-/// How often something was counted.
+/// Number of counted calls.
 struct Calls(u64);
 
 impl Calls {
@@ -35,7 +35,7 @@ impl Calls {
     }
 }
 
-/// Runs a case: what it counts, and how often.
+/// Runs a case, and prints its calls.
 fn case(name: &str, run: impl FnOnce(&mut Calls)) {
     if std::env::args().skip(1).any(|part| part != "--bench" && !name.contains(&part)) {
         return;
@@ -47,19 +47,19 @@ fn case(name: &str, run: impl FnOnce(&mut Calls)) {
     end_of_case();
 }
 
-/// Only instructions from entry to return are counted.
+/// Instructions from entry to return are counted.
 #[inline(never)]
 fn counted<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
 }
 
-/// Not the same as any other function, or the two would become one.
+/// Its body is unique, so that the compiler does not merge it with another function.
 #[inline(never)]
 fn end_of_case() {
     black_box("a case has ended");
 }
 
-/// Numbers in no order, the same on each run.
+/// Random numbers, the same on each run.
 struct Random(u64);
 
 impl Random {

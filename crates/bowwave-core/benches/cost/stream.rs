@@ -17,7 +17,7 @@ pub(crate) fn cases() {
     }
     decisions("mark of 1 downward", Trigger::Mark, &|decide| patterns::backward(CALLS, decide));
     for readers in [1, 8] {
-        decisions(&format!("read at an even distance, {readers} readers"), Trigger::Miss, &|decide| {
+        decisions(&format!("read with a stride, {readers} readers"), Trigger::Miss, &|decide| {
             patterns::strided(readers, CALLS, decide);
         });
     }

@@ -1,14 +1,14 @@
-//! What readers do to a policy that is by itself, without a cache: the accesses are those that its own plans lead to.
+//! Accesses for a policy without a cache: those that its own plans lead to.
 
 use bowwave_core::{Access, PageIndex, PageRange, Trigger};
 
-/// Asks the policy.
+/// Calls the policy; returns the mark of its plan.
 pub(crate) type Decide<'a> = dyn FnMut(Access) -> Option<PageIndex> + 'a;
 
 /// Pages of the largest window.
 pub(crate) const WINDOW: u64 = 32;
 
-/// Streams that take turns; each comes to the mark of its last plan.
+/// Streams in turns; each reaches the mark of its last plan.
 pub(crate) fn upward(streams: u64, calls: u64, decide: &mut Decide<'_>) {
     let mut marks: Vec<u64> = (0..streams).map(|n| (1 + n) * 1_000_003_000 + n * n * 77_777).collect();
     for mark in &mut marks {
@@ -44,7 +44,7 @@ pub(crate) fn strided(readers: u64, calls: u64, decide: &mut Decide<'_>) {
     }
 }
 
-/// Reads in no order, each followed by so many a little further on.
+/// Random reads, in clusters of `cluster` reads.
 pub(crate) fn random(cluster: u64, calls: u64, decide: &mut Decide<'_>) {
     let mut state = 1u64;
     for call in 0..calls {

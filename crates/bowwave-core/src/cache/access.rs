@@ -1,13 +1,13 @@
-//! The one demand entry of the cache, for reads, parts of reads and faults, and its fast path for
-//! hits.
+//! The demand entry of the cache, for reads, parts of reads and faults: its fast path for hits, and
+//! its form for devices that take no time.
 
 use alloc::vec::Vec;
 
-use super::plan::Sink;
+use super::plan::{Run, Sink};
 use super::table::LEAF_PAGES;
 use super::{Cache, FILES, HANDLES, StarvedRead, open_in};
 use crate::config::Eviction;
-use crate::event::{Action, ReadOutcome};
+use crate::event::{Action, Decision, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::{PageAccess, Part};
@@ -20,6 +20,53 @@ pub enum Pins {
     Held,
     /// The driver is done with the frames before its next call, so an unpin would follow at once.
     Skipped,
+}
+
+/// Observes [`Cache::access_instant`]; `()` ignores everything.
+pub trait Observer {
+    /// Pages were read from the store in one request.
+    fn filled(&mut self, _file: FileId, _range: PageRange, _urgency: Urgency) {}
+
+    /// A policy decided; the fills since the last decision carried it out.
+    fn decided(&mut self, _decision: &Decision) {}
+}
+
+impl Observer for () {}
+
+/// Buffers of [`Cache::access_instant`].
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    present: Vec<Option<FrameId>>,
+    frames: Vec<FrameId>,
+}
+
+/// Chains new frames: the reader does not wait for them, and they enter the lists together.
+struct Instantly<'a, O> {
+    observer: &'a mut O,
+    /// First and last frame of all fills so far.
+    chain: Option<(FrameId, FrameId)>,
+}
+
+impl<O: Observer> Sink for Instantly<'_, O> {
+    fn begin(&mut self, _decision: &Decision) -> usize {
+        0
+    }
+
+    fn end(&mut self, _place: usize, decision: &Decision) {
+        self.observer.decided(decision);
+    }
+
+    fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
+        let first = match self.chain {
+            Some((first, last)) => {
+                cache.frames.link(last, run.first);
+                first
+            }
+            None => run.first,
+        };
+        self.chain = Some((first, run.last));
+        self.observer.filled(file, run.range(), urgency);
+    }
 }
 
 impl Cache {
@@ -94,6 +141,75 @@ impl Cache {
         self.hit_unpinned(part, frames)
     }
 
+    /// An access to a device that takes no time: does what [`access`](Self::access),
+    /// [`filled`](Self::filled) for each of its fills in their order, and [`unpin`](Self::unpin)
+    /// would do. The outcome is that of `access`.
+    ///
+    /// For drivers that use nothing else to read: while fills are in flight or frames are pinned,
+    /// it may find too few frames.
+    ///
+    /// # Errors
+    /// [`FillError::TOO_LARGE`] if it wants more pages than the cache can free for it. Then nothing
+    /// is read, but the request counts.
+    ///
+    /// # Panics
+    /// If the handle is not open.
+    pub fn access_instant<O: Observer>(
+        &mut self,
+        now: Instant,
+        access: PageAccess,
+        observer: &mut O,
+    ) -> Result<ReadOutcome, FillError> {
+        self.tick(now);
+        let PageAccess { part, mapped } = access;
+        if mapped.is_none() && self.hit_one(part).is_some() {
+            return Ok(ReadOutcome::Hit);
+        }
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let mut sink = Instantly { observer, chain: None };
+        let outcome = if mapped.is_some() {
+            self.walk_instantly(access, &mut scratch.present, &mut sink)
+        } else if self.hit_unpinned(part, &mut scratch.frames) {
+            Ok(ReadOutcome::Hit)
+        } else if self.walk_over_hit(part, &mut scratch.frames, &mut sink) {
+            self.arrive_all(&sink);
+            self.drop_pins(scratch.frames.drain(..));
+            Ok(ReadOutcome::Hit)
+        } else {
+            self.walk_instantly(access, &mut scratch.present, &mut sink)
+        };
+        self.scratch = Some(scratch);
+        outcome
+    }
+
+    fn walk_instantly<O: Observer>(
+        &mut self,
+        PageAccess { part, mapped }: PageAccess,
+        present: &mut Vec<Option<FrameId>>,
+        sink: &mut Instantly<'_, O>,
+    ) -> Result<ReadOutcome, FillError> {
+        let range = self.count_read(part);
+        if range.count().0 > u64::from(self.limit) {
+            return Err(FillError::TOO_LARGE);
+        }
+        let mut walk = self.walk_of(part, range);
+        walk.mapped = mapped;
+        if !self.set_out(&mut walk, present) {
+            self.stats_mut(walk.file).reads_starved += 1;
+            return Err(FillError::TOO_LARGE);
+        }
+        self.walk(&mut walk, present, sink);
+        self.arrive_all(sink);
+        self.drop_pins(present.drain(..).flatten());
+        Ok(ReadOutcome::Wait)
+    }
+
+    fn arrive_all<O>(&mut self, sink: &Instantly<'_, O>) {
+        if let Some((first, _)) = sink.chain {
+            self.arrive(first);
+        }
+    }
+
     /// Counts a read that is not a plain hit, and starts it or puts it in line.
     fn read_or_queue(&mut self, read: StarvedRead, out: &mut Vec<Action>) {
         self.count_read(read.access.part);
@@ -135,7 +251,7 @@ impl Cache {
         Some(id)
     }
 
-    /// A hit as [`hit_pinned`](Self::hit_pinned) has it, without the pins.
+    /// As [`hit_pinned`](Self::hit_pinned), without pins.
     pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
         let entry = self.handle(part.handle);
         let (file, walks) = (entry.file, entry.capabilities.every_access);
@@ -150,7 +266,7 @@ impl Cache {
         true
     }
 
-    /// Counts and touches the pages `range` of a part, cut at the end of the file, that are all in `hits`.
+    /// Counts and touches the pages `range` of a part within the file; `hits` has all of them.
     #[inline(always)]
     fn use_hits(&mut self, part: Part, range: PageRange, hits: &[FrameId]) {
         self.count_hits(part, self.handle(part.handle).file, range);
@@ -219,7 +335,7 @@ impl Cache {
         Some(range)
     }
 
-    /// Counts a read of which something may not be there; the pages of it that exist.
+    /// Counts a read that may miss; returns its pages within the file.
     pub(super) fn count_read(&mut self, part: Part) -> PageRange {
         let file = self.handle(part.handle).file;
         let entry = self.file_mut(file);
@@ -230,14 +346,14 @@ impl Cache {
         range
     }
 
-    /// Counts a read of which everything is there.
+    /// Counts a read that hits.
     pub(super) fn count_hits(&mut self, part: Part, file: FileId, range: PageRange) {
         let count = range.count().0;
         self.file_mut(file).stats.count_hits(part.is_first().into(), count);
         self.accesses += count;
     }
 
-    /// Appends the frames of a range if each page is up to date and unmarked; tells whether they are.
+    /// Appends the frames of a range and returns `true` if each page is up to date and unmarked.
     pub(super) fn collect_hits(&self, file: FileId, range: PageRange, frames: &mut Vec<FrameId>) -> bool {
         let mut page = range.start.0;
         while page < range.end.0 {
@@ -246,7 +362,8 @@ impl Cache {
             let end = range.end.0.min(leaf_start + LEAF_PAGES);
             // Both are offsets within a leaf.
             let slots = &slots[(page - leaf_start) as usize..(end - leaf_start) as usize];
-            // All of a leaf first: to look for room at each page would take longer than what is done for it.
+            // A whole leaf at once: growing the vector for each page costs more than the work
+            // itself.
             let known = frames.len();
             frames.extend(slots.iter().map(|slot| slot.number()));
             if !frames[known..].iter().all(|&frame| self.frames.is_plain_hit(frame)) {
@@ -258,9 +375,9 @@ impl Cache {
         true
     }
 
-    /// The pages of a part of a request, which begins at page `first`, whose reading counts as a use: none if they will not
-    /// be used again, and not the page shared with the request before, so that reads smaller than a page count as one
-    /// use. For LRU each counts: it makes a difference only if something else was used in between.
+    /// The pages of a part whose reading counts as a use; the request begins at page `first`. No
+    /// page with no-reuse advice. Not the page shared with the previous request, so that reads
+    /// smaller than a page count as one use; LRU counts it, which matters only after other uses.
     pub(super) fn touches(&self, handle: HandleId, first: PageIndex, range: PageRange) -> PageRange {
         let handle = self.handle(handle);
         if handle.no_reuse {
@@ -275,7 +392,7 @@ impl Cache {
     }
 }
 
-/// The part of a request that lies within a file; empty at the end of the file if none does.
+/// The part of a request within a file; empty, at the end of the file, if there is none.
 pub(super) fn clip_to_file(request: PageRange, pages: PageCount) -> PageRange {
     let end = PageIndex(pages.0);
     PageRange { start: request.start.min(end), end: request.end.min(end) }

@@ -150,6 +150,6 @@ impl Cache {
     }
 }
 
-fn ensure(holds: bool, say: impl FnOnce() -> String) -> Result<(), Violation> {
+pub(crate) fn ensure(holds: bool, say: impl FnOnce() -> String) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation(say())) }
 }

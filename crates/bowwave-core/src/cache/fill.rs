@@ -100,16 +100,16 @@ impl Cache {
     fn fail(&mut self, fill: FillState, error: FillError, out: &mut Vec<Action>) {
         let frames: Vec<FrameId> =
             core::iter::successors(Some(fill.first), |&id| self.frames.chained(id)).collect();
-        let all_wanted = frames.iter().all(|&id| self.frames.get(id).pins > 0);
-        let lost = error == FillError::ABANDONED;
-        let again = !lost && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
-        let mut wanted: Vec<FrameId> = Vec::new();
+        let all_awaited = frames.iter().all(|&id| self.frames.get(id).pins > 0);
+        let abandoned = error == FillError::ABANDONED;
+        let again = !abandoned && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_awaited);
+        let mut awaited: Vec<FrameId> = Vec::new();
         let mut absent: Vec<PageIndex> = Vec::new();
         let mut failed = 0;
         for id in frames {
             let frame = self.frames.get(id);
             if again && frame.pins > 0 {
-                wanted.push(id);
+                awaited.push(id);
                 continue;
             }
             let (file, index, pins) = (frame.file, frame.index, frame.pins);
@@ -119,10 +119,10 @@ impl Cache {
                 absent.push(index);
             }
             failed += u64::from(self.frames.take_unused(id) && !planned);
-            if lost {
+            if abandoned {
                 self.frames.pin(id);
             }
-            if pins > 0 || lost {
+            if pins > 0 || abandoned {
                 self.frames.doom(id);
             } else {
                 self.frames.free(id);
@@ -136,7 +136,7 @@ impl Cache {
             self.report_fill(&fill, range, true);
         }
         if again {
-            self.fill_again(&fill, &wanted, out);
+            self.fill_again(&fill, &awaited, out);
             self.end_waits(&fill, None, out);
         } else {
             self.end_waits(&fill, Some(error), out);
@@ -144,10 +144,10 @@ impl Cache {
     }
 
     /// Requests the frames of a failed fill that readers wait for, again, in runs.
-    fn fill_again(&mut self, failed: &FillState, wanted: &[FrameId], out: &mut Vec<Action>) {
+    fn fill_again(&mut self, failed: &FillState, awaited: &[FrameId], out: &mut Vec<Action>) {
         let is_next =
             |a: &FrameId, b: &FrameId| self.frames.get(*b).index.0 == self.frames.get(*a).index.0 + 1;
-        let runs: Vec<&[FrameId]> = wanted.chunk_by(is_next).collect();
+        let runs: Vec<&[FrameId]> = awaited.chunk_by(is_next).collect();
         for run in runs {
             let start = self.frames.get(run[0]).index.0;
             let range = PageRange::new(start, start + run.len() as u64);

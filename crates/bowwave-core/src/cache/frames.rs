@@ -77,7 +77,7 @@ pub(crate) enum Flag {
     Planned = 4096,
     /// Retained: unread readahead of a reader that uses its readahead. Used pages are evicted
     /// first.
-    Kept = 8192,
+    Retained = 8192,
     /// Retained, and passed over at the cold end once.
     PassedOver = 16384,
 }
@@ -420,9 +420,9 @@ impl Frames {
     }
 
     /// For a retained, unread page: the reclaim clock at the end of its fill.
-    pub(crate) fn kept_since(&self, id: FrameId) -> Option<u32> {
+    pub(crate) fn retained_since(&self, id: FrameId) -> Option<u32> {
         let frame = self.get(id);
-        let kept = frame.state == State::Inactive && frame.has(Flag::Kept) && frame.has(Flag::Unused);
+        let kept = frame.state == State::Inactive && frame.has(Flag::Retained) && frame.has(Flag::Unused);
         // The clock is a u32.
         kept.then_some(frame.fill as u32)
     }

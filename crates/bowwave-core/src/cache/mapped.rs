@@ -1,8 +1,9 @@
-//! Pages that programs have mapped: where they lie, which to map at a touch, and when to take them away.
+//! Offset-mapped files: which pages to map at a touch, and when to unmap them.
 //!
-//! The memory of a mapped file is in file order, so that neighbours can be mapped by one call, and frames stand for shares of
-//! the budget alone. The processor does not say when a mapped page is touched. So reclaim, before it evicts one, has it
-//! unmapped and gives it another turn: if it is touched meanwhile, that is a fault, which finds it and counts.
+//! The memory of such a file is in file order, so one call maps adjacent pages, and a frame is only
+//! a share of the budget. Touches of mapped pages are invisible. So reclaim unmaps a page first and
+//! moves it to the hot end of its list. If the program touches it again, that is a fault, which
+//! counts.
 
 use alloc::vec::Vec;
 
@@ -14,27 +15,27 @@ use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Part;
 
-/// Mapped pages that reclaim has unmapped at a time: enough that the call costs little for each, few enough that those
-/// in use come back soon.
+/// Pages that reclaim unmaps at once. Larger: more pages in use fault again. Smaller: more system
+/// calls.
 const UNMAP_BATCH: u32 = 64;
 
 impl Cache {
-    /// From now on each page of `file` lies in a place of its own, and the driver is told ([`Action::Released`]) when one
-    /// holds nothing any more, and ([`Action::Unmap`]) when one should be unmapped.
+    /// Gives the pages of `file` offset-mapped frames. [`Action::Released`] then reports empty
+    /// pages, and [`Action::Unmap`] requests that pages are unmapped.
     ///
     /// # Panics
-    /// If `file` is not open, or something of it is cached.
+    /// If `file` is not open or has cached pages.
     pub fn map_by_offset(&mut self, file: FileId) {
-        assert!(self.table.pages_of(file).next().is_none(), "file {} has pages without places", file.0);
+        assert!(self.table.pages_of(file).next().is_none(), "file {} has cached pages", file.0);
         self.file_mut(file).memory.offset_mapped = true;
     }
 
-    /// The pages to map when `page` is touched: up to date, not mapped, without a lookahead mark, side by side, within
-    /// `around`, and of those behind `page` that were read ahead and that nobody has used no more than `unread`. Empty if that
-    /// cannot be said of `page` itself, marks apart: its own has done its work by the touch.
+    /// The pages to map when `page` is touched: the adjacent pages within `around` that are up to
+    /// date, not mapped and unmarked, with at most `unread` pages of unused readahead after `page`.
+    /// Empty if `page` itself is not up to date or is mapped. A mark on `page` does not matter.
     ///
-    /// A page with a mark stays unmapped, so that the touch that it waits for is seen. Pages that were read ahead count as used
-    /// once they are mapped, whether they are or not: who maps few of them at first learns whether their reader comes.
+    /// A marked page stays unmapped, so that its touch is seen. Readahead counts as used once it is
+    /// mapped. A small `unread` at first shows whether the reader continues.
     #[must_use]
     pub fn mappable(&self, file: FileId, page: PageIndex, around: PageRange, unread: PageCount) -> PageRange {
         let frame = |at: PageIndex| {
@@ -64,8 +65,8 @@ impl Cache {
         PageRange { start, end }
     }
 
-    /// These pages are mapped now, because `page` was touched through `handle`. Those that readahead brought count as used:
-    /// whether they are is not seen from here on.
+    /// A touch of `page` through `handle` mapped `range`. Its readahead counts as used, since
+    /// further touches are not seen.
     ///
     /// # Panics
     /// If `handle` is not open.
@@ -90,9 +91,9 @@ impl Cache {
         }
     }
 
-    /// Moves what is to be unmapped and what was let go of to `out`. For drivers that call methods rather than
-    /// [`step`](Self::step): after each, before fills are begun or the memory is read again.
-    pub fn tell_places(&mut self, out: &mut Vec<Action>) {
+    /// Appends [`Action::Unmap`] and [`Action::Released`] to `out`. Drivers that do not use
+    /// [`step`](Self::step) call it after each method, before they start fills or read the memory.
+    pub fn report_mappings(&mut self, out: &mut Vec<Action>) {
         self.unmapped.sort_unstable();
         for run in self.unmapped.chunk_by(|a, b| a.0 == b.0 && a.1.0 + 1 == b.1.0) {
             let range = PageRange::from_start(run[0].1, PageCount(run.len() as u64));
@@ -109,7 +110,8 @@ impl Cache {
         released.clear();
     }
 
-    /// Has the mapped pages at the cold end of a list unmapped, and gives them another turn.
+    /// Unmaps mapped pages at the cold end of a list, and moves them to the hot end of the inactive
+    /// list.
     pub(super) fn unmap_tail(&mut self, state: State) {
         for _ in 0..UNMAP_BATCH {
             let Some(id) = self.frames.tail(state) else { return };
@@ -142,9 +144,9 @@ mod tests {
     /// A mapped file of 1000 pages whose store takes no time.
     struct Scene {
         cache: Cache,
-        /// What programs have mapped.
+        /// Pages mapped by the program.
         mapped: Vec<bool>,
-        /// Which places hold something.
+        /// Pages with memory.
         held: Vec<bool>,
     }
 
@@ -158,7 +160,7 @@ mod tests {
             Self { cache, mapped: vec![false; 1000], held: vec![false; 1000] }
         }
 
-        /// A program touches a page; tells whether that was a fault, and what was mapped for it.
+        /// A program touches a page; returns the pages mapped for it if that was a fault.
         fn touch(&mut self, page: u64) -> Option<PageRange> {
             if self.mapped[page as usize] {
                 return None;
@@ -177,18 +179,18 @@ mod tests {
             let range = self.cache.mappable(FILE, PageIndex(page), ALL, PageCount(u64::MAX));
             self.cache.mapped(HANDLE, PageIndex(page), range);
             for page in range.start.0..range.end.0 {
-                assert!(self.held[page as usize], "page {page} is mapped and holds nothing");
+                assert!(self.held[page as usize], "page {page} is mapped without memory");
                 self.mapped[page as usize] = true;
             }
-            assert_eq!(pinned.len(), 1, "the page is there");
+            assert_eq!(pinned.len(), 1, "the page is pinned");
             self.cache.unpin(Instant(0), &pinned, &mut out);
             self.act(&mut out, &mut pinned);
-            self.cache.check().expect("whole");
+            self.cache.check().expect("the invariants hold");
             Some(range)
         }
 
         fn act(&mut self, out: &mut Vec<Action>, pinned: &mut Vec<crate::FrameId>) {
-            self.cache.tell_places(out);
+            self.cache.report_mappings(out);
             while !out.is_empty() {
                 for action in core::mem::take(out) {
                     match action {
@@ -205,7 +207,7 @@ mod tests {
                         _ => {}
                     }
                 }
-                self.cache.tell_places(out);
+                self.cache.report_mappings(out);
             }
         }
 
@@ -223,32 +225,33 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_maps_what_lies_around_it_up_to_the_next_mark() {
+    fn a_touch_maps_its_neighbours_up_to_the_next_mark() {
         let mut scene = Scene::new(500, Policy::OnDemand);
-        // The window at page 0 is 0..4 with its mark at page 1, which stays unmapped for the touch that it waits for.
+        // The window at page 0 is 0..4. Its mark at page 1 stays unmapped so that its touch is
+        // seen.
         assert_eq!(scene.touch(0), Some(PageRange::new(0, 1)));
         assert_eq!(
             scene.touch(1),
             Some(PageRange::new(1, 4)),
-            "and the next window is on its way, marked at 4"
+            "the next window is in flight, with its mark at 4"
         );
         assert_eq!(scene.touch(3), None);
         assert_eq!(scene.touch(4), Some(PageRange::new(4, 12)));
     }
 
     #[test]
-    fn places_held_are_never_more_than_frames_and_a_page_is_released_before_it_is_filled_again() {
+    fn pages_with_memory_never_exceed_the_frames() {
         let mut scene = Scene::new(64, Policy::None);
         for round in 0..4 {
             for page in 0..300 {
                 scene.touch((page * 7 + round) % 300);
-                assert!(scene.holding() <= 64, "{} pages hold memory", scene.holding());
+                assert!(scene.holding() <= 64, "{} pages have memory", scene.holding());
             }
         }
     }
 
     #[test]
-    fn pages_that_are_touched_again_and_again_outlive_a_scan() {
+    fn repeatedly_touched_pages_survive_a_scan() {
         let mut scene = Scene::new(200, Policy::None);
         let mut faults = 0;
         let fetched = |scene: &Scene| scene.cache.stats().misses;
@@ -261,7 +264,7 @@ mod tests {
             }
             misses += fetched(&scene) - before;
         }
-        assert!(misses < 20 * 4, "{misses} fetches of 20 pages that are touched all the time");
-        assert!(faults < 20 * 60, "{faults} faults: each look of reclaim costs one");
+        assert!(misses < 20 * 4, "{misses} fills of 20 hot pages");
+        assert!(faults < 20 * 60, "{faults} faults: each unmap costs one");
     }
 }

@@ -4,16 +4,14 @@
 //! |---|---|
 //! | `table` | page table |
 //! | `frames` | frames, and the active and inactive lists |
-//! | `access` | the one demand entry for reads, parts of reads and faults, and its fast path for hits |
+//! | `access` | the demand entry for reads, parts of reads and faults; its fast path for hits; its form without waits |
 //! | `walk` | an access that is not a plain hit: walk page by page, decide, wait |
-//! | `mapped` | mapped pages: offset-mapped frames, what to map, when to unmap |
+//! | `mapped` | offset-mapped files: what to map, when to unmap |
 //! | `plan` | from a policy's plan to fills |
-//! | `instant` | an access whose device takes no time |
 //! | `fill` | the end of a fill: wake or fail, report to the policy; drop-behind |
 //! | `reclaim` | eviction, shadows, lent frames |
 //! | `advise` | advice on ranges; invalidation |
-//! | `read_plan` | the ranges of a reader's plan |
-//! | `planned` | readahead along the plan |
+//! | `read_plan` | a reader's plan, and readahead along it |
 //! | `write` | target frames of writes, and stalled writes |
 //! | `write_back` | write-outs of dirty pages; syncs |
 //! | `pages` | a set of pages |
@@ -24,11 +22,9 @@ mod advise;
 mod check;
 mod fill;
 mod frames;
-mod instant;
 mod mapped;
 mod pages;
 mod plan;
-mod planned;
 mod read_plan;
 mod reclaim;
 mod table;
@@ -36,11 +32,11 @@ mod walk;
 mod write;
 mod write_back;
 
-pub use access::Pins;
+pub use access::{Observer, Pins};
 pub use check::Violation;
+pub(crate) use check::ensure;
 pub(crate) use frames::{Flag, Frames};
-pub use instant::Observer;
-pub use planned::TooManyRanges;
+pub use read_plan::TooManyRanges;
 pub(crate) use table::PageTable;
 
 use alloc::boxed::Box;
@@ -93,12 +89,12 @@ pub struct Cache {
     /// Limit of readahead in flight, in pages, and pages in flight now.
     ahead_max: u64,
     ahead: u64,
-    /// Itineraries with ranges left to read ahead.
-    itineraries: u32,
+    /// Readers' plans with pages left to read ahead.
+    plans_sharing: u32,
     /// Buffer of the last decision's plans.
     plans: Plans,
     /// Buffer of instant reads.
-    scratch: Option<Box<instant::Scratch>>,
+    scratch: Option<Box<access::Scratch>>,
 }
 
 #[derive(Debug)]
@@ -205,7 +201,7 @@ impl Cache {
             unmapped: Vec::new(),
             ahead_max: u64::MAX,
             ahead: 0,
-            itineraries: 0,
+            plans_sharing: 0,
             plans: Plans::default(),
             scratch: None,
         })
@@ -266,7 +262,7 @@ impl Cache {
             Event::Allowed { pages } => self.allow_ahead(pages),
             Event::Tuned { ra_pages, write_back } => self.tune(now, ra_pages, write_back, out),
         }
-        self.tell_places(out);
+        self.report_mappings(out);
     }
 
     /// Opens a file of `pages` pages, with nothing cached.

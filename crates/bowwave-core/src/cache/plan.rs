@@ -101,7 +101,7 @@ impl Cache {
         let asked = Flags::NONE
             .with(Flag::OffsetMapped, placed)
             .with(Flag::Once, hints.read_once)
-            .with(Flag::Kept, hints.retain);
+            .with(Flag::Retained, hints.retain);
         let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);
         let mut speculation = self.speculation(walk, window, hints.stride);
         let mut run: Option<Run> = None;

@@ -28,14 +28,14 @@ const DEACTIVATE_BATCH: u32 = 32;
 /// tried. Without the bound, each eviction would scan a whole list of pinned pages.
 const SCAN_MAX: u32 = 128;
 
-/// Retained pages passed over before one is evicted. After so many in a row there may be no others,
-/// so the next scan is after a sixteenth as many evictions.
-const KEPT_SCAN_MAX: u32 = 4096;
-const KEPT_PAUSE: u32 = 16;
+/// Retained pages passed over before one is evicted. If all of them are retained, there may be no
+/// others, so the next scan is after a sixteenth as many evictions.
+const RETAINED_SCAN_MAX: u32 = 4096;
+const RETAINED_PAUSE: u32 = 16;
 
 /// Lifetime of retained pages, in turnovers of memory: if most of those passed over were used, and
 /// if not.
-const KEPT_TURNS: [u32; 2] = [4, 1];
+const RETAINED_TURNS: [u32; 2] = [4, 1];
 
 /// Flags that the first use of a page clears.
 const FIRST_USE: Flags =
@@ -53,9 +53,9 @@ pub(super) struct Reclaim {
     /// list lengths.
     scan: u64,
     /// Retained pages that were used, minus those that were not; bounded by ± the number of frames.
-    kept_worth: i64,
+    retained_worth: i64,
     /// Evictions for which no page is passed over.
-    kept_pause: u32,
+    retained_pause: u32,
 }
 
 impl Reclaim {
@@ -173,7 +173,7 @@ impl Cache {
             stats.pages_thrashed += u64::from(known.has(Flag::Thrashed));
         }
         if known.has(Flag::PassedOver) {
-            self.judge_kept(1);
+            self.judge_retained(1);
         }
         if known.has(Flag::Once) && index.0 > 0 {
             self.let_go(file, PageRange::new(index.0 - 1, index.0));
@@ -190,7 +190,7 @@ impl Cache {
             Eviction::Scan => self.scan_active(),
             Eviction::Lru => {}
         }
-        self.pass_over_kept();
+        self.pass_over_retained();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         // On the second pass no page is mapped any more.
         let whole =
@@ -217,17 +217,17 @@ impl Cache {
     }
 
     /// Rotates retained pages until the page at the cold end is not retained.
-    fn pass_over_kept(&mut self) {
-        if self.reclaim.kept_pause > 0 {
-            self.reclaim.kept_pause -= 1;
+    fn pass_over_retained(&mut self) {
+        if self.reclaim.retained_pause > 0 {
+            self.reclaim.retained_pause -= 1;
             return;
         }
-        let turns = KEPT_TURNS[usize::from(self.reclaim.kept_worth < 0)];
+        let turns = RETAINED_TURNS[usize::from(self.reclaim.retained_worth < 0)];
         let oldest = self.limit.saturating_mul(turns);
-        let scan_max = self.frames.inactive_len().min(KEPT_SCAN_MAX);
+        let scan_max = self.frames.inactive_len().min(RETAINED_SCAN_MAX);
         for _ in 0..scan_max {
             let Some(id) = self.frames.tail(State::Inactive) else { return };
-            match self.frames.kept_since(id) {
+            match self.frames.retained_since(id) {
                 Some(born) if self.reclaim.clock.wrapping_sub(born) < oldest && self.is_read(id) => {
                     self.frames.get_mut(id).set(Flag::PassedOver);
                     self.frames.move_to_head(id);
@@ -235,7 +235,7 @@ impl Cache {
                 _ => return,
             }
         }
-        self.reclaim.kept_pause = scan_max / KEPT_PAUSE;
+        self.reclaim.retained_pause = scan_max / RETAINED_PAUSE;
     }
 
     /// Whether the file of a page has an open handle.
@@ -244,9 +244,9 @@ impl Cache {
     }
 
     /// Counts retained pages that were used, or, if negative, were not.
-    fn judge_kept(&mut self, pages: i64) {
+    fn judge_retained(&mut self, pages: i64) {
         let most = i64::from(self.limit);
-        self.reclaim.kept_worth = (self.reclaim.kept_worth + pages).clamp(-most, most);
+        self.reclaim.retained_worth = (self.reclaim.retained_worth + pages).clamp(-most, most);
     }
 
     /// Keeps the inactive list long enough for a second touch before eviction.
@@ -287,7 +287,7 @@ impl Cache {
         let frame = self.frames.get(id);
         let (file, index, unused) = (frame.file, frame.index, frame.has(Flag::Unused));
         if frame.has(Flag::PassedOver) {
-            self.judge_kept(-1);
+            self.judge_retained(-1);
         }
         self.frames.list_del(id);
         self.frames.free(id);

@@ -16,7 +16,8 @@ const NONE: u32 = u32::MAX;
 /// Maps pages to slots.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageTable {
-    /// Open addressing, linear probing, a power of two long and at most half full; leaf number or `NONE`.
+    /// Open addressing, linear probing, a power of two long and at most half full; leaf number or
+    /// `NONE`.
     buckets: Vec<u32>,
     leaves: Vec<Leaf>,
     /// Leaves not in use.

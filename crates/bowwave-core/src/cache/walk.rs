@@ -9,7 +9,7 @@ use super::{Cache, HANDLES, Handle, StarvedRead, Wait};
 use crate::event::{Action, Decision, FillError, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Limits, Plan, Plans, Pressure, Readahead, Reason, View, WasteCounts};
+use crate::readahead::{Access, Plan, Plans, Pressure, Readahead, Reason, View, WasteCounts};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -46,7 +46,7 @@ impl Cache {
         self.retry_starved(out);
     }
 
-    /// Nobody pins a spent frame any more.
+    /// A spent frame lost its last pin.
     #[cold]
     fn unpinned(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
@@ -70,14 +70,14 @@ impl Cache {
 
     pub(super) fn drop_pins(&mut self, frames: impl IntoIterator<Item = FrameId>) {
         let mut frames = frames.into_iter();
-        // Most often all of them at once.
+        // Usually no frame is spent.
         while let Some(spent) = frames.by_ref().find(|&frame| self.frames.unpin(frame)) {
             self.unpinned(spent);
         }
     }
 
-    /// Starts a read that is not a plain hit; tells whether there were frames enough. All or nothing: a read that holds
-    /// pins never waits for frames, so two reads cannot wait for each other.
+    /// Starts a read that is not a plain hit; returns whether there were enough frames. A read that
+    /// holds pins never waits for frames, so two reads cannot wait for each other.
     pub(super) fn start_read(&mut self, read: StarvedRead, out: &mut Vec<Action>) -> bool {
         let StarvedRead { waiter, access } = read;
         let part = access.part;
@@ -100,11 +100,11 @@ impl Cache {
         true
     }
 
-    /// Begins a walk: pins what is present and notes it, a place for each page. If there are too few frames for what is
-    /// absent, tells so and has done nothing.
+    /// Begins a walk: pins the cached pages; `present` gets an entry for each page. If there are
+    /// too few frames for the missing pages, changes nothing and returns `false`.
     pub(super) fn set_out(&mut self, walk: &mut Walk, present: &mut Vec<Option<FrameId>>) -> bool {
         present.clear();
-        // At most as many as there are frames.
+        // At most the number of frames.
         present.reserve(walk.range.count().0 as usize);
         let mut absent = 0;
         for page in (walk.range.start.0..walk.range.end.0).map(PageIndex) {
@@ -123,7 +123,7 @@ impl Cache {
         true
     }
 
-    /// Walks over the pages of a request; in the end `present` has the frames of all, pinned.
+    /// Walks over the pages of a request; afterwards `present` has all their frames, pinned.
     pub(super) fn walk(&mut self, walk: &mut Walk, present: &mut [Option<FrameId>], sink: &mut impl Sink) {
         let touches = self.touches(walk.handle, walk.first, walk.range);
         for (place, page) in present.iter_mut().zip(walk.range.start.0..) {
@@ -151,8 +151,8 @@ impl Cache {
         }
     }
 
-    /// One step of the walk: decide on a miss, then on a mark. `present` is the page's frame, pinned, if it was there
-    /// when the walk began. Returns the page's frame, pinned.
+    /// One step of the walk: decide on a miss, then on a mark. `present` is the page's pinned frame
+    /// if it was cached when the walk began. Returns the page's frame, pinned.
     fn visit(
         &mut self,
         walk: &mut Walk,
@@ -178,14 +178,14 @@ impl Cache {
         } else {
             self.stats_mut(walk.file).misses += 1;
             let frame = match self.table.get(walk.file, page).frame() {
-                // A decision at an earlier page of this walk has brought it in.
+                // Read by a decision at an earlier page of this walk.
                 Some(frame) => frame,
                 None => self.miss(walk, page, sink),
             };
             self.frames.pin(frame);
             frame
         };
-        // A fault in a mapping advised to be random leaves marks for others.
+        // A fault with random advice leaves marks to other readers.
         if walk.mapped != Some(Pattern::Random) && self.frames.get_mut(frame).take(Flag::Mark) {
             self.decide(walk, page, Trigger::Mark, sink);
         }
@@ -195,10 +195,11 @@ impl Cache {
         frame
     }
 
-    /// Brings in a page that is not there; the policy decides what else.
+    /// Reads a missing page; the policy decides what else to read.
     fn miss(&mut self, walk: &mut Walk, page: PageIndex, sink: &mut impl Sink) -> FrameId {
         self.decide(walk, page, Trigger::Miss, sink);
-        // What on-demand readahead costs more: the page is looked up again. A walking policy was asked before the look-up.
+        // Linux looks up the page again after the decision, except with policies called before the
+        // lookup.
         let walks = self.handle(walk.handle).capabilities.every_access;
         self.stats_mut(walk.file).lookups_more += u64::from(!walks);
         if let Some(frame) = self.table.get(walk.file, page).frame() {
@@ -217,7 +218,7 @@ impl Cache {
         if read_plan.is_some() && self.decide_by_plan(walk, page, trigger, sink) {
             return;
         }
-        // A policy that is asked on every access is only told of misses here.
+        // For a policy that runs on every access, this only reports the miss.
         self.stats_mut(walk.file).policy_calls += u64::from(!capabilities.every_access);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
@@ -243,7 +244,7 @@ impl Cache {
         self.plans.give_back(list);
     }
 
-    /// Asks a policy of every access before a page is looked up.
+    /// Calls a policy that runs on every access, before a page is looked up.
     pub(super) fn ask(&mut self, walk: &mut Walk, page: PageIndex, missing: bool, sink: &mut impl Sink) {
         self.stats_mut(walk.file).policy_calls += 1;
         let frame = self.table.get(walk.file, page).frame();
@@ -263,8 +264,8 @@ impl Cache {
         }
     }
 
-    /// What a policy is asked about a page, the policy, and where its plans go.
-    // Inlined, so that the answer is not put together in memory and read back at once.
+    /// The arguments of a policy's call for a page, the policy, and the buffer of its plans.
+    // Inlined: otherwise the arguments go through memory.
     #[inline(always)]
     pub(super) fn question(
         &mut self,
@@ -278,7 +279,7 @@ impl Cache {
         let handle = self.handles[walk.handle.0 as usize].as_mut().expect(HANDLES);
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
-                // Capabilities all the same, so it must be told.
+                // Such a policy runs despite random advice, so it must see the advice.
                 Pattern::Random if handle.capabilities.every_access => 0,
                 _ if handle.wide => 2,
                 _ => 1,
@@ -298,14 +299,23 @@ impl Cache {
             random: handle.pattern == Pattern::Random,
             mapped: walk.mapped,
         };
-        let limits = Limits { ra_pages, file_pages: pages, free, frames: self.limit.into() };
         let pressure = Pressure {
             evictions: self.reclaim.clock,
             cold: u64::from(self.limit.saturating_sub(self.frames.active_len())),
             unread: self.frames.unused().into(),
         };
-        let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
-        let view = view.with(waste, pressure);
+        let view = View {
+            table: &self.table,
+            frames_of: &self.frames,
+            file: walk.file,
+            waste,
+            pressure,
+            ra_pages,
+            file_pages: pages,
+            free,
+            frames: self.limit.into(),
+            congested: self.congested,
+        };
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         self.plans.clear();
         let policy = &mut **policy.expect("a handle has a readahead state, or its file has");
@@ -334,9 +344,9 @@ impl Cache {
         }
     }
 
-    /// Notes where a handle has been, at the last part of a request; drops what is behind it, if advised to. `range` is
-    /// the part within the file.
-    // Inlined, so that the request need not be put together in memory and read back at once.
+    /// Records the position of a handle at the last part of a request, and drops pages behind it if
+    /// advised. `range` is the part within the file.
+    // Inlined: otherwise the request goes through memory.
     #[inline(always)]
     pub(super) fn walked(&mut self, part: Part, mut range: PageRange) {
         if !part.is_whole() {
@@ -354,7 +364,7 @@ impl Cache {
         self.handle_mut(part.handle).prev = Some(Request { range, ends_inside: part.request.ends_inside });
     }
 
-    /// Drops what a handle has read last and does not read now.
+    /// Drops the pages of the handle's last read that this read does not include.
     #[cold]
     fn drop_behind(&mut self, handle: HandleId, range: PageRange) {
         let &Handle { file, prev, .. } = self.handle(handle);
@@ -365,7 +375,7 @@ impl Cache {
     }
 }
 
-/// A read that waits for what it asks for.
+/// A read that waits for its missing pages.
 struct Waiting<'a> {
     wait: u64,
     out: &'a mut Vec<Action>,
@@ -395,12 +405,12 @@ impl Sink for Waiting<'_> {
 
 impl Walk {
     /// The request as made; may reach past the end of the file.
-    // From its size: two ends in a row would be copied at once, right after they were written one by one, which stalls.
+    // Computed from the size: copying both ends directly after separate stores would stall.
     pub(super) fn request(&self) -> PageRange {
         PageRange::from_start(self.first, self.req_pages)
     }
 
-    /// A walk over the pages `range` of a part, of which none is known to be absent.
+    /// A walk over the pages `range` of a part.
     pub(super) fn new(part: Part, handle: &Handle, range: PageRange) -> Self {
         let next = match (handle.capabilities.every_access, part.is_first()) {
             (false, _) => PageIndex(u64::MAX),

@@ -9,8 +9,8 @@
 //!   out                               once it is unpinned                    ┘
 //! ```
 //!
-//! So a page that is read outside the lock, or is in flight to the store, never changes. Writers wait
-//! only for memory.
+//! So a page that is read outside the lock, or is in flight to the store, never changes. Writers
+//! wait only for memory.
 
 use alloc::vec::Vec;
 
@@ -61,7 +61,7 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> WriteOutcome {
         assert!(!write.range.is_empty(), "nothing is written");
-        assert!(!self.file(write.file).memory.offset_mapped, "file {} has places", write.file.0);
+        assert!(!self.file(write.file).memory.offset_mapped, "file {} is offset-mapped", write.file.0);
         self.tick(now);
         targets.clear();
         let stalled = StalledWrite { waiter, file: write.file };

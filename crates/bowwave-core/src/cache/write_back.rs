@@ -98,8 +98,8 @@ impl WriteBack {
 impl Cache {
     /// A write-out ended: the store has its frames' bytes, or it failed. Failed pages stay dirty; a
     /// sync retries them, or write-back after [`expire_ns`](crate::WriteBackConfig::expire_ns). The
-    /// driver retries on the store's behalf. After [`FillError::ABANDONED`] the frames stay unchanged until
-    /// the driver unpins them; writes to their pages get other frames.
+    /// driver retries on the store's behalf. After [`FillError::ABANDONED`] the frames stay
+    /// unchanged until the driver unpins them; writes to their pages get other frames.
     ///
     /// Completions of write-outs that are not in flight are ignored.
     pub fn written_out(
@@ -143,9 +143,9 @@ impl Cache {
     }
 
     /// Requires that the store has what was written to pages of a file; `why` decides the urgency.
-    /// Returns [`ReadOutcome::Hit`] if it has. Otherwise exactly one [`Action::Wake`] without frames
-    /// follows, with the error of the last failed write-out if there is one. The driver flushes the
-    /// store itself.
+    /// Returns [`ReadOutcome::Hit`] if it has. Otherwise exactly one [`Action::Wake`] without
+    /// frames follows, with the error of the last failed write-out if there is one. The driver
+    /// flushes the store itself.
     ///
     /// # Panics
     /// If the file is not open.
@@ -271,12 +271,6 @@ impl Cache {
     #[must_use]
     pub fn writes_stalled(&self) -> usize {
         self.write_back.stalled.len()
-    }
-
-    /// Write-outs in flight.
-    #[must_use]
-    pub fn write_outs_in_flight(&self) -> usize {
-        self.write_back.outs.len()
     }
 
     /// Starts write-back as needed: beyond the background limit, of due files, and of all files if

@@ -1,8 +1,9 @@
 //! Readahead policies: given an access that missed or met a mark, plan what to read.
 //!
-//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache, and
-//! pushes [`Plan`]s. The cache skips resident pages, cuts windows at the end of the file, applies the
-//! budget and sets the marks. So a policy cannot break an invariant; it can only choose badly.
+//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache,
+//! and pushes [`Plan`]s. The cache skips resident pages, cuts windows at the end of the file,
+//! applies the budget and sets the marks. So a policy cannot break an invariant; it can only choose
+//! badly.
 
 mod none;
 mod on_demand;
@@ -23,7 +24,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;
-use core::str::FromStr;
 
 use crate::cache::{Flag, Frames, PageTable};
 use crate::config::Config;
@@ -34,16 +34,16 @@ use crate::request::Pattern;
 use crate::stats::Stats;
 use crate::time::Instant;
 
-/// A readahead policy: the state of one handle, or of all handles of a file ([`Capabilities::per_file`]).
+/// A readahead policy: the state of one handle, or of all handles of a file
+/// ([`Capabilities::per_file`]).
 ///
 /// Derive `Clone`: a copied handle starts with a copy of its source's state.
 pub trait Readahead: CloneState + fmt::Debug + Send {
-    /// Pushes the I/O for an access to `plans`, which is empty; [`Access::trigger`] says why the policy
-    /// is asked.
+    /// Pushes the I/O for an access to `plans`, which is empty; [`Access::trigger`] says why.
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
-    /// A page of the file was evicted for space; `used` says whether a reader had used it. Called only
-    /// for policies with [`Capabilities::evictions`].
+    /// A page of the file was evicted for space; `used` says whether a reader had used it. Called
+    /// only for policies with [`Capabilities::evictions`].
     fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
 
     /// A fill of the file ended. Called only for policies with [`Capabilities::per_file`].
@@ -62,14 +62,14 @@ impl<T: Readahead + Clone + 'static> CloneState for T {
     }
 }
 
-/// A kind of policy: its name, what it is asked about, and how a state is built.
+/// A kind of policy: its name, when it is called, and how its state is built.
 ///
 /// A static of any type with this trait, in any crate, is a policy: [`Policy::Other`].
 pub trait PolicyKind: fmt::Debug + Send + Sync {
     /// The name in reports and on command lines.
     fn name(&self) -> &'static str;
 
-    /// What the policy is asked about besides misses and marks.
+    /// When the policy is called besides misses and marks.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
@@ -83,7 +83,7 @@ pub trait PolicyKind: fmt::Debug + Send + Sync {
     fn build(&self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead>;
 }
 
-/// What a policy is asked about besides misses and marks, and how far its state reaches.
+/// When a policy is called besides misses and marks, and the scope of its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// All handles of a file share one state; otherwise each handle has its own.
@@ -104,7 +104,8 @@ pub struct Capabilities {
 /// The policy's state of a file, for as long as the file is open.
 #[derive(Clone, Debug, Default)]
 pub struct FileMemory {
-    /// A driver maps the pages of this file ([`Cache::map_by_offset`](crate::Cache::map_by_offset)).
+    /// A driver maps the pages of this file
+    /// ([`Cache::map_by_offset`](crate::Cache::map_by_offset)).
     pub offset_mapped: bool,
     /// State that the policy's handles of this file share; only the policy accesses it.
     pub shared: Option<Arc<dyn Any + Send + Sync>>,
@@ -137,9 +138,9 @@ pub struct Access {
 /// What a policy may inspect: the cached pages of its file, and the current limits.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    table: &'a PageTable,
-    frames_of: &'a Frames,
-    file: FileId,
+    pub(crate) table: &'a PageTable,
+    pub(crate) frames_of: &'a Frames,
+    pub(crate) file: FileId,
     /// Results of readahead in this file so far.
     pub waste: WasteCounts,
     /// Memory pressure.
@@ -194,15 +195,6 @@ pub struct FillReport {
     pub failed: bool,
 }
 
-/// Limits of a [`View`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) ra_pages: u64,
-    pub(crate) file_pages: PageCount,
-    pub(crate) free: u64,
-    pub(crate) frames: u64,
-}
-
 /// A readahead window.
 ///
 /// ```text
@@ -238,11 +230,11 @@ pub struct Plan {
 pub enum Hint {
     /// Only the pages of a stride are read.
     Stride(Stride),
-    /// Each page whose distance from [`Plan::mark`] is a multiple of this many pages is marked, too,
-    /// and begins a request.
+    /// Each page whose distance from [`Plan::mark`] is a multiple of this many pages is marked,
+    /// too, and begins a request.
     MarkEvery(u64),
-    /// A request begins every this many pages from the start of the window. Requests are served side
-    /// by side, and a reader waits for one of them.
+    /// A request begins every this many pages from the start of the window. Requests are served
+    /// side by side, and a reader waits for one of them.
     SplitEvery(u64),
     /// Readers are done with these pages: they are the next to be evicted.
     DropBehind(PageRange),
@@ -272,15 +264,16 @@ pub(crate) struct Hints {
 #[derive(Clone, Debug, Default)]
 pub struct Plans {
     list: Vec<Plan>,
-    /// With [`Capabilities::every_access`]: the page of this request to ask at next. A page at or before
-    /// the accessed one, or outside the request, means not again.
+    /// With [`Capabilities::every_access`]: the page of this request at which the policy is called
+    /// next. Not again if it is at or before the accessed page, or outside the request.
     pub next: PageIndex,
     /// Bitmap of events.
     noted: u16,
 }
 
 named_enum! {
-    /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
+    /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002)
+    /// where it has one.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
         /// First read at the start of a file: it may be read whole.
@@ -305,7 +298,8 @@ named_enum! {
         Ahead = "ahead",
         /// The accessed page itself, if the plan omits it or there is no readahead.
         Demand = "demand",
-        /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
+        /// Async readahead on a congested device: dropped, and comes back as a sync one (paper
+        /// 3.2).
         Deferred = "deferred",
         /// Exactly the range that the user requested.
         Forced = "forced",
@@ -320,7 +314,8 @@ named_enum! {
         Backward = "backward",
         /// Repeating offset deltas: the run at the next delta.
         Jumps = "jumps",
-        /// The first read of the last pages of a file, where many formats have their index: those pages.
+        /// The first read of the last pages of a file, where many formats have their index: those
+        /// pages.
         Tail = "tail",
         /// A page read ahead was evicted before it was read: the window shrinks to what survives.
         Thrash = "thrash",
@@ -345,34 +340,24 @@ pub enum Policy {
     Other(&'static dyn PolicyKind),
 }
 
-impl<'a> View<'a> {
-    /// A view of `file` without history.
-    pub(crate) fn new(
-        table: &'a PageTable,
-        frames_of: &'a Frames,
-        file: FileId,
-        limits: Limits,
-        congested: bool,
-    ) -> Self {
-        let Limits { ra_pages, file_pages, free, frames } = limits;
-        let waste = WasteCounts::default();
-        let pressure = Pressure { evictions: 0, cold: frames, unread: 0 };
-        Self { table, frames_of, file, waste, pressure, ra_pages, file_pages, free, frames, congested }
-    }
-
-    /// The same view with this history and memory pressure.
-    pub(crate) fn with(self, waste: WasteCounts, pressure: Pressure) -> Self {
-        Self { waste, pressure, ..self }
-    }
-
+impl View<'_> {
     /// A view of an endless file without cached pages, for tests of one policy.
     #[must_use]
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
         static NO_FRAMES: Frames = Frames::new();
-        let (file_pages, free, frames) = (PageCount(u64::MAX), u64::MAX, u64::MAX);
-        let limits = Limits { ra_pages, file_pages, free, frames };
-        View::new(&NOTHING, &NO_FRAMES, FileId(0), limits, false)
+        View {
+            table: &NOTHING,
+            frames_of: &NO_FRAMES,
+            file: FileId(0),
+            waste: WasteCounts::default(),
+            pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0 },
+            ra_pages,
+            file_pages: PageCount(u64::MAX),
+            free: u64::MAX,
+            frames: u64::MAX,
+            congested: false,
+        }
     }
 
     /// Whether a page was read ahead and is unused.
@@ -583,7 +568,7 @@ impl Policy {
         }
     }
 
-    /// What the policy is asked about besides misses and marks.
+    /// When the policy is called besides misses and marks.
     #[must_use]
     pub fn capabilities(self) -> Capabilities {
         match self {
@@ -628,14 +613,5 @@ impl Eq for Policy {}
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Parses the name of a policy of this crate.
-impl FromStr for Policy {
-    type Err = &'static str;
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|policy| policy.name() == name);
-        known.ok_or("no such policy; there are none, ondemand, range, stream")
     }
 }

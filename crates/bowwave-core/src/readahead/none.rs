@@ -5,7 +5,8 @@ use crate::event::Trigger;
 
 /// Reads on a miss exactly the rest of the request, in one go, and nothing ahead.
 ///
-/// Linux with readahead off reads page by page; reading the whole request at once is the stronger baseline.
+/// Linux with readahead off reads page by page; reading the whole request at once is the stronger
+/// baseline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReadahead;
 

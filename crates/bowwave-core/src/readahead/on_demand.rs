@@ -6,9 +6,9 @@
 //!                    ^ra_index          ^lookahead_index      ^readahead_index
 //! ```
 //!
-//! The policy is called when it is time to read: on a miss (sync) or on a lookahead mark (async). Its
-//! only state is the last window. `bowwave-baselines` has the patch (000), which differs in page 0, in
-//! the order of its tests, and in what counts as sequential.
+//! The policy is called when it is time to read: on a miss (sync) or on a lookahead mark (async).
+//! Its only state is the last window. `bowwave-baselines` has the patch (000), which differs in
+//! page 0, in the order of its tests, and in what counts as sequential.
 
 use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
@@ -111,8 +111,8 @@ impl Plan {
     }
 
     /// The window after a mark that no window of this state explains: at least the second of some
-    /// stream, so the initial size, ramped up once, behind the marked page. The async size is that of
-    /// the window before it was ramped up (patch 000; the paper's table 3 is garbled there).
+    /// stream, so the initial size, ramped up once, behind the marked page. The async size is that
+    /// of the window before it was ramped up (patch 000; the paper's table 3 is garbled there).
     #[must_use]
     pub fn interleaved(access: &Access, max: u64) -> Self {
         let initial = initial_size(access.req_pages(), max);

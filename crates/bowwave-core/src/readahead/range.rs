@@ -1,35 +1,38 @@
-//! Lustre's readahead (llite), with ranges of mapped faults (document 003; `algorithms.md` section 5).
+//! Lustre's readahead (llite), with ranges of mapped faults (document 003; `algorithms.md` section
+//! 5).
 //!
 //! ```text
 //!   second read of a small file  ──►  the whole file
-//!   in order, ±8 pages           ──►  a window that grows by one RPC with each read, up to a cap per file
-//!   at an even distance          ──►  a window of the pages at that distance, grown by one RPC of such pages
-//!   mapped faults near each other,
-//!   then a miss                  ──►  one RPC around it, as wide as the last cluster of faults was
-//!   a miss inside the window     ──►  the window is forgotten: its pages are evicted before they are used
+//!   sequential, ±8 pages         ──►  a window that grows by one RPC with each read, up to a cap per file
+//!   strided                      ──►  a window of strided blocks, grown by one RPC of their pages
+//!   a miss in a cluster of
+//!   mapped faults                ──►  a window around it, as wide as the last cluster
+//!   a miss inside the window     ──►  no window: its pages were evicted before they were used
 //!   other miss                   ──►  the rest of the request alone
 //! ```
 //!
-//! The window begins at a multiple of the RPC size (or of its own, if that is less) at or before the reader. It grows when
-//! a read comes in order; its absent pages are read when the reader misses or when it comes to a page that was read ahead
-//! and not used so far, but only if no long window (16 MiB, or an RPC) is still ahead. What is read ends at such a
-//! multiple, too, or at the end of the file or of the request.
+//! The window begins at a multiple of the RPC size (or of the window size, if smaller) at or before
+//! the reader, and grows with each sequential read. Its missing pages are read when the reader
+//! misses, or first uses a page that was read ahead, unless 16 MiB (or an RPC, if larger) of the
+//! window are still ahead. Reads end at such a multiple too, or at the end of the file or of the
+//! request.
 //!
-//! What a reader waits for is always read. What is more is read if the cache can give an RPC of it, or all of it, at
-//! once; so a full cache makes few requests, not small ones.
+//! Requested pages are always read. Readahead is read only if the budget covers an RPC or all of
+//! it, so a full cache makes few requests, not small ones.
 //!
-//! Where Lustre has more to look at than this cache:
+//! Differences from Lustre:
 //!
-//! - Positions are counted in pages, not bytes. A page that two requests share counts with both.
-//! - The RPC size is the `ra_pages` of the configuration. There are no locks whose end would cut a window.
-//! - A read counts as one, also where Lustre makes a fast and a slow part of it.
-//! - The budget for readahead in flight is what the frame budget leaves. On a congested device, readahead that no reader
-//!   waits for is left for the next page.
-//! - Lustre maps one page at a fault. Where a driver maps more, touches of these are not seen: the pages up to the next
-//!   fault count as touched in order if that is among them or just behind.
-//! - The window that Lustre hands over to a worker is asked for at once: nobody waits for it either.
+//! - Positions are pages, not bytes. A page shared by two requests counts in both.
+//! - The RPC size is the `ra_pages` of the configuration. No lock limits a window.
+//! - A read counts once, even if Lustre splits it into a fast and a slow part.
+//! - The frame budget limits readahead in flight. On a congested device, readahead without waiters
+//!   is postponed to the next page.
+//! - Lustre maps one page at a fault. If a driver maps more, touches of the others are not seen.
+//!   The pages before the next fault count as touched in order if it is among them or directly
+//!   after.
+//! - The window that Lustre gives to a worker is requested at once.
 //!
-//! [`Clusters`] says where the published patch is corrected. Another crate changes that with [`ClusterRules`].
+//! [`Clusters`] describes the fixes to the published patch; another crate sets [`ClusterRules`].
 
 mod config;
 mod state;
@@ -51,13 +54,13 @@ use crate::request::Pattern;
 #[derive(Clone, Debug)]
 pub struct Range {
     state: State,
-    /// The widths of clusters in this file, through all handles.
+    /// Widths of clusters in this file, through all handles.
     widths: Arc<FileWidths>,
-    /// Whether the reader has left the fast path in this request: it looks for readahead at each page then.
+    /// The reader left the fast path in this request, so each page plans readahead.
     slow: bool,
 }
 
-/// What is to be read ahead.
+/// Pages to read ahead.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     start: u64,
@@ -79,13 +82,13 @@ impl Readahead for Range {
                 if missing || fresh {
                     self.reached(&access, missing, view, plans);
                 }
-                // What has ended counts from the next access on.
+                // A cluster that ended counts from the next access on.
                 if let Some(pages) = self.state.ended.take() {
                     self.widths.add(pages);
                 }
             }
             Trigger::Mapped => self.state.mapped(access.request),
-            // The lookup left the page out: read it alone.
+            // The plan at the lookup omitted the page: read it alone.
             trigger => {
                 let missing = trigger == Trigger::Miss;
                 plans.push(Plan::new(access.page, missing.into(), 0, Reason::Demand));
@@ -95,7 +98,7 @@ impl Readahead for Range {
 }
 
 impl Range {
-    /// What this policy is asked about.
+    /// When this policy is called.
     pub const ASKED: Capabilities = Capabilities {
         per_file: false,
         every_access: true,
@@ -117,11 +120,11 @@ impl Range {
         Self { state: State::new(config, file.offset_mapped), widths, slow: false }
     }
 
-    /// The reader comes to a page that is missing, or that was read ahead and not used so far.
+    /// Handles a missing page, or the first use of a page that was read ahead.
     fn reached(&mut self, access: &Access, missing: bool, view: View<'_>, plans: &mut Plans) {
         let page = access.page;
         plans.note(if missing { RangeEvent::Misses } else { RangeEvent::Hits } as u8);
-        // A walking policy sees by this that the handle was advised to be read in no order.
+        // The cache tells a policy that runs on every access about random advice in this way.
         let random = match access.mapped {
             None => view.ra_pages == 0,
             Some(pattern) => pattern == Pattern::Random,
@@ -155,7 +158,8 @@ impl Range {
         }
     }
 
-    /// Has a long window read for which no reader waits; tells whether the reader may go on without looking for readahead.
+    /// Requests a long window while no reader waits; returns whether the reader continues without
+    /// planning readahead.
     fn hand_over(&mut self, view: View<'_>, plans: &mut Plans) -> bool {
         let state = &mut self.state;
         let (start, count) = (state.align(state.next), state.fast_pages());
@@ -173,7 +177,7 @@ impl Range {
         true
     }
 
-    /// What of the window is to be read now.
+    /// The part of the window to read now.
     fn readahead(
         &mut self,
         access: &Access,
@@ -183,7 +187,7 @@ impl Range {
     ) -> Option<Ahead> {
         let state = &mut self.state;
         let stride = state.stride();
-        // The window lies around the page, which is read anyway.
+        // The window is around the page, which is read anyway.
         let around = state.next < access.page.0 || state.is_ahead();
         let start = stride.map_or(state.next, |stride| stride.offset.0.max(state.next));
         let mut end = state.window_end();
@@ -192,7 +196,7 @@ impl Range {
         } else if state.window == 0 {
             end = 0;
         }
-        // A fault is a request of its own page alone, which ends no window.
+        // A fault requests its own page only, and ends no window.
         let request_end =
             if access.mapped.is_none() { access.request.end.0.min(view.file_pages.0) } else { 0 };
         let eof = end.max(request_end) >= view.file_pages.0;
@@ -226,7 +230,7 @@ impl Range {
         if granted < pages {
             end = cut(access, start, end, granted, stride, view);
         }
-        // The last page that is meant is where the next one begins.
+        // The next window begins after the last page of a block.
         let last = stride.map_or(end, |stride| stride.trim(PageIndex(end)).0);
         let some = granted > 0 && count(end) > 0;
         if !some || last != wanted_end {
@@ -241,7 +245,7 @@ impl Range {
         Some(Ahead { start, end: last, reason: state.reason() })
     }
 
-    /// Plans a missing page and what is read ahead with it, as one if they touch.
+    /// Plans a missing page and its readahead, as one window if they are adjacent.
     fn with_page(&self, access: &Access, ahead: Option<Ahead>, plans: &mut Plans) {
         let page = access.page.0;
         let Some(Ahead { start, end, reason }) = ahead else {
@@ -265,7 +269,7 @@ impl Range {
     }
 }
 
-/// Where a window ends that may bring in only `granted` pages.
+/// End of a window that may read only `granted` pages.
 fn cut(
     access: &Access,
     start: u64,
@@ -280,7 +284,7 @@ fn cut(
         if page.0 >= end {
             return end;
         }
-        // The page itself is no readahead.
+        // The accessed page is not readahead.
         left -= u64::from(page != access.page && !view.is_cached(page));
         at = page.0 + 1;
     }

@@ -1,9 +1,9 @@
 //! `stream`, the default policy: any number of streams in a file, in any order and direction.
 //!
-//! Linux keeps one readahead state for each open file and recognizes sequential reads. `stream` keeps one
-//! state for each *file*, with a table of streams, and recognizes seven patterns. It was built for stores
-//! where a request costs milliseconds: the distance ahead of a reader follows from measured fill times, and
-//! a budget bounds what readahead may waste.
+//! Linux keeps one readahead state for each open file and recognizes sequential reads. `stream`
+//! keeps one state for each *file*, with a table of streams, and recognizes seven patterns. It was
+//! built for stores where a request costs milliseconds: the distance ahead of a reader follows from
+//! measured fill times, and a budget bounds what readahead may waste.
 //!
 //! # A decision
 //!
@@ -30,35 +30,38 @@
 //!
 //! # Streams
 //!
-//! A stream is a range `lo..hi` that its readers have requested, a direction, and `edge`, the end of its
-//! readahead. It does not matter which handle or thread reads it. A reader may skip up to a third of what it
-//! used. Requests that arrive out of order begin streams of their own, which merge when the gap closes.
-//! [`streams`](StreamConfig::streams) are kept; of an older stream only the page remains at which its reader
-//! is expected.
+//! A stream is a range `lo..hi` that its readers have requested, a direction, and `edge`, the end
+//! of its readahead. It does not matter which handle or thread reads it. A reader may skip up to a
+//! third of what it used. Requests that arrive out of order begin streams of their own, which merge
+//! when the gap closes. The table has [`streams`](StreamConfig::streams); of an older stream only
+//! the page remains at which its reader is expected. If a fill fails, the readahead ends before its
+//! pages, and a read of them continues the stream.
 //!
 //! # How much to read
 //!
-//! Windows grow as in Linux (`initial_size`, `next_size`) up to `ra_pages`, and one window stays in flight
-//! ahead of the reader. More is requested only if a reader waited for a fill, or reached the end of its
-//! readahead. Then the distance is twice the pages that the reader uses during one fill. While fill times are
-//! unknown, the distance doubles each time. (PostgreSQL 19, ZFS and AMP have such rules, too.)
+//! Windows grow as in Linux (`initial_size`, `next_size`) up to `ra_pages`, and one window stays in
+//! flight ahead of the reader. More is requested only if a reader waited for a fill, or reached the
+//! end of its readahead. Then the distance is twice the pages that the reader uses during one fill.
+//! While fill times are unknown, the distance doubles each time. (PostgreSQL 19, ZFS and AMP have
+//! such rules, too.)
 //!
-//! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer than a window
-//! lasts, the first windows are larger, and the distance is split into requests that are served side by side.
-//! Under memory pressure a stream gets the share of memory that its readers use, and used pages are evicted
-//! before unread readahead.
+//! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
+//! than a window lasts, the first windows are larger, and the distance is split into requests that
+//! are served side by side. Under memory pressure a stream gets the share of memory that its
+//! readers use, and used pages are evicted before unread readahead.
 //!
 //! # The waste budget
 //!
 //! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
 //!
 //! - **Of a stream:** its unread readahead is at most two windows plus
-//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. While that is less than the pages
-//!   used, those count, up to sixteen windows.
-//! - **Of a file:** all unread readahead is at most `waste_percent` of the pages used, plus sixteen windows,
-//!   plus two windows for each further reader. The cache counts both sides exactly.
+//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. While that is less than the
+//!   pages used, those count, up to sixteen windows.
+//! - **Of a file:** all unread readahead is at most `waste_percent` of the pages used, plus sixteen
+//!   windows, plus two windows for each further reader. The cache counts both sides exactly.
 //!
-//! A plan beyond the budget shrinks to whole windows, then to one request worth making, then to nothing.
+//! A plan beyond the budget shrinks to whole windows, then to one request worth making, then to
+//! nothing.
 //!
 //! # Failed fills
 //!
@@ -68,18 +71,19 @@
 //!
 //! # Mapped files
 //!
-//! Touches of mapped pages are invisible, so mapped pages count as used. The last quarter of a predicted run
-//! begins with a *tripwire*: a mark that requests nothing. Its fault shows that the reader came so far. Each
-//! mark of a mapped file costs a fault, so there are fewer marks.
+//! Touches of mapped pages are invisible, so mapped pages count as used. The last quarter of a
+//! predicted run begins with a *tripwire*: a mark that requests nothing. Its fault shows that the
+//! reader came so far. Each mark of a mapped file costs a fault, so there are fewer marks.
 //!
 //! # Detectors
 //!
-//! Each detector predicts all the time, and its predictions are compared with the next reads, even when
-//! nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random reads lie side by
-//! side by chance: a run gets a window only if runs of its length continued more often than not
-//! ([`Runs::continues`]).
+//! Each detector predicts all the time, and its predictions are compared with the next reads, even
+//! when nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random
+//! reads lie side by side by chance: a run gets a window only if runs of its length continued more
+//! often than not ([`Runs::continues`]).
 //!
-//! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is worth.
+//! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is
+//! worth.
 
 mod config;
 mod entry;
@@ -92,8 +96,6 @@ mod scores;
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_of_limits;
 #[cfg(test)]
 mod tests_of_stores;
 mod tuning;
@@ -482,11 +484,11 @@ impl Stream {
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
         let left = self.file_budget(view, enough).min(enough);
         let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
-        let lost = match left.checked_sub(reserve) {
+        let waste = match left.checked_sub(reserve) {
             Some(spare) => earned.saturating_add(spare / runs),
             None => earned.saturating_mul(left) / reserve,
         };
-        let pages = self.runs.losing(lost, longest);
+        let pages = self.runs.pages_for_waste(waste, longest);
         match self.config.reader_ahead_pages {
             0 => pages.max(self.runs.shortest()),
             // The kernel's last one or two readahead requests of a run went unused, so they are
@@ -505,7 +507,7 @@ impl Stream {
     /// expected waste and half a window each.
     fn others_waste(&self, pages: u64, view: View<'_>) -> u64 {
         let others = self.table.readers().saturating_sub(1);
-        others.saturating_mul(self.runs.lost(pages).saturating_add(view.ra_pages / 2))
+        others.saturating_mul(self.runs.mean_waste(pages).saturating_add(view.ra_pages / 2))
     }
 
     /// Whether exactly one request is missing between the last run and this one. Then both may be

@@ -18,7 +18,6 @@
 use alloc::vec::Vec;
 
 use super::SwapReason;
-use super::odds::{FIRST, Odds, STAGES, bound};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
@@ -40,6 +39,13 @@ const STRIDE_MAX: u64 = 1 << 20;
 /// Misses and marks for which a continued stream outlives a new one, and after which a touch of its
 /// mark counts as another reader's.
 const PATIENCE: u64 = 256;
+
+/// Pages of a stream's first window.
+const FIRST: u64 = 8;
+/// Stages, the number of earlier windows of a stream; the last stage holds all later windows.
+const STAGES: usize = 8;
+/// Windows remembered for a stage; beyond this, counts are halved.
+const REMEMBERED: u32 = 64;
 
 /// A stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,6 +349,51 @@ const fn direction(stride: i64) -> SwapReason {
     }
 }
 
+/// Results of recent windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Odds {
+    planned: u32,
+    /// Windows of those that were reached.
+    reached: u32,
+}
+
+impl Default for Odds {
+    /// Optimistic at first.
+    fn default() -> Self {
+        Self { planned: 4, reached: 4 }
+    }
+}
+
+impl Odds {
+    fn plan(&mut self) {
+        self.planned += 1;
+        if self.planned >= REMEMBERED {
+            (self.planned, self.reached) = (self.planned / 2, self.reached / 2);
+        }
+    }
+
+    fn reach(&mut self) {
+        self.reached = (self.reached + 1).min(self.planned);
+    }
+
+    /// Largest window, in pages, with these odds: unlimited if half are reached, 0 if hardly any
+    /// is.
+    fn bound(self) -> u64 {
+        if self.reached * 2 >= self.planned {
+            u64::MAX
+        } else {
+            2 * FIRST * u64::from(self.reached) / u64::from(self.planned)
+        }
+    }
+}
+
+/// Largest window of a stage: limited by its own odds and by those of the next stage, since an
+/// unreached next window means that this one is not read to its end.
+fn bound(odds: &[Odds; STAGES], stage: usize) -> u64 {
+    let next = odds[(stage + 1).min(STAGES - 1)];
+    odds[stage].bound().min(next.bound().max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,7 +537,7 @@ mod tests {
         adaptive.on_miss(PageIndex(100), &pace(0));
         let plan = adaptive.on_miss(PageIndex(101), &pace(1)).expect("a stream");
         adaptive.planned(plan.stream, PageIndex(110), Some(PageIndex(102)));
-        let plan = adaptive.on_mark(PageIndex(102), &pace(2)).expect("it goes on");
+        let plan = adaptive.on_mark(PageIndex(102), &pace(2)).expect("the stream continues");
         adaptive.planned(plan.stream, PageIndex(126), Some(PageIndex(110)));
         (1..=100).for_each(|turn| _ = look_up(&mut adaptive, turn * 10_000, 2));
         assert!(adaptive.on_mark(PageIndex(110), &pace(3)).is_some());

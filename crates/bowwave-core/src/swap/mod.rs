@@ -5,11 +5,10 @@
 //! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its region, in the direction of the last step, sized by the region's hits |
 //! | [`Adaptive`] | bowwave's own: several streams a region, upward, downward or strided, each read ahead by as many pages as its reader touches while the store responds |
 //!
-//! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of sizes.
-//! A policy only plans: the pager clips each window to the pages that are swapped out.
+//! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of
+//! sizes. A policy only plans: the pager clips each window to the pages that are swapped out.
 
 mod adaptive;
-mod odds;
 pub mod pager;
 mod size;
 mod vma;

@@ -1,8 +1,10 @@
-//! Threads that touch a mapped file of a store that is far away, in virtual time: what regions do, without memory.
+//! Threads that touch a mapped file of a high-latency store, in virtual time: a model of regions
+//! without memory.
 //!
-//! A touch of a page that is not mapped is a fault. If the page is there, it and what lies around it are mapped, of what nobody
-//! has used as much as the thread has touched in order; else the thread waits for it. The store takes so long for each
-//! request, whatever else it does, and so long for each page.
+//! A touch of an unmapped page is a fault. If the page is cached, it is mapped with its neighbours:
+//! of unused readahead at most as many pages as the thread has touched in order. Otherwise the
+//! thread waits. A request takes a constant time plus a time for each page, however many are in
+//! flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,7 +31,7 @@ pub(crate) struct Far {
 
 /// Results.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Cost {
     pub(crate) touches: u64,
     pub(crate) faults: u64,
     /// Faults that waited for the store.
@@ -43,7 +45,7 @@ pub(crate) struct Told {
 struct Toucher {
     pages: Vec<u64>,
     at: usize,
-    /// The last run of touches in order: where it began, and the end of what was mapped for it.
+    /// Start of the last sequential run, and the end of the pages mapped for it.
     run: (u64, u64),
 }
 
@@ -61,11 +63,11 @@ struct Model {
     agenda: BinaryHeap<Reverse<(u64, u64, Next)>>,
     /// Events at the same time run in the order of their planning.
     planned: u64,
-    told: Told,
+    cost: Cost,
 }
 
 /// Each thread touches its pages in order, all at once.
-pub(crate) fn touch(config: Config, store: Far, file_pages: u64, threads: Vec<Vec<u64>>) -> Told {
+pub(crate) fn touch(config: Config, store: Far, file_pages: u64, threads: Vec<Vec<u64>>) -> Cost {
     let mut cache = Cache::new(config).expect("valid");
     cache.open_file(FILE, PageCount(file_pages));
     cache.map_by_offset(FILE);
@@ -80,19 +82,19 @@ pub(crate) fn touch(config: Config, store: Far, file_pages: u64, threads: Vec<Ve
         mapped: vec![false; usize::try_from(file_pages).expect("a small file")],
         agenda: BinaryHeap::new(),
         planned: 0,
-        told: Told::default(),
+        cost: Cost::default(),
     };
     for thread in 0..model.touchers.len() {
         model.plan(0, Next::Touch(thread));
     }
     model.run();
-    model.told
+    model.cost
 }
 
 impl Model {
     fn run(&mut self) {
         while let Some(Reverse((now, _, next))) = self.agenda.pop() {
-            self.told.ns = now;
+            self.cost.ns = now;
             let mut out = Vec::new();
             match next {
                 Next::Filled(fill) => self.cache.filled(Instant(now), FillId(fill), Ok(()), &mut out),
@@ -102,7 +104,7 @@ impl Model {
         }
         assert!(
             self.touchers.iter().all(|toucher| toucher.at == toucher.pages.len()),
-            "somebody waits for ever"
+            "a thread still waits"
         );
     }
 
@@ -120,14 +122,14 @@ impl Model {
                 break;
             }
             toucher.at += 1;
-            self.told.touches += 1;
+            self.cost.touches += 1;
             spent += TOUCH_NS;
         }
         let Some(&page) = toucher.pages.get(toucher.at) else { return };
         if spent > 0 {
             return self.plan(now + spent, Next::Touch(thread));
         }
-        self.told.faults += 1;
+        self.cost.faults += 1;
         let fault = Fault { page: PageIndex(page), pattern: Pattern::Normal };
         self.cache.access(
             Instant(now),
@@ -136,26 +138,28 @@ impl Model {
             &mut Vec::new(),
             out,
         );
-        let there =
+        let found =
             |action: &Action| matches!(action, Action::Wake { waiter, .. } if waiter.0 == thread as u64);
-        self.told.waits += u64::from(!out.iter().any(there));
+        self.cost.waits += u64::from(!out.iter().any(found));
     }
 
     fn act(&mut self, now: u64, mut out: Vec<Action>) {
-        self.cache.tell_places(&mut out);
+        self.cache.report_mappings(&mut out);
         while !out.is_empty() {
             for action in std::mem::take(&mut out) {
                 match action {
                     Action::Fill(fill) => {
-                        self.told.requests += 1;
-                        self.told.pages += fill.range.count().0;
+                        self.cost.requests += 1;
+                        self.cost.pages += fill.range.count().0;
                         let took = self.store.request_ns + self.store.page_ns * fill.range.count().0;
                         self.plan(now + took, Next::Filled(fill.id.0));
                     }
                     Action::Wake { waiter, result } => {
                         self.map(now, waiter.0 as usize, &result.expect("nothing fails"), &mut out);
                     }
-                    Action::Unmap { .. } | Action::Released { .. } => panic!("there is room for all"),
+                    Action::Unmap { .. } | Action::Released { .. } => {
+                        panic!("the cache has a frame for every page")
+                    }
                     _ => {}
                 }
             }

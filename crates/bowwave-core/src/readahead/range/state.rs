@@ -1,4 +1,4 @@
-//! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
+//! State of a handle: the last access, the window, the stride, the cluster of faults. Unit: pages.
 
 use super::config::{ClusterRules, Clusters, RangeEvent};
 use super::widths::{FileWidths, OwnWidths};
@@ -7,11 +7,11 @@ use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plans, Reason, Stride, View};
 use crate::request::Pattern;
 
-/// A reader that skips or goes back no more than this is still in order.
+/// A reader that skips or repeats at most this many pages is still sequential.
 const LOOSE_PAGES: u64 = 8;
-/// Least bytes of a window around a fault.
+/// Smallest window around a fault, in bytes.
 const RANGE_BYTES_MIN: u64 = 64 << 10;
-/// A reader with so many bytes of window still to read looks for readahead.
+/// A reader plans readahead while less than this many bytes of its window are ahead.
 const FAST_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct State {
     range_min: u64,
     whole: u64,
     fast: u64,
-    /// Faults in order after which the window grows.
+    /// Sequential faults after which the window grows.
     growth: u64,
     /// As in [`ClusterRules`].
     skipped: u64,
@@ -33,26 +33,26 @@ pub(super) struct State {
     fault_pages: u64,
     // The reader.
     requests: u64,
-    /// Behind the last access.
+    /// End of the last access.
     last_end: u64,
-    /// Reads are faults, as another cache tells of them.
+    /// Reads are faults of a cache in front.
     reads_are_faults: bool,
-    /// Where the access ended before the last one that was out of order.
+    /// End of the access before the last jump.
     jumped_from: u64,
-    /// Pages mapped from there on, whose touches are not seen.
+    /// Pages mapped from there on; their touches are not seen.
     unseen: u64,
     in_order_requests: u64,
     in_order_pages: u64,
     // The window.
     window_start: u64,
     pub(super) window: u64,
-    /// What is read ahead next.
+    /// The next page to read ahead.
     pub(super) next: u64,
     grows: bool,
     whole_file: bool,
     /// The window lies around a fault.
     around: bool,
-    /// Where the last window began that no reader waits for.
+    /// Start of the last window that was requested while no reader waited.
     pub(super) handed_over: Option<u64>,
     // The stride.
     stride_requests: u64,
@@ -63,10 +63,10 @@ pub(super) struct State {
     cluster: Option<(u64, u64)>,
     cluster_requests: u64,
     last_cluster: u64,
-    /// First page touched of the cluster.
+    /// The page of the cluster that was touched first.
     entered: u64,
     widths: OwnWidths,
-    /// Pages of the cluster that has ended, 0 if it was not touched from front to back.
+    /// Width of the cluster that ended, 0 if it was not touched upward.
     pub(super) ended: Option<u64>,
     /// The window begins with the fault.
     ahead: bool,
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// A read call begins.
+    /// Handles the start of a read.
     pub(super) fn enter(&mut self, request: PageRange, file_pages: PageCount, plans: &mut Plans) {
         self.requests = self.requests.saturating_add(1);
         self.in_order_requests = self.in_order_requests.saturating_add(1);
@@ -138,8 +138,8 @@ impl State {
         }
         let (page, count) = (request.start.0, request.count().0);
         if self.fault_pages > 0 && !self.is_near(page, LOOSE_PAGES) {
-            // What follows a fault comes late or early: in the cluster, or in the one that the reader has left. Such a read may
-            // be of any length.
+            // The kernel's sequential reads after a fault may be reordered: they are in this
+            // cluster, or in the one that the reader left. They have any length.
             let in_clusters = self.is_near(page, self.range) || lies_near(self.jumped_from, page, self.range);
             self.reads_are_faults = count == self.fault_pages || (self.reads_are_faults && in_clusters);
             self.jumped_from = self.last_end;
@@ -153,7 +153,7 @@ impl State {
         self.grows = self.in_order_requests > 1 || stride_found;
     }
 
-    /// The reader comes to a page that is missing, or that was read ahead and not used so far.
+    /// Handles a missing page, or the first use of a page that was read ahead.
     pub(super) fn update(
         &mut self,
         page: u64,
@@ -209,7 +209,7 @@ impl State {
         self.set(page, missing, page + 1);
     }
 
-    /// A fault among others, and nothing else was found: the window is the size of the last cluster.
+    /// A fault in a cluster without another pattern: the window is as wide as the last cluster.
     fn cluster_window(&mut self, page: u64, missing: bool, plans: &mut Plans) {
         if !missing {
             self.window = 0;
@@ -222,7 +222,8 @@ impl State {
         self.set(start, true, start.saturating_add(self.skipped));
     }
 
-    /// How much to read ahead from a fault on, if that can be told from the clusters before, this handle's and the file's.
+    /// Pages to read ahead from a fault on, predicted from earlier clusters of the handle and the
+    /// file.
     fn learned_window(&self, page: u64, of_file: &FileWidths) -> Option<u64> {
         let (first, last) = self.cluster.filter(|_| self.learned)?;
         if self.stride_mode() || self.entered != first || page < first {
@@ -232,7 +233,7 @@ impl State {
         let window = match self.cluster_requests {
             0 => usual,
             _ if usual > 0 => (usual / 2).max(self.range_min),
-            // Two touches in a row are a cluster's begin if all begin so; and nobody knows how wide one is here.
+            // Two adjacent touches begin a cluster, of unknown width, if no other is known.
             1 if of_file.are_unknown() && page == last && page == first + 1 => self.range / 2,
             1 => 0,
             _ => (last - first + 1).clamp(self.range_min, self.range.max(self.range_min)),
@@ -240,12 +241,13 @@ impl State {
         (window >= self.range_min).then_some(window)
     }
 
-    /// Whether the window begins with the fault it was made for.
+    /// Whether the window begins with the fault.
     pub(super) fn is_ahead(&self) -> bool {
         self.ahead
     }
 
-    /// Places the window at `page`, and has it grow if it should; `next` is what follows a page that is missing.
+    /// Places the window at `page`, and grows it if that is due. After a missing page, readahead
+    /// continues at `next`.
     fn set(&mut self, page: u64, missing: bool, next: u64) {
         self.window_start = self.align(page);
         if let Some(stride) = self.stride() {
@@ -261,7 +263,7 @@ impl State {
         }
     }
 
-    /// One RPC more.
+    /// Grows the window by one RPC.
     fn grow(&mut self) {
         let Some(stride) = self.stride() else {
             let window = (self.window + self.rpc).min(self.file_max);
@@ -276,25 +278,25 @@ impl State {
         }
     }
 
-    /// Mapped pages are touched that nobody used before; the window grows after so many in order.
+    /// Handles a first touch of mapped pages; the window grows after enough sequential ones.
     fn fault(&mut self, page: u64, count: u64, plans: &mut Plans) {
         let before = self.in_order_pages;
         self.infer(page);
         let stride_found = self.detect(page, count, plans);
-        // A cache in front reads half a window before the first page, and is up to two windows ahead of its reader: the one
-        // that the reader has come to, and the next.
+        // A cache in front reads half a window before the first page, and is up to two windows
+        // ahead of its reader.
         let step = self.growth + if self.reads_are_faults { 5 * self.fault_pages / 2 } else { 0 };
         self.grows |= self.in_order_pages / step > before / step || stride_found;
     }
 
-    /// Pages are mapped from the first one on, which was touched.
+    /// A touch of the first page mapped the range.
     pub(super) fn mapped(&mut self, range: PageRange) {
         if range.start.0.saturating_add(1) == self.last_end {
             self.unseen = range.end.0.saturating_sub(self.last_end);
         }
     }
 
-    /// A page is touched: what was mapped before it has been touched in order, as far as one can tell.
+    /// Assumes that the mapped pages before a touched page were touched in order.
     fn infer(&mut self, page: u64) {
         let unseen = core::mem::take(&mut self.unseen);
         let touched = page.saturating_sub(self.last_end).min(unseen);
@@ -302,13 +304,13 @@ impl State {
         self.last_end = self.last_end.saturating_add(touched);
     }
 
-    /// Where an access lies to those before; tells whether that made it a stride.
+    /// Compares an access with the earlier ones; returns whether a stride was found.
     fn detect(&mut self, page: u64, count: u64, plans: &mut Plans) -> bool {
         let mut found = false;
-        let goes_on = self.goes_on(page, count);
+        let continues = self.continues(page, count);
         if !self.is_near(page, LOOSE_PAGES) {
             plans.note(RangeEvent::ReadpageNotConsecutive as u8);
-            if goes_on {
+            if continues {
                 (self.in_order_pages, self.in_order_requests) = (0, 0);
                 self.stride_requests = self.stride_requests.saturating_add(1);
                 found = self.stride_mode();
@@ -316,7 +318,7 @@ impl State {
                 self.begin_stride(page);
                 self.reset(page);
             }
-        } else if self.stride_mode() && !goes_on {
+        } else if self.stride_mode() && !continues {
             self.forget_stride();
             self.window = 0;
             self.next = page;
@@ -326,8 +328,8 @@ impl State {
         found
     }
 
-    /// Whether an access is where the stride would have it.
-    fn goes_on(&self, page: u64, count: u64) -> bool {
+    /// Whether an access continues the stride.
+    fn continues(&self, page: u64, count: u64) -> bool {
         let (data, length) = (self.stride_data, self.stride_length);
         if data == 0 || data >= length || page < self.last_end {
             return false;
@@ -338,7 +340,7 @@ impl State {
         }
     }
 
-    /// The reader has jumped: ahead, it may be a stride's first; else it was none.
+    /// Handles a jump: upward, it may be the first of a stride; downward, it ends a stride.
     fn begin_stride(&mut self, page: u64) {
         if self.stride_requests > 0 || page < self.last_end {
             return self.forget_stride();
@@ -375,7 +377,7 @@ impl State {
         }
         self.last_cluster = last - first + 1;
         if known.is_some() {
-            // What was mapped with its only touch may not have been touched at all.
+            // With a single touch, the other mapped pages may not have been touched.
             let unseen = last + 1 == self.last_end && self.cluster_requests > 0;
             let last = last + if unseen { self.unseen } else { 0 };
             let width = if self.entered == first { last - first + 1 } else { 0 };
@@ -387,18 +389,18 @@ impl State {
         self.cluster = Some((page, end));
     }
 
-    /// Whether a page is no more than so many from where the last access ended.
+    /// Whether a page is at most `pages` from the end of the last access.
     fn is_near(&self, page: u64, pages: u64) -> bool {
         lies_near(self.last_end, page, pages)
     }
 
-    /// Whether two jumps of the same length were seen; or three where it may be that the reads between come late.
+    /// Whether two equal jumps were seen, or three where reads may arrive reordered.
     pub(super) fn stride_mode(&self) -> bool {
         let in_a_cluster = self.reads_are_faults && self.stride_length <= self.range;
         self.stride_requests > if in_a_cluster { 2 } else { 1 }
     }
 
-    /// The stride that windows follow.
+    /// The stride of the reader, once it is trusted.
     pub(super) fn stride(&self) -> Option<Stride> {
         let (length, data) = (self.stride_length, self.stride_data);
         self.stride_mode().then_some(Stride { offset: PageIndex(self.stride_offset), length, data })
@@ -408,34 +410,34 @@ impl State {
         self.window_start.saturating_add(self.window)
     }
 
-    /// The multiple of the RPC size, or of the window if that is less, at or before a page.
+    /// A page rounded down to a multiple of the RPC size, or of the window if that is smaller.
     pub(super) fn align(&self, page: u64) -> u64 {
         page - page % self.window.min(self.rpc).max(1)
     }
 
-    /// Pages of window that a reader must have ahead to look for readahead.
+    /// A reader with fewer pages of its window ahead plans readahead.
     pub(super) fn fast_pages(&self) -> u64 {
         self.fast.max(self.rpc)
     }
 
-    /// Whether the reader goes on without looking for readahead.
+    /// Whether the reader continues without planning readahead.
     pub(super) fn is_fast(&self) -> bool {
         let stretch = self.stride().map_or(1, |stride| stride.length.div_ceil(stride.data));
         let left = self.fast_pages().saturating_mul(stretch);
         self.whole_file || self.window_end() < self.next.saturating_add(left)
     }
 
-    /// How many pages may be read of so many that are wanted, of which readers wait for `demanded`.
+    /// How many of `pages` pages may be read; readers wait for `demanded` of them.
     pub(super) fn grant(&self, pages: u64, demanded: u64, view: View<'_>) -> u64 {
         // No readahead takes more than a quarter of the cache.
         let pages = pages.min(view.frames / 4);
         let granted = pages.min(view.free);
-        // An RPC or nothing.
+        // At least an RPC, or nothing.
         let granted = if granted < pages.min(self.rpc) { 0 } else { granted };
         granted.max(demanded)
     }
 
-    /// Why the window is as it is.
+    /// The reason of the window.
     pub(super) fn reason(&self) -> Reason {
         if self.whole_file {
             Reason::WholeFile
@@ -451,7 +453,7 @@ impl State {
     }
 }
 
-/// Whether a page is no more than so many from the end of an access.
+/// Whether a page is at most `pages` from the end of an access.
 fn lies_near(end: u64, page: u64, pages: u64) -> bool {
     (end.saturating_sub(pages)..end.saturating_add(pages)).contains(&page)
 }

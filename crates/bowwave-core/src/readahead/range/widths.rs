@@ -1,18 +1,18 @@
-//! How wide clusters of touches were.
+//! Widths of recent clusters of touches, to predict the next one.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// Clusters of a file that are remembered: of so many of even spread the widest is hardly ever surpassed by the next.
+/// Clusters remembered for a file. The next cluster is hardly ever wider than the widest of these.
 const OF_FILE: usize = 32;
-/// Clusters of a reader that are remembered.
+/// Clusters remembered for a reader.
 const OF_READER: usize = 8;
-/// Of a file's clusters the mean counts of no more than these: those before may have been of another kind.
+/// Clusters of a file in the mean: older ones may be of another kind.
 const RECENT: usize = 8;
-/// Clusters after which a reader's own say what kind of reader it is.
+/// Clusters of its own after which a reader is predicted by them.
 const KNOWN: usize = 4;
 
-/// Widths of the clusters in a file, whoever touched them: who comes to one for the first time knows what others had.
-/// The file's handles share it, one thread at a time.
+/// Widths of the clusters of a file, through any handle: they predict the first cluster of a new
+/// reader. The file's handles share it, one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct FileWidths {
     pages: [AtomicU32; OF_FILE],
@@ -23,7 +23,7 @@ pub(super) struct FileWidths {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnWidths(Widths<OF_READER>);
 
-/// Widths of the last clusters in pages, 0 for those that were not touched from front to back; a ring.
+/// A ring of widths in pages; 0 for clusters that were not touched upward.
 #[derive(Clone, Copy, Debug)]
 struct Widths<const N: usize> {
     pages: [u32; N],
@@ -31,7 +31,7 @@ struct Widths<const N: usize> {
 }
 
 impl FileWidths {
-    /// A cluster has ended, through any handle.
+    /// A cluster ended.
     pub(super) fn add(&self, pages: u64) {
         let mut known = self.known();
         let at = known.count % OF_FILE;
@@ -40,7 +40,7 @@ impl FileWidths {
         self.count.store(known.count, Relaxed);
     }
 
-    /// Whether no cluster has ended so far.
+    /// Whether no cluster has ended yet.
     pub(super) fn are_unknown(&self) -> bool {
         self.count.load(Relaxed) == 0
     }
@@ -54,14 +54,14 @@ impl FileWidths {
 }
 
 impl OwnWidths {
-    /// A cluster of this reader has ended.
+    /// A cluster of this reader ended.
     pub(super) fn add(&mut self, pages: u64) {
         self.0.add(pages);
     }
 
-    /// How wide the next one will be at the most: as the widest of this reader's or of the file's, but not twice the mean of
-    /// either. A reader that touches in another way than
-    /// others is held to what it has shown.
+    /// Largest expected width of the next cluster: the widest of this reader's or of the file's, at
+    /// most twice the mean. With `KNOWN` clusters of its own, the reader's mean counts, else the
+    /// file's.
     pub(super) fn usual(&self, of_file: &FileWidths) -> u64 {
         let (own, file) = (&self.0, of_file.known());
         let of_file = file.most().min(2 * file.mean(RECENT));
@@ -83,7 +83,7 @@ impl<const N: usize> Widths<N> {
         self.pages.iter().copied().max().unwrap_or(0).into()
     }
 
-    /// Of the last ones, no more than `most` of them.
+    /// Mean of at most the last `most` widths.
     fn mean(&self, most: usize) -> u64 {
         let known = self.count.min(N).min(most);
         let sum: u64 = (1..=known).map(|back| u64::from(self.pages[(self.count - back) % N])).sum();
@@ -114,32 +114,32 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_nothing_expects_what_others_had() {
+    fn a_new_reader_is_predicted_by_the_file() {
         assert_eq!(own(&[]).usual(&of_file([])), 0);
         assert_eq!(own(&[]).usual(&of_file([100, 180, 140])), 180);
         assert_eq!(own(&[150, 90]).usual(&of_file([100, 180, 140])), 180);
     }
 
     #[test]
-    fn one_wide_cluster_among_narrow_ones_is_not_what_to_expect() {
+    fn one_wide_cluster_among_narrow_ones_is_not_expected() {
         assert_eq!(own(&[]).usual(&of_file([10, 10, 10, 250])), 140);
-        // Nor what was long ago: eight count for the mean.
+        // Only the last eight count in the mean.
         let file = of_file([250; 20].into_iter().chain([20; 8]));
         assert_eq!(own(&[]).usual(&file), 40);
     }
 
     #[test]
-    fn a_reader_of_another_kind_is_held_to_its_own() {
+    fn a_reader_with_four_clusters_is_predicted_by_them() {
         let file = of_file([200; 32]);
         assert_eq!(own(&[0, 0, 0]).usual(&file), 200, "three are too few to tell");
         assert_eq!(own(&[0, 0, 0, 0]).usual(&file), 0);
         assert_eq!(own(&[20, 24, 18, 18]).usual(&file), 40);
-        // And one whose clusters are wide does not lose them to others.
+        // Narrow clusters of others do not limit a reader of wide ones.
         assert_eq!(own(&[200, 180, 240, 180]).usual(&of_file([0; 32])), 240);
     }
 
     #[test]
-    fn a_ring_goes_round() {
+    fn the_ring_replaces_the_oldest_width() {
         let file = of_file((0..1000).map(|n| n % 100));
         assert_eq!((file.known().most(), file.known().mean(2)), (99, 98));
         file.add(u64::MAX);

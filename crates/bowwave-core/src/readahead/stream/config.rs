@@ -7,17 +7,19 @@ use crate::config::ConfigError;
 pub struct StreamConfig {
     /// Streams of a file in the table. 1 to 1024; 32 by default (ZFS has at most 8, by file size).
     pub streams: u32,
-    /// The waste budget of readahead, in percent of the pages used. At most 1000; 25 by default, as in
-    /// Seastar. Until pages were used, two windows of a stream and sixteen of a file may be wasted.
+    /// The waste budget of readahead, in percent of the pages used. At most 1000; 25 by default, as
+    /// in Seastar. Until pages were used, two windows of a stream and sixteen of a file may be
+    /// wasted.
     pub waste_percent: u32,
-    /// Most pages ahead of a stream whose readers wait. 65536 by default: 256 MiB in pages of 4 KiB.
+    /// Most pages ahead of a stream whose readers wait. 65536 by default: 256 MiB in pages of 4
+    /// KiB.
     pub distance_pages_max: u64,
-    /// Pages at the end of each request that the reader's own readahead added, as a kernel does on a
-    /// mount: no program waits for them. 0, the default, if requests are what programs read.
+    /// Pages at the end of each request that the reader's own readahead added, as a kernel does on
+    /// a mount: no program waits for them. 0, the default, if requests are what programs read.
     pub reader_ahead_pages: u64,
     /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
-    /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store, requests
-    /// cost only time.
+    /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
+    /// requests cost only time.
     pub slow_window_pages: u64,
 }
 

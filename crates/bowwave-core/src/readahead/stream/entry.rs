@@ -7,10 +7,10 @@
 //!               edge         lo                hi
 //! ```
 //!
-//! A stream covers one contiguous range of requested pages. Reads out of order begin streams of their
-//! own, which merge when the gap between them closes. So a reader whose requests arrive reordered is
-//! one stream again a moment later. A sparse read continues a stream if it skips at most a third of
-//! the pages used.
+//! A stream covers one contiguous range of requested pages. Reads out of order begin streams of
+//! their own, which merge when the gap between them closes. So a reader whose requests arrive
+//! reordered is one stream again a moment later. A sparse read continues a stream if it skips at
+//! most a third of the pages used.
 
 use super::pace::Pace;
 use super::tuning::tuning;

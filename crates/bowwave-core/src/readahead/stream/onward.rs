@@ -58,7 +58,7 @@ impl Stream {
                 return wanted.alone();
             }
         }
-        let lost = page < entry.edge;
+        let evicted = page < entry.edge;
         entry.direction = Direction::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
@@ -71,7 +71,7 @@ impl Stream {
         }
         let first = if began { first.max(self.like_the_last(at, wanted, view)) } else { first };
         let entry = self.table.get(at);
-        let (size, reason) = if lost {
+        let (size, reason) = if evicted {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if entry.expected > read {
@@ -141,11 +141,11 @@ impl Stream {
             }
             entry.edge = entry.lo;
         }
-        let lost = page >= entry.edge;
+        let evicted = page >= entry.edge;
         let began = entry.window == 0;
         entry.consumed = entry.consumed.saturating_add(end - page);
         entry.lo = page;
-        let (size, reason) = if lost {
+        let (size, reason) = if evicted {
             entry.thrashed();
             ((end - entry.edge).min(entry.window), Reason::Thrash)
         } else if began {

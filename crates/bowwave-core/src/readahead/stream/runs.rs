@@ -143,13 +143,13 @@ impl Runs {
     }
 
     /// Mean waste over the remembered runs if each had been read `pages` far.
-    pub(super) fn lost(&self, pages: u64) -> u64 {
-        self.remembered.lost(pages)
+    pub(super) fn mean_waste(&self, pages: u64) -> u64 {
+        self.remembered.mean_waste(pages)
     }
 
-    /// Most pages, at most `most`, whose mean waste over the remembered runs is at most `lost`.
-    pub(super) fn losing(&self, lost: u64, most: u64) -> u64 {
-        self.remembered.losing(lost, most)
+    /// Most pages, at most `most`, whose mean waste over the remembered runs is at most `waste`.
+    pub(super) fn pages_for_waste(&self, waste: u64, most: u64) -> u64 {
+        self.remembered.pages_for_waste(waste, most)
     }
 
     /// Mean length of the remembered runs, in pages.
@@ -284,25 +284,25 @@ impl Lengths {
         self.sum / (self.known as u64).max(1)
     }
 
-    fn lost(&self, pages: u64) -> u64 {
+    fn mean_waste(&self, pages: u64) -> u64 {
         let shorter =
             self.sorted().iter().map(|&length| u64::from(length)).take_while(|&length| length < pages);
         let (count, sum) = shorter.fold((0, 0), |(count, sum), length| (count + 1, sum + length));
         pages.saturating_mul(count).saturating_sub(sum) / (self.known as u64).max(1)
     }
 
-    fn losing(&self, lost: u64, most: u64) -> u64 {
-        let lost = lost.saturating_mul(self.known as u64);
+    fn pages_for_waste(&self, waste: u64, most: u64) -> u64 {
+        let waste = waste.saturating_mul(self.known as u64);
         // Reading up to one of the lengths wastes the rest of each shorter run.
         let mut sum = 0;
         for (shorter, &length) in self.sorted().iter().enumerate() {
             let (shorter, length) = (shorter as u64, u64::from(length));
-            if length >= most || shorter * length - sum > lost {
-                return most.min((lost + sum).checked_div(shorter).unwrap_or(most));
+            if length >= most || shorter * length - sum > waste {
+                return most.min((waste + sum).checked_div(shorter).unwrap_or(most));
             }
             sum += length;
         }
-        most.min((lost.saturating_add(sum)).checked_div(self.known as u64).unwrap_or(most))
+        most.min((waste.saturating_add(sum)).checked_div(self.known as u64).unwrap_or(most))
     }
 }
 
@@ -379,7 +379,7 @@ mod tests {
             [true, false, true, true, true, true]
         );
         runs.count(6);
-        assert!(!runs.continues(4), "three end there, and one goes on");
+        assert!(!runs.continues(4), "three end there, and one continues");
         // Old runs lose weight.
         (0..10_000).for_each(|_| runs.count(1 << 15));
         assert!(runs.continues(2) && runs.continues(4));
@@ -413,14 +413,14 @@ mod tests {
         (0..REMEMBERED).for_each(|_| {
             runs.ended(100);
         });
-        assert_eq!((runs.length(), runs.lost(100), runs.mean()), (100, 0, 100));
+        assert_eq!((runs.length(), runs.mean_waste(100), runs.mean()), (100, 0, 100));
     }
 
     #[test]
     fn waste_grows_with_the_pages_read_for_each_run() {
         let mut runs = Runs::new();
         assert_eq!(
-            (runs.lost(9), runs.losing(0, 9), runs.losing(u64::MAX, u64::MAX)),
+            (runs.mean_waste(9), runs.pages_for_waste(0, 9), runs.pages_for_waste(u64::MAX, u64::MAX)),
             (0, 9, u64::MAX),
             "nothing is known"
         );
@@ -428,19 +428,23 @@ mod tests {
         (0..1000u64).for_each(|n| {
             runs.ended(65 + n * 37 % 192);
         });
-        assert_eq!(runs.lost(65), 0);
-        assert!(runs.lost(256).abs_diff(256 - runs.mean()) <= 1, "but for the rounding");
+        assert_eq!(runs.mean_waste(65), 0);
+        assert!(runs.mean_waste(256).abs_diff(256 - runs.mean()) <= 1, "except for rounding");
         let mut before = 0;
-        for lost in 0..120 {
-            let pages = runs.losing(lost, 256);
-            assert!(pages >= before && runs.lost(pages) <= lost, "{pages} pages lose {}", runs.lost(pages));
+        for waste in 0..120 {
+            let pages = runs.pages_for_waste(waste, 256);
             assert!(
-                pages == 256 || runs.lost(pages + 1) >= lost,
-                "{pages} pages, and a page more loses no more"
+                pages >= before && runs.mean_waste(pages) <= waste,
+                "{pages} pages waste {}",
+                runs.mean_waste(pages)
+            );
+            assert!(
+                pages == 256 || runs.mean_waste(pages + 1) >= waste,
+                "{pages} pages, and one page more wastes no more"
             );
             before = pages;
         }
         assert_eq!(before, 256);
-        assert_eq!(runs.losing(0, 50), 50, "no more than is allowed");
+        assert_eq!(runs.pages_for_waste(0, 50), 50, "no more than is allowed");
     }
 }

@@ -1,5 +1,5 @@
-//! How reliable each detector is, by shadow predictions: each detector predicts all the time, and is compared
-//! with what happens, whether or not its prediction was read.
+//! How reliable each detector is, by shadow predictions: each detector predicts all the time, and
+//! is compared with what happens, whether or not its prediction was read.
 
 use super::tuning::{Tuning, tuning};
 use core::fmt;
@@ -35,7 +35,8 @@ impl Scores {
     /// A detector with this score is trusted.
     pub const TRUSTED: u8 = Tuning::DEFAULT.trusted as u8;
 
-    /// Sequential reads, small files and tails are trusted at once; the other detectors must prove themselves.
+    /// Sequential reads, small files and tails are trusted at once; the other detectors must prove
+    /// themselves.
     pub(super) fn new() -> Self {
         let (trusted, unproven) = (tuning().trusted as u8, tuning().score_unproven as u8);
         Self([trusted + 2, unproven, unproven, unproven, unproven, trusted, trusted])

@@ -343,19 +343,16 @@ impl Table {
     }
 
     /// A fill of the pages `lo..hi` failed. A stream of which nothing was read begins again.
+    #[cold]
     pub(super) fn failed(&mut self, lo: u64, hi: u64) {
-        self.refresh();
         let ahead = |entry: &Entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1));
         for at in (0..self.entries.len()).rev() {
-            let entry = &mut self.entries[at];
-            if !ahead(entry) {
-                continue;
-            }
-            entry.failed(lo, hi);
-            if entry.is_unread() {
-                self.remove(at);
-            } else {
-                self.keys.set(at, entry);
+            if ahead(&self.entries[at]) {
+                let entry = self.get(at);
+                entry.failed(lo, hi);
+                if entry.is_unread() {
+                    self.remove(at);
+                }
             }
         }
         for (entry, pages) in self.parked.entries.iter_mut().zip(&mut self.parked.ahead) {

@@ -85,7 +85,7 @@ impl Reader {
     }
 
     fn end_one(&mut self, out: &mut Vec<Action>) {
-        let (at, fill) = self.coming.pop_front().expect("who waits, waits for something");
+        let (at, fill) = self.coming.pop_front().expect("a waiting read has a fill in flight");
         self.now = self.now.max(at);
         self.ended += 1;
         let result = if (self.fails)(self.ended) { Err(FillError(1)) } else { Ok(()) };
@@ -299,8 +299,8 @@ fn a_strided_block_is_read_as_far_as_memory_allows() {
     assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
 }
 
-/// A kernel reads the pages of a failed request one by one. Regression: pages of failed fills counted
-/// as evicted unread, so readahead shrank to nothing and each page became a request.
+/// A kernel reads the pages of a failed request one by one. Regression: pages of failed fills
+/// counted as evicted unread, so readahead shrank to nothing and each page became a request.
 #[test]
 fn failed_windows_are_read_again_in_windows() {
     let reader = |fails: fn(usize) -> bool| {
@@ -318,7 +318,6 @@ fn failed_windows_are_read_again_in_windows() {
         assert!(!reader.reasons.contains(&Reason::Thrash), "{:?}", reader.reasons);
         let single = reader.fills.iter().filter(|fill| fill.1 == 1).count();
         assert!(reader.fills.len() <= 130 && single <= single_max, "{:?}", reader.fills);
-        // All pages up to the end of the readahead were read; none counts twice.
         let (WasteCounts { unread, .. }, stats) = (reader.waste(), reader.cache.stats());
         assert!(stats.pages_failed > 0 && unread <= 16 * 256, "{unread} pages unread, {stats:?}");
     }

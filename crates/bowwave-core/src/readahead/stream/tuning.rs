@@ -1,7 +1,8 @@
 //! Every constant of the policy, in one table: unit, value, effect.
 //!
-//! With the feature `ablation` the table can be exchanged at run time, and the benchmark `ablation` of
-//! `bowwave-sim` measures what each constant is worth. Without it the table is a constant of the program.
+//! With the feature `ablation` the table can be exchanged at run time, and the benchmark `ablation`
+//! of `bowwave-sim` measures what each constant is worth. Without it the table is a constant of the
+//! program.
 
 #[cfg(feature = "ablation")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -50,17 +51,18 @@ tuning! {
     /// Windows. The budget of a stream before its reader has used a page. Larger: short scans waste
     /// more. Smaller: a stream waits for its second window.
     stream_windows: 2,
-    /// Windows. The budget of a file before a page was used, and the cap of a stream's share. Larger:
-    /// random readers waste more. Smaller: a high-latency store is not filled at the beginning.
+    /// Windows. The budget of a file before a page was used, and the cap of a stream's share.
+    /// Larger: random readers waste more. Smaller: a high-latency store is not filled at the
+    /// beginning.
     file_windows: 16,
     /// Pages. Shorter readahead is not worth a request. Larger: small remainders wait for a demand
     /// read. Smaller: more requests.
     speculation_min: 16,
-    /// Runs. A run may lose one part in this many of the file's budget. Larger: long runs are read in
-    /// more steps. Smaller: one wrong prediction uses up the budget.
+    /// Runs. A run may lose one part in this many of the file's budget. Larger: long runs are read
+    /// in more steps. Smaller: one wrong prediction uses up the budget.
     runs_afforded: 32,
-    /// Runs. An outgrown prediction is extended to the longest run while the budget covers this many
-    /// such losses. Larger: more steps. Smaller: more waste.
+    /// Runs. An outgrown prediction is extended to the longest run while the budget covers this
+    /// many such losses. Larger: more steps. Smaller: more waste.
     runs_left: 2,
 
     // Windows.
@@ -68,8 +70,8 @@ tuning! {
     /// Samples. Pages that are checked to estimate how much of a window was used. Larger: slower
     /// decisions. Smaller: coarser estimates.
     samples: 4,
-    /// Parts. A stream has at most one part in this many of all frames ahead. Larger: less readahead
-    /// under memory pressure. Smaller: one stream evicts the others.
+    /// Parts. A stream has at most one part in this many of all frames ahead. Larger: less
+    /// readahead under memory pressure. Smaller: one stream evicts the others.
     memory_share: 4,
     /// Steps. A distance of more than two windows is requested in this many steps. Larger: more
     /// requests. Smaller: a reader waits for longer requests.
@@ -87,8 +89,8 @@ tuning! {
     parts: 8,
     /// Time to first byte. A window that lasts its reader for this many TTFB is long enough.
     first_bytes: 16,
-    /// Fills. The distance of a reader that waits, in pages read during one fill. Larger: more memory.
-    /// Smaller: a reader waits again.
+    /// Fills. The distance of a reader that waits, in pages read during one fill. Larger: more
+    /// memory. Smaller: a reader waits again.
     distance_fills: 2,
 
     /// Fills. After this many failures in a row only demand is read, until a fill succeeds. Larger:
@@ -133,7 +135,8 @@ tuning! {
 
     // Strides and repeating offset deltas.
 
-    /// Blocks. Strided blocks in flight for each one that came as predicted, on a high-latency store.
+    /// Blocks. Strided blocks in flight for each one that came as predicted, on a high-latency
+    /// store.
     shown_times: 4,
     /// Times. A speculative request of a predicted run, in lengths of a demand request.
     longer: 4,
@@ -159,7 +162,8 @@ tuning! {
     safe_eighths: 7,
     /// Pages. Smallest share of a stream.
     limit_min: 8,
-    /// Eighths. A stream may exceed its share while less than this part of memory is unread readahead.
+    /// Eighths. A stream may exceed its share while less than this part of memory is unread
+    /// readahead.
     spare_eighths: 6,
     /// Parts. A share is measured each time one page in this many of memory was replaced.
     sample_share: 8,
@@ -170,7 +174,8 @@ tuning! {
     trusted: 8,
     /// Points. A correct prediction counts this much, a wrong one a point more.
     score_step: 2,
-    /// Points. First score of detectors that must prove themselves: backward, stride, cluster, jumps.
+    /// Points. First score of detectors that must prove themselves: backward, stride, cluster,
+    /// jumps.
     score_unproven: 4,
 
     // The table of streams (`table`).

@@ -42,7 +42,7 @@ impl Pager {
                     page.slot != 0 && !page.any(flag::HERE | flag::COMING)
                 };
                 let pages = pages.filter(is_out).take(room).collect();
-                self.fetch(now, pages, out);
+                self.submit(now, None, pages, out);
             }
             RegionAdvice::DontNeed => self.discard(region, range, out),
             RegionAdvice::PageOut => self.page_out_range(region, range, out),

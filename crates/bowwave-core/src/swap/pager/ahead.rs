@@ -102,11 +102,6 @@ impl Pager {
         }
     }
 
-    /// Reads pages that advice requested, as far as memory allows.
-    pub(super) fn fetch(&mut self, now: Instant, pages: Vec<PageId>, out: &mut Vec<PagerAction>) {
-        self.submit(now, None, pages, out);
-    }
-
     fn pace(&self, now: Instant) -> Pace {
         let max = self.config.ahead_max.min((self.config.frames / 64).max(8));
         Pace { now, latency_ns: self.latency_ns, max, sees_hits: !self.config.map_ahead }
@@ -165,7 +160,7 @@ impl Pager {
     }
 
     /// Submits reads for a touched page, and for others as far as memory allows.
-    fn submit(
+    pub(super) fn submit(
         &mut self,
         now: Instant,
         demand: Option<PageId>,

@@ -38,15 +38,12 @@ impl Pager {
                 self.check_region(RegionId(index as u32), region, &mut sums)?;
             }
         }
-        all("frames in use are those of pages", sums.frames == self.used)?;
-        all("frames that come free are those of pages that go", sums.freeing == self.freeing)?;
-        all("slots in use are those of pages", sums.slots.len() as u64 == self.slots.used())?;
-        all("pages on lists are as many as the lists say", sums.listed == self.check_lists()?)?;
-        all("no more slots than there are", self.slots.used() < self.slots.count())?;
-        all(
-            "whoever waits for memory does so because there is none",
-            self.hungry.is_empty() || self.free() == 0,
-        )
+        all("the frames in use differ from those of pages", sums.frames == self.used)?;
+        all("the frames to be freed differ from the pages being evicted", sums.freeing == self.freeing)?;
+        all("the slots in use differ from those of pages", sums.slots.len() as u64 == self.slots.used())?;
+        all("the lengths of lists differ from the pages on them", sums.listed == self.check_lists()?)?;
+        all("more slots are in use than exist", self.slots.used() < self.slots.count())?;
+        all("touches wait although memory is free", self.hungry.is_empty() || self.free() == 0)
     }
 
     fn check_region(&self, id: RegionId, region: &Region, sums: &mut Sums) -> Result<(), PagerFault> {
@@ -61,19 +58,16 @@ impl Pager {
             away += u64::from(state.slot != 0 && !state.any(flag::HERE | flag::COMING));
         }
         if away != region.away {
-            return Err(PagerFault {
-                what: "a region's pages on the store are those without memory",
-                page: None,
-            });
+            return Err(PagerFault { what: "a region's count of swapped-out pages is wrong", page: None });
         }
         let waits =
             |page: &u64| region.page(PageIndex(*page)).any(flag::COMING | flag::UNMAPPING | flag::WRITING);
         if let Some(page) = region.waiting.keys().find(|page| !waits(page)) {
             let page = Some(PageId { region: id, page: PageIndex(*page) });
-            return Err(PagerFault { what: "a touch waits for a page of which nothing is under way", page });
+            return Err(PagerFault { what: "a touch waits for a page without I/O in flight", page });
         }
         if sums.frames - before != region.frames {
-            return Err(PagerFault { what: "a region's frames are those of its pages", page: None });
+            return Err(PagerFault { what: "a region's frames differ from those of its pages", page: None });
         }
         Ok(())
     }
@@ -91,13 +85,13 @@ impl Pager {
         }
         if state.is(flag::COMING) && !self.reads.get(&state.next).is_some_and(|read| read.pages.contains(&id))
         {
-            return fault("a page is on its way, but its read is not");
+            return fault("a page in flight belongs to no read");
         }
         let rests = state.is(flag::HERE)
             && !state.any(flag::UNMAPPING | flag::EVICTING | flag::DISCARD)
             && state.list == Kind::No;
         if rests {
-            return fault("a page in memory is on no list, and nothing of it is under way");
+            return fault("an idle page in memory is on no list");
         }
         Ok(())
     }
@@ -118,7 +112,7 @@ impl Pager {
                     (last, at, count) = (at, page.next, count + 1);
                 }
                 if count != list.len || last != list.tail {
-                    return Err(PagerFault { what: "a list is shorter or longer than it says", page: None });
+                    return Err(PagerFault { what: "a list has a wrong length", page: None });
                 }
                 sum += count;
             }
@@ -131,16 +125,13 @@ impl Pager {
 fn page_fault(page: &Page) -> Option<&'static str> {
     let lives = page.any(flag::MAPPED | flag::DIRTY | flag::UNMAPPING | flag::EVICTING | flag::WRITING);
     let checks = [
-        ("a page is in memory and on its way there", page.is(flag::HERE | flag::COMING)),
-        ("a page that is not in memory is as if it were", lives && !page.is(flag::HERE)),
-        ("a page can be written to, but is not mapped", page.is(flag::WRITABLE) && !page.is(flag::MAPPED)),
-        ("a page is on its way to no slot", page.is(flag::WRITING) && page.slot == 0),
-        (
-            "a page has changed, and yet has a slot",
-            page.is(flag::DIRTY) && !page.is(flag::WRITING) && page.slot != 0,
-        ),
-        ("a page goes, but is on a list", page.is(flag::EVICTING) && page.list != Kind::No),
-        ("a page is on its way from no slot", page.is(flag::COMING) && page.slot == 0),
+        ("a page is in memory and in flight to it", page.is(flag::HERE | flag::COMING)),
+        ("a page without memory has flags of one in memory", lives && !page.is(flag::HERE)),
+        ("a writable page is not mapped", page.is(flag::WRITABLE) && !page.is(flag::MAPPED)),
+        ("a page is written without a slot", page.is(flag::WRITING) && page.slot == 0),
+        ("a dirty page has a slot", page.is(flag::DIRTY) && !page.is(flag::WRITING) && page.slot != 0),
+        ("a page being evicted is on a list", page.is(flag::EVICTING) && page.list != Kind::No),
+        ("a page is read without a slot", page.is(flag::COMING) && page.slot == 0),
     ];
     checks.into_iter().find(|check| check.1).map(|check| check.0)
 }

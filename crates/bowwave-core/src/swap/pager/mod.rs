@@ -8,9 +8,9 @@
 //!                               readahead
 //! ```
 //!
-//! A [`Pager`] is a pure state machine, like the cache: no clock, no thread, no bytes. A driver reports
-//! events with their times, and carries out the returned [`PagerAction`]s. A pager serves any number
-//! of regions, which share one budget of frames and one store of slots.
+//! A [`Pager`] is a pure state machine, like the cache: no clock, no thread, no bytes. A driver
+//! reports events with their times, and carries out the returned [`PagerAction`]s. A pager serves
+//! any number of regions, which share one budget of frames and one store of slots.
 //!
 //! ```
 //! use bowwave_core::swap::pager::{PageId, Pager, PagerAction, PagerConfig, RegionId, Touch, TouchOutcome};
@@ -36,8 +36,8 @@
 //!
 //! The driver:
 //!
-//! * reports every touch of a page that is not mapped, or not mapped writable, with [`Pager::touch`];
-//!   with [`Tracking::Accessed`], every touch;
+//! * reports every touch of a page that is not mapped, or not mapped writable, with
+//!   [`Pager::touch`]; with [`Tracking::Accessed`], every touch;
 //! * completes every [`PagerAction::Read`] with one [`Pager::read_done`], every
 //!   [`PagerAction::Write`] with one [`Pager::written`], and every [`PagerAction::Unmap`] with one
 //!   [`Pager::unmapped`];
@@ -46,28 +46,29 @@
 //! The pager guarantees:
 //!
 //! * **No write is lost.** Memory is released only after the page was unmapped, and then written or
-//!   known to equal the store's copy. A page that is touched during its eviction stays. A failed write
-//!   leaves its pages in memory, dirty. Dirty pages then stay until a pause has passed, and touches
-//!   that need more memory wait ([`PagerLoad::blocked`]).
-//! * **Demand does not wait for readahead.** A touched page is read at once, together with only a few
-//!   pages that are adjacent on the store. Readahead takes no frame that a touch waits for, and none
-//!   of the last ones. A touch of a page in flight promotes its read. A failed read is retried for the
-//!   touched page alone.
+//!   known to equal the store's copy. A page that is touched during its eviction stays. A failed
+//!   write leaves its pages in memory, dirty. Dirty pages then stay until a pause has passed, and
+//!   touches that need more memory wait ([`PagerLoad::blocked`]).
+//! * **Demand does not wait for readahead.** A touched page is read at once, together with only a
+//!   few pages that are adjacent on the store. Readahead takes no frame that a touch waits for, and
+//!   none of the last ones. A touch of a page in flight promotes its read. A failed read is retried
+//!   for the touched page alone.
 //! * **The budget holds.** Frames in use never exceed [`PagerConfig::frames`], unless it was just
 //!   lowered.
 //! * **Every waiter is woken once.**
 //!
 //! # Eviction
 //!
-//! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch shows).
-//! Pages that a readahead stream's reader has passed are evicted first, the last one first: in
-//! repeated scans of memory, that page is needed last. So a sequential reader, whatever its window,
-//! takes memory from itself and not from other regions.
+//! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch
+//! shows). Pages that a readahead stream's reader has passed are evicted first, the last one first:
+//! in repeated scans of memory, that page is needed last. So a sequential reader, whatever its
+//! window, takes memory from itself and not from other regions.
 //!
-//! If evicted passed pages are read again and other evicted pages are not, others are evicted first:
-//! the passed pages are then a working set. Otherwise, and at every eighth eviction in any case, the
-//! pager evicts from the region with the lowest marginal benefit of a frame. That is the region with
-//! the fewest recent stalls, or touches of pages next in line, for each page they were spread over.
+//! If evicted passed pages are read again and other evicted pages are not, others are evicted
+//! first: the passed pages are then a working set. Otherwise, and at every eighth eviction in any
+//! case, the pager evicts from the region with the lowest marginal benefit of a frame. That is the
+//! region with the fewest recent stalls, or touches of pages next in line, for each page they were
+//! spread over.
 
 mod advise;
 mod ahead;
@@ -126,8 +127,6 @@ pub struct Pager {
     /// Chosen pages that are being unmapped.
     unmapping: u64,
     making_room: bool,
-    /// Whether any region ever had a limit.
-    limited: bool,
     /// The policy of another crate.
     other: Option<Box<dyn SwapReadahead>>,
     /// Writes are paused until this time after a failure.
@@ -186,7 +185,6 @@ impl Pager {
             outgoing: Vec::new(),
             unmapping: 0,
             making_room: false,
-            limited: false,
             other,
             pause: None,
             pause_ns: 0,
@@ -258,22 +256,6 @@ impl Pager {
         self.config.high = scaled(high).clamp(self.config.low + 1, frames / 2);
         self.config.frames = frames;
         self.balance(now, out);
-    }
-
-    /// Limits the frames of one region; its pages beyond the limit are evicted before other
-    /// regions' pages. `None` removes the limit.
-    pub fn limit_region(
-        &mut self,
-        now: Instant,
-        region: RegionId,
-        frames: Option<PageCount>,
-        out: &mut Vec<PagerAction>,
-    ) {
-        if self.table.region(region).is_some() {
-            self.limited = true;
-            self.table.region_mut(region).frames_max = frames.map_or(u64::MAX, |frames| frames.0.max(1));
-            self.balance(now, out);
-        }
     }
 
     /// When to call [`Self::expire`].

@@ -35,10 +35,10 @@ impl Pager {
             self.feed(now, out);
             let soon = self.config.frames.saturating_sub(self.used.saturating_sub(self.freeing));
             let hungry = self.hungry.len() as u64;
-            if soon < self.config.low || soon < hungry || self.is_a_region_over() {
+            if soon < self.config.low || soon < hungry {
                 self.making_room = true;
             }
-            if soon >= self.config.high.max(hungry) && !self.is_a_region_over() {
+            if soon >= self.config.high.max(hungry) {
                 self.making_room = false;
             }
             let busy = self.writes.len() >= self.config.writes_max as usize;
@@ -52,10 +52,6 @@ impl Pager {
                 break;
             }
         }
-    }
-
-    fn is_a_region_over(&self) -> bool {
-        self.limited && self.table.regions.iter().flatten().any(|region| region.frames > region.frames_max)
     }
 
     /// Chooses pages to evict; returns whether it found any.
@@ -170,9 +166,6 @@ impl Pager {
                 Some((index + 1, region.as_ref().filter(|region| region.frames > 0)?))
             })
         };
-        if let Some((owner, _)) = regions().find(|(_, region)| region.frames > region.frames_max) {
-            return Some((owner, Kind::Inactive));
-        }
         // Stalls that one more frame would avoid: recent stalls, divided by the pages they were
         // spread over.
         let use_of = |owner: usize, region: &super::table::Region| {

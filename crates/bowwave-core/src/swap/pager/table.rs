@@ -107,7 +107,6 @@ pub(super) struct Region {
     pub(super) stats: SwapStats,
     /// Frames in use.
     pub(super) frames: u64,
-    pub(super) frames_max: u64,
     /// Recent touches that waited for the store, or would have waited if a page next in line had
     /// been evicted.
     pub(super) stalls: u64,
@@ -181,7 +180,6 @@ impl Region {
             adaptive,
             stats: SwapStats::default(),
             frames: 0,
-            frames_max: u64::MAX,
             stalls: 0,
             away: 0,
             in_flight: 0,
