@@ -7,7 +7,6 @@ pub mod block;
 pub mod fast;
 pub mod faults;
 pub mod machine;
-pub mod network;
 pub mod oracle;
 pub mod parallel;
 pub mod plan;

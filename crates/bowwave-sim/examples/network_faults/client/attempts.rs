@@ -3,13 +3,12 @@
 use bowwave_core::network::{Condition, PaceLimits};
 
 use super::*;
-use crate::network::context::{Note, SECOND};
-use crate::network::server::{date, seconds};
-use crate::network::wire::{Guard, Message, Request};
+use crate::run::{Message, Precondition, Request, SECOND};
+use crate::server::{date, seconds};
 
 impl Client {
     /// Sends the request of a task.
-    pub(super) fn attempt(
+    pub(crate) fn attempt(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -21,17 +20,17 @@ impl Client {
         if !hedge {
             task.sent += 1;
             if task.sent > 1 {
-                context.met(Met::Retried);
+                context.count(Counter::Retried);
             }
             if now < task.earliest {
-                context.broken(|| format!("task {number}: a retry begins before {:?}", task.earliest));
+                context.violated(|| format!("task {number}: a retry begins before {:?}", task.earliest));
             }
         }
         if task.sent > task.limits.attempts_max {
-            context.broken(|| format!("task {number}: {} attempts", task.sent));
+            context.violated(|| format!("task {number}: {} attempts", task.sent));
         }
         if task.must_end().is_some_and(|end| now >= end) {
-            context.broken(|| format!("task {number}: an attempt begins at or after the deadline"));
+            context.violated(|| format!("task {number}: an attempt begins at or after the deadline"));
         }
         let expected = match &task.goal {
             // The hedge has a buffer of its own, so it needs all bytes.
@@ -42,19 +41,19 @@ impl Client {
             }),
             _ => None,
         };
-        let request = request(&task.goal, task.call, expected.as_ref(), self.flaw);
+        let request = request(&task.goal, task.call, expected.as_ref(), self.defect);
         let attempt = server.send(context, request.clone());
         self.attempts.push(number);
-        context.met(Met::Requests);
+        context.count(Counter::Requests);
         context.note(&Note::Sent { attempt, task: number, hedge, request: &request });
-        let deadline = if self.flaw == Some(Flaw::NoDeadlineCut) { None } else { task.retry.deadline() };
+        let deadline = if self.defect == Some(Defect::NoDeadlineCut) { None } else { task.retry.deadline() };
         let mut pace = Pace::new(self.settings.pace, now);
         if matches!(task.goal, Goal::Put { .. }) {
             // The request's body is watched first: it begins now.
             pace.head(now);
         }
         let task = &self.tasks[number as usize];
-        let this = Try {
+        let this = Attempt {
             attempt,
             begun: now,
             pace,
@@ -75,8 +74,8 @@ impl Client {
     }
 
     /// When an attempt is due for a check.
-    fn due(&self, this: &Try) -> Option<Instant> {
-        let pace = (!self.has(Flaw::NoPace)).then(|| this.pace.due());
+    fn due(&self, this: &Attempt) -> Option<Instant> {
+        let pace = (!self.has(Defect::NoPace)).then(|| this.pace.due());
         [pace, this.deadline].into_iter().flatten().min()
     }
 
@@ -84,33 +83,33 @@ impl Client {
     fn running(&self, attempt: u32) -> Option<(u32, bool)> {
         let number = self.attempts[attempt as usize];
         let task = &self.tasks[number as usize];
-        let is = |this: &Option<Try>| this.as_ref().is_some_and(|this| this.attempt == attempt);
+        let is = |this: &Option<Attempt>| this.as_ref().is_some_and(|this| this.attempt == attempt);
         match (is(&task.main), is(&task.hedge)) {
             (true, _) => Some((number, false)),
             (_, true) => Some((number, true)),
-            _ if self.has(Flaw::LateAccepted) && task.main.is_some() => Some((number, false)),
+            _ if self.has(Defect::LateAccepted) && task.main.is_some() => Some((number, false)),
             _ => None,
         }
     }
 
-    fn this(&mut self, (task, hedge): (u32, bool)) -> &mut Try {
+    fn this(&mut self, (task, hedge): (u32, bool)) -> &mut Attempt {
         let task = &mut self.tasks[task as usize];
         let this = if hedge { &mut task.hedge } else { &mut task.main };
         this.as_mut().expect("the attempt runs")
     }
 
     /// Pace or deadline of an attempt are due.
-    pub(in crate::network) fn timer(&mut self, context: &mut Context<'_>, server: &mut Server, attempt: u32) {
+    pub(crate) fn timer(&mut self, context: &mut Context<'_>, server: &mut Server, attempt: u32) {
         let Some(which) = self.running(attempt).filter(|&which| self.this(which).attempt == attempt) else {
             return;
         };
         let now = context.now;
-        let watched = !self.has(Flaw::NoPace);
+        let watched = !self.has(Defect::NoPace);
         self.check_pace(context, which);
         let this = self.this(which);
         if this.deadline.is_some_and(|deadline| now >= deadline) {
-            context.met(Met::Cut);
-            return self.failed(context, server, which, Why::Deadline);
+            context.count(Counter::Cut);
+            return self.failed(context, server, which, Failed::Deadline);
         }
         if let Err(slow) = this.pace.check(now)
             && watched
@@ -130,7 +129,7 @@ impl Client {
         let PaceLimits { silence_ns, least_rate } = self.settings.pace;
         let (this, now) = (self.this(which), context.now.0);
         if now - this.heard.0 > silence_ns {
-            context.broken(|| format!("attempt {}: runs on in silence", this.attempt));
+            context.violated(|| format!("attempt {}: runs on in silence", this.attempt));
         }
         // Twice a period holds one in full, wherever it begins.
         let since = now.saturating_sub(2 * silence_ns);
@@ -139,19 +138,19 @@ impl Client {
             let got = this.got - before;
             let least = u128::from(least_rate) * u128::from(silence_ns) / u128::from(SECOND);
             if u128::from(got) < least {
-                context.broken(|| format!("attempt {}: runs on with {got} bytes of {least}", this.attempt));
+                context.violated(|| format!("attempt {}: runs on with {got} bytes of {least}", this.attempt));
             }
         }
     }
 
     fn slow(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool), slow: TooSlow) {
         let silent = slow == TooSlow::Silent;
-        context.met(if silent { Met::TimedOut } else { Met::TooSlow });
-        self.failed(context, server, which, Why::Slow { silent });
+        context.count(if silent { Counter::TimedOut } else { Counter::TooSlow });
+        self.failed(context, server, which, Failed::Slow { silent });
     }
 
     /// A message for an attempt.
-    pub(in crate::network) fn receive(
+    pub(crate) fn receive(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -159,15 +158,15 @@ impl Client {
         message: Message,
     ) {
         let Some(which) = self.running(attempt) else {
-            context.met(Met::Late);
+            context.count(Counter::Late);
             return context.note(&Note::Ignored { attempt });
         };
         context.note(&Note::Received { attempt, message: &message });
         self.check_pace(context, which);
         self.this(which).heard = context.now;
         match message {
-            Message::Refused => self.failed(context, server, which, Why::Refused),
-            Message::Reset => self.failed(context, server, which, Why::Reset),
+            Message::Refused => self.failed(context, server, which, Failed::Refused),
+            Message::Reset => self.failed(context, server, which, Failed::Reset),
             Message::Head { response, retry_after_ns } => {
                 self.head(context, server, which, &response, retry_after_ns);
             }
@@ -175,7 +174,7 @@ impl Client {
             Message::End => self.end(context, server, which),
             Message::Accepted { bytes, .. } => {
                 let Goal::Put { bytes: all } = self.tasks[which.0 as usize].goal else { return };
-                let (watched, limits) = (!self.has(Flaw::NoPace), self.settings.pace);
+                let (watched, limits) = (!self.has(Defect::NoPace), self.settings.pace);
                 let this = self.this(which);
                 this.got += bytes;
                 this.history.push((context.now, this.got));
@@ -194,7 +193,7 @@ impl Client {
             Message::Page(page) => {
                 let pace = self.this(which).pace.bytes(context.now, page.bytes);
                 match pace {
-                    Err(slow) if !self.has(Flaw::NoPace) => self.slow(context, server, which, slow),
+                    Err(slow) if !self.has(Defect::NoPace) => self.slow(context, server, which, slow),
                     _ => self.done(context, server, which, Done::Page(page)),
                 }
             }
@@ -209,10 +208,10 @@ impl Client {
         response: &Response,
         retry_after_ns: Option<u64>,
     ) {
-        let flaw = self.flaw;
+        let defect = self.defect;
         let this = self.this(which);
         if let Some(expected) = &this.expected {
-            match checked(expected, response, flaw) {
+            match checked(expected, response, defect) {
                 Ok(()) => {
                     this.pace.head(context.now);
                     this.head_at = Some(context.now);
@@ -232,12 +231,12 @@ impl Client {
         let got = this.got;
         match self.tasks[which.0 as usize].goal {
             Goal::Head { .. } if response.version.size.is_none() => {
-                self.failed(context, server, which, Why::Fatal(Error::Protocol("no size")));
+                self.failed(context, server, which, Failed::Fatal(Error::Protocol("no size")));
             }
             Goal::Head { .. } => self.done(context, server, which, Done::Head(response.version.clone())),
-            Goal::Put { bytes } if got < bytes && flaw != Some(Flaw::EarlySuccess) => {
+            Goal::Put { bytes } if got < bytes && defect != Some(Defect::EarlySuccess) => {
                 let error = Error::Protocol("success before the end of the body");
-                self.failed(context, server, which, Why::Fatal(error));
+                self.failed(context, server, which, Failed::Fatal(error));
             }
             Goal::Put { .. } => self.done(context, server, which, Done::Stored),
             _ => self.this(which).pace.head(context.now),
@@ -253,18 +252,18 @@ impl Client {
         last: bool,
     ) {
         if let Err(slow) = self.this(which).pace.bytes(context.now, bytes.len)
-            && !self.has(Flaw::NoPace)
+            && !self.has(Defect::NoPace)
         {
             return self.slow(context, server, which, slow);
         }
         // Planted: the hedge writes to the buffer of the first try, behind its bytes.
-        let mixed = self.has(Flaw::HedgeMixed) && which.1 && self.tasks[which.0 as usize].main.is_some();
+        let mixed = self.has(Defect::HedgeMixed) && which.1 && self.tasks[which.0 as usize].main.is_some();
         let into = if mixed { (which.0, false) } else { which };
         let this = self.this(into);
         let Some(&Expected { start, end, .. }) = this.expected.as_ref() else { return };
         if this.got + bytes.len > end - start {
             let error = Error::Protocol("body too long");
-            return self.failed(context, server, which, Why::Fatal(error));
+            return self.failed(context, server, which, Failed::Fatal(error));
         }
         this.arrived.push(Placed { at: start + this.got, bytes });
         this.got += bytes.len;
@@ -275,7 +274,7 @@ impl Client {
     }
 
     fn end(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool)) {
-        let unchecked = self.has(Flaw::LengthUnchecked);
+        let unchecked = self.has(Defect::LengthUnchecked);
         let this = self.this(which);
         match &this.expected {
             Some(expected) if this.got == expected.bytes() || unchecked => {
@@ -283,26 +282,26 @@ impl Client {
                 self.done(context, server, which, Done::Bytes(arrived));
             }
             // Half of a page, too, ends here.
-            _ => self.failed(context, server, which, Why::Truncated),
+            _ => self.failed(context, server, which, Failed::Truncated),
         }
     }
 }
 
-fn request(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Flaw>) -> Request {
+fn request(goal: &Goal, call: u32, expected: Option<&Expected>, defect: Option<Defect>) -> Request {
     match (goal, expected) {
         (Goal::Part(part), Some(Expected { version, start, end })) => {
-            let guard = match version.condition() {
-                _ if flaw == Some(Flaw::NoCondition) => None,
-                _ if flaw == Some(Flaw::WeakIsStrong) && version.etag.is_some() => {
-                    version.etag.clone().map(Guard::Match)
+            let precondition = match version.condition() {
+                _ if defect == Some(Defect::NoCondition) => None,
+                _ if defect == Some(Defect::WeakIsStrong) && version.etag.is_some() => {
+                    version.etag.clone().map(Precondition::Match)
                 }
-                Some(Condition::IfMatch(tag)) => Some(Guard::Match(tag.to_owned())),
+                Some(Condition::IfMatch(tag)) => Some(Precondition::Match(tag.to_owned())),
                 Some(Condition::IfUnmodifiedSinceNext(then)) => {
-                    seconds(then).map(|then| Guard::UnmodifiedSince(date(then + 1)))
+                    seconds(then).map(|then| Precondition::UnmodifiedSince(date(then + 1)))
                 }
                 None => None,
             };
-            Request::Get { object: part.object, start: *start, end: *end, guard }
+            Request::Get { object: part.object, start: *start, end: *end, precondition }
         }
         (Goal::Part(_), None) => unreachable!("a part expects a range"),
         (Goal::Head { object }, _) => Request::Head { object: *object },
@@ -311,14 +310,14 @@ fn request(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Fla
     }
 }
 
-/// Checks a head, or not, as a planted flaw demands.
-fn checked(expected: &Expected, response: &Response, flaw: Option<Flaw>) -> Result<(), Fault> {
+/// Checks a head, or not, as a planted defect demands.
+fn checked(expected: &Expected, response: &Response, defect: Option<Defect>) -> Result<(), Fault> {
     let mut response = response.clone();
-    match flaw {
-        Some(Flaw::HeadUnchecked) if matches!(response.status, 200 | 206) => {
+    match defect {
+        Some(Defect::HeadUnchecked) if matches!(response.status, 200 | 206) => {
             response.version = expected.version.clone();
         }
-        Some(Flaw::WeakIsStrong | Flaw::WeakAlone)
+        Some(Defect::WeakIsStrong | Defect::WeakAlone)
             if expected.version.etag.is_some()
                 && expected.version.etag == response.version.etag
                 && response.status == 206 =>
@@ -326,7 +325,7 @@ fn checked(expected: &Expected, response: &Response, flaw: Option<Flaw>) -> Resu
             // The tag alone: as if nothing else had been sent.
             response.version = expected.version.clone();
         }
-        Some(Flaw::RangeUnchecked) if response.status == 206 => {
+        Some(Defect::RangeUnchecked) if response.status == 206 => {
             response.range = Some((expected.start, expected.end));
             response.has_range = true;
             response.length = None;
@@ -337,10 +336,10 @@ fn checked(expected: &Expected, response: &Response, flaw: Option<Flaw>) -> Resu
 }
 
 /// What a refused head means for the task.
-fn why(fault: Fault, status: u16, retry_after_ns: Option<u64>) -> Why {
-    let protocol = |what| Why::Fatal(Error::Protocol(what));
+fn why(fault: Fault, status: u16, retry_after_ns: Option<u64>) -> Failed {
+    let protocol = |what| Failed::Fatal(Error::Protocol(what));
     match fault {
-        Fault::Changed => Why::Fatal(Error::Changed),
+        Fault::Changed => Failed::Fatal(Error::Changed),
         Fault::Unversioned => protocol("no validators"),
         Fault::NoRanges => protocol("no ranges"),
         Fault::Unplaced => protocol("no Content-Range"),
@@ -348,10 +347,10 @@ fn why(fault: Fault, status: u16, retry_after_ns: Option<u64>) -> Why {
         Fault::Encoded => protocol("encoded"),
         Fault::Length(_) => protocol("another length"),
         Fault::Status => match status {
-            412 => Why::Fatal(Error::Changed),
-            404 | 410 => Why::Fatal(Error::Missing),
-            429 | 500 | 502..=504 => Why::Status { status, retry_after_ns },
-            status => Why::Fatal(Error::Denied(status)),
+            412 => Failed::Fatal(Error::Changed),
+            404 | 410 => Failed::Fatal(Error::Missing),
+            429 | 500 | 502..=504 => Failed::Status { status, retry_after_ns },
+            status => Failed::Fatal(Error::Denied(status)),
         },
     }
 }

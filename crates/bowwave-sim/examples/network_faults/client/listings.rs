@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use bowwave_core::network::{ListingLimits, Page};
 
 use super::*;
-use crate::network::settings::{ENTRIES_MAX, LISTING_BYTES_MAX};
+use crate::run::{ENTRIES_MAX, LISTING_BYTES_MAX};
 
 /// A listing that took too long.
-pub(super) const TOO_SLOW: &str = "too slow";
+pub(crate) const TOO_SLOW: &str = "too slow";
 
 /// A listing.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(crate) struct Entries {
     listing: Listing,
     deadline: Instant,
     names: BTreeSet<u32>,
@@ -29,9 +29,9 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub(super) fn new(settings: &Settings, flaw: Option<Flaw>, now: Instant) -> Self {
+    pub(crate) fn new(settings: &Settings, defect: Option<Defect>, now: Instant) -> Self {
         let deadline = Instant(now.0 + settings.listing_ns);
-        let unbounded = flaw == Some(Flaw::IdleUnbounded);
+        let unbounded = defect == Some(Defect::IdleUnbounded);
         let limits = ListingLimits {
             idle_pages_max: if unbounded { u32::MAX } else { settings.idle_pages_max },
             entries_max: ENTRIES_MAX,
@@ -53,7 +53,7 @@ impl Entries {
 
 impl Client {
     /// Requests a page. Its budget ends with the listing's.
-    pub(super) fn next_page(
+    pub(crate) fn next_page(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -68,8 +68,8 @@ impl Client {
     }
 
     /// A page has arrived.
-    pub(super) fn page(&mut self, context: &mut Context<'_>, server: &mut Server, call: u32, page: &Listed) {
-        let (twice, partial) = (self.has(Flaw::ListedTwice), self.has(Flaw::PartialListing));
+    pub(crate) fn page(&mut self, context: &mut Context<'_>, server: &mut Server, call: u32, page: &Listed) {
+        let (twice, partial) = (self.has(Defect::ListedTwice), self.has(Defect::PartialListing));
         let idle_max = self.settings.idle_pages_max;
         let Kind::List(entries) = &mut self.calls[call as usize].kind else { return };
         let mut new_entries = 0;
@@ -89,18 +89,18 @@ impl Client {
         let too_many = entries.names.len() as u64 > ENTRIES_MAX || entries.bytes > LISTING_BYTES_MAX;
         if step.is_ok() && too_many {
             let names = entries.names.len();
-            context.broken(|| format!("call {call}: {names} entries, {} bytes", entries.bytes));
+            context.violated(|| format!("call {call}: {names} entries, {} bytes", entries.bytes));
         }
         match step {
             Ok(true) => {
                 if truncated == Some(false) {
-                    context.broken(|| format!("call {call}: continues behind the last page"));
+                    context.violated(|| format!("call {call}: continues behind the last page"));
                 }
                 if !entries.tokens.insert(next.clone().unwrap_or_default()) {
-                    context.broken(|| format!("call {call}: sends token {next:?} again"));
+                    context.violated(|| format!("call {call}: sends token {next:?} again"));
                 }
                 if entries.idle > idle_max {
-                    context.broken(|| format!("call {call}: continues after {} empty pages", entries.idle));
+                    context.violated(|| format!("call {call}: continues after {} empty pages", entries.idle));
                 }
                 self.next_page(context, server, call, next.clone());
             }
@@ -110,26 +110,27 @@ impl Client {
         }
     }
 
-    /// A listing that succeeds has each name once: all that were there throughout, and none that never was.
-    pub(super) fn check_listing(&self, context: &mut Context<'_>, server: &Server, number: u32) {
+    /// A listing that succeeds has each name once: all that were there throughout, and none that
+    /// never was.
+    pub(crate) fn check_listing(&self, context: &mut Context<'_>, server: &Server, number: u32) {
         let call = &self.calls[number as usize];
         let Kind::List(entries) = &call.kind else { return };
         let (always, ever) = server.listed(call.begun);
         if entries.returned.len() != entries.names.len() {
-            context.broken(|| format!("call {number}: entries more than once: {:?}", entries.returned));
+            context.violated(|| format!("call {number}: entries more than once: {:?}", entries.returned));
         }
         if let Some(name) = entries.names.iter().find(|name| !ever.contains(name)) {
-            context.broken(|| format!("call {number}: there never was entry {name}"));
+            context.violated(|| format!("call {number}: there never was entry {name}"));
         }
         if let Some(name) = always.iter().find(|name| !entries.names.contains(name))
             && !entries.omits
         {
-            context.broken(|| format!("call {number}: entry {name} is missing"));
+            context.violated(|| format!("call {number}: entry {name} is missing"));
         }
     }
 
     /// When a listing must have ended.
-    pub(super) fn listing_end(&self, call: u32) -> Option<Instant> {
+    pub(crate) fn listing_end(&self, call: u32) -> Option<Instant> {
         match &self.calls[call as usize].kind {
             Kind::List(entries) => Some(entries.deadline),
             _ => None,

@@ -3,11 +3,10 @@
 use bowwave_core::network::{Failure, Verdict};
 
 use super::*;
-use crate::network::context::Note;
 
 impl Client {
     /// Begins a task.
-    pub(super) fn task(
+    pub(crate) fn task(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -36,35 +35,35 @@ impl Client {
     }
 
     /// A task's next attempt is due.
-    pub(in crate::network) fn resume(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn resume(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
         if !self.tasks[number as usize].over {
             self.attempt(context, server, number, false);
         }
     }
 
     /// A read is late: a second request may be faster.
-    pub(in crate::network) fn late(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn late(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
         if self.tasks[number as usize].over {
             return;
         }
-        if self.hedging.grant() || self.has(Flaw::HedgeUnbounded) {
+        if self.hedging.grant() || self.has(Defect::HedgeUnbounded) {
             self.hedges += 1;
             self.tasks[number as usize].hedged = true;
-            context.met(Met::Hedged);
+            context.count(Counter::Hedged);
             if self.hedges * 100 > self.small_reads * u64::from(self.settings.hedge_percent) {
-                context.broken(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
+                context.violated(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
             }
             self.attempt(context, server, number, true);
         }
     }
 
     /// An attempt has failed.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
         (number, hedge): (u32, bool),
-        why: Why,
+        why: Failed,
     ) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { task.hedge.take() } else { task.main.take() };
@@ -73,7 +72,8 @@ impl Client {
         context.note(&Note::Failed { attempt: this.attempt, why: &why });
         let now = context.now;
         if hedge {
-            // It was one request more, and has no retries. The first try continues, unless it has been given up.
+            // It was one request more, and has no retries. The first try continues, unless it has
+            // been given up.
             if let Some(error) = task.abandoned {
                 self.finish(context, server, number, Err(error));
             }
@@ -95,12 +95,12 @@ impl Client {
         } else {
             got = 0;
         }
-        if self.flaw == Some(Flaw::ProgressResetsTries) && got > 0 {
+        if self.defect == Some(Defect::ProgressResetsRetries) && got > 0 {
             task.retry = Retry::new(task.limits, now);
         }
         let (mut failure, error) = judged(why);
         let retry_after_ns = failure.retry_after_ns.unwrap_or(0);
-        if self.flaw == Some(Flaw::RetryAfterIgnored) {
+        if self.defect == Some(Defect::RetryAfterIgnored) {
             failure.retry_after_ns = None;
         }
         match task.retry.failed(now, failure, context.random.bits()) {
@@ -109,20 +109,20 @@ impl Client {
                 task.earliest = Instant(now.0.saturating_add(pause));
                 context.note(&Note::Again { task: number, at });
                 if at.0 - now.0 > retry_after_ns.max(task.limits.pause_max_ns) {
-                    context.broken(|| format!("task {number}: pauses until {at:?}"));
+                    context.violated(|| format!("task {number}: pauses until {at:?}"));
                 }
-                if matches!(why, Why::Fatal(_)) {
-                    context.broken(|| format!("task {number}: tries again after {why:?}"));
+                if matches!(why, Failed::Fatal(_)) {
+                    context.violated(|| format!("task {number}: tries again after {why:?}"));
                 }
                 context.at(at, Event::Resume(number));
             }
             Verdict::GiveUp(end) => {
-                let (met, name) = match end {
-                    GiveUp::Permanent => (Met::Permanent, "permanent"),
-                    GiveUp::Attempts => (Met::Attempts, "attempts"),
-                    GiveUp::Time => (Met::Time, "time"),
+                let (counter, name) = match end {
+                    GiveUp::Permanent => (Counter::Permanent, "permanent"),
+                    GiveUp::Attempts => (Counter::Attempts, "attempts"),
+                    GiveUp::Time => (Counter::Time, "time"),
                 };
-                context.met(met);
+                context.count(counter);
                 self.check_end(context, number, end, why);
                 let task = &mut self.tasks[number as usize];
                 let error = error.unwrap_or(Error::GaveUp(name));
@@ -136,24 +136,25 @@ impl Client {
     }
 
     /// A task is given up for a reason, and not before.
-    fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Why) {
+    fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Failed) {
         let task = &self.tasks[number as usize];
-        let retry_after_ns = if let Why::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
+        let retry_after_ns =
+            if let Failed::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
         let pause_ns = retry_after_ns.unwrap_or(0).max(task.limits.pause_max_ns);
         let right = match end {
-            GiveUp::Permanent => matches!(why, Why::Fatal(_)),
+            GiveUp::Permanent => matches!(why, Failed::Fatal(_)),
             GiveUp::Attempts => task.sent == task.limits.attempts_max,
             GiveUp::Time => {
                 task.must_end().is_some_and(|end| context.now.0.saturating_add(pause_ns) >= end.0)
             }
         };
         if !right {
-            context.broken(|| format!("task {number}: given up by {end:?} after {} attempts", task.sent));
+            context.violated(|| format!("task {number}: given up by {end:?} after {} attempts", task.sent));
         }
     }
 
     /// An attempt has brought what its task is for.
-    pub(super) fn done(
+    pub(crate) fn done(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -167,7 +168,7 @@ impl Client {
             (Done::Bytes(arrived), Goal::Part(part)) if !hedge => {
                 let mut all = std::mem::take(&mut part.arrived);
                 if !all.is_empty() {
-                    context.met(Met::ReadContinued);
+                    context.count(Counter::ReadContinued);
                 }
                 all.extend(arrived);
                 Done::Bytes(all)
@@ -178,13 +179,13 @@ impl Client {
             self.hedging.took(context.now.0 - begun.0);
         }
         if hedge {
-            context.met(Met::HedgeWon);
+            context.count(Counter::HedgeWon);
         }
         self.finish(context, server, number, Ok(done));
     }
 
     /// Ends a task: requests in flight are abandoned.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         context: &mut Context<'_>,
         server: &mut Server,
@@ -200,12 +201,12 @@ impl Client {
         });
         if task.must_end().is_some_and(|end| context.now > end) {
             let (limits, begun) = (task.limits, task.begun);
-            context.broken(|| {
+            context.violated(|| {
                 format!("task {number}: begun at {begun:?}, ended after its deadline: {limits:?}")
             });
         }
         if self.calls[call as usize].must_succeed && sent > 1 {
-            context.broken(|| format!("task {number}: {sent} attempts at a server without faults"));
+            context.violated(|| format!("task {number}: {sent} attempts at a server without faults"));
         }
         match (result, &self.calls[call as usize].kind) {
             (Ok(Done::Page(page)), _) => self.page(context, server, call, &page),
@@ -217,7 +218,7 @@ impl Client {
     }
 
     /// Closes what a task has in flight.
-    pub(super) fn abandon(&mut self, server: &mut Server, number: u32) {
+    pub(crate) fn abandon(&mut self, server: &mut Server, number: u32) {
         let task = &mut self.tasks[number as usize];
         task.over = true;
         for this in [task.main.take(), task.hedge.take()].into_iter().flatten() {
@@ -226,12 +227,15 @@ impl Client {
     }
 }
 
-/// What an attempt's end means for retrying, and the error if there is no further attempt for its sake.
-fn judged(why: Why) -> (Failure, Option<Error>) {
+/// What an attempt's end means for retrying, and the error if there is no further attempt for its
+/// sake.
+fn judged(why: Failed) -> (Failure, Option<Error>) {
     let transient = Failure { transient: true, retry_after_ns: None };
     match why {
-        Why::Refused | Why::Reset | Why::Truncated | Why::Slow { .. } | Why::Deadline => (transient, None),
-        Why::Status { retry_after_ns, .. } => (Failure { retry_after_ns, ..transient }, None),
-        Why::Fatal(error) => (Failure { transient: false, ..transient }, Some(error)),
+        Failed::Refused | Failed::Reset | Failed::Truncated | Failed::Slow { .. } | Failed::Deadline => {
+            (transient, None)
+        }
+        Failed::Status { retry_after_ns, .. } => (Failure { retry_after_ns, ..transient }, None),
+        Failed::Fatal(error) => (Failure { transient: false, ..transient }, Some(error)),
     }
 }
