@@ -4,10 +4,12 @@ use bowwave_core::{Config, Policy};
 
 use super::ReproduceError;
 use crate::device::DeviceSpec;
-use crate::faults::Faults;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
 use crate::queue::{Elevator, Queue, QueueConfig};
 use crate::record::{Recording, Run};
+
+/// The documents' disk.
+const DISK: &str = "hdd";
 
 /// Configuration of a machine.
 #[derive(Clone, Debug)]
@@ -39,7 +41,7 @@ impl Lab {
 
     /// The same with another elevator.
     pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
-        let device = disk()?;
+        let device = DeviceSpec::open(DISK)?;
         let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
         Ok(Self { queue: Some(queue), ..self.clone() })
     }
@@ -53,34 +55,21 @@ impl Lab {
             policy: self.policy,
             ..Config::default()
         };
-        let device = disk()?;
+        let device = DeviceSpec::open(DISK)?;
         let queue = self.queue.clone().unwrap_or_else(|| device.queue().clone());
-        let queue =
-            Queue::new(device.build(0), queue).map_err(|error| ReproduceError::Device(error.to_string()))?;
-        Ok(Machine::new(Setup {
-            config,
-            host: self.host,
-            queue,
-            walk: Walk::PageByPage,
-            faults: Faults::NONE,
-            check: false,
-            record: self.record,
-        })?)
+        let queue = Queue::new(device.build(0), queue)?;
+        let (host, walk, record) = (self.host, Walk::PageByPage, self.record);
+        Ok(Machine::new(Setup { host, walk, record, ..Setup::new(config, queue) })?)
     }
 
     /// Labels a run with the configuration.
     pub(super) fn name(&self, mut run: Run) -> Run {
         run.row.policy = self.policy.name().to_owned();
-        run.row.device = "hdd".to_owned();
+        run.row.device = DISK.to_owned();
         run.row.cache_bytes = Some(self.cache_bytes);
         run.row.ra_pages = self.ra_pages;
         run
     }
-}
-
-/// The documents' disk.
-fn disk() -> Result<DeviceSpec, ReproduceError> {
-    DeviceSpec::open("hdd").map_err(|error| ReproduceError::Device(error.to_string()))
 }
 
 /// Runs `run` with both algorithms in parallel.
