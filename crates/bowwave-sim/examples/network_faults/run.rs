@@ -57,16 +57,18 @@ pub(crate) fn run<'a>(
 ) -> Result<u64, String> {
     let mut context = Context::new(seed, counts, log);
     let settings = Settings::draw(&mut context);
-    let mut server = Server::new(&mut context, settings.pace.silence_ns);
+    let server = Server::new(&mut context, settings.pace.silence_ns);
+    let mut net = Net { context, server };
     let mut client = Client::new(settings, defect);
-    let begun = context.now;
-    for _ in 0..context.between(3, 8) {
-        let at = Instant(begun.0 + context.between(0, 5000) * 1_000_000);
-        client.plan(&mut context, at);
+    let begun = net.context.now;
+    for _ in 0..net.context.between(3, 8) {
+        let at = Instant(begun.0 + net.context.between(0, 5000) * 1_000_000);
+        client.plan(&mut net.context, at);
     }
     let mut calm = false;
-    while let Some(event) = context.next() {
-        step(&mut context, &mut client, &mut server, event);
+    while let Some(event) = net.context.next() {
+        step(&mut net, &mut client, event);
+        let context = &mut net.context;
         if let Some(violation) = context.take_violation() {
             return Err(violation);
         }
@@ -81,28 +83,34 @@ pub(crate) fn run<'a>(
     if client.open() > 0 {
         return Err(format!("{} calls never end", client.open()));
     }
-    Ok(context.digest())
+    Ok(net.context.digest())
 }
 
-fn step(context: &mut Context<'_>, client: &mut Client, server: &mut Server, event: Event) {
+fn step(net: &mut Net<'_>, client: &mut Client, event: Event) {
     match event {
-        Event::Begin(call) => client.begin(context, server, call),
-        Event::Round(call) => client.round(context, server, call),
-        Event::Arrive(attempt) => server.arrive(context, attempt),
+        Event::Begin(call) => client.begin(net, call),
+        Event::Round(call) => client.round(net, call),
+        Event::Arrive(attempt) => net.server.arrive(&mut net.context, attempt),
         Event::Serve(attempt) => {
-            if let Some(message) = server.serve(context, attempt) {
-                client.receive(context, server, attempt, message);
+            if let Some(message) = net.server.serve(&mut net.context, attempt) {
+                client.receive(net, attempt, message);
             }
         }
-        Event::Timer(attempt) => client.timer(context, server, attempt),
-        Event::Resume(task) => client.resume(context, server, task),
-        Event::Late(task) => client.late(context, server, task),
-        Event::Replace(object) => server.replace(context, object),
+        Event::Timer(attempt) => client.timer(net, attempt),
+        Event::Resume(task) => client.resume(net, task),
+        Event::Late(task) => client.late(net, task),
+        Event::Replace(object) => net.server.replace(&mut net.context, object),
         Event::Calm => {
-            server.calm_down(context);
-            client.plan_calm(context);
+            net.server.calm_down(&mut net.context);
+            client.plan_calm(&mut net.context);
         }
     }
+}
+
+/// The server, and the time and the log that it shares with the client.
+pub(crate) struct Net<'a> {
+    pub(crate) context: Context<'a>,
+    pub(crate) server: Server,
 }
 
 pub(crate) const MS: u64 = 1_000_000;

@@ -8,29 +8,23 @@ use crate::server::{date, seconds};
 
 impl Client {
     /// Sends the request of a task.
-    pub(crate) fn attempt(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        number: u32,
-        hedge: bool,
-    ) {
+    pub(crate) fn attempt(&mut self, net: &mut Net<'_>, number: u32, hedge: bool) {
         let task = &mut self.tasks[number as usize];
-        let now = context.now;
+        let now = net.context.now;
         if !hedge {
             task.sent += 1;
             if task.sent > 1 {
-                context.count(Counter::Retried);
+                net.context.count(Counter::Retried);
             }
             if now < task.earliest {
-                context.violated(|| format!("task {number}: a retry begins before {:?}", task.earliest));
+                net.context.violated(|| format!("task {number}: a retry begins before {:?}", task.earliest));
             }
         }
         if task.sent > task.limits.attempts_max {
-            context.violated(|| format!("task {number}: {} attempts", task.sent));
+            net.context.violated(|| format!("task {number}: {} attempts", task.sent));
         }
         if task.must_end().is_some_and(|end| now >= end) {
-            context.violated(|| format!("task {number}: an attempt begins at or after the deadline"));
+            net.context.violated(|| format!("task {number}: an attempt begins at or after the deadline"));
         }
         let expected = match &task.goal {
             // The hedge has a buffer of its own, so it needs all bytes.
@@ -42,10 +36,10 @@ impl Client {
             _ => None,
         };
         let request = request(&task.goal, task.call, expected.as_ref(), self.defect);
-        let attempt = server.send(context, request.clone());
+        let attempt = net.server.send(&mut net.context, request.clone());
         self.attempts.push(number);
-        context.count(Counter::Requests);
-        context.note(&Note::Sent { attempt, task: number, hedge, request: &request });
+        net.context.count(Counter::Requests);
+        net.context.note(&Note::Sent { attempt, task: number, hedge, request: &request });
         let deadline = if self.defect == Some(Defect::NoDeadlineCut) { None } else { task.retry.deadline() };
         let mut pace = Pace::new(self.settings.pace, now);
         if matches!(task.goal, Goal::Put { .. }) {
@@ -67,7 +61,7 @@ impl Client {
             arrived: Vec::new(),
         };
         if let Some(at) = self.due(&this) {
-            context.at(at, Event::Timer(attempt));
+            net.context.at(at, Event::Timer(attempt));
         }
         let task = &mut self.tasks[number as usize];
         *(if hedge { &mut task.hedge } else { &mut task.main }) = Some(this);
@@ -99,28 +93,28 @@ impl Client {
     }
 
     /// Pace or deadline of an attempt are due.
-    pub(crate) fn timer(&mut self, context: &mut Context<'_>, server: &mut Server, attempt: u32) {
+    pub(crate) fn timer(&mut self, net: &mut Net<'_>, attempt: u32) {
         let Some(which) = self.running(attempt).filter(|&which| self.this(which).attempt == attempt) else {
             return;
         };
-        let now = context.now;
+        let now = net.context.now;
         let watched = !self.has(Defect::NoPace);
-        self.check_pace(context, which);
+        self.check_pace(&mut net.context, which);
         let this = self.this(which);
         if this.deadline.is_some_and(|deadline| now >= deadline) {
-            context.count(Counter::Cut);
-            return self.failed(context, server, which, Failed::Deadline);
+            net.context.count(Counter::Cut);
+            return self.failed(net, which, Failed::Deadline);
         }
         if let Err(slow) = this.pace.check(now)
             && watched
         {
-            return self.slow(context, server, which, slow);
+            return self.slow(net, which, slow);
         }
         let this = &self.tasks[which.0 as usize];
         if let Some(at) =
             (if which.1 { &this.hedge } else { &this.main }).as_ref().and_then(|this| self.due(this))
         {
-            context.at(at, Event::Timer(attempt));
+            net.context.at(at, Event::Timer(attempt));
         }
     }
 
@@ -143,58 +137,52 @@ impl Client {
         }
     }
 
-    fn slow(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool), slow: TooSlow) {
+    fn slow(&mut self, net: &mut Net<'_>, which: (u32, bool), slow: TooSlow) {
         let silent = slow == TooSlow::Silent;
-        context.count(if silent { Counter::TimedOut } else { Counter::TooSlow });
-        self.failed(context, server, which, Failed::Slow { silent });
+        net.context.count(if silent { Counter::TimedOut } else { Counter::TooSlow });
+        self.failed(net, which, Failed::Slow { silent });
     }
 
     /// A message for an attempt.
-    pub(crate) fn receive(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        attempt: u32,
-        message: Message,
-    ) {
+    pub(crate) fn receive(&mut self, net: &mut Net<'_>, attempt: u32, message: Message) {
         let Some(which) = self.running(attempt) else {
-            context.count(Counter::Late);
-            return context.note(&Note::Ignored { attempt });
+            net.context.count(Counter::Late);
+            return net.context.note(&Note::Ignored { attempt });
         };
-        context.note(&Note::Received { attempt, message: &message });
-        self.check_pace(context, which);
-        self.this(which).heard = context.now;
+        net.context.note(&Note::Received { attempt, message: &message });
+        self.check_pace(&mut net.context, which);
+        self.this(which).heard = net.context.now;
         match message {
-            Message::Refused => self.failed(context, server, which, Failed::Refused),
-            Message::Reset => self.failed(context, server, which, Failed::Reset),
+            Message::Refused => self.failed(net, which, Failed::Refused),
+            Message::Reset => self.failed(net, which, Failed::Reset),
             Message::Head { response, retry_after_ns } => {
-                self.head(context, server, which, &response, retry_after_ns);
+                self.head(net, which, &response, retry_after_ns);
             }
-            Message::Body { bytes, last } => self.body(context, server, which, bytes, last),
-            Message::End => self.end(context, server, which),
+            Message::Body { bytes, last } => self.body(net, which, bytes, last),
+            Message::End => self.end(net, which),
             Message::Accepted { bytes, .. } => {
                 let Goal::Put { bytes: all } = self.tasks[which.0 as usize].goal else { return };
                 let (watched, limits) = (!self.has(Defect::NoPace), self.settings.pace);
                 let this = self.this(which);
                 this.got += bytes;
-                this.history.push((context.now, this.got));
-                let pace = this.pace.bytes(context.now, bytes);
+                this.history.push((net.context.now, this.got));
+                let pace = this.pace.bytes(net.context.now, bytes);
                 if this.got >= all {
                     // From here on the head of the response is due.
-                    this.pace = Pace::new(limits, context.now);
+                    this.pace = Pace::new(limits, net.context.now);
                     this.head_at = None;
                 }
                 if let Err(slow) = pace
                     && watched
                 {
-                    self.slow(context, server, which, slow);
+                    self.slow(net, which, slow);
                 }
             }
             Message::Page(page) => {
-                let pace = self.this(which).pace.bytes(context.now, page.bytes);
+                let pace = self.this(which).pace.bytes(net.context.now, page.bytes);
                 match pace {
-                    Err(slow) if !self.has(Defect::NoPace) => self.slow(context, server, which, slow),
-                    _ => self.done(context, server, which, Done::Page(page)),
+                    Err(slow) if !self.has(Defect::NoPace) => self.slow(net, which, slow),
+                    _ => self.done(net, which, Done::Page(page)),
                 }
             }
         }
@@ -202,8 +190,7 @@ impl Client {
 
     fn head(
         &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
+        net: &mut Net<'_>,
         which: (u32, bool),
         response: &Response,
         retry_after_ns: Option<u64>,
@@ -213,48 +200,41 @@ impl Client {
         if let Some(expected) = &this.expected {
             match checked(expected, response, defect) {
                 Ok(()) => {
-                    this.pace.head(context.now);
-                    this.head_at = Some(context.now);
+                    this.pace.head(net.context.now);
+                    this.head_at = Some(net.context.now);
                     this.provisional = response.status == 200 && response.length.is_none();
                 }
                 Err(fault) => {
                     let why = why(fault, response.status, retry_after_ns);
-                    self.failed(context, server, which, why);
+                    self.failed(net, which, why);
                 }
             }
             return;
         }
         if response.status != 200 {
             let why = why(Fault::Status, response.status, retry_after_ns);
-            return self.failed(context, server, which, why);
+            return self.failed(net, which, why);
         }
         let got = this.got;
         match self.tasks[which.0 as usize].goal {
             Goal::Head { .. } if response.version.size.is_none() => {
-                self.failed(context, server, which, Failed::Fatal(Error::Protocol("no size")));
+                self.failed(net, which, Failed::Fatal(Error::Protocol("no size")));
             }
-            Goal::Head { .. } => self.done(context, server, which, Done::Head(response.version.clone())),
+            Goal::Head { .. } => self.done(net, which, Done::Head(response.version.clone())),
             Goal::Put { bytes } if got < bytes && defect != Some(Defect::EarlySuccess) => {
                 let error = Error::Protocol("success before the end of the body");
-                self.failed(context, server, which, Failed::Fatal(error));
+                self.failed(net, which, Failed::Fatal(error));
             }
-            Goal::Put { .. } => self.done(context, server, which, Done::Stored),
-            _ => self.this(which).pace.head(context.now),
+            Goal::Put { .. } => self.done(net, which, Done::Stored),
+            _ => self.this(which).pace.head(net.context.now),
         }
     }
 
-    fn body(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        which: (u32, bool),
-        bytes: Bytes,
-        last: bool,
-    ) {
-        if let Err(slow) = self.this(which).pace.bytes(context.now, bytes.len)
+    fn body(&mut self, net: &mut Net<'_>, which: (u32, bool), bytes: Bytes, last: bool) {
+        if let Err(slow) = self.this(which).pace.bytes(net.context.now, bytes.len)
             && !self.has(Defect::NoPace)
         {
-            return self.slow(context, server, which, slow);
+            return self.slow(net, which, slow);
         }
         // Planted: the hedge writes to the buffer of the first try, behind its bytes.
         let mixed = self.has(Defect::HedgeMixed) && which.1 && self.tasks[which.0 as usize].main.is_some();
@@ -263,26 +243,26 @@ impl Client {
         let Some(&Expected { start, end, .. }) = this.expected.as_ref() else { return };
         if this.got + bytes.len > end - start {
             let error = Error::Protocol("body too long");
-            return self.failed(context, server, which, Failed::Fatal(error));
+            return self.failed(net, which, Failed::Fatal(error));
         }
         this.arrived.push(Placed { at: start + this.got, bytes });
         this.got += bytes.len;
-        this.history.push((context.now, this.got));
+        this.history.push((net.context.now, this.got));
         if last {
-            self.end(context, server, into);
+            self.end(net, into);
         }
     }
 
-    fn end(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool)) {
+    fn end(&mut self, net: &mut Net<'_>, which: (u32, bool)) {
         let unchecked = self.has(Defect::LengthUnchecked);
         let this = self.this(which);
         match &this.expected {
             Some(expected) if this.got == expected.bytes() || unchecked => {
                 let arrived = std::mem::take(&mut this.arrived);
-                self.done(context, server, which, Done::Bytes(arrived));
+                self.done(net, which, Done::Bytes(arrived));
             }
             // Half of a page, too, ends here.
-            _ => self.failed(context, server, which, Failed::Truncated),
+            _ => self.failed(net, which, Failed::Truncated),
         }
     }
 }

@@ -19,7 +19,7 @@ use bowwave_core::network::{
 };
 
 use crate::counts::{Counter, Defect};
-use crate::run::{Bytes, Context, Event, Listed, Note, Settings};
+use crate::run::{Bytes, Context, Event, Listed, Net, Note, Settings};
 use crate::server::Server;
 use listings::Entries;
 use reads::Read;
@@ -234,8 +234,8 @@ impl Client {
     }
 
     /// A call begins.
-    pub(crate) fn begin(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
-        context.count(Counter::Calls);
+    pub(crate) fn begin(&mut self, net: &mut Net<'_>, number: u32) {
+        net.context.count(Counter::Calls);
         let call = &self.calls[number as usize];
         let what = match &call.kind {
             Kind::Status { .. } => "status",
@@ -243,15 +243,15 @@ impl Client {
             Kind::List(_) => "list",
             Kind::Upload { .. } => "upload",
         };
-        context.note(&Note::Begin { call: number, what });
+        net.context.note(&Note::Begin { call: number, what });
         let retry = self.settings.retry;
         match call.kind {
             Kind::Status { object } | Kind::Read(Read { object, .. }) => {
-                self.task(context, server, number, Goal::Head { object }, retry);
+                self.task(net, number, Goal::Head { object }, retry);
             }
-            Kind::List(_) => self.next_page(context, server, number, None),
+            Kind::List(_) => self.next_page(net, number, None),
             Kind::Upload { bytes } => {
-                self.task(context, server, number, Goal::Put { bytes }, self.settings.upload());
+                self.task(net, number, Goal::Put { bytes }, self.settings.upload());
             }
         }
     }
@@ -271,45 +271,39 @@ impl Client {
     }
 
     /// A call ends.
-    pub(crate) fn over(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        number: u32,
-        result: Result<(), Error>,
-    ) {
-        context.note(&Note::Over { call: number, result: &result });
+    pub(crate) fn over(&mut self, net: &mut Net<'_>, number: u32, result: Result<(), Error>) {
+        net.context.note(&Note::Over { call: number, result: &result });
         let call = &mut self.calls[number as usize];
         if call.over {
-            return context.violated(|| format!("call {number} ends twice"));
+            return net.context.violated(|| format!("call {number} ends twice"));
         }
         call.over = true;
         self.open -= 1;
         if let (true, Err(error)) = (call.must_succeed, result) {
-            context.violated(|| format!("call {number}: {error:?} from a server without faults"));
+            net.context.violated(|| format!("call {number}: {error:?} from a server without faults"));
         }
         if let Err(error) = result
-            && !self.has_cause(server, number, error)
+            && !self.has_cause(&net.server, number, error)
         {
-            context.violated(|| format!("call {number}: {error:?}, and nothing was wrong"));
+            net.context.violated(|| format!("call {number}: {error:?}, and nothing was wrong"));
         }
-        if self.listing_end(number).is_some_and(|end| context.now > end) {
-            context.violated(|| format!("call {number}: the listing ends after its deadline"));
+        if self.listing_end(number).is_some_and(|end| net.context.now > end) {
+            net.context.violated(|| format!("call {number}: the listing ends after its deadline"));
         }
         // Parts that are still read are of no use.
         for task in 0..self.tasks.len() as u32 {
             if self.tasks[task as usize].call == number {
-                self.abandon(server, task);
+                self.abandon(&mut net.server, task);
             }
         }
         if result.is_ok() {
-            self.check_listing(context, server, number);
+            self.check_listing(net, number);
             let is_upload = matches!(self.calls[number as usize].kind, Kind::Upload { .. });
-            if is_upload && !server.stored.contains(&number) {
-                context.violated(|| format!("call {number}: the server has not stored the part"));
+            if is_upload && !net.server.stored.contains(&number) {
+                net.context.violated(|| format!("call {number}: the server has not stored the part"));
             }
         }
-        context.count(match (&self.calls[number as usize].kind, result) {
+        net.context.count(match (&self.calls[number as usize].kind, result) {
             (Kind::Status { .. }, Ok(())) => Counter::StatDone,
             (Kind::Status { .. }, Err(_)) => Counter::StatFailed,
             (Kind::Read(_), Ok(())) => return,

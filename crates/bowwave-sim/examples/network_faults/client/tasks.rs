@@ -6,16 +6,9 @@ use super::*;
 
 impl Client {
     /// Begins a task.
-    pub(crate) fn task(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        call: u32,
-        goal: Goal,
-        limits: RetryLimits,
-    ) {
+    pub(crate) fn task(&mut self, net: &mut Net<'_>, call: u32, goal: Goal, limits: RetryLimits) {
         let number = self.tasks.len() as u32;
-        let now = context.now;
+        let now = net.context.now;
         self.tasks.push(Task {
             call,
             goal,
@@ -31,51 +24,45 @@ impl Client {
             abandoned: None,
             over: false,
         });
-        self.attempt(context, server, number, false);
+        self.attempt(net, number, false);
     }
 
     /// A task's next attempt is due.
-    pub(crate) fn resume(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn resume(&mut self, net: &mut Net<'_>, number: u32) {
         if !self.tasks[number as usize].over {
-            self.attempt(context, server, number, false);
+            self.attempt(net, number, false);
         }
     }
 
     /// A read is late: a second request may be faster.
-    pub(crate) fn late(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn late(&mut self, net: &mut Net<'_>, number: u32) {
         if self.tasks[number as usize].over {
             return;
         }
         if self.hedging.grant() || self.has(Defect::HedgeUnbounded) {
             self.hedges += 1;
             self.tasks[number as usize].hedged = true;
-            context.count(Counter::Hedged);
+            net.context.count(Counter::Hedged);
             if self.hedges * 100 > self.small_reads * u64::from(self.settings.hedge_percent) {
-                context.violated(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
+                net.context.violated(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
             }
-            self.attempt(context, server, number, true);
+            self.attempt(net, number, true);
         }
     }
 
     /// An attempt has failed.
-    pub(crate) fn failed(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        (number, hedge): (u32, bool),
-        why: Failed,
-    ) {
+    pub(crate) fn failed(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), why: Failed) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { task.hedge.take() } else { task.main.take() };
         let Some(this) = this else { return };
-        server.close(this.attempt);
-        context.note(&Note::Failed { attempt: this.attempt, why: &why });
-        let now = context.now;
+        net.server.close(this.attempt);
+        net.context.note(&Note::Failed { attempt: this.attempt, why: &why });
+        let now = net.context.now;
         if hedge {
             // It was one request more, and has no retries. The first try continues, unless it has
             // been given up.
             if let Some(error) = task.abandoned {
-                self.finish(context, server, number, Err(error));
+                self.finish(net, number, Err(error));
             }
             return;
         }
@@ -90,7 +77,7 @@ impl Client {
             if part.start + part.done >= part.end {
                 // Only the end of the body is missing. No request is for nothing.
                 let arrived = std::mem::take(&mut part.arrived);
-                return self.finish(context, server, number, Ok(Done::Bytes(arrived)));
+                return self.finish(net, number, Ok(Done::Bytes(arrived)));
             }
         } else {
             got = 0;
@@ -103,18 +90,18 @@ impl Client {
         if self.defect == Some(Defect::RetryAfterIgnored) {
             failure.retry_after_ns = None;
         }
-        match task.retry.failed(now, failure, context.random.bits()) {
+        match task.retry.failed(now, failure, net.context.random.bits()) {
             Verdict::Again(at) => {
                 let pause = retry_after_ns.max(task.limits.pause_min_ns);
                 task.earliest = Instant(now.0.saturating_add(pause));
-                context.note(&Note::Again { task: number, at });
+                net.context.note(&Note::Again { task: number, at });
                 if at.0 - now.0 > retry_after_ns.max(task.limits.pause_max_ns) {
-                    context.violated(|| format!("task {number}: pauses until {at:?}"));
+                    net.context.violated(|| format!("task {number}: pauses until {at:?}"));
                 }
                 if matches!(why, Failed::Fatal(_)) {
-                    context.violated(|| format!("task {number}: tries again after {why:?}"));
+                    net.context.violated(|| format!("task {number}: tries again after {why:?}"));
                 }
-                context.at(at, Event::Resume(number));
+                net.context.at(at, Event::Resume(number));
             }
             Verdict::GiveUp(end) => {
                 let (counter, name) = match end {
@@ -122,14 +109,14 @@ impl Client {
                     GiveUp::Attempts => (Counter::Attempts, "attempts"),
                     GiveUp::Time => (Counter::Time, "time"),
                 };
-                context.count(counter);
-                self.check_end(context, number, end, why);
+                net.context.count(counter);
+                self.check_end(&mut net.context, number, end, why);
                 let task = &mut self.tasks[number as usize];
                 let error = error.unwrap_or(Error::GaveUp(name));
                 if task.hedge.is_some() {
                     task.abandoned = Some(error);
                 } else {
-                    self.finish(context, server, number, Err(error));
+                    self.finish(net, number, Err(error));
                 }
             }
         }
@@ -154,21 +141,15 @@ impl Client {
     }
 
     /// An attempt has brought what its task is for.
-    pub(crate) fn done(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        (number, hedge): (u32, bool),
-        done: Done,
-    ) {
+    pub(crate) fn done(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), done: Done) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { &task.hedge } else { &task.main };
-        let begun = this.as_ref().map_or(context.now, |this| this.begun);
+        let begun = this.as_ref().map_or(net.context.now, |this| this.begun);
         let done = match (done, &mut task.goal) {
             (Done::Bytes(arrived), Goal::Part(part)) if !hedge => {
                 let mut all = std::mem::take(&mut part.arrived);
                 if !all.is_empty() {
-                    context.count(Counter::ReadContinued);
+                    net.context.count(Counter::ReadContinued);
                 }
                 all.extend(arrived);
                 Done::Bytes(all)
@@ -176,44 +157,38 @@ impl Client {
             (done, _) => done,
         };
         if matches!(done, Done::Bytes(_)) {
-            self.hedging.took(context.now.0 - begun.0);
+            self.hedging.took(net.context.now.0 - begun.0);
         }
         if hedge {
-            context.count(Counter::HedgeWon);
+            net.context.count(Counter::HedgeWon);
         }
-        self.finish(context, server, number, Ok(done));
+        self.finish(net, number, Ok(done));
     }
 
     /// Ends a task: requests in flight are abandoned.
-    pub(crate) fn finish(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        number: u32,
-        result: Result<Done, Error>,
-    ) {
-        self.abandon(server, number);
+    pub(crate) fn finish(&mut self, net: &mut Net<'_>, number: u32, result: Result<Done, Error>) {
+        self.abandon(&mut net.server, number);
         let task = &self.tasks[number as usize];
         let (call, sent) = (task.call, task.sent);
-        context.note(&Note::Ended {
+        net.context.note(&Note::Ended {
             task: number,
             result: &result.as_ref().map(|_| ()).map_err(|&error| error),
         });
-        if task.must_end().is_some_and(|end| context.now > end) {
+        if task.must_end().is_some_and(|end| net.context.now > end) {
             let (limits, begun) = (task.limits, task.begun);
-            context.violated(|| {
+            net.context.violated(|| {
                 format!("task {number}: begun at {begun:?}, ended after its deadline: {limits:?}")
             });
         }
         if self.calls[call as usize].must_succeed && sent > 1 {
-            context.violated(|| format!("task {number}: {sent} attempts at a server without faults"));
+            net.context.violated(|| format!("task {number}: {sent} attempts at a server without faults"));
         }
         match (result, &self.calls[call as usize].kind) {
-            (Ok(Done::Page(page)), _) => self.page(context, server, call, &page),
-            (Ok(Done::Head(version)), Kind::Read(_)) => self.opened(context, server, call, version),
-            (Ok(Done::Bytes(arrived)), _) => self.part_read(context, server, call, arrived),
-            (Ok(Done::Head(_) | Done::Stored), _) => self.over(context, server, call, Ok(())),
-            (Err(error), _) => self.over(context, server, call, Err(error)),
+            (Ok(Done::Page(page)), _) => self.page(net, call, &page),
+            (Ok(Done::Head(version)), Kind::Read(_)) => self.opened(net, call, version),
+            (Ok(Done::Bytes(arrived)), _) => self.part_read(net, call, arrived),
+            (Ok(Done::Head(_) | Done::Stored), _) => self.over(net, call, Ok(())),
+            (Err(error), _) => self.over(net, call, Err(error)),
         }
     }
 
