@@ -271,7 +271,7 @@ impl Client {
     }
 
     /// A call ends.
-    pub(crate) fn over(&mut self, net: &mut Net<'_>, number: u32, result: Result<(), Error>) {
+    fn over(&mut self, net: &mut Net<'_>, number: u32, result: Result<(), Error>) {
         net.context.note(&Note::Over { call: number, result: &result });
         let call = &mut self.calls[number as usize];
         if call.over {

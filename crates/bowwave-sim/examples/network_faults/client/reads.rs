@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// A part has arrived.
-    pub(crate) fn part_read(&mut self, net: &mut Net<'_>, number: u32, arrived: Vec<Placed>) {
+    pub(super) fn part_read(&mut self, net: &mut Net<'_>, number: u32, arrived: Vec<Placed>) {
         let Kind::Read(read) = &mut self.calls[number as usize].kind else { return };
         read.arrived.extend(arrived);
         read.missing -= 1;

@@ -6,7 +6,7 @@ use super::*;
 
 impl Client {
     /// Begins a task.
-    pub(crate) fn task(&mut self, net: &mut Net<'_>, call: u32, goal: Goal, limits: RetryLimits) {
+    pub(super) fn task(&mut self, net: &mut Net<'_>, call: u32, goal: Goal, limits: RetryLimits) {
         let number = self.tasks.len() as u32;
         let now = net.context.now;
         self.tasks.push(Task {
@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// An attempt has failed.
-    pub(crate) fn failed(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), why: Failed) {
+    pub(super) fn failed(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), why: Failed) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { task.hedge.take() } else { task.main.take() };
         let Some(this) = this else { return };
@@ -141,7 +141,7 @@ impl Client {
     }
 
     /// An attempt has brought what its task is for.
-    pub(crate) fn done(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), done: Done) {
+    pub(super) fn done(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), done: Done) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { &task.hedge } else { &task.main };
         let begun = this.as_ref().map_or(net.context.now, |this| this.begun);
@@ -166,7 +166,7 @@ impl Client {
     }
 
     /// Ends a task: requests in flight are abandoned.
-    pub(crate) fn finish(&mut self, net: &mut Net<'_>, number: u32, result: Result<Done, Error>) {
+    pub(super) fn finish(&mut self, net: &mut Net<'_>, number: u32, result: Result<Done, Error>) {
         self.abandon(&mut net.server, number);
         let task = &self.tasks[number as usize];
         let (call, sent) = (task.call, task.sent);
