@@ -14,6 +14,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::experiment::Experiment;
 use bowwave_trace::binary::Trace;
@@ -99,9 +100,9 @@ fn plan(bytes: &[u8]) -> Corpus {
 /// that can be built.
 fn device(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
-    tally::count(DeviceSpec::parse("fuzz", text).is_ok());
-    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}")));
-    for device in overridden.chain([DeviceSpec::parse("fuzz", text)]) {
+    tally::count(DeviceSpec::parse("fuzz", text, &Algorithm::ALL).is_ok());
+    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}"), &Algorithm::ALL));
+    for device in overridden.chain([DeviceSpec::parse("fuzz", text, &Algorithm::ALL)]) {
         match device {
             Ok(device) => {
                 let built = device.build(1);

@@ -212,16 +212,19 @@ impl Scheduler {
             return None;
         }
         let lane = &self.lanes[index];
-        let behind = || lane.behind(&self.items, item, true);
-        let nearest = behind().next()?;
+        let mut behind = lane.behind(&self.items, item, true);
+        let nearest = behind.next()?;
+        let behind = core::iter::once(nearest).chain(behind);
         let search = self.config.batch_requests as usize;
         let group = |item: u32| self.group(&self.items[item].request);
         let next = match self.config.algorithm {
             Algorithm::Noop => return None,
-            Algorithm::Deadline => behind().take(search).find(|&item| group(item) <= lane.batch_group),
-            Algorithm::Other(kind) => kind
-                .next(lane.batch_group, search, &mut behind().map(group))
-                .and_then(|step| behind().nth(step)),
+            Algorithm::Deadline => behind.take(search).find(|&item| group(item) <= lane.batch_group),
+            Algorithm::Other(kind) => match kind.next(lane.batch_group, search, &mut behind.map(group)) {
+                Some(0) => Some(nearest),
+                Some(step) => lane.behind(&self.items, item, true).nth(step),
+                None => None,
+            },
         };
         if let Some(next) = next {
             return Some((next, Reason::Batch));

@@ -1,6 +1,8 @@
 //! Interaction of writers, write-back and the journal.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Instant;
+use bowwave_core::schedule::Algorithm;
 
 use super::*;
 use crate::device::DeviceSpec;
@@ -8,8 +10,8 @@ use crate::device::DeviceSpec;
 const MS: u64 = 1_000_000;
 
 fn world(limits: Limits) -> World {
-    let device = DeviceSpec::open("hdd").unwrap();
-    let config = unlimited(device.queue(), Elevator::Deadline);
+    let device = DeviceSpec::open("hdd", &ALGORITHMS).unwrap();
+    let config = unlimited(device.queue(), Elevator::Scheduler(Algorithm::Deadline));
     World::new(Queue::new(device.build(0), config).unwrap(), limits)
 }
 

@@ -8,8 +8,9 @@
 //! 103; requests of 512 KiB. An fsync waits for the file's pages only; the notes give the cost of
 //! more phases. [`crate::block`] describes the rest.
 
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::Instant;
-use bowwave_core::schedule::Reason;
+use bowwave_core::schedule::{Algorithm, Reason};
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::block::{self, FsyncTester, Limits, Stream, Throttling, World};
@@ -66,9 +67,9 @@ const fn case(elevator: Elevator) -> Case {
 }
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
-    let original = play(case(Elevator::DeadlineRw))?;
-    let posted = play(case(Elevator::DeadlineLiteral))?;
-    let mended = play(case(Elevator::Deadline))?;
+    let original = play(case(RW))?;
+    let posted = play(case(LITERAL))?;
+    let mended = play(case(DEADLINE))?;
     let mut figures = Vec::new();
     for (name, improved) in [("as posted", &posted), ("mended", &mended)] {
         figures.extend(rows(name, &original, improved));
@@ -87,12 +88,12 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     }
     let three = |elevator| Case { phases: 3, ..case(elevator) };
     let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
-    let contiguous = Case { contiguous: true, ..case(Elevator::DeadlineRw) };
+    let contiguous = Case { contiguous: true, ..case(RW) };
     for (name, case) in [
-        ("original, data, journal and commit record one after the other", three(Elevator::DeadlineRw)),
-        ("mended, the same", three(Elevator::Deadline)),
-        ("original, 31 commands at the disk", deep(Elevator::DeadlineRw)),
-        ("mended, the same", deep(Elevator::Deadline)),
+        ("original, data, journal and commit record one after the other", three(RW)),
+        ("mended, the same", three(DEADLINE)),
+        ("original, 31 commands at the disk", deep(RW)),
+        ("mended, the same", deep(DEADLINE)),
         ("original, with the contiguous-batch rule of 2.6.24", contiguous),
     ] {
         notes.push(say(&format!("fsync-tester, {name}"), &play(case)?));
@@ -152,7 +153,7 @@ fn play(case: Case) -> Result<Run, ReproduceError> {
 }
 
 fn world(case: Case) -> Result<World, ReproduceError> {
-    let device = DeviceSpec::open(case.device)?;
+    let device = DeviceSpec::open(case.device, &ALGORITHMS)?;
     let mut config = block::unlimited(device.queue(), case.elevator);
     config.scheduler.batch_contiguous = case.contiguous;
     let queue = Queue::new(device.build(0), config)?;
@@ -174,6 +175,11 @@ fn mean(samples: &[f64]) -> f64 {
 fn worst_of(samples: &[f64]) -> f64 {
     samples.iter().copied().fold(0.0, f64::max)
 }
+
+/// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
+pub(super) const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
+pub(super) const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
+pub(super) const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
 
 #[cfg(test)]
 mod tests {
@@ -198,8 +204,7 @@ mod tests {
     #[test]
     fn a_deep_device_queue_does_not_delay_fsync_if_async_is_limited_by_sync_latency() {
         let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
-        let [posted, limited] =
-            [Elevator::DeadlineLiteral, Elevator::Deadline].map(|elevator| play(deep(elevator)).unwrap());
+        let [posted, limited] = [LITERAL, DEADLINE].map(|elevator| play(deep(elevator)).unwrap());
         let medians = (median(&posted.samples), median(&limited.samples));
         assert!(medians.0 > 0.5 && medians.1 < 0.1, "{medians:?} s");
         assert!(

@@ -1,5 +1,6 @@
 //! The documents' machine: one disk, one processor, Linux 2.6.20.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Policy};
 
 use super::ReproduceError;
@@ -24,7 +25,7 @@ pub(super) struct Lab {
 }
 
 /// The documents' algorithms: the old one and its replacement.
-pub(super) const ALGORITHMS: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
+pub(super) const OLD_AND_NEW: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
 
 impl Lab {
     /// The documents' disk and host, with the defaults of 2.6.20.
@@ -41,7 +42,7 @@ impl Lab {
 
     /// The same with another elevator.
     pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
-        let device = DeviceSpec::open(DISK)?;
+        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
         let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
         Ok(Self { queue: Some(queue), ..self.clone() })
     }
@@ -55,7 +56,7 @@ impl Lab {
             policy: self.policy,
             ..Config::default()
         };
-        let device = DeviceSpec::open(DISK)?;
+        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
         let queue = self.queue.clone().unwrap_or_else(|| device.queue().clone());
         let queue = Queue::new(device.build(0), queue)?;
         let (host, walk, record) = (self.host, Walk::PageByPage, self.record);
@@ -76,7 +77,7 @@ impl Lab {
 pub(super) fn both<T: Send>(
     run: impl Fn(Policy) -> Result<T, ReproduceError> + Sync,
 ) -> Result<[T; 2], ReproduceError> {
-    let [old, new] = ALGORITHMS;
+    let [old, new] = OLD_AND_NEW;
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(old));
         let new = run(new);

@@ -16,7 +16,7 @@ pub use drive::{Drive, Workload};
 
 use bowwave_core::Policy;
 
-use super::lab::ALGORITHMS;
+use super::lab::OLD_AND_NEW;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 
 /// The experiment.
@@ -152,7 +152,7 @@ fn both(workload: Workload) -> Result<[Counts; 2], ReproduceError> {
             lookups: (after.lookups() - before.lookups()) as f64 / pages,
         })
     };
-    let [old, new] = ALGORITHMS;
+    let [old, new] = OLD_AND_NEW;
     Ok([count(old)?, count(new)?])
 }
 

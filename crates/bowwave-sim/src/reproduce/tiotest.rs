@@ -6,9 +6,10 @@
 //! through the cache with on-demand readahead of 128 KiB. Each read phase starts with an empty
 //! cache.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Instant, Policy, Urgency};
 
-use super::fsync_tester::DEVICE;
+use super::fsync_tester::{DEADLINE, DEVICE, LITERAL, RW};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::block::{self, Journal, Limits, Throttling, Tio, World};
 use crate::device::{DeviceSpec, Direction, Request, RequestId};
@@ -89,7 +90,7 @@ struct Run {
 }
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
-    let elevators = [Elevator::DeadlineRw, Elevator::Deadline, Elevator::DeadlineLiteral];
+    let elevators = [RW, DEADLINE, LITERAL];
     let runs = parallel::try_map(&elevators, parallel::workers(), |&elevator| {
         Ok::<_, ReproduceError>(Run {
             table: table(elevator, DEVICE)?,
@@ -112,7 +113,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     }
     figures.extend(totals(&original.table, &mended.table));
     let published = Pair::new(PUBLISHED[0][0][3], PUBLISHED[0][1][3]);
-    let in_line = writes(Elevator::Deadline, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
+    let in_line = writes(DEADLINE, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
     let ours = Pair::new(original.table[0][3], in_line[3]);
     let row = "write, maximum latency, writers in line";
     figures.push(Figure::new(TABLE, row, "ms", published, ours, Bar::GainFrom(0.0, 0.5)).note(IN_LINE));
@@ -153,7 +154,7 @@ fn notes([original, posted, mended]: [&Run; 3]) -> Result<Vec<String>, Reproduce
             maxima.join(", ")
         ));
     }
-    for (name, elevator) in [("original", Elevator::DeadlineRw), ("mended", Elevator::Deadline)] {
+    for (name, elevator) in [("original", RW), ("mended", DEADLINE)] {
         let row = writes(elevator, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
         notes.push(format!(
             "tiotest, write, writers in line, {name}: {:.1} s, {:.2} MB/s, {:.3} ms, at most {:.0} ms, {:.4} % over 2 s",
@@ -317,7 +318,7 @@ fn longest_wait_ms(elevator: Elevator) -> Result<f64, ReproduceError> {
 
 /// The queue in front of the disk; unlimited if the pools of writers come before it.
 fn queue(elevator: Elevator, device: &str, unlimited: bool) -> Result<Queue, ReproduceError> {
-    let device = DeviceSpec::open(device)?;
+    let device = DeviceSpec::open(device, &ALGORITHMS)?;
     let config = if unlimited {
         block::unlimited(device.queue(), elevator)
     } else {
@@ -332,8 +333,8 @@ mod tests {
 
     #[test]
     fn write_back_under_fsyncs_waits_for_its_expiry_as_posted_and_less_when_fixed() {
-        let posted = longest_wait_ms(Elevator::DeadlineLiteral).unwrap();
-        let mended = longest_wait_ms(Elevator::Deadline).unwrap();
+        let posted = longest_wait_ms(LITERAL).unwrap();
+        let mended = longest_wait_ms(DEADLINE).unwrap();
         assert!((4500.0..5500.0).contains(&posted) && mended <= 1500.0, "{posted} and {mended} ms");
     }
 
@@ -350,8 +351,7 @@ mod tests {
 
     #[test]
     fn reads_alone_are_scheduled_alike() {
-        let [rw, patch] =
-            [Elevator::DeadlineRw, Elevator::DeadlineLiteral].map(|elevator| reads(elevator, DEVICE, true));
+        let [rw, patch] = [RW, LITERAL].map(|elevator| reads(elevator, DEVICE, true));
         assert_eq!(rw.unwrap(), patch.unwrap());
     }
 

@@ -4,6 +4,7 @@
 //! the store's connections busy: each separate range costs one TTFB, as many at once as there are
 //! connections.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Policy;
 
 use super::workloads::{self, Workload};
@@ -47,7 +48,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 /// Seconds the store takes for separate ranges on all connections, at least the time for their
 /// bytes.
 fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
-    let limits = DeviceSpec::open(&device(workload))?.limits();
+    let limits = DeviceSpec::open(&device(workload), &ALGORITHMS)?.limits();
     let no_limits = || ReproduceError::Device("the store has no limits".to_owned());
     let DeviceLimits { request_ns_min, depth, .. } = limits.ok_or_else(no_limits)?;
     let mut ranges: Vec<(u64, u64)> = Vec::new();

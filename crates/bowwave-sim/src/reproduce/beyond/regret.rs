@@ -12,6 +12,7 @@
 //! constant. It is the regret of the best other policy in the same row: `stream` must not be worse
 //! anywhere.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, PageSize};
 use bowwave_trace::Op;
 use bowwave_trace::binary::{self, Trace, Writer};
@@ -55,7 +56,7 @@ pub(super) fn fill(
 /// Minimum seconds for the workload.
 fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
     let limits = device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
     let trace = trace(workload).map_err(|error| failed(&error))?;
     let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).map_err(|error| failed(&error))?;

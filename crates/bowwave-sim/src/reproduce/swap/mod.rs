@@ -7,6 +7,7 @@
 
 mod linpack;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Instant;
 use bowwave_core::swap::SwapPolicy;
 use bowwave_core::swap::pager::PagerConfig;
@@ -104,9 +105,11 @@ impl Algorithm {
     }
 
     fn machine(self) -> Result<Machine, ReproduceError> {
-        let device = DeviceSpec::open("nvme")?;
+        let device = DeviceSpec::open("nvme", &ALGORITHMS)?;
         let queue = match self {
-            Self::Own => device.queue().with_scheduler("deadline").map_err(ReproduceError::Device)?,
+            Self::Own => {
+                device.queue().with_scheduler("deadline", &ALGORITHMS).map_err(ReproduceError::Device)?
+            }
             Self::Slots | Self::Addresses => device.queue().clone(),
         };
         let queue = Queue::new(device.build(1), queue)?;
