@@ -1,9 +1,9 @@
-//! Fuzz targets of everything that reads traces, plans and devices: one program, whose target is named by the environment
-//! variable `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
+//! Fuzz targets of all readers of traces, plans and devices, in one program. The environment
+//! variable `BOWWAVE_FUZZ` names the target. Run them with `tools/fuzz.sh`.
 //!
-//! A target is the name of a format, or `detect`, where the bytes themselves tell the format and may be packed. What each
-//! checks is in [`check`]: no panic, and what a reader promises of any bytes. `plan` and `device` take the bytes for the
-//! text of a plan or device.
+//! A target is a format's name, or `detect`, which detects format and compression from the bytes.
+//! [`check`] holds what each target checks: no panic, and what the reader promises for any bytes.
+//! `plan` and `device` read the bytes as a plan's or device's text.
 
 #![no_main]
 
