@@ -1,4 +1,5 @@
-//! The network's state machines hold against faulty servers, and the checks find planted defects.
+//! The state machines of the network keep their invariants with faulty servers, and the checks find
+//! planted defects.
 
 use bowwave_sim::parallel;
 

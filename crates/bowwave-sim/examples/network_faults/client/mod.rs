@@ -290,7 +290,7 @@ impl Client {
         if self.listing_end(number).is_some_and(|end| net.context.now > end) {
             net.context.violated(|| format!("call {number}: the listing ends after its deadline"));
         }
-        // Parts that are still read are of no use.
+        // Parts still being read are unused.
         for task in 0..self.tasks.len() as u32 {
             if self.tasks[task as usize].call == number {
                 self.abandon(&mut net.server, task);
