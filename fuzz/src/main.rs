@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 
 use bowwave_core::schedule::Algorithm;
 use bowwave_sim::device::DeviceSpec;
-use bowwave_sim::plan::Plan;
+use bowwave_sim::experiment::Experiment;
 use bowwave_trace::binary::Trace;
 use bowwave_trace::import::{self, BlockAction, Format, Objects, Options, TracefsEvents};
 use bowwave_trace::{Reader, Record, Writer};
@@ -82,7 +82,7 @@ fn plan(bytes: &[u8]) -> Corpus {
     if text.contains("trace") || text.contains(['/', '\\']) {
         return Corpus::Reject;
     }
-    let parsed = Plan::parse(text, "fuzz", Path::new(""));
+    let parsed = Experiment::parse(text, "fuzz", Path::new(""));
     tally::count(parsed.is_ok());
     match parsed {
         Ok(plan) => assert!(!plan.axes.cases().is_empty(), "a plan without runs"),

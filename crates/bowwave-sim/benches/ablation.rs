@@ -4,9 +4,9 @@
 //! cargo bench -p bowwave-sim --features ablation --bench ablation -- [--all] [TRACE.bwt...]
 //! ```
 //!
-//! Prints a row for each variant: simulated seconds, and in parentheses bytes fetched per byte read, as
-//! multiples of the policy as it is. Without `--all`, differences below 1 % are left out. Simulated
-//! figures are exact: one run suffices.
+//! Prints a row for each variant: simulated seconds, and in parentheses bytes fetched per byte
+//! read, as multiples of the policy as it is. Without `--all`, differences below 1 % are left out.
+//! Simulated figures are exact: one run suffices.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 

@@ -51,7 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Million page accesses a second of a reader of 8 GiB with 1 GiB of cache and on-demand readahead of up to 1 MiB.
+/// Million page accesses a second of a reader of 8 GiB with 1 GiB of cache and on-demand readahead
+/// of up to 1 MiB.
 fn machine(name: &str, bytes: u64, random: bool) -> Result<f64, Box<dyn Error>> {
     const PAGES: u64 = 2_000_000;
     const FILE_BYTES: u64 = PAGES * 4096;

@@ -1,7 +1,7 @@
 //! Fast replay: a trace through the engine's own cache, with device reads that complete at once.
 //!
 //! ```text
-//! rows ──► pages ──► core::Cache::access_instant ──► counters      nothing takes time: no page is ever late
+//! rows ──► pages ──► core::Cache::access_instant ──► counters      (no page is ever late)
 //! ```
 //!
 //! Misses and readahead do not depend on a device model if times do not matter. A hundred million
@@ -11,10 +11,6 @@
 //! Each stream (process and file) has one readahead state. Reads and loads are read, `evict` rows
 //! drop pages, advice is passed on; writes are skipped or count as reads ([`Writes`]). A read
 //! larger than half the cache's frames is split.
-
-mod sweep;
-
-pub use sweep::{Axes, replay_all};
 
 use std::fmt;
 

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_that_fails_is_the_one_asked_for() {
+    fn the_configured_share_of_requests_fails() {
         let faults = Faults { seed: 7, failing: 0.1 };
         let failed = (0..10_000).filter(|&request| faults.judge(request).is_err()).count();
         assert!((900..1100).contains(&failed), "{failed}");

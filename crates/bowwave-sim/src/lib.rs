@@ -1,16 +1,15 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Decisions are made by [`bowwave_core`], as in production. [`plan`] parses experiments in TOML,
+//! [`bowwave_core`] decides, as in production. [`experiment`] parses experiments in TOML,
 //! [`replay`] replays traces, [`mod@report`] renders runs.
 
 pub mod block;
+pub mod experiment;
 pub mod fast;
 pub mod faults;
 pub mod machine;
-pub mod network;
 pub mod oracle;
 pub mod parallel;
-pub mod plan;
 pub mod queue;
 pub mod record;
 pub mod replay;

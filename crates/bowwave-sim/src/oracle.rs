@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_past_do_not_pile_up_or_change_the_answer() {
+    fn past_entries_neither_accumulate_nor_change_the_bound() {
         // Page 0 is hit thousands of times, each leaving an entry, between pages with better claims
         // to its frame.
         let pages: Vec<u64> = (0..20_000).map(|at| if at % 5 == 4 { 1 + at % 3 } else { 0 }).collect();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_time_is_that_of_the_tighter_limit() {
+    fn the_tighter_limit_gives_the_least_time() {
         let bound = Bound { accesses: 9, misses: 5, bytes_fetched: 5 * 4096, bytes_distinct: 3 * 4096 };
         let limits = DeviceLimits {
             bytes_per_ns: 4.096,

@@ -14,7 +14,7 @@ pub use saved::{EVENTS_SAVED_MAX, Writer};
 pub struct Recording {
     /// Format version; readers reject an unknown one.
     pub version: u32,
-    /// How events were sampled, for people who open the file; empty if all were kept.
+    /// How events were sampled, for people who open the file; empty if all are in it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Name of the trace or experiment.
@@ -48,8 +48,8 @@ pub struct Run {
     pub page_bytes: u64,
     /// Names of the files, by number.
     pub files: Vec<String>,
-    /// Sampling interval of `reads`: one in this many is kept; 1 keeps all. Likewise for the other
-    /// lists.
+    /// Sampling interval of `reads`: one in this many is in the list; 1 means all. Likewise for the
+    /// other lists.
     pub reads_every: u64,
     /// Reads.
     pub reads: Reads,
@@ -214,6 +214,16 @@ pub struct Reads {
     pub outcome: Vec<u8>,
 }
 
+impl Reads {
+    /// Retains the entries whose index `keep` accepts.
+    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let Self { time_ns, latency_ns, file, start, pages, outcome } = self;
+        [time_ns, latency_ns, start].into_iter().for_each(|list| retain(list, &keep));
+        [file, pages].into_iter().for_each(|list| retain(list, &keep));
+        retain(outcome, &keep);
+    }
+}
+
 /// Decisions, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decisions {
@@ -235,6 +245,17 @@ pub struct Decisions {
     pub mark: Vec<Option<u64>>,
 }
 
+impl Decisions {
+    /// Retains the entries whose index `keep` accepts.
+    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let Self { time_ns, file, page, reason, start, size, async_size, mark } = self;
+        [time_ns, page, start, size, async_size].into_iter().for_each(|list| retain(list, &keep));
+        retain(file, &keep);
+        retain(reason, &keep);
+        retain(mark, &keep);
+    }
+}
+
 /// Requests to the device, in order of submission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requests {
@@ -252,6 +273,22 @@ pub struct Requests {
     pub pages: Vec<u32>,
     /// Whether it was readahead when submitted.
     pub readahead: Vec<bool>,
+}
+
+impl Requests {
+    /// Retains the entries whose index `keep` accepts.
+    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let Self { queued_ns, started_ns, ended_ns, file, start, pages, readahead } = self;
+        [queued_ns, started_ns, ended_ns, start].into_iter().for_each(|list| retain(list, &keep));
+        [file, pages].into_iter().for_each(|list| retain(list, &keep));
+        retain(readahead, &keep);
+    }
+}
+
+/// Retains the values whose index `keep` accepts.
+pub(crate) fn retain<T>(list: &mut Vec<T>, keep: &impl Fn(usize) -> bool) {
+    let mut indices = 0..;
+    list.retain(|_| indices.next().is_some_and(keep));
 }
 
 /// Samples at regular intervals, each over the interval that ends there.

@@ -6,7 +6,7 @@ use bowwave_sim::device::{DeviceSpec, Direction, Request, RequestId};
 use bowwave_sim::queue::Queue;
 
 #[test]
-fn any_text_is_a_device_or_one_line_of_error_and_any_device_ends_what_it_begins() {
+fn any_text_is_a_device_or_a_one_line_error_and_devices_complete_all_requests() {
     let mut random = Random::from_state(1);
     let values =
         ["0", "1", "2", "0.5", "3.5", "7", "64", "1000", "1e6", "-1", "nan", "inf", "\"x\"", "1e300"];

@@ -1,12 +1,13 @@
-//! The fast replay counts what an independent look at the trace counts, and no policy beats the oracle.
+//! The fast replay counts what an independent look at the trace counts, and no policy beats the
+//! oracle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bowwave_core::{Eviction, PageSize, Policy};
-use bowwave_sim::fast::{self, Axes, Outcome, Setup, Writes};
+use bowwave_sim::fast::{self, Outcome, Setup, Writes};
 use bowwave_sim::oracle::Future;
+use bowwave_sim::parallel;
 use bowwave_trace::binary::{Row, Trace, Writer};
 use bowwave_trace::generate::{Pattern, Spec};
 use bowwave_trace::{Op, Record};
@@ -87,7 +88,7 @@ fn no_policy_misses_less_than_the_oracle_without_readahead_or_reads_less_than_it
 }
 
 #[test]
-fn rows_do_what_their_operation_says() {
+fn rows_are_replayed_by_operation() {
     let page = 4096;
     let trace = of_records(&[
         (1, "a", Op::Read, 0, 2 * page),
@@ -105,14 +106,15 @@ fn rows_do_what_their_operation_says() {
     let outcome = replay(&trace, setup);
     assert_eq!((outcome.reads, outcome.left_out, outcome.bytes_wanted), (6, 2, 6 * page + 1));
     let stats = outcome.stats;
-    // Hits: page 0 through the other process, page 1 after page 0 was dropped, and what was advised to be needed.
+    // Hits: page 0 through the other process, page 1 after page 0 was dropped, and what was advised
+    // to be needed.
     assert_eq!((stats.accesses, stats.hits, stats.misses), (7, 3, 4));
     let with_writes = replay(&trace, Setup { writes: Writes::AsReads, ..setup });
     assert_eq!((with_writes.stats.accesses, with_writes.left_out), (8, 1));
 }
 
 #[test]
-fn a_read_larger_than_the_cache_is_done_in_pieces() {
+fn a_read_larger_than_the_cache_is_split() {
     let trace = of_records(&[(1, "a", Op::Read, 0, 1 << 20)]);
     for policy in bowwave_baselines::ALL {
         let stats = replay(&trace, Setup { policy, cache_pages: Some(10), ..Setup::default() }).stats;
@@ -122,7 +124,7 @@ fn a_read_larger_than_the_cache_is_done_in_pieces() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said_with_its_row() {
+fn a_row_that_cannot_be_replayed_is_an_error_with_its_number() {
     let trace = of_records(&[(1, "a", Op::Read, 0, 1), (1, "a", Op::Read, 0, 1 << 40)]);
     let error = fast::replay(&trace, &Setup::default()).expect_err("too long").to_string();
     assert_eq!(error, "made: row 1: 268435456 pages at once; a row may touch 1048576 at most");
@@ -166,7 +168,7 @@ fn lru_misses(pages: impl Iterator<Item = u64>, frames: usize) -> u64 {
 }
 
 #[test]
-fn lru_misses_what_a_simple_lru_misses() {
+fn lru_misses_match_a_simple_lru() {
     for pattern in patterns() {
         let trace = made(pattern.clone(), 20_000, 3_000, 4096);
         for frames in [1, 7, 300, 2_000] {
@@ -184,27 +186,22 @@ fn lru_misses_what_a_simple_lru_misses() {
 }
 
 #[test]
-fn many_replays_at_once_come_in_their_order_and_say_which_failed() {
+fn replays_in_parallel_give_the_same_outcomes() {
     let trace = made(Pattern::Zipf { exponent: 1.0 }, 5_000, 2_000, 4096);
-    let axes = Axes {
-        policies: vec![Policy::None, Policy::OnDemand],
-        cache_pages: vec![Some(100), Some(1000), None],
-        evictions: Eviction::ALL.to_vec(),
-        ra_pages: vec![8, 32],
-    };
-    let mut setups = axes.setups(&Setup::default());
-    let count = 2 * 3 * Eviction::ALL.len() * 2;
-    assert_eq!(setups.len(), count);
+    let mut setups = Vec::new();
+    for eviction in Eviction::ALL {
+        for cache_pages in [Some(100), Some(1000), None] {
+            for policy in [Policy::None, Policy::OnDemand] {
+                let setup = Setup { policy, cache_pages, eviction, ..Setup::default() };
+                setups.extend([8, 32].map(|ra_pages| Setup { ra_pages, ..setup }));
+            }
+        }
+    }
     let workers = NonZeroUsize::new(3).expect("not 0");
-    let most = AtomicUsize::new(0);
-    let seen = |done: usize| {
-        most.fetch_max(done, Ordering::Relaxed);
-    };
-    let outcomes = fast::replay_all(&trace, &setups, workers, seen).expect("good rows");
-    assert_eq!(most.into_inner(), count);
+    let outcomes =
+        parallel::try_map(&setups, workers, |setup| fast::replay(&trace, setup)).expect("good rows");
     for (setup, outcome) in setups.iter().zip(&outcomes) {
         assert_eq!(*outcome, replay(&trace, *setup), "{setup:?}");
     }
-    setups[5].ra_pages = 0;
-    assert!(fast::replay_all(&trace, &setups, workers, |_| ()).is_err());
+    assert!(fast::replay(&trace, &Setup { ra_pages: 0, ..setups[5] }).is_err());
 }

@@ -75,13 +75,15 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
                         workload: String::new(),
                     };
                     let fast = run(&workload, &case, &Common { eviction, ..Common::default() });
-                    // A checked run is the machine's; at times of their own, reads find nothing in flight.
+                    // A checked run is the machine's; at times of their own, reads find nothing in
+                    // flight.
                     let checked = Common { eviction, check: true, ..Common::default() };
                     let machine = run_at(ReplayPace::Trace, &workload, &case, &checked);
                     assert_eq!(fast.seconds, 0.0, "the fast replay has no time");
                     assert!(machine.seconds > 0.0, "the machine has");
-                    // A machine stops when its readers have ended, be there still readahead to begin: no more than two windows,
-                    // each one request, but for blocks at an even distance, which are one each.
+                    // A machine stops when its readers have ended, be there still readahead to
+                    // begin: no more than two windows, each one request, but for blocks at an even
+                    // distance, which are one each.
                     let left_out = fast.bytes_fetched - machine.bytes_fetched;
                     assert!(left_out <= 2 * 32 * 4096, "{fast:?} {machine:?}");
                     let begun = match pattern {
@@ -144,7 +146,7 @@ fn no_run_beats_its_bounds() {
 }
 
 #[test]
-fn a_read_larger_than_the_cache_is_read_whole() {
+fn a_read_larger_than_the_cache_reads_every_page() {
     let workload = workload(Pattern::Sequential, 128 << 10, Op::Read);
     for device in ["instant", "nvme"] {
         let case = Case {
@@ -165,7 +167,7 @@ fn a_read_larger_than_the_cache_is_read_whole() {
 
 /// Programs advise to the end of a file by the largest length there is.
 #[test]
-fn advice_past_the_end_makes_no_file_longer_and_reads_no_more_than_there_is() {
+fn advice_past_eof_neither_extends_the_file_nor_reads_more() {
     let to_the_end = i64::MAX as u64;
     let rows = [
         ("a", Op::WillNeed, 0, to_the_end),
@@ -197,9 +199,10 @@ fn advice_past_the_end_makes_no_file_longer_and_reads_no_more_than_there_is() {
     }
 }
 
-/// The same reads, told of beforehand: as much is read, and far sooner; nobody reads past the end for a plan that goes there.
+/// The same reads, told of beforehand: as much is read, and far sooner; nobody reads past the end
+/// for a plan that goes there.
 #[test]
-fn a_trace_with_a_plan_waits_for_the_store_now_and_then() {
+fn a_trace_with_a_read_plan_rarely_waits_for_the_store() {
     let reads: Vec<u64> = (0..400u64).map(|n| n * 149 % 400 * (1 << 20)).collect();
     let run_with = |planned: bool, device: &str| {
         let mut writer = Writer::new(Vec::new()).expect("memory takes all");

@@ -62,7 +62,7 @@ impl Files {
     }
 
     /// Discards the dirty pages of an unlinked file.
-    pub fn forget(&mut self, file: usize) {
+    pub fn discard(&mut self, file: usize) {
         let file = &mut self.files[file];
         self.dirty -= file.dirty.len() as u64;
         file.dirty.clear();
@@ -75,7 +75,7 @@ impl Files {
         for _ in 0..=self.files.len() {
             let (file, left) = self.turn;
             if left > 0
-                && let Some(run) = self.take_of(file, pages_max.min(left))
+                && let Some(run) = self.take_from(file, pages_max.min(left))
             {
                 self.turn.1 = left - run.pages;
                 return Some(run);
@@ -86,7 +86,7 @@ impl Files {
     }
 
     /// Takes adjacent dirty pages of one file.
-    pub fn take_of(&mut self, index: usize, pages_max: u64) -> Option<Run> {
+    pub fn take_from(&mut self, index: usize, pages_max: u64) -> Option<Run> {
         let file = self.files.get_mut(index)?;
         let first = file.dirty.range(file.cursor..).next().or_else(|| file.dirty.first()).copied()?;
         let mut pages = 1;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((files.dirty, files.file(a).writeback, files.file(b).writeback), (0, 2000, 3));
         files.write(a, 3);
         files.written(a, 2000);
-        files.forget(a);
+        files.discard(a);
         assert_eq!((files.dirty, files.take(1)), (0, None));
     }
 }

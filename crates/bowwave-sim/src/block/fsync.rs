@@ -17,7 +17,7 @@ pub struct FsyncTester {
     state: State,
     began: Instant,
     /// Latency of each fsync, in nanoseconds.
-    pub taken_ns: Vec<u64>,
+    pub latencies_ns: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl FsyncTester {
     #[must_use]
     pub fn new(file: usize, journal: u64, phases: u32, starts: Instant) -> Self {
         let (state, began) = (State::Start, starts);
-        Self { file, journal, phases, state, began, taken_ns: Vec::new() }
+        Self { file, journal, phases, state, began, latencies_ns: Vec::new() }
     }
 }
 
@@ -71,7 +71,7 @@ impl Process for FsyncTester {
                 Wait::Requests
             }
             State::Phase(_) => {
-                self.taken_ns.push(world.now().0 - self.began.0);
+                self.latencies_ns.push(world.now().0 - self.began.0);
                 self.state = State::Write;
                 Wait::Until(world.now().later(SECOND))
             }

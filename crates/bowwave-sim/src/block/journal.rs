@@ -18,7 +18,7 @@ pub struct JournalState {
     /// Whether blocks are being written to the journal and cannot be changed.
     pub shadow: bool,
     /// Whether a process waits for a commit.
-    pub asked: bool,
+    pub requested: bool,
     /// Processes with an open handle.
     pub handles: usize,
     /// Commits started.
@@ -35,8 +35,8 @@ impl JournalState {
     }
 
     /// Requests a commit of all changes so far; returns how many commits must complete.
-    pub fn ask(&mut self) -> u64 {
-        self.asked = true;
+    pub fn request_commit(&mut self) -> u64 {
+        self.requested = true;
         self.begun + 1
     }
 }
@@ -47,7 +47,7 @@ impl JournalState {
 pub struct Journal {
     at: u64,
     phase: u32,
-    waited_for: bool,
+    sync: bool,
     /// Commits completed.
     pub commits: u64,
 }
@@ -60,7 +60,7 @@ impl Journal {
     /// Creates a journal at an address of the disk.
     #[must_use]
     pub fn new(at: u64) -> Self {
-        Self { at, phase: 0, waited_for: false, commits: 0 }
+        Self { at, phase: 0, sync: false, commits: 0 }
     }
 }
 
@@ -68,16 +68,16 @@ impl Process for Journal {
     fn step(&mut self, me: usize, world: &mut World) -> Wait {
         self.phase += 1;
         match self.phase {
-            1 => Wait::Capabilities(world.now().later(COMMIT_NS)),
+            1 => Wait::CommitDue(world.now().later(COMMIT_NS)),
             2 => {
                 world.journal.locked = true;
                 Wait::Handles
             }
             3 => {
-                self.waited_for = std::mem::take(&mut world.journal.asked);
+                self.sync = std::mem::take(&mut world.journal.requested);
                 world.journal.begun += 1;
                 (world.journal.locked, world.journal.shadow) = (false, true);
-                world.write_journal(me, self.at, BLOCKS_BYTES, self.waited_for);
+                world.write_journal(me, self.at, BLOCKS_BYTES, self.sync);
                 Wait::Requests
             }
             4 => {
@@ -89,7 +89,7 @@ impl Process for Journal {
             _ => {
                 (self.phase, self.commits) = (1, self.commits + 1);
                 world.journal.done += 1;
-                Wait::Capabilities(world.now().later(COMMIT_NS))
+                Wait::CommitDue(world.now().later(COMMIT_NS))
             }
         }
     }

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use bowwave_core::{Instant, Urgency};
 
 use crate::device::{Direction, Request, RequestId};
-use crate::queue::{Completed, Queue};
+use crate::queue::{Completed, Elevator, Queue, QueueConfig};
 pub use dirty::{File, Files, PAGE, Run};
 pub use fsync::FsyncTester;
 pub use journal::{Journal, JournalState};
@@ -62,7 +62,7 @@ pub enum Throttling {
     /// Writes back itself, as in Linux up to 2.6.30.
     WritesBack,
     /// Waits in line during write-back, first come, first served, one page for each page it wrote:
-    /// bowwave's own way.
+    /// bowwave's own method.
     WaitsInLine,
 }
 
@@ -83,15 +83,26 @@ pub struct Limits {
     pub congested_off: usize,
 }
 
+impl Limits {
+    /// The limits of Linux 2.6.29 on a machine with this memory: write-back from 5 % dirty pages,
+    /// throttled writers from 10 %; pools of 128 requests.
+    #[must_use]
+    pub const fn of_memory(pages: u64, throttling: Throttling) -> Self {
+        let (background_pages, hard_pages) = (pages / 20, pages / 10);
+        let (requests_max, congested_on, congested_off) = (128, 113, 103);
+        Self { throttling, background_pages, hard_pages, requests_max, congested_on, congested_off }
+    }
+}
+
 /// What a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A time.
     Until(Instant),
     /// A pool entry for the request it sent last.
-    Place,
+    PoolEntry,
     /// Its turn in the line at the hard limit.
-    Turn,
+    Line,
     /// The pages of a file in flight.
     File(usize),
     /// All requests it sent.
@@ -101,7 +112,7 @@ pub enum Wait {
     /// The journal to permit changes.
     Journal,
     /// A requested commit, or a time.
-    Capabilities(Instant),
+    CommitDue(Instant),
     /// All journal handles to end.
     Handles,
     /// A number of completed commits.
@@ -170,10 +181,17 @@ struct Io {
 const SYNC: usize = 0;
 const ASYNC: usize = 1;
 /// Write-back as an owner.
-const NOBODY: usize = usize::MAX;
+const WRITE_BACK: usize = usize::MAX;
+
+/// A queue without limits of its own: the pools of a [`World`] come before it.
+#[must_use]
+pub fn unlimited(config: &QueueConfig, elevator: Elevator) -> QueueConfig {
+    let max = usize::MAX;
+    QueueConfig { elevator, requests_max: max, congested_on: max, congested_off: max, ..config.clone() }
+}
 
 impl World {
-    /// Creates a world in front of a queue, which must have no limit of its own.
+    /// Creates a world in front of an [`unlimited`] queue.
     #[must_use]
     pub fn new(queue: Queue, limits: Limits) -> Self {
         Self {
@@ -237,7 +255,7 @@ impl World {
             // Waits once: a woken writer has had its turn.
             return (std::mem::take(left) > 0).then(|| {
                 self.line.push_back(me);
-                Wait::Turn
+                Wait::Line
             });
         }
         while *left > 0 {
@@ -255,7 +273,7 @@ impl World {
             *left -= run.pages;
             if !self.send(run, ASYNC, me, true) {
                 self.journal.handles += 1;
-                return Some(Wait::Place);
+                return Some(Wait::PoolEntry);
             }
         }
         None
@@ -274,17 +292,17 @@ impl World {
             if self.journal.locked {
                 return Some(Wait::Journal);
             }
-            let run = self.files.take_of(file, REQUEST_PAGES)?;
+            let run = self.files.take_from(file, REQUEST_PAGES)?;
             if !self.send(run, SYNC, me, true) {
                 self.journal.handles += 1;
-                return Some(Wait::Place);
+                return Some(Wait::PoolEntry);
             }
         }
     }
 
     /// Sends a write of the journal; its writer waits with [`Wait::Requests`].
-    pub fn write_journal(&mut self, me: usize, start: u64, bytes: u64, waited_for: bool) {
-        let class = if waited_for { SYNC } else { ASYNC };
+    pub fn write_journal(&mut self, me: usize, start: u64, bytes: u64, sync: bool) {
+        let class = if sync { SYNC } else { ASYNC };
         self.enter(Io { start, bytes, class, run: None, owner: me, waits: false });
     }
 
@@ -307,7 +325,7 @@ impl World {
 
     /// Puts a write into its pool, or in line; returns whether it got an entry.
     fn enter(&mut self, io: Io) -> bool {
-        if io.owner != NOBODY {
+        if io.owner != WRITE_BACK {
             self.sent[io.owner] += 1;
         }
         let pool = &mut self.pools[io.class];
@@ -345,7 +363,7 @@ impl World {
             && !self.journal.locked
             && let Some(run) = self.files.take(REQUEST_PAGES)
         {
-            self.send(run, ASYNC, NOBODY, false);
+            self.send(run, ASYNC, WRITE_BACK, false);
         }
     }
 
@@ -365,7 +383,7 @@ impl World {
                 let turns = self.line.len().min(turns);
                 self.woken.extend(self.line.drain(..turns));
             }
-            if io.owner != NOBODY {
+            if io.owner != WRITE_BACK {
                 self.sent[io.owner] -= 1;
             }
             let pool = &mut self.pools[io.class];
@@ -388,12 +406,12 @@ impl World {
             Wait::File(file) => !self.is_busy(file),
             Wait::Requests => self.sent[process] == 0,
             Wait::Journal => !self.journal.is_held(),
-            Wait::Capabilities(at) => at <= self.now || self.journal.asked,
+            Wait::CommitDue(at) => at <= self.now || self.journal.requested,
             Wait::Handles => self.journal.handles == 0,
             Wait::Commits(commits) => self.journal.done >= commits,
             Wait::Clean => self.files.dirty == 0 && self.writeback == 0,
             // Woken explicitly or not at all.
-            Wait::Place | Wait::Turn | Wait::End => false,
+            Wait::PoolEntry | Wait::Line | Wait::End => false,
         }
     }
 }
@@ -418,7 +436,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         }
         let mut ready = std::mem::take(&mut world.woken);
         for (process, wait) in waits.iter().enumerate() {
-            if !matches!(wait, Wait::Until(_) | Wait::Place | Wait::Turn | Wait::End)
+            if !matches!(wait, Wait::Until(_) | Wait::PoolEntry | Wait::Line | Wait::End)
                 && world.is_over_for(*wait, process)
             {
                 ready.push(process);
@@ -428,7 +446,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         for process in ready {
             world.syncs -= usize::from(waits[process] == Wait::Clean);
             waits[process] = processes[process].step(process, world);
-            if let Wait::Until(at) | Wait::Capabilities(at) = waits[process] {
+            if let Wait::Until(at) | Wait::CommitDue(at) = waits[process] {
                 timers.push(Reverse((at, process)));
             }
         }

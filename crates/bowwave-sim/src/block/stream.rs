@@ -59,7 +59,7 @@ impl Process for Stream {
                     self.state = State::Copy;
                 }
                 State::Sync => {
-                    world.files.forget(self.file);
+                    world.files.discard(self.file);
                     (self.page, self.state) = (0, State::Copy);
                     self.rounds += 1;
                     return Wait::Until(world.now().later(BETWEEN_NS));

@@ -6,21 +6,12 @@ use bowwave_core::schedule::Algorithm;
 
 use super::*;
 use crate::device::DeviceSpec;
-use crate::queue::{Elevator, QueueConfig};
 
 const MS: u64 = 1_000_000;
 
 fn world(limits: Limits) -> World {
     let device = DeviceSpec::open("hdd", &ALGORITHMS).unwrap();
-    let max = usize::MAX;
-    let elevator = Elevator::Scheduler(Algorithm::Deadline);
-    let config = QueueConfig {
-        elevator,
-        requests_max: max,
-        congested_on: max,
-        congested_off: max,
-        ..device.queue().clone()
-    };
+    let config = unlimited(device.queue(), Elevator::Scheduler(Algorithm::Deadline));
     World::new(Queue::new(device.build(0), config).unwrap(), limits)
 }
 
@@ -48,7 +39,7 @@ impl<P: Process> Process for Watch<P> {
 }
 
 #[test]
-fn a_writer_is_held_at_the_hard_limit_and_all_is_written_in_the_end() {
+fn a_writer_is_throttled_at_the_hard_limit_and_all_is_written() {
     let mut world = world(LIMITS);
     let file = world.files.add(1 << 30);
     let mut writer = Watch { process: Tio::new(file, 20_000, None), most: 0 };
@@ -59,13 +50,13 @@ fn a_writer_is_held_at_the_hard_limit_and_all_is_written_in_the_end() {
         (world.files.dirty, world.writeback, world.written.iter().sum::<u64>()),
         (0, 0, 20_000 * PAGE)
     );
-    assert_eq!(writer.process.taken_ns.len(), 20_000);
+    assert_eq!(writer.process.latencies_ns.len(), 20_000);
     // 80 MB: no faster than the medium, no slower than a lost revolution per request.
     assert!((1000 * MS..4000 * MS).contains(&end.0), "{end:?}");
 }
 
 #[test]
-fn writers_in_line_wait_a_turn_a_page_in_order_and_memory_does_not_grow() {
+fn writers_in_line_wait_once_a_page_in_order_and_memory_does_not_grow() {
     let limits = Limits { throttling: Throttling::WaitsInLine, ..LIMITS };
     let mut world = world(limits);
     let files: Vec<_> = (0..4).map(|n| world.files.add((n + 1) << 30)).collect();
@@ -79,12 +70,12 @@ fn writers_in_line_wait_a_turn_a_page_in_order_and_memory_does_not_grow() {
     // Each has written the page it waits for.
     assert!(watched.0 <= limits.hard_pages + 4, "{} pages", watched.0);
     assert!(watched.0 >= limits.hard_pages, "they did wait");
-    let longest = writers.iter().flat_map(|writer| writer.taken_ns.iter().copied()).max();
+    let longest = writers.iter().flat_map(|writer| writer.latencies_ns.iter().copied()).max();
     assert!(longest.is_some_and(|ns| ns < 500 * MS), "{longest:?}: no longer than the requests before it");
     let ends = writers.iter().map(|writer| writer.wrote_until.0);
     let (first, last) = (ends.clone().min().unwrap_or(0), ends.max().unwrap_or(0));
     assert!(last - first < last / 10, "they have equal shares: {first} to {last}");
-    assert!(writers.iter().all(|writer| writer.taken_ns.len() == 20_000));
+    assert!(writers.iter().all(|writer| writer.latencies_ns.len() == 20_000));
 }
 
 /// The maximum of dirty pages and pages in flight.
@@ -98,13 +89,13 @@ impl Process for MostDirty {
 }
 
 #[test]
-fn below_the_background_limit_nothing_is_written_until_someone_syncs() {
+fn below_the_background_limit_only_a_sync_writes() {
     let mut world = world(LIMITS);
     let file = world.files.add(1 << 30);
     let mut writer = Tio::new(file, 1 << 20, Some((1, 500)));
     run(&mut world, &mut [&mut writer], 1, Instant(4 * MS));
-    assert_eq!((world.written, writer.taken_ns.len()), ([0; 2], 400));
-    let longest = writer.taken_ns.iter().max();
+    assert_eq!((world.written, writer.latencies_ns.len()), ([0; 2], 400));
+    let longest = writer.latencies_ns.iter().max();
     assert_eq!(longest, Some(&10_000), "a copy, and no wait");
     run(&mut world, &mut [&mut writer], 1, Instant(u64::MAX));
     assert_eq!(world.written[1], 0, "an fsync is sync");
@@ -112,14 +103,14 @@ fn below_the_background_limit_nothing_is_written_until_someone_syncs() {
 }
 
 #[test]
-fn who_changes_what_the_journal_is_writing_waits_for_it() {
+fn a_write_waits_while_the_journal_writes_the_same_inode() {
     let mut world = world(Limits { hard_pages: 1 << 40, background_pages: 1 << 40, ..LIMITS });
     let file = world.files.add(1 << 30);
     let mut writer = Tio::new(file, 1 << 20, Some((1, 600_000)));
     let mut journal = Journal::new(100 << 30);
     run(&mut world, &mut [&mut writer, &mut journal], 2, Instant(6_000 * MS));
     assert_eq!((journal.commits, world.journal.done), (1, 1));
-    let held: Vec<_> = writer.taken_ns.iter().filter(|&&ns| ns > 10_000).collect();
+    let held: Vec<_> = writer.latencies_ns.iter().filter(|&&ns| ns > 10_000).collect();
     assert!(held.len() == 1 && *held[0] > 5 * MS, "{held:?}: one write, for as long as the blocks took");
 }
 
@@ -133,15 +124,15 @@ fn a_commit_waits_for_changes_that_have_begun_and_none_begins_meanwhile() {
         writers.iter_mut().map(|one| one as &mut dyn Process).collect();
     processes.push(&mut journal);
     run(&mut world, &mut processes, 4, Instant(u64::MAX));
-    assert!(writers.iter().all(|writer| writer.taken_ns.len() == 20_000));
-    assert_eq!(world.journal.handles, 0, "who got a place is no longer inside");
+    assert!(writers.iter().all(|writer| writer.latencies_ns.len() == 20_000));
+    assert_eq!(world.journal.handles, 0, "a writer with a pool entry holds no handle");
     // Each thread ends with an fsync, which waits for a commit; several may share one.
     assert!((1..=10).contains(&world.journal.done), "{:?}", world.journal);
-    assert!(journal.held.iter().any(|&handles| handles > 0), "somebody was inside when a commit began");
+    assert!(journal.held.iter().any(|&handles| handles > 0), "a handle was open when a commit began");
     assert!(!world.journal.is_held());
 }
 
-/// A journal, and how many were inside of a change each time that it began to wait for that.
+/// A journal, and the open handles each time it starts to wait for them.
 struct Watched {
     journal: Journal,
     held: Vec<usize>,
@@ -165,12 +156,12 @@ fn an_fsync_waits_for_each_phase_and_a_stream_writes_its_file_each_round() {
         let file = world.files.add(1 << 30);
         let mut tester = FsyncTester::new(file, 2 << 30, phases, Instant(0));
         run(&mut world, &mut [&mut tester], 1, Instant(2_500 * MS));
-        assert_eq!(tester.taken_ns.len(), 3);
+        assert_eq!(tester.latencies_ns.len(), 3);
         assert_eq!(
             world.written[0] / 3,
             [1 << 20, (1 << 20) + 8 * PAGE, (1 << 20) + 9 * PAGE][phases as usize - 1]
         );
-        times.push(tester.taken_ns[1]);
+        times.push(tester.latencies_ns[1]);
     }
     assert!(times.is_sorted() && times[0] < times[2], "{times:?}");
 

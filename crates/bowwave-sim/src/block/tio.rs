@@ -5,7 +5,8 @@ use bowwave_core::Instant;
 use super::{Later, Process, Wait, World};
 use bowwave_core::Random;
 
-/// A thread: writes of a page each to its file, each timed, then an fsync that is not: its pages, then a commit of the journal.
+/// A thread that writes single pages to its file, each timed. It ends with an untimed fsync: its
+/// pages, then a commit of the journal.
 #[derive(Clone, Debug)]
 pub struct Tio {
     file: usize,
@@ -17,7 +18,7 @@ pub struct Tio {
     state: State,
     began: Instant,
     /// How long each write took, in nanoseconds.
-    pub taken_ns: Vec<u64>,
+    pub latencies_ns: Vec<u64>,
     /// When its last write ended.
     pub wrote_until: Instant,
 }
@@ -33,7 +34,7 @@ enum State {
     Commit,
 }
 
-/// A system call that copies a page, with 32 threads on a machine of two processors, in nanoseconds.
+/// Time of a system call that copies a page, with 32 threads on two processors, in nanoseconds.
 const WRITE_NS: u64 = 10_000;
 
 impl Tio {
@@ -50,7 +51,7 @@ impl Tio {
             duty: 0,
             state: State::Write,
             began: Instant(0),
-            taken_ns: Vec::new(),
+            latencies_ns: Vec::new(),
             wrote_until: Instant(0),
         }
     }
@@ -89,7 +90,7 @@ impl Process for Tio {
                     return Wait::Until(world.now().later(WRITE_NS));
                 }
                 State::Done => {
-                    self.taken_ns.push(world.now().0 - self.began.0);
+                    self.latencies_ns.push(world.now().0 - self.began.0);
                     self.state = State::Write;
                 }
                 State::Send => {
@@ -101,7 +102,7 @@ impl Process for Tio {
                 }
                 State::Sync => {
                     self.state = State::Commit;
-                    return Wait::Commits(world.journal.ask());
+                    return Wait::Commits(world.journal.request_commit());
                 }
                 State::Commit => return Wait::End,
             }

@@ -1,10 +1,10 @@
 //! Requests by class and direction: latencies and maximum depth.
 
 use bowwave_core::Instant;
-use hdrhistogram::Histogram;
 
+use super::recorder::Latencies;
 use crate::queue::{ClassDepth, Completed, QueueStats};
-use crate::record::{ClassRow, Latency};
+use crate::record::ClassRow;
 
 /// In the order of [`ClassDepth::index`].
 const NAMES: [(&str, &str); 4] = [("sync", "read"), ("async", "read"), ("sync", "write"), ("async", "write")];
@@ -16,37 +16,14 @@ pub(super) struct Classes([Option<Box<Class>>; 4]);
 #[derive(Debug)]
 struct Class {
     expired: u64,
-    latency: Times,
-    waited: Times,
-}
-
-#[derive(Debug)]
-struct Times {
-    histogram: Histogram<u64>,
-    max: u64,
-}
-
-impl Times {
-    fn new() -> Self {
-        // Three digits over any simulated time span.
-        Self { histogram: Histogram::new(3).expect("three digits are a valid precision"), max: 0 }
-    }
-
-    fn record(&mut self, ns: u64) {
-        self.histogram.record(ns).expect("the histogram resizes itself");
-        self.max = self.max.max(ns);
-    }
-
-    fn percentiles(&self) -> Latency {
-        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max);
-        Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: self.max }
-    }
+    latency: Latencies,
+    waited: Latencies,
 }
 
 impl Classes {
     pub(super) fn ended(&mut self, done: &Completed) {
         let class = self.0[ClassDepth::index(done.direction, done.urgency)].get_or_insert_with(|| {
-            Box::new(Class { expired: 0, latency: Times::new(), waited: Times::new() })
+            Box::new(Class { expired: 0, latency: Latencies::new(), waited: Latencies::new() })
         });
         class.expired += u64::from(done.expired);
         class.latency.record(done.ended.0 - done.queued.0);
@@ -61,7 +38,7 @@ impl Classes {
             Some(ClassRow {
                 class: name.to_owned(),
                 op: op.to_owned(),
-                requests: class.latency.histogram.len(),
+                requests: class.latency.count(),
                 expired: class.expired,
                 latency_ns: class.latency.percentiles(),
                 waited_ns: class.waited.percentiles(),
@@ -77,6 +54,7 @@ impl Classes {
 mod tests {
     use super::*;
     use crate::device::{Direction, RequestId};
+    use crate::record::Latency;
     use bowwave_core::Urgency;
 
     #[test]

@@ -2,9 +2,8 @@
 
 use bowwave_core::check::Checker;
 use bowwave_core::{
-    Action, Advice, Cache, Config, ConfigError, Event, FileId, FillError, FillId, FrameId, HandleId, Instant,
-    PageAccess, PageCount, PageRange, ReadOutcome, SyncFor, Target, Violation, Waiter, Write, WriteOutId,
-    WriteOutcome,
+    Action, Cache, Config, ConfigError, Event, FileId, FrameId, Instant, PageAccess, PageRange, ReadOutcome,
+    SyncFor, Target, Violation, Waiter, Write, WriteOutcome,
 };
 
 /// A cache, and optionally a checker that sees every event and action.
@@ -13,12 +12,12 @@ pub(super) struct Driven {
     cache: Cache,
     checker: Option<Checker>,
     /// The first violated invariant.
-    broken: Option<Violation>,
+    violation: Option<Violation>,
 }
 
 impl Driven {
     pub(super) fn new(config: Config, check: bool) -> Result<Self, ConfigError> {
-        Ok(Self { cache: Cache::new(config)?, checker: check.then(Checker::default), broken: None })
+        Ok(Self { cache: Cache::new(config)?, checker: check.then(Checker::default), violation: None })
     }
 
     /// Borrows the cache.
@@ -27,55 +26,13 @@ impl Driven {
     }
 
     /// Returns the first violated invariant.
-    pub(super) fn broken(&mut self) -> Result<(), Violation> {
-        self.broken.take().map_or(Ok(()), Err)
+    pub(super) fn violation(&mut self) -> Result<(), Violation> {
+        self.violation.take().map_or(Ok(()), Err)
     }
 
-    pub(super) fn open_file(&mut self, now: Instant, file: FileId, pages: PageCount) {
-        self.step(now, Event::OpenFile { file, pages }, &mut Vec::new());
-    }
-
-    pub(super) fn open_handle(&mut self, now: Instant, handle: HandleId, file: FileId) {
-        self.step(now, Event::OpenHandle { handle, file }, &mut Vec::new());
-    }
-
-    pub(super) fn copy_handle(&mut self, now: Instant, from: HandleId, to: HandleId) {
-        self.step(now, Event::CopyHandle { from, to }, &mut Vec::new());
-    }
-
-    pub(super) fn close_handle(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
-        self.step(now, Event::CloseHandle { handle }, out);
-    }
-
-    pub(super) fn set_congested(&mut self, now: Instant, congested: bool) {
-        self.step(now, Event::Congestion { congested }, &mut Vec::new());
-    }
-
-    pub(super) fn advise(
-        &mut self,
-        now: Instant,
-        handle: HandleId,
-        range: PageRange,
-        advice: Advice,
-        out: &mut Vec<Action>,
-    ) {
-        self.step(now, Event::Advise { handle, range, advice }, out);
-    }
-
-    /// Announces ranges to read; an empty list ends the plan. Ranges beyond the maximum of a plan
-    /// are not announced.
-    pub(super) fn set_read_plan(
-        &mut self,
-        now: Instant,
-        handle: HandleId,
-        ranges: Vec<PageRange>,
-        out: &mut Vec<Action>,
-    ) {
-        self.step(now, Event::SetReadPlan { handle, ranges }, out);
-    }
-
-    pub(super) fn invalidate(&mut self, now: Instant, file: FileId, range: PageRange) {
-        self.step(now, Event::Invalidate { file, range }, &mut Vec::new());
+    /// An event that causes no actions.
+    pub(super) fn note(&mut self, now: Instant, event: Event) {
+        self.step(now, event, &mut Vec::new());
     }
 
     /// An access. With a checker, a hit is reported like a wait, with a wake among the actions.
@@ -94,19 +51,6 @@ impl Driven {
         self.cache.access(now, waiter, access, frames, out)
     }
 
-    pub(super) fn filled(
-        &mut self,
-        now: Instant,
-        fill: FillId,
-        result: Result<(), FillError>,
-        out: &mut Vec<Action>,
-    ) {
-        if self.checker.is_some() {
-            return self.step(now, Event::Filled { fill, result }, out);
-        }
-        self.cache.filled(now, fill, result, out);
-    }
-
     /// A write; see [`Cache::write`].
     pub(super) fn write(
         &mut self,
@@ -121,13 +65,13 @@ impl Driven {
         }
         let before = out.len();
         self.step(now, Event::Write { waiter, write }, out);
-        let took = out[before..].iter().position(|action| matches!(action, Action::Accepted { .. }));
-        match took.map(|place| out.remove(before + place)) {
-            Some(Action::Accepted { outcome, targets: those, .. }) => {
-                *targets = those;
+        let accepted = out[before..].iter().position(|action| matches!(action, Action::Accepted { .. }));
+        match accepted.map(|place| out.remove(before + place)) {
+            Some(Action::Accepted { outcome, targets: accepted, .. }) => {
+                *targets = accepted;
                 outcome
             }
-            _ => unreachable!("the cache says what became of a write"),
+            _ => unreachable!("the cache reports the outcome of a write"),
         }
     }
 
@@ -147,20 +91,6 @@ impl Driven {
         ReadOutcome::Wait
     }
 
-    pub(super) fn written_out(
-        &mut self,
-        now: Instant,
-        id: WriteOutId,
-        result: Result<(), FillError>,
-        out: &mut Vec<Action>,
-    ) {
-        self.step(now, Event::WrittenOut { id, result }, out);
-    }
-
-    pub(super) fn expire(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.step(now, Event::Expire, out);
-    }
-
     pub(super) fn unpin(&mut self, now: Instant, frames: &[FrameId], out: &mut Vec<Action>) {
         if self.checker.is_some() {
             return self.step(now, Event::Unpin { frames: frames.to_vec() }, out);
@@ -168,12 +98,12 @@ impl Driven {
         self.cache.unpin(now, frames, out);
     }
 
-    fn step(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
+    pub(super) fn step(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         let Some(checker) = &mut self.checker else { return self.cache.step(now, event, out) };
         let before = out.len();
         self.cache.step(now, event.clone(), out);
         if let Err(violation) = checker.check(now, &event, &out[before..], &self.cache) {
-            self.broken.get_or_insert(violation);
+            self.violation.get_or_insert(violation);
         }
     }
 }

@@ -9,15 +9,15 @@
 //! | `reads` | a read in progress, page by page or at once |
 //! | `writes` | a write in progress; write-outs to the device |
 //! | `recorder` | the sums for the table |
-//! | `kept` | the events and samples for a report |
+//! | `events` | the events and samples for a report |
 //!
 //! At equal times, device events come first, then events in the order they were scheduled. So a run
 //! depends on its input alone.
 
 mod classes;
 mod driven;
+mod events;
 mod host;
-mod kept;
 mod process;
 mod reads;
 mod recorder;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bowwave_core::{
-    Action, Cache, Config, ConfigError, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageSize, Target, Violation, Waiter,
+    Action, Cache, Config, ConfigError, Event, FileId, FillError, FillId, FrameId, HandleId, Instant,
+    PageCount, PageSize, Target, Violation, Waiter,
 };
 
 use crate::device::{Direction, Request, RequestId};
@@ -44,10 +44,11 @@ use crate::faults::Faults;
 use crate::queue::{Completed, Queue};
 use crate::record::Run;
 use driven::Driven;
-use process::{Descriptors, Running, Threads};
-use reads::Reads;
+use process::{Descriptors, Running};
+use reads::Read;
 use recorder::Recorder;
-use writes::Writes;
+use slab::Slab;
+use writes::Writing;
 
 /// Configuration of a machine.
 #[derive(Debug)]
@@ -67,6 +68,15 @@ pub struct Setup {
     pub check: bool,
     /// What to record for a report; `None` records only the table.
     pub record: Option<RecordOptions>,
+}
+
+impl Setup {
+    /// A free host, all pages of a read at once, no faults, no checks, no recording.
+    #[must_use]
+    pub fn new(config: Config, queue: Queue) -> Self {
+        let (host, walk, faults) = (Host::FREE, Walk::AtOnce, Faults::NONE);
+        Self { config, host, queue, walk, faults, check: false, record: None }
+    }
 }
 
 /// How a read processes its pages.
@@ -94,7 +104,7 @@ pub struct Machine {
     host: Host,
     walk: Walk,
     /// Maximum pages of a part of a read.
-    piece: u64,
+    part_pages_max: u64,
     faults: Faults,
     files: Vec<File>,
     handles: u32,
@@ -103,9 +113,10 @@ pub struct Machine {
     shared: Vec<Descriptors>,
     /// When processes run next; the number keeps equal times in order.
     agenda: BinaryHeap<Reverse<(Instant, u64, ProcessId)>>,
-    planned: u64,
-    reads: Reads,
-    writes: Writes,
+    scheduled: u64,
+    /// Reads and writes in progress, by the number of their waiter.
+    reads: Slab<Read>,
+    writes: Slab<Writing>,
     congested: bool,
     /// The process on whose behalf the cache requests fills.
     owner: ProcessId,
@@ -146,16 +157,16 @@ impl Machine {
             queue,
             host,
             walk,
-            piece: u64::from(frames / 2).max(1),
+            part_pages_max: u64::from(frames / 2).max(1),
             faults,
             files: Vec::new(),
             handles: 0,
             processes: Vec::new(),
             shared: Vec::new(),
             agenda: BinaryHeap::new(),
-            planned: 0,
-            reads: Reads::default(),
-            writes: Writes::default(),
+            scheduled: 0,
+            reads: Slab::new(),
+            writes: Slab::new(),
             congested: false,
             owner: ProcessId(0),
             recorder: Recorder::new(record),
@@ -174,8 +185,8 @@ impl Machine {
         // A machine never has 2^32 files.
         let file = FileId(self.files.len() as u32);
         self.files.push(File { pages, address });
-        self.cache.open_file(self.now, file, pages);
-        self.recorder.file(name);
+        self.cache.note(self.now, Event::OpenFile { file, pages });
+        self.recorder.files.push(name.to_owned());
         file
     }
 
@@ -191,7 +202,7 @@ impl Machine {
         let mut running = Running::new(process);
         running.ready_at = running.ready_at.max(self.now);
         self.processes.push(running);
-        self.plan(id);
+        self.schedule(id);
         id
     }
 
@@ -205,7 +216,7 @@ impl Machine {
         // A machine never has 2^32 threads.
         self.shared.push(Descriptors { users: threads.len() as u32, ..Descriptors::default() });
         for thread in threads {
-            self.processes[thread.0 as usize].threads = Some(Threads { group });
+            self.processes[thread.0 as usize].shared = Some(group);
         }
     }
 
@@ -224,8 +235,8 @@ impl Machine {
             }
             self.recorder.pass(next, self.cache.get(), &self.queue);
             self.now = next;
-            self.one_event();
-            self.cache.broken()?;
+            self.handle_event();
+            self.cache.violation()?;
         }
         if let Some(until) = until {
             self.recorder.pass(until, self.cache.get(), &self.queue);
@@ -242,19 +253,19 @@ impl Machine {
     /// Reads so far: completed, and failed among them.
     #[must_use]
     pub fn reads(&self) -> (u64, u64) {
-        self.recorder.reads()
+        (self.recorder.reads, self.recorder.reads_failed)
     }
 
     /// Mean latency of completed reads in nanoseconds, to about three digits.
     #[must_use]
     pub fn latency_mean_ns(&self) -> f64 {
-        self.recorder.latency_mean()
+        self.recorder.latency.mean()
     }
 
     /// Bytes of completed writes.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
-        self.recorder.bytes_written()
+        self.recorder.bytes_written
     }
 
     /// The current time.
@@ -283,32 +294,32 @@ impl Machine {
 
     /// Time of the next event. Device events count while a process has work left.
     fn next_event(&self) -> Option<Instant> {
-        let planned = self.agenda.peek().map(|Reverse((at, _, _))| *at);
-        if planned.is_none() && self.reads.is_empty() && self.writes.is_empty() {
+        let scheduled = self.agenda.peek().map(|Reverse((at, _, _))| *at);
+        if scheduled.is_none() && self.reads.is_empty() && self.writes.is_empty() {
             return None;
         }
-        [self.queue.next_event(), self.cache.get().next_expiry(), planned].into_iter().flatten().min()
+        [self.queue.next_event(), self.cache.get().next_expiry(), scheduled].into_iter().flatten().min()
     }
 
-    fn one_event(&mut self) {
+    fn handle_event(&mut self) {
         if self.queue.next_event().is_some_and(|at| at <= self.now) {
             self.device_event();
             return;
         }
         if self.cache.get().next_expiry().is_some_and(|at| at <= self.now) {
-            self.cache.expire(self.now, &mut self.actions);
+            self.cache.step(self.now, Event::Expire, &mut self.actions);
             return self.act();
         }
         let Some(Reverse((_, _, id))) = self.agenda.pop() else { return };
         self.processes[id.0 as usize].scheduled = false;
-        self.go_on(id);
+        self.resume(id);
     }
 
     /// Runs a process whose time has come.
-    fn go_on(&mut self, id: ProcessId) {
+    fn resume(&mut self, id: ProcessId) {
         while let Some(at) = self.processes[id.0 as usize].next_time() {
             if at > self.now {
-                self.plan(id);
+                self.schedule(id);
                 return;
             }
             let Some(access) = self.processes[id.0 as usize].begin(self.now) else { break };
@@ -319,12 +330,12 @@ impl Machine {
     }
 
     /// Puts a process on the agenda, if it has a next time.
-    fn plan(&mut self, id: ProcessId) {
+    fn schedule(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
         let Some(at) = process.next_time().filter(|_| !process.scheduled) else { return };
         process.scheduled = true;
-        self.planned += 1;
-        self.agenda.push(Reverse((at.max(self.now), self.planned, id)));
+        self.scheduled += 1;
+        self.agenda.push(Reverse((at.max(self.now), self.scheduled, id)));
     }
 
     /// Closes the handles of a finished process; the caller performs the resulting actions.
@@ -334,7 +345,7 @@ impl Machine {
             return;
         }
         let mut handles = process.take_handles();
-        if let Some(Threads { group }) = process.threads.take() {
+        if let Some(group) = process.shared.take() {
             let group = &mut self.shared[group];
             group.users -= 1;
             if group.users == 0 {
@@ -344,14 +355,14 @@ impl Machine {
             }
         }
         for handle in handles {
-            self.cache.close_handle(self.now, handle, &mut self.actions);
+            self.cache.step(self.now, Event::CloseHandle { handle }, &mut self.actions);
         }
     }
 
     /// Copies the readahead state between a thread and the shared descriptor, at the start and end
     /// of a read.
     fn copy_shared(&mut self, id: ProcessId, file: FileId, own: HandleId, begins: bool) {
-        let Some(Threads { group }) = self.processes[id.0 as usize].threads else { return };
+        let Some(group) = self.processes[id.0 as usize].shared else { return };
         let shared = match self.shared[group].handles.get(&file) {
             Some(&shared) => shared,
             None => {
@@ -361,23 +372,23 @@ impl Machine {
             }
         };
         let (from, to) = if begins { (shared, own) } else { (own, shared) };
-        self.cache.copy_handle(self.now, from, to);
+        self.cache.note(self.now, Event::CopyHandle { from, to });
     }
 
     fn open_handle(&mut self, file: FileId) -> HandleId {
         let handle = HandleId(self.handles);
         self.handles += 1;
-        self.cache.open_handle(self.now, handle, file);
+        self.cache.note(self.now, Event::OpenHandle { handle, file });
         handle
     }
 
     /// The readahead state of a process for a file.
     fn handle(&mut self, id: ProcessId, file: FileId) -> HandleId {
-        if let Some(handle) = self.processes[id.0 as usize].handle(file) {
+        if let Some(&handle) = self.processes[id.0 as usize].handles.get(&file) {
             return handle;
         }
         let handle = self.open_handle(file);
-        self.processes[id.0 as usize].keep_handle(file, handle);
+        self.processes[id.0 as usize].handles.insert(file, handle);
         handle
     }
 
@@ -387,12 +398,11 @@ impl Machine {
         self.queue.advance(self.now, &mut completed);
         for done in completed.drain(..) {
             self.recorder.request_ended(&done);
-            if let Some(out) = writes::write_out(done.id) {
-                self.cache.written_out(self.now, out, Ok(()), &mut self.actions);
-            } else {
-                let result = self.faults.judge(done.id.0);
-                self.cache.filled(self.now, FillId(done.id.0), result, &mut self.actions);
-            }
+            let event = match writes::write_out(done.id) {
+                Some(id) => Event::WrittenOut { id, result: Ok(()) },
+                None => Event::Filled { fill: FillId(done.id.0), result: self.faults.judge(done.id.0) },
+            };
+            self.cache.step(self.now, event, &mut self.actions);
             self.act();
         }
         self.completed = completed;
@@ -403,7 +413,7 @@ impl Machine {
         let congested = self.queue.is_congested(Direction::Read);
         if congested != self.congested {
             self.congested = congested;
-            self.cache.set_congested(self.now, congested);
+            self.cache.note(self.now, Event::Congestion { congested });
         }
     }
 
@@ -432,12 +442,13 @@ impl Machine {
             self.actions = actions;
             if let Some(fill) = self.dropped.pop() {
                 self.recorder.request_dropped(fill);
-                self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
+                let result = Err(Faults::CANCELLED);
+                self.cache.step(self.now, Event::Filled { fill, result }, &mut self.actions);
             } else if let Some((waiter, result)) = self.woken.pop_front() {
                 if writes::is_write(waiter) {
-                    self.woke_write(waiter, result);
+                    self.write_woken(waiter, result);
                 } else {
-                    self.woke(waiter, result);
+                    self.read_woken(waiter, result);
                 }
             } else if self.actions.is_empty() {
                 return;

@@ -51,6 +51,22 @@ pub enum AccessOp {
     Evict,
 }
 
+impl Process {
+    /// Starts at once and has one access in flight: each begins when the previous one has ended.
+    #[must_use]
+    pub fn closed(source: impl Iterator<Item = Access> + Send + 'static) -> Self {
+        Self { start: Instant(0), source: Box::new(source), pace: Pace::Closed { think_ns: 0 }, depth: 1 }
+    }
+}
+
+impl Access {
+    /// A read that starts when its process is ready.
+    #[must_use]
+    pub const fn read(file: FileId, offset: u64, bytes: u64) -> Self {
+        Self { at: Instant(0), op: AccessOp::Read, file, offset, bytes }
+    }
+}
+
 /// When a reader's next access starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
@@ -81,13 +97,6 @@ impl fmt::Debug for Process {
     }
 }
 
-/// State that threads share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Threads {
-    /// Index of their descriptors in the machine.
-    pub(super) group: usize,
-}
-
 /// Descriptors that threads share, each with the readahead state of the read that ended last.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
@@ -101,15 +110,15 @@ pub(super) struct Descriptors {
 pub(super) struct Running {
     process: Process,
     /// Readahead state per file it has read.
-    handles: HashMap<FileId, HandleId>,
-    /// Its threads, if any.
-    pub(super) threads: Option<Threads>,
+    pub(super) handles: HashMap<FileId, HandleId>,
+    /// Index of the descriptors that it shares as a thread.
+    pub(super) shared: Option<usize>,
     /// The next access, which has not started.
     next: Option<Access>,
     /// Busy until then: thinking, or copying the last read.
     pub(super) ready_at: Instant,
     /// Reads in flight.
-    pub(super) under_way: u32,
+    pub(super) in_flight: u32,
     /// Whether the agenda holds a time for it.
     pub(super) scheduled: bool,
 }
@@ -121,10 +130,10 @@ impl Running {
         Self {
             process,
             handles: HashMap::new(),
-            threads: None,
+            shared: None,
             next,
             ready_at,
-            under_way: 0,
+            in_flight: 0,
             scheduled: false,
         }
     }
@@ -133,7 +142,7 @@ impl Running {
     /// is done.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let next = self.next.as_ref()?;
-        let room = self.process.pace == Pace::Open || self.under_way < self.process.depth.max(1);
+        let room = self.process.pace == Pace::Open || self.in_flight < self.process.depth.max(1);
         let at = match self.process.pace {
             Pace::Trace | Pace::Open => Instant(self.process.start.0.saturating_add(next.at.0)),
             Pace::Closed { .. } | Pace::Every { .. } => self.process.start,
@@ -165,15 +174,6 @@ impl Running {
         self.ready_at = self.ready_at.max(Instant(free.0.saturating_add(think)));
     }
 
-    /// The readahead state for a file, if it has one.
-    pub(super) fn handle(&self, file: FileId) -> Option<HandleId> {
-        self.handles.get(&file).copied()
-    }
-
-    pub(super) fn keep_handle(&mut self, file: FileId, handle: HandleId) {
-        self.handles.insert(file, handle);
-    }
-
     /// Takes its open handles, to be closed.
     pub(super) fn take_handles(&mut self) -> Vec<HandleId> {
         let mut handles: Vec<HandleId> = self.handles.drain().map(|(_, handle)| handle).collect();
@@ -183,6 +183,6 @@ impl Running {
 
     /// Whether it is finished.
     pub(super) fn is_done(&self) -> bool {
-        self.next.is_none() && self.under_way == 0
+        self.next.is_none() && self.in_flight == 0
     }
 }

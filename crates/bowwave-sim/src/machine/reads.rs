@@ -2,19 +2,13 @@
 //! call.
 
 use bowwave_core::{
-    Advice, Fault, FileId, FillError, FrameId, HandleId, Instant, PageAccess, PageCount, PageIndex,
+    Advice, Event, Fault, FileId, FillError, FrameId, HandleId, Instant, PageAccess, PageCount, PageIndex,
     PageRange, Part, Pattern, ReadOutcome, Request, Waiter,
 };
 
 use super::process::{Access, AccessOp};
+use super::writes::number;
 use super::{Machine, ProcessId, Walk};
-
-/// Reads in progress, by the cache's waiter number.
-#[derive(Debug, Default)]
-pub(super) struct Reads {
-    reads: Vec<Option<Read>>,
-    free: Vec<usize>,
-}
 
 /// One read in progress.
 #[derive(Clone, Copy, Debug)]
@@ -48,30 +42,6 @@ pub(super) enum Outcome {
     Miss = 2,
 }
 
-impl Reads {
-    pub(super) fn is_empty(&self) -> bool {
-        self.reads.len() == self.free.len()
-    }
-
-    fn insert(&mut self, read: Read) -> Waiter {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.reads.push(None);
-            self.reads.len() - 1
-        });
-        self.reads[number] = Some(read);
-        Waiter(number as u64)
-    }
-
-    fn get_mut(&mut self, waiter: Waiter) -> &mut Read {
-        self.reads[waiter.0 as usize].as_mut().expect("the cache wakes reads under way only")
-    }
-
-    fn remove(&mut self, waiter: Waiter) -> Read {
-        self.free.push(waiter.0 as usize);
-        self.reads[waiter.0 as usize].take().expect("a read ends once")
-    }
-}
-
 impl Machine {
     /// Starts a process's next access.
     pub(super) fn begin(&mut self, process: ProcessId, access: Access) {
@@ -86,9 +56,9 @@ impl Machine {
             AccessOp::Sync => return self.begin_sync(process, file),
             AccessOp::Advise(advice) => return self.advise(process, file, range, advice),
             AccessOp::Plan => return self.set_read_plan(process, file, range),
-            AccessOp::Evict => return self.cache.invalidate(self.now, file, range),
+            AccessOp::Evict => return self.cache.note(self.now, Event::Invalidate { file, range }),
         };
-        let pages = clip(range, self.files[file.0 as usize].pages);
+        let pages = range.intersect(PageRange::new(0, self.files[file.0 as usize].pages.0));
         if pages.is_empty() {
             return;
         }
@@ -96,7 +66,7 @@ impl Machine {
         self.copy_shared(process, file, handle, true);
         let end = pages.end.0.saturating_mul(self.page_size.bytes());
         let bytes = offset.saturating_add(bytes).min(end) - offset;
-        let waiter = self.reads.insert(Read {
+        let number = self.reads.insert(Read {
             process,
             handle,
             file,
@@ -109,25 +79,25 @@ impl Machine {
             waits: 0,
             outcome: Outcome::Hit,
         });
-        self.processes[process.0 as usize].under_way += 1;
-        self.walk_on(waiter);
+        self.processes[process.0 as usize].in_flight += 1;
+        self.continue_read(Waiter(number as u64));
         self.act();
     }
 
     /// The cache has woken a read.
-    pub(super) fn woke(&mut self, waiter: Waiter, result: Result<Vec<FrameId>, FillError>) {
+    pub(super) fn read_woken(&mut self, waiter: Waiter, result: Result<Vec<FrameId>, FillError>) {
         match result {
             Ok(frames) => {
                 let got = PageCount(frames.len() as u64);
                 self.cache.unpin(self.now, &frames, &mut self.actions);
-                let read = self.reads.get_mut(waiter);
+                let read = &mut self.reads[number(waiter)];
                 read.next = read.next + got;
-                self.walk_on(waiter);
+                self.continue_read(waiter);
             }
             Err(_) => {
                 self.recorder.read_failed();
                 let page_bytes = self.page_size.bytes();
-                let read = self.reads.get_mut(waiter);
+                let read = &mut self.reads[number(waiter)];
                 // The read got the pages before `next`.
                 let missing = (read.pages.end - read.next).0.saturating_mul(page_bytes);
                 read.bytes = read.bytes.saturating_sub(missing);
@@ -137,10 +107,10 @@ impl Machine {
     }
 
     /// Continues a read until it waits or ends.
-    fn walk_on(&mut self, waiter: Waiter) {
+    fn continue_read(&mut self, waiter: Waiter) {
         self.note_congestion();
         loop {
-            let read = *self.reads.get_mut(waiter);
+            let read = self.reads[number(waiter)];
             if read.next >= read.pages.end {
                 return self.end(waiter);
             }
@@ -149,8 +119,8 @@ impl Machine {
             let mut frames = std::mem::take(&mut self.frames);
             let pages = match self.walk {
                 // A read of most of the cache is split: whole, it would fail or starve all others.
-                Walk::AtOnce if read.pages.count().0 > self.piece => {
-                    PageRange::from_start(read.next, PageCount(self.piece)).intersect(read.pages)
+                Walk::AtOnce if read.pages.count().0 > self.part_pages_max => {
+                    PageRange::from_start(read.next, PageCount(self.part_pages_max)).intersect(read.pages)
                 }
                 Walk::AtOnce => read.pages,
                 Walk::PageByPage => PageRange::from_start(read.next, PageCount(1)),
@@ -163,12 +133,12 @@ impl Machine {
             let outcome = self.cache.access(self.now, waiter, access, &mut frames, &mut self.actions);
             if outcome == ReadOutcome::Hit {
                 self.cache.unpin(self.now, &frames, &mut self.actions);
-                self.reads.get_mut(waiter).next = pages.end;
+                self.reads[number(waiter)].next = pages.end;
             }
             self.frames = frames;
             if outcome == ReadOutcome::Wait {
                 let found = found(before, self.counts(read.file));
-                let read = self.reads.get_mut(waiter);
+                let read = &mut self.reads[number(waiter)];
                 // With a checker, and at a fault, a hit also arrives as a wake.
                 read.waits += u32::from(found != Outcome::Hit);
                 read.outcome = read.outcome.max(found);
@@ -185,21 +155,21 @@ impl Machine {
 
     /// Ends a read that is complete or failed.
     fn end(&mut self, waiter: Waiter) {
-        let read = self.reads.remove(waiter);
+        let read = self.reads.remove(number(waiter));
         let free = Instant(self.now.0 + self.host.read_ns(read.bytes, read.waits));
         self.recorder.read(&read, free);
         self.copy_shared(read.process, read.file, read.handle, false);
         let process = &mut self.processes[read.process.0 as usize];
-        process.under_way -= 1;
+        process.in_flight -= 1;
         process.end(free);
-        self.plan(read.process);
+        self.schedule(read.process);
         self.close_if_done(read.process);
     }
 
     fn advise(&mut self, process: ProcessId, file: FileId, range: PageRange, advice: Advice) {
         let handle = self.handle(process, file);
         self.note_congestion();
-        self.cache.advise(self.now, handle, range, advice, &mut self.actions);
+        self.cache.step(self.now, Event::Advise { handle, range, advice }, &mut self.actions);
         self.act();
     }
 
@@ -213,7 +183,7 @@ impl Machine {
             ranges.push(self.page_size.range_of(more.offset, more.bytes));
         }
         self.note_congestion();
-        self.cache.set_read_plan(self.now, handle, ranges, &mut self.actions);
+        self.cache.step(self.now, Event::SetReadPlan { handle, ranges }, &mut self.actions);
         self.act();
     }
 }
@@ -227,9 +197,4 @@ fn found(before: (u64, u64), after: (u64, u64)) -> Outcome {
     } else {
         Outcome::Hit
     }
-}
-
-/// The part of a range within a file.
-fn clip(range: PageRange, pages: PageCount) -> PageRange {
-    range.intersect(PageRange::new(0, pages.0))
 }

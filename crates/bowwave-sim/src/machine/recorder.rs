@@ -7,7 +7,7 @@ use bowwave_core::{Cache, Decision, Fill, FillId, Instant, PageSize};
 use hdrhistogram::Histogram;
 
 use super::classes::Classes;
-use super::kept::Kept;
+use super::events::Events;
 use super::reads::Read;
 use crate::queue::{Completed, Queue};
 use crate::record::{Latency, Row, Run};
@@ -26,23 +26,56 @@ pub struct RecordOptions {
 }
 
 /// Reads between two updates of a progress counter.
-const TOLD_EVERY: u64 = 4096;
+const PROGRESS_READS: u64 = 4096;
+
+/// Times from start to end, to three digits.
+#[derive(Debug)]
+pub(super) struct Latencies {
+    histogram: Histogram<u64>,
+    max: u64,
+}
+
+impl Latencies {
+    pub(super) fn new() -> Self {
+        // Three digits over any simulated time span.
+        Self { histogram: Histogram::new(3).expect("three digits are a valid precision"), max: 0 }
+    }
+
+    pub(super) fn record(&mut self, ns: u64) {
+        self.histogram.record(ns).expect("the histogram resizes itself");
+        self.max = self.max.max(ns);
+    }
+
+    pub(super) fn percentiles(&self) -> Latency {
+        // The histogram rounds up, which can exceed the maximum.
+        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max);
+        Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: self.max }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// In nanoseconds.
+    pub(super) fn mean(&self) -> f64 {
+        self.histogram.mean()
+    }
+}
 
 /// Counts and records.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    latency: Histogram<u64>,
-    latency_max: u64,
+    pub(super) latency: Latencies,
     last_end: Instant,
-    reads: u64,
-    reads_failed: u64,
+    pub(super) reads: u64,
+    pub(super) reads_failed: u64,
     /// An external progress counter, and the reads already added to it.
-    told: Option<(Arc<AtomicU64>, u64)>,
+    progress: Option<(Arc<AtomicU64>, u64)>,
     bytes_wanted: u64,
-    bytes_written: u64,
-    files: Vec<String>,
+    pub(super) bytes_written: u64,
+    pub(super) files: Vec<String>,
     classes: Classes,
-    kept: Option<Kept>,
+    events: Option<Events>,
 }
 
 impl Default for RecordOptions {
@@ -54,48 +87,40 @@ impl Default for RecordOptions {
 impl Recorder {
     pub(super) fn new(options: Option<RecordOptions>) -> Self {
         Self {
-            // Three digits over any simulated time span.
-            latency: Histogram::new(3).expect("three digits are a valid precision"),
-            latency_max: 0,
+            latency: Latencies::new(),
             last_end: Instant(0),
             reads: 0,
             reads_failed: 0,
-            told: None,
+            progress: None,
             bytes_wanted: 0,
             bytes_written: 0,
             files: Vec::new(),
             classes: Classes::default(),
-            kept: options.map(Kept::new),
+            events: options.map(Events::new),
         }
-    }
-
-    pub(super) fn file(&mut self, name: &str) {
-        self.files.push(name.to_owned());
     }
 
     /// Advances to `next`.
     pub(super) fn pass(&mut self, next: Instant, cache: &Cache, queue: &Queue) {
-        if let Some(kept) = &mut self.kept {
-            kept.pass(next, cache, queue);
+        if let Some(events) = &mut self.events {
+            events.pass(next, cache, queue);
         }
     }
 
     pub(super) fn read(&mut self, read: &Read, end: Instant) {
         let latency = end.0 - read.began.0;
-        // The histogram grows as needed and rejects no value.
-        self.latency.record(latency).expect("the histogram resizes itself");
-        self.latency_max = self.latency_max.max(latency);
+        self.latency.record(latency);
         self.reads += 1;
-        if let Some((count, told)) = &mut self.told
-            && self.reads - *told >= TOLD_EVERY
+        if let Some((count, reported)) = &mut self.progress
+            && self.reads - *reported >= PROGRESS_READS
         {
-            count.fetch_add(self.reads - *told, Ordering::Relaxed);
-            *told = self.reads;
+            count.fetch_add(self.reads - *reported, Ordering::Relaxed);
+            *reported = self.reads;
         }
         self.bytes_wanted += read.bytes;
         self.last_end = self.last_end.max(end);
-        if let Some(kept) = &mut self.kept {
-            kept.read(read, latency);
+        if let Some(events) = &mut self.events {
+            events.read(read, latency);
         }
     }
 
@@ -105,24 +130,9 @@ impl Recorder {
         self.last_end = self.last_end.max(end);
     }
 
-    /// Bytes written so far.
-    pub(super) fn bytes_written(&self) -> u64 {
-        self.bytes_written
-    }
-
     /// Adds reads to `count` from now on, in batches.
     pub(super) fn count_reads_in(&mut self, count: Arc<AtomicU64>) {
-        self.told = Some((count, self.reads));
-    }
-
-    /// Reads so far: completed, and failed among them.
-    pub(super) fn reads(&self) -> (u64, u64) {
-        (self.reads, self.reads_failed)
-    }
-
-    /// Mean latency of a read in nanoseconds.
-    pub(super) fn latency_mean(&self) -> f64 {
-        self.latency.mean()
+        self.progress = Some((count, self.reads));
     }
 
     pub(super) fn read_failed(&mut self) {
@@ -130,33 +140,28 @@ impl Recorder {
     }
 
     pub(super) fn decision(&mut self, now: Instant, decision: &Decision) {
-        if let Some(kept) = &mut self.kept {
-            kept.decision(now, decision);
+        if let Some(events) = &mut self.events {
+            events.decision(now, decision);
         }
     }
 
     pub(super) fn request(&mut self, now: Instant, fill: &Fill) {
-        if let Some(kept) = &mut self.kept {
-            kept.request(now, fill);
+        if let Some(events) = &mut self.events {
+            events.request(now, fill);
         }
     }
 
     pub(super) fn request_dropped(&mut self, fill: FillId) {
-        if let Some(kept) = &mut self.kept {
-            kept.request_dropped(fill);
+        if let Some(events) = &mut self.events {
+            events.request_dropped(fill);
         }
     }
 
     pub(super) fn request_ended(&mut self, done: &Completed) {
         self.classes.ended(done);
-        if let Some(kept) = &mut self.kept {
-            kept.request_ended(done);
+        if let Some(events) = &mut self.events {
+            events.request_ended(done);
         }
-    }
-
-    /// The histogram rounds up to three digits, which can exceed the slowest read.
-    fn latency_at(&self, quantile: f64) -> u64 {
-        self.latency.value_at_quantile(quantile).min(self.latency_max)
     }
 
     /// The table row and the recording.
@@ -184,20 +189,15 @@ impl Recorder {
             pages_thrashed: stats.pages_thrashed,
             avg_io_bytes: ratio(device.bytes[0], device.requests[0]),
             utilisation: device.busy_ns as f64 / now.0.max(1) as f64,
-            latency_ns: Latency {
-                p50: self.latency_at(0.5),
-                p90: self.latency_at(0.9),
-                p99: self.latency_at(0.99),
-                max: self.latency_max,
-            },
+            latency_ns: self.latency.percentiles(),
             classes: self.classes.rows(device, now),
             merged: device.merged,
             cancelled: device.cancelled,
             promoted: device.promoted,
             ..Row::default()
         };
-        let kept = self.kept.as_ref().map(Kept::run).unwrap_or_default();
-        Run { row, page_bytes: page_size.bytes(), files: self.files.clone(), ..kept }
+        let run = self.events.as_ref().map(Events::run).unwrap_or_default();
+        Run { row, page_bytes: page_size.bytes(), files: self.files.clone(), ..run }
     }
 }
 

@@ -11,8 +11,7 @@ fn machine(config: Config, walk: Walk) -> Machine {
     let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
     let host = Host { call_ns: 1000, wait_ns: 5000, copy_ns_a_kib: 100.0 };
     let record = Some(RecordOptions::default());
-    Machine::new(Setup { config, host, queue, walk, faults: Faults::NONE, check: true, record })
-        .expect("valid")
+    Machine::new(Setup { host, walk, check: true, record, ..Setup::new(config, queue) }).expect("valid")
 }
 
 fn sequential(file: FileId, count: u64, bytes: u64) -> Box<dyn Iterator<Item = Access> + Send> {
@@ -34,7 +33,7 @@ fn run(pace: Pace, depth: u32) -> Machine {
 }
 
 #[test]
-fn a_closed_loop_reads_as_fast_as_the_host_lets_it() {
+fn a_closed_loop_is_limited_by_the_host_alone() {
     let row = run(Pace::Closed { think_ns: 0 }, 1).summary().row;
     assert_eq!((row.accesses, row.misses, row.requests), (10, 10, 10));
     // Each read: the call, a wait, 4 KiB.
@@ -43,7 +42,7 @@ fn a_closed_loop_reads_as_fast_as_the_host_lets_it() {
 }
 
 #[test]
-fn a_rate_limited_reader_begins_at_even_times() {
+fn a_rate_limited_reader_starts_at_regular_times() {
     let row = run(Pace::Every { period_ns: 1_000_000 }, 1).summary().row;
     assert_eq!(row.seconds, (9_000_000.0 + 6400.0) / 1e9);
 }
@@ -63,7 +62,7 @@ fn written(count: u64, bytes: u64, first: u64, size: u64, config: Config) -> (Ma
         move |op, index: u64| Access { at: Instant(0), op, file, offset: first + index * bytes, bytes };
     let writes = (0..count).map(move |index| access(AccessOp::Write, index));
     let source = Box::new(writes.chain([access(AccessOp::Sync, 0)]));
-    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    machine.add_process(Process::closed(source));
     let mut unwritten = Vec::new();
     for until in 1..=50 {
         machine.run(Some(Instant(until * 10_000))).expect("no invariant is broken");
@@ -74,7 +73,7 @@ fn written(count: u64, bytes: u64, first: u64, size: u64, config: Config) -> (Ma
 }
 
 #[test]
-fn writes_stay_in_the_cache_until_there_are_too_many_or_a_sync() {
+fn writes_stay_in_the_cache_up_to_the_limit_or_a_sync() {
     let write_back = WriteBackConfig { dirty_max: 64, background: 32, ..WriteBackConfig::default() };
     let (machine, unwritten) =
         written(100, 8192, 0, 0, Config { frames: 1000, write_back, ..Config::default() });
@@ -87,7 +86,7 @@ fn writes_stay_in_the_cache_until_there_are_too_many_or_a_sync() {
 }
 
 #[test]
-fn a_write_of_a_part_of_a_page_reads_the_rest_of_it_before() {
+fn a_partial_page_write_reads_the_page_first() {
     let (machine, _) = written(1, 6000, 1000, 1 << 20, Config::default());
     let stats = machine.queue().stats();
     assert!(stats.bytes[0] >= 8192 && stats.bytes[1] == 8192, "both pages are changed in part: {stats:?}");
@@ -106,11 +105,11 @@ fn writers_over_the_limit_wait_for_the_device() {
 }
 
 #[test]
-fn a_read_past_the_end_gets_what_there_is() {
+fn a_read_past_eof_is_short() {
     let mut machine = machine(Config::default(), Walk::PageByPage);
     let file = machine.add_file("a", 10_000, 0);
     let source = sequential(file, 2, 8192);
-    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    machine.add_process(Process::closed(source));
     machine.run(None).expect("no invariant is broken");
     let row = machine.summary().row;
     assert_eq!((row.accesses, row.bytes_fetched), (3, 3 * PageSize::KIB_4.bytes()));
@@ -123,12 +122,12 @@ fn a_run_is_the_same_each_time() {
 }
 
 #[test]
-fn a_read_larger_than_the_cache_is_read_in_pieces() {
+fn a_read_larger_than_the_cache_is_split() {
     let config = Config { frames: 8, policy: Policy::None, ..Config::default() };
     let mut machine = machine(config, Walk::AtOnce);
     let file = machine.add_file("a", 1 << 20, 0);
     let source = sequential(file, 3, 64 << 10);
-    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    machine.add_process(Process::closed(source));
     machine.run(None).expect("no invariant is broken");
     let row = machine.summary().row;
     assert_eq!((row.reads_failed, row.accesses, row.bytes_fetched), (0, 48, 48 * 4096));
@@ -139,18 +138,12 @@ fn a_read_larger_than_the_cache_is_read_in_pieces() {
 fn faults_fail_reads_and_break_nothing() {
     let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
     let faults = Faults { seed: 1, failing: 0.3 };
-    let (host, walk, record) = (Host::FREE, Walk::PageByPage, None);
-    let setup = Setup { config: Config::default(), host, queue, walk, faults, check: true, record };
+    let setup = Setup { walk: Walk::PageByPage, faults, check: true, ..Setup::new(Config::default(), queue) };
     let mut machine = Machine::new(setup).expect("valid");
     let file = machine.add_file("a", 4 << 20, 0);
     for _ in 0..4 {
         let source = sequential(file, 500, 8192);
-        machine.add_process(Process {
-            start: Instant(0),
-            source,
-            pace: Pace::Closed { think_ns: 0 },
-            depth: 1,
-        });
+        machine.add_process(Process::closed(source));
     }
     machine.run(None).expect("no invariant is broken");
     let row = machine.summary().row;
@@ -180,7 +173,7 @@ fn misses(shared: bool) -> u64 {
 }
 
 #[test]
-fn threads_share_what_readahead_knows_and_processes_do_not() {
+fn threads_share_readahead_state_and_processes_do_not() {
     // Together the threads read sequentially, which only a shared state detects: one miss.
     assert_eq!(misses(true), 1);
     assert!(misses(false) > 4, "{}", misses(false));
@@ -202,9 +195,8 @@ fn time_ends_before_nanoseconds_overflow() {
 fn a_read_that_fails_gets_nothing() {
     for walk in [Walk::AtOnce, Walk::PageByPage] {
         let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
-        let (host, faults) = (Host::FREE, Faults { seed: 1, failing: 1.0 });
-        let record = Some(RecordOptions::default());
-        let setup = Setup { config: Config::default(), host, queue, walk, faults, check: true, record };
+        let (faults, record) = (Faults { seed: 1, failing: 1.0 }, Some(RecordOptions::default()));
+        let setup = Setup { walk, faults, check: true, record, ..Setup::new(Config::default(), queue) };
         let mut machine = Machine::new(setup).expect("valid");
         let file = machine.add_file("a", 1 << 20, 0);
         let source = sequential(file, 3, 8192);

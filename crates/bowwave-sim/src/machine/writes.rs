@@ -10,16 +10,9 @@ use super::process::Access;
 use super::{Machine, ProcessId};
 use crate::device::{Direction, Request, RequestId};
 
-/// Writes in progress, by the cache's waiter number.
-#[derive(Debug, Default)]
-pub(super) struct Writes {
-    writes: Vec<Option<Writing>>,
-    free: Vec<usize>,
-}
-
 /// A write in progress, or a sync, which has no pages.
 #[derive(Clone, Copy, Debug)]
-struct Writing {
+pub(super) struct Writing {
     process: ProcessId,
     file: FileId,
     /// The pages not yet in the cache.
@@ -53,29 +46,9 @@ pub(super) const fn request_of(id: WriteOutId) -> RequestId {
     RequestId(id.0 | ABOVE)
 }
 
-impl Writes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.writes.len() == self.free.len()
-    }
-
-    fn insert(&mut self, write: Writing) -> Waiter {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.writes.push(None);
-            self.writes.len() - 1
-        });
-        self.writes[number] = Some(write);
-        Waiter(number as u64 | ABOVE)
-    }
-
-    fn get_mut(&mut self, waiter: Waiter) -> &mut Writing {
-        self.writes[(waiter.0 & !ABOVE) as usize].as_mut().expect("the cache wakes writes under way only")
-    }
-
-    fn remove(&mut self, waiter: Waiter) -> Writing {
-        let number = (waiter.0 & !ABOVE) as usize;
-        self.free.push(number);
-        self.writes[number].take().expect("a write ends once")
-    }
+/// The number of a read or write by its waiter.
+pub(super) const fn number(waiter: Waiter) -> usize {
+    (waiter.0 & !ABOVE) as usize
 }
 
 impl Machine {
@@ -88,7 +61,9 @@ impl Machine {
         let page = self.page_size.bytes();
         let pages = self.page_size.request_of(offset, bytes).range;
         let partial = (offset % page != 0, (offset + bytes) % page != 0);
-        self.start(process, file, pages, partial, bytes);
+        let waiter = self.insert(process, file, pages, partial, bytes);
+        self.continue_write(waiter);
+        self.act();
     }
 
     /// Starts a sync of a file.
@@ -99,21 +74,8 @@ impl Machine {
         if self.cache.sync(self.now, waiter, file, everything, &mut self.actions) == ReadOutcome::Hit {
             self.end_write(waiter);
         } else {
-            self.writes.get_mut(waiter).waits += 1;
+            self.writes[number(waiter)].waits += 1;
         }
-        self.act();
-    }
-
-    fn start(
-        &mut self,
-        process: ProcessId,
-        file: FileId,
-        pages: PageRange,
-        partial: (bool, bool),
-        bytes: u64,
-    ) {
-        let waiter = self.insert(process, file, pages, partial, bytes);
-        self.write_on(waiter);
         self.act();
     }
 
@@ -125,21 +87,22 @@ impl Machine {
         partial: (bool, bool),
         bytes: u64,
     ) -> Waiter {
-        self.processes[process.0 as usize].under_way += 1;
+        self.processes[process.0 as usize].in_flight += 1;
         let first = pages.start;
         let (waits, woken, reads) = (0, false, false);
-        self.writes.insert(Writing { process, file, pages, first, partial, bytes, waits, woken, reads })
+        let write = Writing { process, file, pages, first, partial, bytes, waits, woken, reads };
+        Waiter(self.writes.insert(write) as u64 | ABOVE)
     }
 
     /// Continues a write until it waits or ends.
-    fn write_on(&mut self, waiter: Waiter) {
+    fn continue_write(&mut self, waiter: Waiter) {
         loop {
-            let write = *self.writes.get_mut(waiter);
+            let write = self.writes[number(waiter)];
             if write.pages.is_empty() {
                 return self.end_write(waiter);
             }
             self.owner = write.process;
-            let asked = Write {
+            let request = Write {
                 file: write.file,
                 range: write.pages,
                 keeps_head: write.partial.0 && write.pages.start == write.first,
@@ -147,20 +110,20 @@ impl Machine {
                 woken: write.woken,
             };
             let mut targets = std::mem::take(&mut self.targets);
-            let outcome = self.cache.write(self.now, waiter, asked, &mut targets, &mut self.actions);
+            let outcome = self.cache.write(self.now, waiter, request, &mut targets, &mut self.actions);
             // Copies of whole pages cost no extra time here.
             debug_assert!(targets.iter().all(|target| target.base != Base::Copy(target.frame)));
             self.targets = targets;
             match outcome {
                 WriteOutcome::Accepted(pages) => {
-                    let write = self.writes.get_mut(waiter);
+                    let write = &mut self.writes[number(waiter)];
                     (write.pages.start, write.woken) = (write.pages.start + PageCount(pages), false);
                     let (file, end) = (write.file, write.pages.start);
                     let known = &mut self.files[file.0 as usize].pages;
                     *known = (*known).max(PageCount(end.0));
                 }
                 WriteOutcome::Wait => {
-                    self.writes.get_mut(waiter).waits += 1;
+                    self.writes[number(waiter)].waits += 1;
                     return;
                 }
                 WriteOutcome::Read(page) => return self.read_before(waiter, page),
@@ -174,7 +137,7 @@ impl Machine {
 
     /// Reads a page before a partial write.
     fn read_before(&mut self, waiter: Waiter, page: PageIndex) {
-        let write = *self.writes.get_mut(waiter);
+        let write = self.writes[number(waiter)];
         let handle = self.handle(write.process, write.file);
         let pages = PageRange::from_start(page, PageCount(1));
         let bytes = self.page_size.bytes();
@@ -184,29 +147,29 @@ impl Machine {
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &frames, &mut self.actions);
             self.frames = frames;
-            return self.write_on(waiter);
+            return self.continue_write(waiter);
         }
         self.frames = frames;
-        let write = self.writes.get_mut(waiter);
+        let write = &mut self.writes[number(waiter)];
         (write.reads, write.waits) = (true, write.waits + 1);
     }
 
     /// The cache has woken a write or a sync.
-    pub(super) fn woke_write(
+    pub(super) fn write_woken(
         &mut self,
         waiter: Waiter,
         result: Result<Vec<bowwave_core::FrameId>, FillError>,
     ) {
-        let write = self.writes.get_mut(waiter);
+        let write = &mut self.writes[number(waiter)];
         match result {
             Ok(frames) if write.reads => {
                 write.reads = false;
                 self.cache.unpin(self.now, &frames, &mut self.actions);
-                self.write_on(waiter);
+                self.continue_write(waiter);
             }
             Ok(_) => {
                 write.woken = true;
-                self.write_on(waiter);
+                self.continue_write(waiter);
             }
             Err(_) => {
                 self.recorder.read_failed();
@@ -216,13 +179,13 @@ impl Machine {
     }
 
     fn end_write(&mut self, waiter: Waiter) {
-        let write = self.writes.remove(waiter);
+        let write = self.writes.remove(number(waiter));
         let free = Instant(self.now.0 + self.host.read_ns(write.bytes, write.waits));
         self.recorder.write(write.bytes, free);
         let process = &mut self.processes[write.process.0 as usize];
-        process.under_way -= 1;
+        process.in_flight -= 1;
         process.end(free);
-        self.plan(write.process);
+        self.schedule(write.process);
         self.close_if_done(write.process);
     }
 

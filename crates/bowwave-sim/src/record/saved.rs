@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Decisions, Reads, Recording, Requests, Row, Run};
+use super::{Recording, Row, Run};
 use crate::report::thin::pick;
 
 /// Maximum events of all runs in a saved recording, about 45 bytes each. With more, the file takes
@@ -20,39 +20,18 @@ impl Run {
     /// with a fixed seed. `reads_every` and its siblings hold `n`. Samples over time stay.
     pub fn thin(&mut self, events_max: usize) {
         let every = |length: usize| length.div_ceil(events_max.max(1)).max(1);
-        let Reads { time_ns, latency_ns, file, start, pages, outcome } = &mut self.reads;
-        let of = every(time_ns.len());
+        let one_of = |of: usize| move |index: usize| index % of == pick(index / of, of);
+        let of = every(self.reads.time_ns.len());
         self.reads_every = self.reads_every.saturating_mul(of as u64);
-        [time_ns, latency_ns, start].into_iter().for_each(|list| one_of(list, of));
-        [file, pages].into_iter().for_each(|list| one_of(list, of));
-        one_of(outcome, of);
-        let Decisions { time_ns, file, page, reason, start, size, async_size, mark } = &mut self.decisions;
-        let of = every(time_ns.len());
+        self.reads.retain(one_of(of));
+        let of = every(self.decisions.time_ns.len());
         self.decisions_every = self.decisions_every.saturating_mul(of as u64);
-        [time_ns, page, start, size, async_size].into_iter().for_each(|list| one_of(list, of));
-        one_of(file, of);
-        one_of(reason, of);
-        one_of(mark, of);
-        let Requests { queued_ns, started_ns, ended_ns, file, start, pages, readahead } = &mut self.requests;
-        let of = every(queued_ns.len());
+        self.decisions.retain(one_of(of));
+        let of = every(self.requests.queued_ns.len());
         self.requests_every = self.requests_every.saturating_mul(of as u64);
-        [queued_ns, started_ns, ended_ns, start].into_iter().for_each(|list| one_of(list, of));
-        [file, pages].into_iter().for_each(|list| one_of(list, of));
-        one_of(readahead, of);
+        self.requests.retain(one_of(of));
         // Digits past the sixth are noise, and most of the bytes.
         self.samples.busy.iter_mut().for_each(|busy| *busy = (*busy * 1e6).round() / 1e6);
-    }
-}
-
-/// Keeps one of every `of` values.
-fn one_of<T>(list: &mut Vec<T>, of: usize) {
-    if of > 1 {
-        let mut index = 0;
-        list.retain(|_| {
-            let kept = index % of == pick(index / of, of);
-            index += 1;
-            kept
-        });
     }
 }
 
@@ -130,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thinned_run_says_of_how_many_events_it_keeps_one() {
+    fn a_sampled_run_has_the_sampling_interval() {
         let mut run = Run { reads_every: 2, decisions_every: 1, requests_every: 1, ..Run::default() };
         for event in 0..1001 {
             run.reads.time_ns.push(event);

@@ -3,7 +3,7 @@
 use super::Error;
 use crate::record::{Row, Run};
 
-/// Largest count, size or time in a recording: exact in a JavaScript number, with room for sums.
+/// Largest count, size or time in a recording: exact in a JavaScript number, with space for sums.
 const VALUE_MAX: u64 = 1 << 52;
 
 /// Rejects an invalid run. `number` counts runs from 0.
@@ -195,7 +195,7 @@ fn samples(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// A share of time: 0 to 1, with room for rounding.
+/// A share of time: 0 to 1, with a tolerance for rounding.
 fn share(name: &str, value: f64) -> Result<(), String> {
     if (0.0..=1.0 + 1e-6).contains(&value) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Columns of whole numbers as short text: differences, in as few bytes as each needs, in base64.
 //!
-//! A sequence of reads differs little from one to the next, so a value takes one to three bytes. The page's script has
-//! the inverse.
+//! Adjacent reads differ little, so a value takes one to three bytes. The page's script has the
+//! inverse.
 
 use serde::{Serialize, Serializer};
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_take_as_few_bytes_as_they_need() {
+    fn differences_are_encoded_in_the_fewest_bytes() {
         assert_eq!(encode(&[1, 2, 3]), base64(&[2, 2, 2]));
         assert_eq!(encode(&[5, 4]), base64(&[10, 3]));
         assert_eq!(encode(&[300]), base64(&[0xd8, 4]));

@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use super::groups::{Group, Groups};
+use super::overall;
 use super::page::escaped;
-use super::say::{self, Group, Groups};
 use super::units::{bytes, count, three, time};
 use super::view::{Ledger, View};
 use crate::record::Row;
@@ -110,16 +111,16 @@ pub(super) fn figures(views: &[View], groups: &Groups) -> String {
         };
         if let Some(picture) = latency(views, group) {
             let caption = "● median, ▲ 99th percentile, ┃ slowest read. Each step of the axis is ten times the one before it.";
-            figure("How long reads take", &say::latency(views, group), &picture, caption);
+            figure("How long reads take", &overall::latency(views, group), &picture, caption);
         }
         if let Some(picture) = waste(views, group) {
             let caption = "1 is no waste. Below 1, bytes were read once and used again.";
-            figure("Bytes read for each byte wanted", &say::frontier(views, group), &picture, caption);
+            figure("Bytes read for each byte wanted", &overall::frontier(views, group), &picture, caption);
         }
         if let Some(picture) = ledger(views, group) {
             let caption = "In time: there when wanted. Late: wanted while in flight. Wasted: never wanted. Thrashed: evicted unused, \
                            then wanted.";
-            figure("Pages read ahead", &say::ledger(views, group), &picture, caption);
+            figure("Pages read ahead", &overall::ledger(views, group), &picture, caption);
         }
     }
     html
@@ -266,7 +267,7 @@ fn ledger(views: &[View], group: &Group) -> Option<String> {
 }
 
 fn named(views: &[View], group: &Group, run: usize) -> String {
-    say::called(views, group, run)
+    overall::called(views, group, run)
 }
 
 /// A bar for a share of the full width.

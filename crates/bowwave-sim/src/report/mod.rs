@@ -1,18 +1,20 @@
-//! One HTML file that shows recorded runs in pictures: what `bowwave report` and `replay --html` write.
+//! One HTML file that shows recorded runs in pictures: the output of `bowwave report` and
+//! `replay --html`.
 //!
 //! ```text
-//!   RUN.json ──► load ──► check ──► View, one a run: what the page shows of it, of bounded size ──► page ──► HTML
-//!                (one run in memory at a time)     sentences · columns · counts
+//!   RUN.json ──► load ──► check ──► View of each run, of bounded size ──► page ──► HTML
+//!                (one run in memory at a time)    sentences · columns · counts
 //! ```
 //!
-//! Everything that is said in words or counted is computed here, from all that was recorded. Scripts of the page only
-//! draw, so the table and the sentences are there without them. The page loads nothing from anywhere.
+//! All sentences and counts are computed here, from everything that was recorded. Scripts of the
+//! page only draw, so the table and the sentences work without them. The page loads nothing from
+//! elsewhere.
 //!
 //! ```
 //! use bowwave_sim::record::{Recording, Row, Run};
 //! use bowwave_sim::report::Report;
 //!
-//! let row = Row { policy: "none".into(), device: "hdd".into(), seconds: 2.0, accesses: 8, ..Row::default() };
+//! let row = Row { policy: "none".into(), device: "hdd".into(), accesses: 8, ..Row::default() };
 //! let run = Run { row, page_bytes: 4096, ..Run::default() };
 //! let recording = Recording { title: "a trace".into(), runs: vec![run], ..Recording::new() };
 //! let mut html = Vec::new();
@@ -24,12 +26,14 @@
 mod check;
 mod column;
 mod compare;
+mod groups;
 mod heat;
 mod load;
 mod map;
+mod overall;
 mod pace;
 mod page;
-mod say;
+mod sentences;
 mod sizes;
 mod table;
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::say::{Groups, OfRun, Overall};
+use super::groups::Groups;
+use super::overall::Overall;
+use super::sentences::RunSentences;
 use super::units;
 use super::view::View;
 use super::{compare, table};
@@ -55,7 +57,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let groups = Groups::of(views, bounds);
     let overall = Overall::of(views, &groups);
-    let each = |say: fn(&OfRun) -> &str| of_runs(views, |view| say(&view.says).to_owned());
+    let each = |text: fn(&RunSentences) -> &str| of_runs(views, |view| text(&view.sentences).to_owned());
     let html = |name: &str| {
         Some(match name {
             "title" => escaped(title),
@@ -82,11 +84,11 @@ pub(super) fn write(
             "over_request" => of_groups(&overall.over_request),
             "over_busy" => of_groups(&overall.over_busy),
             "over_thrashed" => of_groups(&overall.over_thrashed),
-            "run_map" => each(|says| &says.map),
-            "run_windows" => each(|says| &says.windows),
-            "run_latency" => each(|says| &says.latency),
-            "run_sizes" => each(|says| &says.sizes),
-            "run_device" => each(|says| &says.device),
+            "run_map" => each(|of| &of.map),
+            "run_windows" => each(|of| &of.windows),
+            "run_latency" => each(|of| &of.latency),
+            "run_sizes" => each(|of| &of.sizes),
+            "run_device" => each(|of| &of.device),
             "run_classes" => table::classes(views),
             "run_sampling" => of_runs(views, |view| view.map.sampling()),
             _ => return None,
@@ -129,12 +131,12 @@ fn of_groups(sentences: &[String]) -> String {
 }
 
 /// One sentence per run; scripts show that of the chosen run only.
-fn of_runs(views: &[View], say: impl Fn(&View) -> String) -> String {
+fn of_runs(views: &[View], text: impl Fn(&View) -> String) -> String {
     let line = |(index, view): (usize, &View)| {
         format!(
             "<li data-run=\"{index}\"><b><bdi>{}</bdi></b> {}</li>\n",
             escaped(view.name()),
-            escaped(&say(view))
+            escaped(&text(view))
         )
     };
     views.iter().enumerate().map(line).collect()

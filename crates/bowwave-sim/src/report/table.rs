@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::compare;
+use super::groups::Groups;
 use super::page::escaped;
-use super::say::Groups;
 use super::units::{bytes, count, percent, three, time, visible};
 use super::view::View;
 use crate::record::Row;

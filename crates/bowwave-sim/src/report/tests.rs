@@ -1,12 +1,11 @@
 //! Content and errors of a page, without a browser; the command's tests have the pictures.
 
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::{Config, Instant, Policy};
+use bowwave_core::{Config, Policy};
 
 use super::*;
 use crate::device::DeviceSpec;
-use crate::faults::Faults;
-use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
+use crate::machine::{Access, Host, Machine, Process, RecordOptions, Setup};
 use crate::queue::Queue;
 use crate::record::{ClassRow, Latency, Row};
 
@@ -91,7 +90,7 @@ fn read(json: &str) -> String {
 }
 
 #[test]
-fn requests_are_told_apart_by_class_and_those_past_their_deadlines_are_marked() {
+fn requests_are_listed_by_class_and_expired_ones_are_counted() {
     let mut recording = recording();
     let latency = |ms: u64| Latency { p50: ms, p90: 2 * ms, p99: 3 * ms, max: 4 * ms };
     let class = |class: &str, op: &str, expired| ClassRow {
@@ -154,7 +153,7 @@ fn sentences_follow_from_the_figures() {
 }
 
 #[test]
-fn the_oracle_stands_beside_the_runs_of_its_device_and_cache() {
+fn the_oracle_is_compared_with_runs_of_its_device_and_cache() {
     let mut recording = recording();
     let bound = Row {
         policy: "oracle".into(),
@@ -243,7 +242,7 @@ fn the_headline_is_of_all_runs() {
 }
 
 #[test]
-fn a_policy_that_passes_ra_pages_is_not_told_to_raise_it() {
+fn no_advice_on_ra_pages_for_a_policy_that_ignores_it() {
     let mut recording = recording();
     recording.runs.iter_mut().for_each(|run| run.decisions.size.fill(50));
     let html = page(&recording);
@@ -293,7 +292,7 @@ fn names_stay_in_their_places() {
 }
 
 #[test]
-fn reads_that_overlap_may_stand_in_the_order_in_which_they_ended() {
+fn overlapping_reads_may_be_in_order_of_completion() {
     let mut swapped = recording();
     let reads = &mut swapped.runs[0].reads;
     reads.time_ns.swap(3, 7);
@@ -306,7 +305,7 @@ fn reads_that_overlap_may_stand_in_the_order_in_which_they_ended() {
 }
 
 #[test]
-fn runs_of_one_policy_are_told_apart_by_what_they_differ_in() {
+fn names_of_runs_of_one_policy_have_the_differing_settings() {
     let mut recording = recording();
     recording.runs.push(run("ondemand", 2.0, 1.1, 100));
     recording.runs[2].row.ra_pages = 64;
@@ -341,23 +340,12 @@ fn machine_run(policy: Policy) -> Run {
     let record = Some(RecordOptions::default());
     let host = Host { call_ns: 1000, wait_ns: 5000, copy_ns_a_kib: 100.0 };
     let config = Config { policy, ..Config::default() };
-    let setup = Setup { config, host, queue, walk: Walk::AtOnce, faults: Faults::NONE, check: true, record };
+    let setup = Setup { host, check: true, record, ..Setup::new(config, queue) };
     let mut machine = Machine::new(setup).expect("valid");
     for reader in 0..4_u64 {
         let file = machine.add_file("a", 1 << 20, reader << 30);
-        let source = Box::new((0..64_u64).map(move |index| Access {
-            at: Instant(0),
-            op: AccessOp::Read,
-            file,
-            offset: index * 16_384,
-            bytes: 16_384,
-        }));
-        machine.add_process(Process {
-            start: Instant(0),
-            source,
-            pace: Pace::Closed { think_ns: 0 },
-            depth: 1,
-        });
+        let reads = (0..64).map(move |index| Access::read(file, index * 16_384, 16_384));
+        machine.add_process(Process::closed(reads));
     }
     machine.run(None).expect("no invariant is broken");
     let mut run = machine.summary();
@@ -376,7 +364,7 @@ fn a_page_is_the_same_from_memory_and_from_json_and_every_time() {
 }
 
 #[test]
-fn what_contradicts_itself_is_named_by_run_and_place() {
+fn an_inconsistent_recording_is_rejected_with_run_and_place() {
     type Spoil = fn(&mut Run);
     let cases: [(Spoil, &str); 20] = [
         (|run| run.row.accesses = 0, "row.accesses is 0"),
@@ -411,7 +399,7 @@ fn what_contradicts_itself_is_named_by_run_and_place() {
 }
 
 #[test]
-fn a_recording_cut_off_anywhere_is_refused() {
+fn a_truncated_recording_is_rejected() {
     let json = serde_json::to_string(&recording()).unwrap();
     for end in (0..json.len()).step_by(37) {
         let refused = read(&json[..end]);
@@ -421,7 +409,7 @@ fn a_recording_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn json_that_is_no_recording_is_refused_with_its_place() {
+fn json_that_is_no_recording_is_rejected_with_its_place() {
     for (json, message) in [
         ("{}", "missing field `version`"),
         (r#"{"version":1}"#, "missing field `runs`"),
@@ -441,7 +429,7 @@ fn json_that_is_no_recording_is_refused_with_its_place() {
 }
 
 #[test]
-fn extreme_but_sound_figures_make_a_page() {
+fn extreme_but_valid_figures_make_a_page() {
     let mut recording = recording();
     let run = &mut recording.runs[0];
     run.row.seconds = 0.0;

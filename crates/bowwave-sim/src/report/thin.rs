@@ -3,8 +3,8 @@
 /// Chooses which of `classes` to keep, at most about `quota`, in order.
 ///
 /// Classes with few members keep all; the others share the remaining quota. Of each group of `k`
-/// neighbours in a class one is kept, at random with a fixed seed. Every `k`-th would alias with
-/// `k` alternating streams.
+/// neighbours in a class one is retained, at random with a fixed seed. Every `k`-th would alias
+/// with `k` alternating streams.
 pub(super) fn keep(classes: &[u8], quota: usize) -> Vec<usize> {
     if classes.len() <= quota {
         return (0..classes.len()).collect();
@@ -23,7 +23,7 @@ pub(super) fn keep(classes: &[u8], quota: usize) -> Vec<usize> {
     kept
 }
 
-/// Keeps the values whose indices `kept` has.
+/// Retains the values whose indices are in `kept`.
 pub(super) fn select<T: Copy>(values: &mut Vec<T>, kept: &[usize]) {
     *values = kept.iter().map(|&index| values[index]).collect();
 }
@@ -47,7 +47,7 @@ fn every(classes: &[u8], quota: usize) -> [usize; CLASSES] {
     every
 }
 
-/// Which of the `every` members of a block is kept: a hash of the block's number.
+/// Which of the `every` members of a block is retained: a hash of the block's number.
 pub(crate) fn pick(block: usize, every: usize) -> usize {
     let mut word = (block as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rare_classes_are_kept_whole() {
+    fn rare_classes_are_retained_completely() {
         let classes: Vec<u8> = (0..100_000).map(|index| if index % 1000 == 7 { 2 } else { 0 }).collect();
         let kept = keep(&classes, 1000);
         assert_eq!(kept.iter().filter(|&&index| classes[index] == 2).count(), 100);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_take_turns_are_all_shown() {
+    fn interleaved_streams_are_all_shown() {
         let kept = keep(&vec![0; 80_000], 10_000);
         let mut of_stream = [0; 8];
         kept.iter().for_each(|index| of_stream[index % 8] += 1);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_shown_whole() {
+    fn short_lists_are_not_sampled() {
         assert_eq!(keep(&[0, 1, 2], 3), [0, 1, 2]);
     }
 }

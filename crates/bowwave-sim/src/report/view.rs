@@ -1,12 +1,13 @@
-//! What the page shows of one run.
+//! The data of one run on the page.
 
 use serde::Serialize;
 
 use super::heat::Heat;
 use super::map::Map;
 use super::pace::Pace;
+use super::sentences::RunSentences;
 use super::sizes::Sizes;
-use super::{say, units};
+use super::units;
 use crate::record::{Row, Run};
 
 /// A run as the page has it: of bounded size, however long the run was.
@@ -23,7 +24,7 @@ pub(super) struct View {
     sizes: Sizes,
     pub(super) pace: Pace,
     #[serde(skip)]
-    pub(super) says: say::OfRun,
+    pub(super) sentences: RunSentences,
 }
 
 /// The row's figures that pictures show.
@@ -34,12 +35,12 @@ struct Figures {
     seconds: f64,
 }
 
-/// What became of pages read ahead.
+/// Fate of readahead pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ledger {
-    /// Used, and there before they were wanted.
+    /// Used, and up to date when requested.
     pub(super) in_time: u64,
-    /// Used, and still in flight when they were wanted.
+    /// Used, and still in flight when requested.
     pub(super) late: u64,
     pub(super) wasted: u64,
     pub(super) thrashed: u64,
@@ -77,7 +78,7 @@ impl View {
             name: name(&row),
             policy: row.policy.clone(),
             figures: Figures { page_bytes: run.page_bytes, ra_pages: row.ra_pages, seconds: row.seconds },
-            says: say::OfRun::of(run, &row, &sizes, &pace),
+            sentences: RunSentences::of(run, &row, &sizes, &pace),
             map: Map::of(run, quota),
             heat: Heat::of(run),
             sizes,
@@ -86,7 +87,7 @@ impl View {
         }
     }
 
-    /// What the page calls the run.
+    /// Name of the run on the page.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -4,11 +4,11 @@
 //! 2.6.20 has no asynchronous buffered reads: `io_submit` returns when everything is read, so one
 //! read is in flight at a time.
 
-use bowwave_core::{FileId, Instant, Policy};
+use bowwave_core::{FileId, Policy};
 
 use super::testbed::{Phase, Testbed};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
-use crate::machine::{Access, AccessOp};
+use crate::machine::Access;
 use bowwave_core::Random;
 
 /// The experiment.
@@ -52,12 +52,8 @@ pub(super) fn stage(testbed: &Testbed, policy: Policy, random: bool) -> Result<P
     if random { bench.phase(random_reads(file), 1) } else { bench.phase(sequential(file), 1) }
 }
 
-fn read(file: FileId, offset: u64) -> Access {
-    Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes: RECORD_BYTES }
-}
-
 fn sequential(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
-    (0..FILE_BYTES / RECORD_BYTES).map(move |n| read(file, n * RECORD_BYTES))
+    (0..FILE_BYTES / RECORD_BYTES).map(move |n| Access::read(file, n * RECORD_BYTES, RECORD_BYTES))
 }
 
 /// Any page of any MiB except the first: reads start at pages, not records, and overlap. (The
@@ -67,7 +63,8 @@ fn random_reads(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
     (0..FILE_BYTES / RECORD_BYTES).map(move |_| {
         let mib = 1 + random.below((FILE_BYTES >> 20) - 1);
         let offset = (mib << 20) + (1 + random.below(256)) * 4096;
-        read(file, if offset + RECORD_BYTES > FILE_BYTES { offset - RECORD_BYTES } else { offset })
+        let last = if offset + RECORD_BYTES > FILE_BYTES { RECORD_BYTES } else { 0 };
+        Access::read(file, offset - last, RECORD_BYTES)
     })
 }
 
@@ -76,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_reads_begin_at_any_page_but_those_of_the_first_mib_and_end_within_the_file() {
+    fn random_reads_start_at_any_page_after_the_first_mib_and_end_within_the_file() {
         let offsets: Vec<_> = random_reads(FileId(0)).map(|access| access.offset).collect();
         assert_eq!(offsets.len(), 32_768);
         assert!(offsets.iter().all(|offset| offset % 4096 == 0));

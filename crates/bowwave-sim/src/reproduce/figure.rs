@@ -99,25 +99,14 @@ impl Figure {
     /// An unavailable figure, and why.
     #[must_use]
     pub fn missing(
-        (document, table): (&'static str, &'static str),
+        table: (&'static str, &'static str),
         row: impl Into<String>,
         unit: &'static str,
         published: Pair,
         why: impl Into<String>,
     ) -> Self {
-        Self {
-            document,
-            table,
-            row: row.into(),
-            unit,
-            published,
-            ours: Pair::default(),
-            gain_published: published.gain(),
-            gain_ours: None,
-            bar: String::new(),
-            holds: false,
-            note: why.into(),
-        }
+        let figure = Self::new(table, row, unit, published, Pair::default(), Bar::Within(0.0));
+        Self { bar: String::new(), holds: false, note: why.into(), ..figure }
     }
 
     /// Adds a remark.
@@ -182,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_hold_at_their_ends_and_not_past_them() {
+    fn bars_include_their_limits() {
         let (theirs, ours) = (Pair::new(100.0, 300.0), Pair::new(105.0, 315.0));
         assert!(Bar::Within(0.05 + 1e-12).holds(theirs, ours));
         assert!(!Bar::Within(0.049).holds(theirs, ours));

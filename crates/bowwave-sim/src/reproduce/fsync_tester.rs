@@ -10,13 +10,12 @@
 
 use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::Instant;
-use bowwave_core::schedule::Algorithm;
-use bowwave_core::schedule::Reason;
+use bowwave_core::schedule::{Algorithm, Reason};
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::block::{self, FsyncTester, Limits, Stream, Throttling, World};
 use crate::device::DeviceSpec;
-use crate::queue::{Elevator, Queue, QueueConfig};
+use crate::queue::{Elevator, Queue};
 
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment =
@@ -32,9 +31,7 @@ const PUBLISHED_PATCH: [f64; 25] = [
 
 /// The disk.
 pub(super) const DEVICE: &str = "hdd:write_cache_kb=2048";
-/// Share of memory.
-const DIRTY_BACKGROUND_PAGES: u64 = (1 << 30) / 4096 / 20;
-const DIRTY_PAGES: u64 = (1 << 30) / 4096 / 10;
+const MEMORY_PAGES: u64 = (1 << 30) / 4096;
 /// Addresses on the disk.
 const JOURNAL_AT: u64 = 8_000_000_000;
 const TESTER_AT: u64 = 10_000_000_000;
@@ -148,7 +145,7 @@ fn play(case: Case) -> Result<Run, ReproduceError> {
     let ended = block::run(&mut world, &mut [&mut tester, &mut stream], 2, end);
     let stats = world.queue().scheduler_stats().copied().unwrap_or_default();
     Ok(Run {
-        samples: tester.taken_ns.iter().map(|&ns| ns as f64 / 1e9).collect(),
+        samples: tester.latencies_ns.iter().map(|&ns| ns as f64 / 1e9).collect(),
         background_mb_s: world.written[1] as f64 * 1e3 / ended.0 as f64,
         expired: stats.dispatched_for(Reason::Expired),
         dispatches: stats.dispatches(),
@@ -156,29 +153,11 @@ fn play(case: Case) -> Result<Run, ReproduceError> {
 }
 
 fn world(case: Case) -> Result<World, ReproduceError> {
-    let device = DeviceSpec::open(case.device, &ALGORITHMS)
-        .map_err(|error| ReproduceError::Device(error.to_string()))?;
-    // The pools come before the queue, so it has no limit of its own.
-    let requests_max = usize::MAX;
-    let mut config = QueueConfig {
-        elevator: case.elevator,
-        requests_max,
-        congested_on: requests_max,
-        congested_off: requests_max,
-        ..device.queue().clone()
-    };
+    let device = DeviceSpec::open(case.device, &ALGORITHMS)?;
+    let mut config = block::unlimited(device.queue(), case.elevator);
     config.scheduler.batch_contiguous = case.contiguous;
-    let queue =
-        Queue::new(device.build(0), config).map_err(|error| ReproduceError::Device(error.to_string()))?;
-    let limits = Limits {
-        throttling: Throttling::WritesBack,
-        background_pages: DIRTY_BACKGROUND_PAGES,
-        hard_pages: DIRTY_PAGES,
-        requests_max: 128,
-        congested_on: 113,
-        congested_off: 103,
-    };
-    Ok(World::new(queue, limits))
+    let queue = Queue::new(device.build(0), config)?;
+    Ok(World::new(queue, Limits::of_memory(MEMORY_PAGES, Throttling::WritesBack)))
 }
 
 /// The median; the mean of both middle values of an even number.
@@ -198,16 +177,16 @@ fn worst_of(samples: &[f64]) -> f64 {
 }
 
 /// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
-const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
-const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
-const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
+pub(super) const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
+pub(super) const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
+pub(super) const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_documents_samples_have_the_medians_and_means_that_it_is_quoted_with() {
+    fn the_published_samples_have_the_published_medians_and_means() {
         assert_eq!((median(&PUBLISHED_ORIGINAL), median(&PUBLISHED_PATCH)), (2.51885, 0.1535));
         assert!(
             (mean(&PUBLISHED_ORIGINAL) - 2.756).abs() < 1e-3 && (mean(&PUBLISHED_PATCH) - 0.172).abs() < 1e-3
@@ -223,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_device_queue_does_not_hold_fsync_hostage_where_async_is_limited_by_what_sync_takes() {
+    fn a_deep_device_queue_does_not_delay_fsync_if_async_is_limited_by_sync_latency() {
         let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
         let [posted, limited] = [LITERAL, DEADLINE].map(|elevator| play(deep(elevator)).unwrap());
         let medians = (median(&posted.samples), median(&limited.samples));

@@ -1,13 +1,16 @@
 //! The documents' machine: one disk, one processor, Linux 2.6.20.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Policy};
 
 use super::ReproduceError;
 use crate::device::DeviceSpec;
-use crate::faults::Faults;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
 use crate::queue::{Elevator, Queue, QueueConfig};
 use crate::record::{Recording, Run};
+
+/// The documents' disk.
+const DISK: &str = "hdd";
 
 /// Configuration of a machine.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub(super) struct Lab {
 }
 
 /// The documents' algorithms: the old one and its replacement.
-pub(super) const ALGORITHMS: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
+pub(super) const OLD_AND_NEW: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
 
 impl Lab {
     /// The documents' disk and host, with the defaults of 2.6.20.
@@ -39,7 +42,7 @@ impl Lab {
 
     /// The same with another elevator.
     pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
-        let device = disk()?;
+        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
         let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
         Ok(Self { queue: Some(queue), ..self.clone() })
     }
@@ -53,42 +56,28 @@ impl Lab {
             policy: self.policy,
             ..Config::default()
         };
-        let device = disk()?;
+        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
         let queue = self.queue.clone().unwrap_or_else(|| device.queue().clone());
-        let queue =
-            Queue::new(device.build(0), queue).map_err(|error| ReproduceError::Device(error.to_string()))?;
-        Ok(Machine::new(Setup {
-            config,
-            host: self.host,
-            queue,
-            walk: Walk::PageByPage,
-            faults: Faults::NONE,
-            check: false,
-            record: self.record,
-        })?)
+        let queue = Queue::new(device.build(0), queue)?;
+        let (host, walk, record) = (self.host, Walk::PageByPage, self.record);
+        Ok(Machine::new(Setup { host, walk, record, ..Setup::new(config, queue) })?)
     }
 
     /// Labels a run with the configuration.
     pub(super) fn name(&self, mut run: Run) -> Run {
         run.row.policy = self.policy.name().to_owned();
-        run.row.device = "hdd".to_owned();
+        run.row.device = DISK.to_owned();
         run.row.cache_bytes = Some(self.cache_bytes);
         run.row.ra_pages = self.ra_pages;
         run
     }
 }
 
-/// The documents' disk.
-fn disk() -> Result<DeviceSpec, ReproduceError> {
-    DeviceSpec::open("hdd", &bowwave_baselines::ALGORITHMS)
-        .map_err(|error| ReproduceError::Device(error.to_string()))
-}
-
 /// Runs `run` with both algorithms in parallel.
 pub(super) fn both<T: Send>(
     run: impl Fn(Policy) -> Result<T, ReproduceError> + Sync,
 ) -> Result<[T; 2], ReproduceError> {
-    let [old, new] = ALGORITHMS;
+    let [old, new] = OLD_AND_NEW;
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(old));
         let new = run(new);

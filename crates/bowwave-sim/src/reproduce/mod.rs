@@ -29,6 +29,8 @@ pub use figure::{Bar, Figure, Pair};
 use bowwave_core::{ConfigError, Violation};
 use std::fmt;
 
+use crate::device::DeviceError;
+use crate::queue::QueueConfigError;
 use crate::record::Recording;
 
 /// A published experiment.
@@ -121,6 +123,18 @@ impl std::error::Error for ReproduceError {
 impl From<ConfigError> for ReproduceError {
     fn from(error: ConfigError) -> Self {
         Self::Config(error)
+    }
+}
+
+impl From<DeviceError> for ReproduceError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.to_string())
+    }
+}
+
+impl From<QueueConfigError> for ReproduceError {
+    fn from(error: QueueConfigError) -> Self {
+        Self::Device(error.to_string())
     }
 }
 

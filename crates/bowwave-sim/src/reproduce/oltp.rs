@@ -1,15 +1,16 @@
-//! sysbench OLTP on MySQL, read-only, 10^7 rows, by threads and by transactions (000).
+//! sysbench OLTP on MySQL, read-only, on 10^7 rows, by threads and by transactions (000).
 //!
 //! ```text
-//!   transaction ─ 10 point selects ─┬─► leaf pages ─► InnoDB's pool (8 MB) ─► 16 KiB reads of one shared descriptor
-//!               └ 4 ranges of 100 rows ┘
+//!   transaction ─ 10 point selects ─┬─► leaf pages ─► InnoDB's pool (8 MB) ─► reads of 16 KiB
+//!               └ 4 ranges of 100 rows ┘                                      of one descriptor
 //! ```
 //!
-//! The patch tells the options, the machine and what MySQL was seen to do: "non-uniformly … mostly 4-page random reads, and
-//! sometimes two reads in a row, the latter one triggers a 16-page readahead". Both follow from sysbench's documented
-//! defaults, and so do they here: three quarters of the rows it draws lie in the middle hundredth of the table, the others
-//! are the mean of twelve draws; and a range of 100 rows lies on two or three neighbouring pages. Nothing is set for a row of
-//! the tables: threads and transactions alone differ.
+//! The patch gives the options, the machine and the observed reads of MySQL: "non-uniformly …
+//! mostly 4-page random reads, and sometimes two reads in a row, the latter one triggers a 16-page
+//! readahead". Both follow from sysbench's documented defaults, here too. Three quarters of the
+//! drawn rows lie in the middle hundredth of the table; the others are the mean of twelve draws. A
+//! range of 100 rows lies on two or three adjacent pages. Rows of the tables differ in threads and
+//! transactions alone.
 
 mod workload;
 

@@ -1,11 +1,14 @@
-//! What readahead costs where it can gain nothing: table 5 of the paper (002), and the patch's list of overheads (000).
+//! Costs of readahead where it cannot gain: table 5 of the paper (002), and the patch's list of
+//! overheads (000).
 //!
-//! The table holds seconds of whole reads. Here are exact counts, a page: how often the policy is asked, and how many
-//! look-ups in the page cache Linux would make ([`Stats::lookups`](bowwave_core::Stats::lookups)). [`Drive`] is what counts
-//! them, and what `--measure` takes the time of.
+//! The table has the seconds of complete reads. The simulator counts exactly, per page: policy
+//! calls, and the page-cache lookups that Linux would make
+//! ([`Stats::lookups`](bowwave_core::Stats::lookups)). [`Drive`] counts them, and `--measure` times
+//! it.
 //!
-//! The two may go opposite ways, so they are weighed together: a call counts as a look-up, and what else a read does as so
-//! many of them a page that one is the 0.9 % which the paper prints for it ("one extra page-cache lookup per cache miss").
+//! The two counts may move in opposite directions, so they are added up: a call weighs as much as a
+//! lookup. The other costs of a page are so large that one lookup is 0.9 % of them, which is what
+//! the paper prints ("one extra page-cache lookup per cache miss").
 
 mod drive;
 
@@ -13,7 +16,7 @@ pub use drive::{Drive, Workload};
 
 use bowwave_core::Policy;
 
-use super::lab::ALGORITHMS;
+use super::lab::OLD_AND_NEW;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 
 /// The experiment.
@@ -149,7 +152,7 @@ fn both(workload: Workload) -> Result<[Counts; 2], ReproduceError> {
             lookups: (after.lookups() - before.lookups()) as f64 / pages,
         })
     };
-    let [old, new] = ALGORITHMS;
+    let [old, new] = OLD_AND_NEW;
     Ok([count(old)?, count(new)?])
 }
 
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn on_demand_is_not_asked_about_cached_pages_and_looks_up_each_once() {
+    fn on_demand_is_not_called_for_cached_pages_and_looks_up_each_once() {
         for workload in [Workload::Hot4K, Workload::Hot1M, Workload::SmallFiles] {
             let [old, new] = counts(workload);
             assert_eq!(new, (0.0, 1.0), "{}", workload.name());
@@ -171,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_random_read_of_a_sparse_file_costs_on_demand_one_more_look_up() {
+    fn a_random_read_of_a_sparse_file_costs_on_demand_one_more_lookup() {
         assert_eq!(counts(Workload::SparseRandom), [(1.0, 2.0), (1.0, 3.0)]);
     }
 
     #[test]
-    fn a_sequential_read_of_a_sparse_file_asks_once_a_window() {
+    fn a_sequential_read_of_a_sparse_file_calls_the_policy_once_a_window() {
         let [old, new] = counts(Workload::SparseSequential);
         assert_eq!(old.0, 1.0);
         assert!(new.0 < 0.005, "{new:?}");

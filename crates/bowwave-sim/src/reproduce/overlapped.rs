@@ -5,11 +5,11 @@
 //! to +0.1 %, except for 128 KiB, which it calls unstable. It does not give the total read; here it
 //! equals the file size.
 
-use bowwave_core::{Instant, Policy};
+use bowwave_core::Policy;
 
 use super::testbed::Testbed;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
-use crate::machine::{Access, AccessOp};
+use crate::machine::Access;
 use bowwave_core::Random;
 
 /// The experiment.
@@ -47,7 +47,7 @@ pub(super) fn seconds(
     let mut random = Random::from_state(1);
     let source = (0..file_bytes / bytes).map(move |_| {
         let offset = random.below((file_bytes - bytes) / 4096 + 1) * 4096;
-        Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes }
+        Access::read(file, offset, bytes)
     });
     Ok(bench.phase(source, 1)?.seconds())
 }

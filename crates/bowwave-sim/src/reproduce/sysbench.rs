@@ -6,11 +6,11 @@
 //! comparable. The patch calls the results "roughly the same", and attributes the spread to the
 //! writes.
 
-use bowwave_core::{FileId, Instant, Policy};
+use bowwave_core::{FileId, Policy};
 
 use super::testbed::Testbed;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
-use crate::machine::{Access, AccessOp};
+use crate::machine::Access;
 use bowwave_core::Random;
 
 /// The experiment.
@@ -100,8 +100,7 @@ pub(super) fn seconds(
 /// The block at an offset in all files together.
 fn read(place: u64) -> Access {
     // 128 files.
-    let (file, offset) = (FileId((place / FILE_BYTES) as u32), place % FILE_BYTES);
-    Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes: BLOCK_BYTES }
+    Access::read(FileId((place / FILE_BYTES) as u32), place % FILE_BYTES, BLOCK_BYTES)
 }
 
 /// The bar for "roughly the same" without the writes.
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_threads_read_faster_where_the_disk_may_order_and_both_algorithms_alike() {
+    fn more_threads_read_faster_with_ncq_and_both_algorithms_alike() {
         let testbed = Testbed::of_2007().unwrap();
         // A tiny cache, so that little must be prepared.
         let testbed = Testbed { cache_mib: 8, device: "hdd:depth=31".to_owned(), ..testbed };

@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::ReproduceError;
 use crate::device::{DeviceSpec, Service};
-use crate::faults::Faults;
 use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
 use crate::queue::{Queue, QueueStats};
 use crate::record::Row;
@@ -82,9 +81,8 @@ impl Testbed {
 
     /// The machine with a readahead policy.
     pub(super) fn bench(&self, policy: Policy) -> Result<Bench, ReproduceError> {
-        let device = DeviceSpec::open(&self.device, &ALGORITHMS)
-            .map_err(|error| ReproduceError::Device(error.to_string()))?;
-        let queue = Queue::new(device.build(0), device.queue().clone());
+        let device = DeviceSpec::open(&self.device, &ALGORITHMS)?;
+        let queue = Queue::new(device.build(0), device.queue().clone())?;
         let eviction =
             self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;
         let frames = self.cache_mib << 8;
@@ -97,15 +95,8 @@ impl Testbed {
         };
         let config =
             Config { frames, write_back, ra_pages: self.ra_pages, policy, eviction, ..Config::default() };
-        let machine = Machine::new(Setup {
-            config,
-            host: self.host,
-            queue: queue.map_err(|error| ReproduceError::Device(error.to_string()))?,
-            walk: Walk::PageByPage,
-            faults: Faults::NONE,
-            check: false,
-            record: None,
-        })?;
+        let (host, walk) = (self.host, Walk::PageByPage);
+        let machine = Machine::new(Setup { host, walk, ..Setup::new(config, queue) })?;
         Ok(Bench {
             machine,
             row: Row::default(),
@@ -196,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parameters_are_read_and_the_machine_is_made_of_them() {
+    fn the_machine_has_the_parameters_of_the_file() {
         let testbed = Testbed::of_2007().unwrap();
         let bench = testbed.bench(Policy::OnDemand).unwrap();
         let share = testbed.address(&bench) as f64 / bench.address_at(1.0) as f64;

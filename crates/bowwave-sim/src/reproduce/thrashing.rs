@@ -10,7 +10,7 @@ use bowwave_core::{Instant, Policy};
 
 use super::lab::{self, Lab};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
-use crate::machine::{Access, AccessOp, Pace, Process, RecordOptions};
+use crate::machine::{Access, Pace, Process, RecordOptions};
 use crate::queue::Elevator;
 use crate::record::{Recording, Run, Samples};
 
@@ -160,19 +160,11 @@ fn thrash(
     for stream in 0..streams {
         let address = SPREAD_BYTES / streams * stream;
         let file = machine.add_file(&format!("stream-{stream}"), file_bytes, address);
-        let source = (0..file_bytes / read_bytes).map(move |index| Access {
-            at: Instant(0),
-            op: AccessOp::Read,
-            file,
-            offset: index * read_bytes,
-            bytes: read_bytes,
-        });
-        machine.add_process(Process {
-            start: Instant(stream * 1_000_000_000),
-            source: Box::new(source),
-            pace: Pace::Every { period_ns: read_bytes * 1_000_000_000 / RATE },
-            depth: 1,
-        });
+        let reads =
+            (0..file_bytes / read_bytes).map(move |index| Access::read(file, index * read_bytes, read_bytes));
+        let (start, period_ns) = (Instant(stream * 1_000_000_000), read_bytes * 1_000_000_000 / RATE);
+        let pace = Pace::Every { period_ns };
+        machine.add_process(Process { start, pace, ..Process::closed(reads) });
     }
     machine.run(Some(Instant(seconds * 1_000_000_000)))?;
     Ok(lab.name(machine.summary()))

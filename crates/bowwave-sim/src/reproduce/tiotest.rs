@@ -6,16 +6,14 @@
 //! through the cache with on-demand readahead of 128 KiB. Each read phase starts with an empty
 //! cache.
 
-use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
-use bowwave_core::schedule::Algorithm;
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Instant, Policy, Urgency};
 
-use super::fsync_tester::DEVICE;
+use super::fsync_tester::{DEADLINE, DEVICE, LITERAL, RW};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::block::{self, Journal, Limits, Throttling, Tio, World};
 use crate::device::{DeviceSpec, Direction, Request, RequestId};
-use crate::faults::Faults;
-use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
+use crate::machine::{Access, Host, Machine, Process, Setup, Walk};
 use crate::parallel;
 use crate::queue::{Elevator, Queue, QueueConfig};
 use bowwave_core::Random;
@@ -232,15 +230,7 @@ fn megabytes(random: bool) -> f64 {
 }
 
 fn writes(elevator: Elevator, throttling: Throttling, memory: u64) -> Result<[Columns; 2], ReproduceError> {
-    let memory_pages = memory / BLOCK;
-    let limits = Limits {
-        throttling,
-        background_pages: memory_pages / 20,
-        hard_pages: memory_pages / 10,
-        requests_max: 128,
-        congested_on: 113,
-        congested_off: 103,
-    };
+    let limits = Limits::of_memory(memory / BLOCK, throttling);
     let mut world = World::new(queue(elevator, DEVICE, true)?, limits);
     let files: Vec<_> = (0..THREADS).map(|thread| world.files.add(FILES_AT + thread * FILE_EVERY)).collect();
     let mut columns = [[0.0; 6]; 2];
@@ -255,7 +245,7 @@ fn writes(elevator: Elevator, throttling: Throttling, memory: u64) -> Result<[Co
         processes.push(&mut journal);
         let end = block::run(&mut world, &mut processes, THREADS as usize, Instant(u64::MAX));
         let seconds = (end.0 - start.0) as f64 / 1e9;
-        let taken: Vec<u64> = threads.iter().flat_map(|thread| thread.taken_ns.iter().copied()).collect();
+        let taken: Vec<u64> = threads.iter().flat_map(|thread| thread.latencies_ns.iter().copied()).collect();
         let over = |seconds: u64| {
             let count = taken.iter().filter(|&&ns| ns > seconds * 1_000_000_000).count();
             count as f64 * 100.0 / taken.len() as f64
@@ -274,30 +264,17 @@ fn reads(elevator: Elevator, device: &str, random: bool) -> Result<Columns, Repr
         policy: Policy::OnDemand,
         ..Config::default()
     };
-    let mut machine = Machine::new(Setup {
-        config,
-        host: Host { call_ns: 0, wait_ns: 85_000, copy_ns_a_kib: 853.3 },
-        queue: queue(elevator, device, false)?,
-        walk: Walk::PageByPage,
-        faults: Faults::NONE,
-        check: false,
-        record: None,
-    })?;
+    let host = Host { call_ns: 0, wait_ns: 85_000, copy_ns_a_kib: 853.3 };
+    let (walk, queue) = (Walk::PageByPage, queue(elevator, device, false)?);
+    let mut machine = Machine::new(Setup { host, walk, ..Setup::new(config, queue) })?;
     let operations = if random { RANDOM_OPERATIONS } else { FILE_BYTES / BLOCK };
     for thread in 0..THREADS {
         let file = machine.add_file(&format!("file {thread}"), FILE_BYTES, FILES_AT + thread * FILE_EVERY);
         let mut places = Random::new(thread);
         let offsets =
             (0..operations).map(move |n| if random { places.below(FILE_BYTES / BLOCK) } else { n } * BLOCK);
-        let source = offsets.map(move |offset| Access {
-            at: Instant(0),
-            op: AccessOp::Read,
-            file,
-            offset,
-            bytes: BLOCK,
-        });
-        let pace = Pace::Closed { think_ns: 0 };
-        machine.add_process(Process { start: Instant(0), source: Box::new(source), pace, depth: 1 });
+        let source = offsets.map(move |offset| Access::read(file, offset, BLOCK));
+        machine.add_process(Process::closed(source));
     }
     machine.run(None)?;
     let row = machine.summary().row;
@@ -339,36 +316,30 @@ fn longest_wait_ms(elevator: Elevator) -> Result<f64, ReproduceError> {
     Ok(longest as f64 / 1e6)
 }
 
-/// The queue in front of the disk; `open` if the pools come before it.
-fn queue(elevator: Elevator, device: &str, open: bool) -> Result<Queue, ReproduceError> {
-    let device =
-        DeviceSpec::open(device, &ALGORITHMS).map_err(|error| ReproduceError::Device(error.to_string()))?;
-    let mut config = QueueConfig { elevator, ..device.queue().clone() };
-    if open {
-        (config.requests_max, config.congested_on, config.congested_off) =
-            (usize::MAX, usize::MAX, usize::MAX);
-    }
-    Queue::new(device.build(0), config).map_err(|error| ReproduceError::Device(error.to_string()))
+/// The queue in front of the disk; unlimited if the pools of writers come before it.
+fn queue(elevator: Elevator, device: &str, unlimited: bool) -> Result<Queue, ReproduceError> {
+    let device = DeviceSpec::open(device, &ALGORITHMS)?;
+    let config = if unlimited {
+        block::unlimited(device.queue(), elevator)
+    } else {
+        QueueConfig { elevator, ..device.queue().clone() }
+    };
+    Ok(Queue::new(device.build(0), config)?)
 }
-
-/// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
-const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
-const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
-const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn write_back_beside_fsyncs_waits_for_its_expiry_as_posted_and_for_its_turn_when_mended() {
+    fn write_back_under_fsyncs_waits_for_its_expiry_as_posted_and_less_when_fixed() {
         let posted = longest_wait_ms(LITERAL).unwrap();
         let mended = longest_wait_ms(DEADLINE).unwrap();
         assert!((4500.0..5500.0).contains(&posted) && mended <= 1500.0, "{posted} and {mended} ms");
     }
 
     #[test]
-    fn every_published_figure_has_a_row_and_what_does_not_hold_says_why() {
+    fn every_published_figure_has_a_row_and_failures_have_a_note() {
         let figures = run(&Options::default()).unwrap().figures;
         // Six columns of four phases and the total without time and rate; user and system time;
         // three of ours.
@@ -385,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_agrees_with_itself() {
+    fn published_seconds_and_rates_agree() {
         for (phase, rows) in PUBLISHED.iter().enumerate() {
             for [seconds, rate, ..] in rows {
                 assert!(

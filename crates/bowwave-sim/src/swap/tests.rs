@@ -30,7 +30,7 @@ fn combined(config: PagerConfig) -> Machine {
 }
 
 #[test]
-fn the_same_run_gives_the_same_digits_and_the_pager_counts_what_the_machine_sees() {
+fn runs_are_deterministic_and_pager_and_machine_count_alike() {
     for policy in [CLUSTER, SwapPolicy::Vma] {
         let config = PagerConfig::linux(4000, 20_000, policy);
         let [one, other] = [combined(config), combined(config)];
@@ -52,7 +52,7 @@ fn readahead_by_addresses_is_right_where_slots_mislead() {
 }
 
 #[test]
-fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
+fn lookups_of_small_objects_do_not_read_the_pages_behind_them() {
     for things in [2, 3, 5, 16] {
         let (frames, pages) = (4000, 16_000 / things * things);
         let mut machine = machine(PagerConfig::own(frames, 40_000), "nvme");
@@ -104,7 +104,7 @@ fn neighbours(config: PagerConfig, own: bool) -> (f64, f64) {
 }
 
 #[test]
-fn a_random_neighbour_gets_as_much_done_beside_a_reader_in_order_at_every_window() {
+fn a_sequential_reader_does_not_slow_a_random_one_at_any_window() {
     let (frames, slots) = (8000, 50_000);
     let linux = PagerConfig::linux(frames, slots, SwapPolicy::Vma);
     let (kernel, kernel_ordered) = neighbours(linux, false);

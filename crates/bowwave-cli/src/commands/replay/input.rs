@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_sim::experiment::Experiment;
 use bowwave_sim::fast::Writes;
-use bowwave_sim::plan::Plan;
 use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
@@ -18,7 +18,7 @@ use crate::progress::Progress;
 
 /// Input of a replay.
 pub(super) enum Input {
-    Plan(Box<Plan>),
+    Plan(Box<Experiment>),
     Trace(Workload, ReplayOptions),
 }
 
@@ -30,7 +30,7 @@ impl Input {
                     format!("{option} is for traces; a plan says such things of each of its readers");
                 return Err(Failure::usage(message).try_this("a key of [[readers]] in the plan"));
             }
-            return Plan::read(&args.input).map(|plan| Self::Plan(Box::new(plan))).map_err(Failure::failed);
+            return Experiment::read(&args.input).map(|plan| Self::Plan(Box::new(plan))).map_err(Failure::failed);
         }
         let mut options = Options { block_bytes: args.block_size, ..Options::default() };
         if let Some(bytes) = args.block_size {

@@ -30,13 +30,12 @@ mod workloads;
 #[cfg(feature = "ablation")]
 pub use ablation::{Measured, Variant, ablate};
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::{Config, Instant, Policy, StreamConfig};
+use bowwave_core::{Config, Policy, StreamConfig};
 
 use self::workloads::Workload;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::device::DeviceSpec;
-use crate::faults::Faults;
-use crate::machine::{Host, Machine, Process, Setup, Walk};
+use crate::machine::{Host, Machine, Process, Setup};
 use crate::queue::Queue;
 use crate::record::Row;
 
@@ -127,12 +126,8 @@ fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, Re
     for (number, reader) in workload.readers.iter().enumerate() {
         let address = number as u64 * (workload.file_bytes.next_multiple_of(1 << 20) + (1 << 20));
         let file = machine.add_file(&format!("{}-{number}", workload.id), workload.file_bytes, address);
-        machine.add_process(Process {
-            start: Instant(0),
-            source: reader.source(file, planned),
-            pace: reader.pace,
-            depth: 1,
-        });
+        let source = reader.source(file, planned);
+        machine.add_process(Process { pace: reader.pace, ..Process::closed(source) });
     }
     machine.run(None)?;
     Ok(machine.summary().row)
@@ -140,20 +135,11 @@ fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, Re
 
 /// A current machine; 0 bytes of cache mean unlimited.
 fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Result<Machine, ReproduceError> {
-    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
-    let queue = Queue::new(device.build(0), device.queue().clone()).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(device, &ALGORITHMS)?;
+    let queue = Queue::new(device.build(0), device.queue().clone())?;
     let frames = u32::try_from(cache_bytes >> 12).ok().filter(|&frames| frames > 0);
     let frames = frames.unwrap_or(Config::UNLIMITED);
     let stream = StreamConfig { slow_window_pages: device.slow_window_pages(), ..StreamConfig::default() };
     let config = Config { frames, ra_pages, policy, stream, reserve_frames: 64, ..Config::default() };
-    Ok(Machine::new(Setup {
-        config,
-        host: HOST,
-        queue,
-        walk: Walk::AtOnce,
-        faults: Faults::NONE,
-        check: false,
-        record: None,
-    })?)
+    Ok(Machine::new(Setup { host: HOST, ..Setup::new(config, queue) })?)
 }

@@ -9,8 +9,7 @@ use bowwave_core::Policy;
 
 use super::workloads::{self, Workload};
 use super::{Bar, Figure, Outcome, Pair, ReproduceError, device, measure};
-use crate::device::DeviceLimits;
-use crate::device::DeviceSpec;
+use crate::device::{DeviceLimits, DeviceSpec};
 
 /// Maximum time relative to the store's time for the requests alone: the reader consumes data and
 /// announces more meanwhile.
@@ -49,10 +48,9 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 /// Seconds the store takes for separate ranges on all connections, at least the time for their
 /// bytes.
 fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
-    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(&device(workload), &ALGORITHMS).map_err(|error| failed(&error))?;
-    let DeviceLimits { request_ns_min, depth, .. } =
-        device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
+    let limits = DeviceSpec::open(&device(workload), &ALGORITHMS)?.limits();
+    let no_limits = || ReproduceError::Device("the store has no limits".to_owned());
+    let DeviceLimits { request_ns_min, depth, .. } = limits.ok_or_else(no_limits)?;
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &(offset, bytes) in workload.readers.iter().flat_map(|reader| reader.reads()) {
         match ranges.last_mut() {

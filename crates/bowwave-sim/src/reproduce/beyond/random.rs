@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bowwave_core::{Instant, Policy};
+use bowwave_core::Policy;
 use bowwave_trace::generate::Random;
 
 use super::{Bar, Figure, HOST, Outcome, Pair, ReproduceError, STORE, machine};
-use crate::machine::{Access, AccessOp, Pace, Process};
+use crate::machine::{Access, Pace, Process};
 
 const READS: u64 = 100_000;
 /// Pages of a file, and of the cache for the transactions.
@@ -67,10 +67,10 @@ fn fetched(policy: Policy, cache_bytes: u64, reads: &Arc<Vec<(u64, u64)>>) -> Re
     let reads = Arc::clone(reads);
     let source = (0..reads.len()).map(move |at| {
         let (page, pages) = reads[at];
-        Access { at: Instant(0), op: AccessOp::Read, file, offset: page * 4096, bytes: pages * 4096 }
+        Access::read(file, page * 4096, pages * 4096)
     });
     let pace = Pace::Closed { think_ns: HOST.call_ns };
-    machine.add_process(Process { start: Instant(0), source: Box::new(source), pace, depth: 1 });
+    machine.add_process(Process { pace, ..Process::closed(source) });
     machine.run(None)?;
     Ok(machine.summary().row.bytes_fetched as f64 / 1e6)
 }

@@ -1,14 +1,16 @@
-//! What a policy that knew the future would have taken: the [`oracle`](crate::oracle) for each of the twelve workloads.
+//! The time of a policy that knows the future: the [`oracle`](crate::oracle) for each of the twelve
+//! workloads.
 //!
 //! ```text
-//!            ┌ what must be read, at the device's best ─────────────────────┐
-//!   least of │ a first byte, and then each reader's calls and copies alone  │ seconds
-//!            └──────────────────────────────────────────────────────────────┘
+//!               ┌ the device, reading what must be read at its highest rate ┐
+//!   maximum of  │ one TTFB, then each reader's calls and copies alone       │ seconds
+//!               └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The bound is the device's and the reader's, not that of any policy: with reads in no order it is one that nobody reaches,
-//! and what is left of the regret there is the price of not knowing. So the bar is not a number. It is what the best of the
-//! other policies regrets in the same row: `stream` is to have no blind side.
+//! The bound comes from the device and the reader, not from a policy. No policy reaches it for
+//! random reads: the remaining regret is the price of not knowing the future. So the bar is not a
+//! constant. It is the regret of the best other policy in the same row: `stream` must not be worse
+//! anywhere.
 
 use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, PageSize};
@@ -23,10 +25,10 @@ use crate::machine::{AccessOp, Pace};
 use crate::oracle::Future;
 use crate::record::Row;
 
-/// Nobody may regret more than a hundredth more than the best of the others.
+/// `stream` may regret at most 1 % more than the best other policy.
 const SAME: f64 = 1.01;
 
-/// Adds the row of a workload that each of [`POLICIES`] did in its time, `stream` the last of them.
+/// Adds the row of a workload. `rows` are in the order of [`POLICIES`], `stream` last.
 pub(super) fn fill(
     workload: &Workload,
     device: &str,
@@ -51,7 +53,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Least seconds in which anybody does the work.
+/// Minimum seconds for the workload.
 fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
     let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
@@ -64,7 +66,7 @@ fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
     Ok(bound.device_ns(&limits).max(alone.unwrap_or(0)) as f64 / 1e9)
 }
 
-/// Nanoseconds until a reader has what it asked for last, if it never waits but for the first byte.
+/// Nanoseconds until a reader has its last read, if it waits for the first TTFB only.
 fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
     let before = reader.reads().split_last().map_or(&[][..], |(_, before)| before);
     match reader.pace {
@@ -77,7 +79,7 @@ fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
     }
 }
 
-/// All reads of a workload, the readers by turns.
+/// All reads of a workload, its readers interleaved.
 fn trace(workload: &Workload) -> Result<Trace<Vec<u8>>, Box<dyn std::error::Error>> {
     let mut writer = Writer::new(Vec::new())?;
     let mut streams = Vec::new();
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oracle_waits_for_one_first_byte_and_then_reads_at_the_readers_own_speed() {
+    fn the_oracle_waits_for_one_ttfb_and_then_reads_at_the_readers_speed() {
         // 100 reads of a page: 30 ms, and for each 1 µs and 4 KiB copied.
         assert!((least("l") - (0.030 + 100.0 * 1.4e-6)).abs() < 1e-4, "{}", least("l"));
         // 1 GiB through 64 connections of 90 MB/s, which is longer than it takes to copy.

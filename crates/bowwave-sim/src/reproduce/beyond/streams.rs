@@ -1,9 +1,9 @@
 //! Interleaved streams: no more requests than separate ones, except for two per stream.
 
-use bowwave_core::{Instant, Policy};
+use bowwave_core::Policy;
 
 use super::{Bar, Figure, Outcome, Pair, ReproduceError, machine};
-use crate::machine::{Access, AccessOp, Pace, Process};
+use crate::machine::{Access, Pace, Process};
 
 /// Reads per stream, one page each.
 const READS: u64 = 512;
@@ -16,10 +16,8 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         for descriptors in [1, streams] {
             let on_demand = requests(Policy::OnDemand, streams, descriptors)?;
             let together = requests(Policy::Stream, streams, descriptors)?;
-            let mut apart = 0;
-            for stream in 0..streams {
-                apart += alone(stream)?;
-            }
+            let alone = |stream| count(Policy::Stream, vec![vec![begin(stream)]]);
+            let apart = (0..streams).map(alone).sum::<Result<u64, ReproduceError>>()?;
             let row = format!("{streams} streams, {descriptors} descriptors: requests apart, and together");
             let limit = (apart + 2 * streams) as f64;
             let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, limit));
@@ -45,10 +43,6 @@ fn requests(policy: Policy, streams: u64, descriptors: u64) -> Result<u64, Repro
     count(policy, readers.collect())
 }
 
-fn alone(stream: u64) -> Result<u64, ReproduceError> {
-    count(Policy::Stream, vec![vec![begin(stream)]])
-}
-
 /// Counts requests of readers of one file, each alternating between its streams.
 fn count(policy: Policy, readers: Vec<Vec<u64>>) -> Result<u64, ReproduceError> {
     let mut machine = machine(policy, "instant", 0, RA_PAGES)?;
@@ -56,17 +50,11 @@ fn count(policy: Policy, readers: Vec<Vec<u64>>) -> Result<u64, ReproduceError> 
     for begins in readers {
         let source = (0..READS).flat_map(move |read| {
             let begins = begins.clone();
-            begins.into_iter().map(move |begin| Access {
-                at: Instant(0),
-                op: AccessOp::Read,
-                file,
-                offset: begin + read * 4096,
-                bytes: 4096,
-            })
+            begins.into_iter().map(move |begin| Access::read(file, begin + read * 4096, 4096))
         });
         // A short think time, so that all run concurrently.
         let pace = Pace::Closed { think_ns: 1000 };
-        machine.add_process(Process { start: Instant(0), source: Box::new(source), pace, depth: 1 });
+        machine.add_process(Process { pace, ..Process::closed(source) });
     }
     machine.run(None)?;
     Ok(machine.summary().row.requests)

@@ -109,20 +109,23 @@ fn figures(legacy: &[Phases], on_demand: &[Phases]) -> Vec<Figure> {
     all
 }
 
-fn figure(table: (&'static str, &'static str), row: &Row, ours: impl Fn(Pattern) -> Pair) -> Figure {
-    let published = Pair::new(row.baseline, row.improved);
-    let pattern = row.pattern;
-    if pattern.writes() {
-        let note = if pattern == Pattern::RandomWrite { RANDOM_WRITE } else { WRITE };
-        return Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Within(WRITE_NEAR))
-            .note(note);
-    }
+fn figure(
+    table: (&'static str, &'static str),
+    &(pattern, baseline, improved): &Row,
+    ours: impl Fn(Pattern) -> Pair,
+) -> Figure {
+    let published = Pair::new(baseline, improved);
     let near = if pattern == Pattern::Mixed { 0.1 } else { 0.05 };
-    if published.gain().is_some_and(|gain| (gain - 1.0).abs() <= GAIN_MAX) {
-        return Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Both(GAIN_MAX, near));
-    }
-    let note = "the published gain of this run is its spread: the other run shows none";
-    Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Within(near)).note(note)
+    let (bar, note) = if pattern == Pattern::RandomWrite {
+        (Bar::Within(WRITE_NEAR), RANDOM_WRITE)
+    } else if pattern.writes() {
+        (Bar::Within(WRITE_NEAR), WRITE)
+    } else if published.gain().is_some_and(|gain| (gain - 1.0).abs() <= GAIN_MAX) {
+        (Bar::Both(GAIN_MAX, near), "")
+    } else {
+        (Bar::Within(near), "the published gain of this run is its spread: the other run shows none")
+    };
+    Figure::new(table, published::name(pattern), "KB/s", published, ours(pattern), bar).note(note)
 }
 
 /// Where the time of each phase goes, one line each.
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_published_row_has_its_figure_and_writes_say_what_is_not_simulated() {
+    fn every_published_row_has_a_figure_and_writes_note_what_is_not_simulated() {
         let ours = vec![small(Policy::OnDemand); 2];
         let figures = figures(&ours, &ours);
         assert_eq!(figures.len(), 11 + 11 + 7 + 7);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_goes_to_the_disk_once_but_for_what_is_dirty_at_the_end() {
+    fn each_written_page_reaches_the_disk_once_except_those_dirty_at_the_end() {
         let phases = small(Policy::OnDemand);
         for pattern in [Pattern::Write, Pattern::Rewrite, Pattern::Pwrite] {
             let phase = &phases[pattern as usize];

@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn random_numbers_are_those_of_posix() {
+    fn lrand48_matches_posix() {
         let mut random = Lrand48::seeded(0);
         let numbers: Vec<_> = (0..4).map(|_| random.next()).collect();
         assert_eq!(numbers, [366_850_414, 1_610_402_240, 206_956_554, 1_869_309_841]);
     }
 
     #[test]
-    fn strides_begin_one_record_later_each_time_and_miss_next_to_nothing() {
+    fn each_strided_pass_starts_one_record_later_and_few_are_missed() {
         let read = records(Pattern::Stride, 1000);
         assert_eq!(read[..3], [0, 17, 34]);
         let turn = read.iter().position(|&record| record == 1).unwrap();

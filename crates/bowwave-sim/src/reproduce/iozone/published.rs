@@ -1,15 +1,10 @@
-//! iozone's figures as the patch (000) prints them, in KB/s; table 6 of the paper (002) has the means again.
+//! iozone's figures as the patch (000) prints them, in KB/s. Table 6 of the paper (002) repeats the
+//! means.
 
 use super::pattern::Pattern;
 
 /// A row of a table: 2.6.20 and on-demand readahead.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
-    pub(super) name: &'static str,
-    pub(super) pattern: Pattern,
-    pub(super) baseline: f64,
-    pub(super) improved: f64,
-}
+pub(super) type Row = (Pattern, f64, f64);
 
 /// The name of a pattern's row.
 pub(super) fn name(pattern: Pattern) -> &'static str {
@@ -28,53 +23,49 @@ pub(super) fn name(pattern: Pattern) -> &'static str {
     }
 }
 
-const fn row(name: &'static str, pattern: Pattern, baseline: f64, improved: f64) -> Row {
-    Row { name, pattern, baseline, improved }
-}
-
 /// The two runs.
 pub(super) const RUNS: [(&str, [Row; 11]); 2] = [
     (
         "iozone, first run",
         [
-            row("Initial write", Pattern::Write, 61437.27, 64521.53),
-            row("Rewrite", Pattern::Rewrite, 47893.02, 48335.20),
-            row("Read", Pattern::Read, 62111.84, 62141.49),
-            row("Re-read", Pattern::Reread, 62242.66, 62193.17),
-            row("Reverse Read", Pattern::Reverse, 50031.46, 49989.79),
-            row("Stride read", Pattern::Stride, 8657.61, 8652.81),
-            row("Random read", Pattern::Random, 13914.28, 13898.23),
-            row("Mixed workload", Pattern::Mixed, 19069.27, 19033.32),
-            row("Random write", Pattern::RandomWrite, 14849.80, 14104.38),
-            row("Pwrite", Pattern::Pwrite, 62955.30, 65701.57),
-            row("Pread", Pattern::Pread, 62209.99, 62256.26),
+            (Pattern::Write, 61437.27, 64521.53),
+            (Pattern::Rewrite, 47893.02, 48335.20),
+            (Pattern::Read, 62111.84, 62141.49),
+            (Pattern::Reread, 62242.66, 62193.17),
+            (Pattern::Reverse, 50031.46, 49989.79),
+            (Pattern::Stride, 8657.61, 8652.81),
+            (Pattern::Random, 13914.28, 13898.23),
+            (Pattern::Mixed, 19069.27, 19033.32),
+            (Pattern::RandomWrite, 14849.80, 14104.38),
+            (Pattern::Pwrite, 62955.30, 65701.57),
+            (Pattern::Pread, 62209.99, 62256.26),
         ],
     ),
     (
         "iozone, second run",
         [
-            row("Initial write", Pattern::Write, 60810.31, 66258.69),
-            row("Rewrite", Pattern::Rewrite, 49373.89, 57833.66),
-            row("Read", Pattern::Read, 62059.39, 62251.28),
-            row("Re-read", Pattern::Reread, 62264.32, 62256.82),
-            row("Reverse Read", Pattern::Reverse, 49970.96, 50565.72),
-            row("Stride read", Pattern::Stride, 8654.81, 8638.45),
-            row("Random read", Pattern::Random, 13901.44, 13949.91),
-            row("Mixed workload", Pattern::Mixed, 19041.32, 19092.04),
-            row("Random write", Pattern::RandomWrite, 14019.99, 14161.72),
-            row("Pwrite", Pattern::Pwrite, 64121.67, 68224.17),
-            row("Pread", Pattern::Pread, 62225.08, 62274.28),
+            (Pattern::Write, 60810.31, 66258.69),
+            (Pattern::Rewrite, 49373.89, 57833.66),
+            (Pattern::Read, 62059.39, 62251.28),
+            (Pattern::Reread, 62264.32, 62256.82),
+            (Pattern::Reverse, 49970.96, 50565.72),
+            (Pattern::Stride, 8654.81, 8638.45),
+            (Pattern::Random, 13901.44, 13949.91),
+            (Pattern::Mixed, 19041.32, 19092.04),
+            (Pattern::RandomWrite, 14019.99, 14161.72),
+            (Pattern::Pwrite, 64121.67, 68224.17),
+            (Pattern::Pread, 62225.08, 62274.28),
         ],
     ),
 ];
 
 /// Their means.
 pub(super) const MEAN: [Row; 7] = [
-    row("Read", Pattern::Read, 62085.61, 62196.38),
-    row("Re-read", Pattern::Reread, 62253.49, 62224.99),
-    row("Reverse Read", Pattern::Reverse, 50001.21, 50277.75),
-    row("Stride read", Pattern::Stride, 8656.21, 8645.63),
-    row("Random read", Pattern::Random, 13907.86, 13924.07),
-    row("Mixed workload", Pattern::Mixed, 19055.29, 19062.68),
-    row("Pread", Pattern::Pread, 62217.53, 62265.27),
+    (Pattern::Read, 62085.61, 62196.38),
+    (Pattern::Reread, 62253.49, 62224.99),
+    (Pattern::Reverse, 50001.21, 50277.75),
+    (Pattern::Stride, 8656.21, 8645.63),
+    (Pattern::Random, 13907.86, 13924.07),
+    (Pattern::Mixed, 19055.29, 19062.68),
+    (Pattern::Pread, 62217.53, 62265.27),
 ];

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bowwave_core::{FileId, Instant};
+use bowwave_core::FileId;
 
-use crate::machine::{Access, AccessOp};
+use crate::machine::Access;
 use bowwave_core::Random;
 
 /// Bytes of a page of InnoDB.
@@ -35,7 +35,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// sysbench's defaults; rows of 206 bytes on pages filled to 15/16, as when loaded in order; InnoDB's default pool.
+    /// sysbench's defaults; rows of 206 bytes on pages filled to 15/16, as when loaded in order;
+    /// InnoDB's default pool.
     pub(super) const DEFAULT: Self = Self {
         a_page: 74,
         middle_draws: 0.75,
@@ -148,14 +149,7 @@ impl Transactions {
                     continue;
                 };
                 if !state.pool.use_page(page) {
-                    let offset = page * PAGE_BYTES;
-                    return Some(Access {
-                        at: Instant(0),
-                        op: AccessOp::Read,
-                        file,
-                        offset,
-                        bytes: PAGE_BYTES,
-                    });
+                    return Some(Access::read(file, page * PAGE_BYTES, PAGE_BYTES));
                 }
             }
         })
@@ -172,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_wants_ten_rows_and_four_ranges_on_two_or_three_pages() {
+    fn a_transaction_reads_ten_rows_and_four_ranges_on_two_or_three_pages() {
         let mut wanted = VecDeque::new();
         Rows::DEFAULT.pages_of(1, 0, &mut wanted);
         assert!((10 + 4 * 2..=10 + 4 * 3).contains(&wanted.len()), "{wanted:?}");
@@ -192,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_transactions_and_the_pool_keeps_what_was_used_last() {
+    fn threads_share_transactions_and_the_pool_is_lru() {
         let work = Transactions::new(Rows::DEFAULT, 10, 1);
         let alone: Vec<_> = Transactions::new(Rows::DEFAULT, 10, 1).thread(FileId(0)).collect();
         let first: Vec<_> = work.thread(FileId(0)).take(20).collect();

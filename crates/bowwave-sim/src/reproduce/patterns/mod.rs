@@ -1,16 +1,17 @@
-//! The patterns of section 3 of the paper (002), and the cases of its tables 2 and 3: what each algorithm decides.
+//! The situations of section 3 of the paper (002), and the cases of its tables 2 and 3: the
+//! decisions of both algorithms.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `cases` | sections 2.1 and 2.4: sizes, tables 2 and 3, what changed |
 //! | `hits` | 3.1, table 4: cached files and chunks |
-//! | `trouble` | 3.2 and 3.3: a congested queue, pages that are lost |
+//! | `trouble` | 3.2 and 3.3: a congested queue, pages evicted before they are read |
 //! | `order` | 3.4 to 3.6: unaligned, retried and interleaved reads |
 //!
-//! The paper publishes claims here rather than figures: "called on every page", "not called", "one by one". Each is
-//! counted, and the count that the claim means is the bar. The notes print the decisions side by side, as
-//! `reason@start+pages/ahead`, with `=` before a window of which all was cached and `7×` before one that came seven times
-//! in a row.
+//! The paper publishes claims here rather than figures: "called on every page", "not called", "one
+//! by one". Each is counted, and the claimed count is the bar. The notes print the decisions of
+//! both algorithms as `reason@start+pages/ahead`: with `=` before a completely cached window, and
+//! with `7×` before a window that came seven times in a row.
 
 mod cases;
 mod hits;
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_claim_of_the_paper_holds_but_a_slip_of_its_pen() {
+    fn every_claim_of_the_paper_holds_but_its_misprint() {
         let outcome = run(&Options::default()).unwrap();
         let broken: Vec<&str> =
             outcome.figures.iter().filter(|figure| !figure.holds).map(|figure| figure.row.as_str()).collect();

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bowwave_core::Instant;
 use bowwave_core::swap::pager::Touch;
 
-use super::{GB, PAGE, SCALE, Way};
+use super::{Algorithm, GB, PAGE, SCALE};
 use crate::parallel;
 use crate::reproduce::{Bar, Figure, Outcome, Pair, ReproduceError};
 use crate::swap::{self, Machine};
@@ -47,11 +47,12 @@ struct Linpack {
 
 /// The rows of the document's second table, and what it says below it.
 pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
-    let mut cases: Vec<(Way, u64)> = Vec::new();
+    let mut cases: Vec<(Algorithm, u64)> = Vec::new();
     for threads in [THREADS].into_iter().chain(OTHERS) {
-        cases.extend(Way::ALL.map(|way| (way, threads)));
+        cases.extend(Algorithm::ALL.map(|algorithm| (algorithm, threads)));
     }
-    let runs = parallel::try_map(&cases, parallel::workers(), |&(way, threads)| linpack(way, threads))?;
+    let runs =
+        parallel::try_map(&cases, parallel::workers(), |&(algorithm, threads)| linpack(algorithm, threads))?;
     figures(TABLE, [&runs[0], &runs[1]], &mut outcome.figures);
     figures(OWN, [&runs[0], &runs[2]], &mut outcome.figures);
     outcome.notes.push(
@@ -59,7 +60,7 @@ pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
          read again, by threads that take blocks of columns in turn; the arithmetic is 152 s in all of them"
             .to_owned(),
     );
-    for (runs, threads) in runs.chunks(Way::ALL.len()).zip([THREADS].into_iter().chain(OTHERS)) {
+    for (runs, threads) in runs.chunks(Algorithm::ALL.len()).zip([THREADS].into_iter().chain(OTHERS)) {
         let [slots, addresses, own] = runs else { continue };
         outcome.notes.push(format!(
             "  {threads} threads: {:.0} s by slots, {:.0} s by addresses, {:.0} s bowwave's own; hits {:.1}, {:.1}, {:.1} %",
@@ -85,8 +86,8 @@ fn figures(table: (&'static str, &'static str), [old, new]: [&Linpack; 2], figur
 }
 
 /// One run with `threads` threads.
-fn linpack(way: Way, threads: u64) -> Result<Linpack, ReproduceError> {
-    let mut machine = way.machine()?;
+fn linpack(algorithm: Algorithm, threads: u64) -> Result<Linpack, ReproduceError> {
+    let mut machine = algorithm.machine()?;
     // Both in one mapping: the kernel merges adjacent ones.
     let region = machine.add_region(2 * MATRIX)?;
     let slice = |thread: u64, pages: u64| thread * pages / threads..(thread + 1) * pages / threads;

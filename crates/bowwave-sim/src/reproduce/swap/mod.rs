@@ -47,7 +47,7 @@ const NEIGHBOURS: usize = 2;
 
 /// A swap configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Algorithm {
     Slots,
     Addresses,
     Own,
@@ -79,7 +79,7 @@ const SHARES: [(&str, f64, (f64, f64)); 7] = [
     ("latency, 99th", 0.99, (1340.0, 1090.0)),
 ];
 
-impl Way {
+impl Algorithm {
     const ALL: [Self; 3] = [Self::Slots, Self::Addresses, Self::Own];
 
     const fn name(self) -> &'static str {
@@ -105,23 +105,21 @@ impl Way {
     }
 
     fn machine(self) -> Result<Machine, ReproduceError> {
-        let device = DeviceSpec::open("nvme", &ALGORITHMS)
-            .map_err(|error| ReproduceError::Device(error.to_string()))?;
+        let device = DeviceSpec::open("nvme", &ALGORITHMS)?;
         let queue = match self {
             Self::Own => {
                 device.queue().with_scheduler("deadline", &ALGORITHMS).map_err(ReproduceError::Device)?
             }
             Self::Slots | Self::Addresses => device.queue().clone(),
         };
-        let queue =
-            Queue::new(device.build(1), queue).map_err(|error| ReproduceError::Device(error.to_string()))?;
+        let queue = Queue::new(device.build(1), queue)?;
         let costs = Costs { ahead_beside: self == Self::Own, ..Costs::LINUX };
         Ok(Machine::new(self.config(), costs, queue)?)
     }
 }
 
-fn micro(way: Way, scale: u64) -> Result<Micro, ReproduceError> {
-    let mut machine = way.machine()?;
+fn micro(algorithm: Algorithm, scale: u64) -> Result<Micro, ReproduceError> {
+    let mut machine = algorithm.machine()?;
     let (writers, pages) = SEQUENTIAL;
     for _ in 0..writers {
         let region = machine.add_region(pages / writers)?;
@@ -151,7 +149,7 @@ fn micro(way: Way, scale: u64) -> Result<Micro, ReproduceError> {
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let mut outcome = Outcome::default();
-    let runs = parallel::try_map(&Way::ALL, parallel::workers(), |&way| micro(way, SCALE))?;
+    let runs = parallel::try_map(&Algorithm::ALL, parallel::workers(), |&algorithm| micro(algorithm, SCALE))?;
     micro_figures(MICRO, [&runs[0], &runs[1]], &mut outcome.figures);
     micro_figures(OWN, [&runs[0], &runs[2]], &mut outcome.figures);
     outcome.notes.extend(micro_notes(&runs));
@@ -202,10 +200,10 @@ fn micro_notes(runs: &[Micro]) -> Vec<String> {
         "swap: the document names no drive: `nvme`, with the queue that Linux gives it; bowwave's own has `deadline` before it"
             .to_owned(),
     ];
-    notes.extend(Way::ALL.iter().zip(runs).map(|(way, run)| {
+    notes.extend(Algorithm::ALL.iter().zip(runs).map(|(algorithm, run)| {
         format!(
             "  {}: first round {:.1} us a page, random neighbours {:.0} touches/s, {:.1} KiB a read",
-            way.name(),
+            algorithm.name(),
             run.first_us,
             run.random_per_s,
             run.read_kib
@@ -219,9 +217,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_tell_what_slots_do_not_and_streams_more_than_either() {
+    fn addresses_predict_better_than_slots_and_streams_better_than_either() {
         // Half of the time: the first pass and more.
-        let [slots, addresses, own] = Way::ALL.map(|way| micro(way, 2 * SCALE).unwrap());
+        let [slots, addresses, own] = Algorithm::ALL.map(|algorithm| micro(algorithm, 2 * SCALE).unwrap());
         assert!(
             slots.hits < 80.0 && addresses.hits > 98.0 && own.hits > 98.0,
             "{slots:?} {addresses:?} {own:?}"

@@ -1,4 +1,4 @@
-//! Plans: readers, a machine and what to vary, as a TOML file.
+//! Experiments: readers, a machine and what to vary, as a TOML file.
 //!
 //! ```toml
 //! title = "Eight readers of one disk"
@@ -22,16 +22,17 @@
 //! until_ms = 60_000                  # stop then; without it, when all readers have ended
 //!
 //! [[readers]]
-//! workload = "scan"                  # optional: readers of one name run together, each name is a run of its own
+//! workload = "scan"                  # optional: each name is a run of its own
 //! count = 8                          # each with a file of its own, unless share_file
-//! pattern = "sequential"             # random, interleaved, strided, backward, clustered, zipf, oltp
+//! pattern = "sequential"             # or random, interleaved, strided, backward, clustered, zipf,
+//!                                    # oltp
 //! file_bytes = 268_435_456
 //! read_bytes = 131_072
 //! reads = 2_048
 //!
 //! [[readers]]
-//! trace = "web.bwt"                  # any format that `import` knows; beside the plan
-//! file_bytes = 1_073_741_824         # of each of its files; without it, each ends with its last access
+//! trace = "web.bwt"                  # any format that `import` knows; beside the experiment
+//! file_bytes = 1_073_741_824         # of each file; without it, each ends with its last access
 //! ```
 
 use std::fmt;
@@ -64,7 +65,7 @@ const FILE_ALIGNMENT: u64 = 1 << 20;
 
 /// A validated experiment.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Experiment {
     /// Title.
     pub title: String,
     /// Varied settings.
@@ -77,11 +78,11 @@ pub struct Plan {
 
 /// An invalid experiment: one line with file, place and bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanError(String);
+pub struct ExperimentError(String);
 
 #[derive(Clone, Debug)]
 enum Group {
-    Made(Readers),
+    Generated(Readers),
     Trace(Workload, ReplayOptions),
 }
 
@@ -93,7 +94,7 @@ struct File {
     #[serde(default)]
     sweep: Sweep,
     #[serde(default)]
-    machine: Setting,
+    machine: MachineKeys,
     readers: Vec<Readers>,
 }
 
@@ -110,7 +111,7 @@ struct Sweep {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Setting {
+struct MachineKeys {
     walk: String,
     eviction: String,
     call_ns: u64,
@@ -182,16 +183,16 @@ impl Default for Readers {
     }
 }
 
-impl Plan {
+impl Experiment {
     /// Reads the experiment in the file `path`, and the traces it names.
     ///
     /// # Errors
     ///
     /// An unreadable file, an unknown key or a value out of bounds; with file and line.
-    pub fn read(path: &Path) -> Result<Self, PlanError> {
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| PlanError(format!("{name}: cannot read it: {error}")))?;
+            .map_err(|error| ExperimentError(format!("{name}: cannot read it: {error}")))?;
         Self::parse(&text, &name, path.parent().unwrap_or_else(|| Path::new("")))
     }
 
@@ -200,14 +201,14 @@ impl Plan {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn parse(text: &str, name: &str, directory: &Path) -> Result<Self, PlanError> {
+    pub fn parse(text: &str, name: &str, directory: &Path) -> Result<Self, ExperimentError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-            PlanError(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
+            ExperimentError(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
         })?;
         let wrong = |part: &str, group: usize, what: &str| {
-            PlanError(format!("{name}:{}: {what}", line_of(text, part, group, what)))
+            ExperimentError(format!("{name}:{}: {what}", line_of(text, part, group, what)))
         };
         let mut axes = file.sweep.axes().map_err(|what| wrong("sweep", 0, &what))?;
         let common = file.machine.common().map_err(|what| wrong("machine", 0, &what))?;
@@ -241,7 +242,7 @@ impl Plan {
         let mut address = 0u64;
         for (number, group) in self.groups_of(case) {
             match group {
-                Group::Made(readers) => {
+                Group::Generated(readers) => {
                     address = readers.add_to(machine, address, case.seed.wrapping_add(number << 32));
                 }
                 Group::Trace(workload, options) => address = workload.add_at(machine, address, *options),
@@ -267,7 +268,7 @@ impl Group {
     /// Maximum bytes its files take on the device.
     fn device_bytes(&self) -> u64 {
         match self {
-            Self::Made(readers) => {
+            Self::Generated(readers) => {
                 let files = if readers.share_file { 1 } else { u64::from(readers.count) };
                 files.saturating_mul(readers.file_bytes().saturating_add(FILE_ALIGNMENT))
             }
@@ -278,7 +279,7 @@ impl Group {
     /// Total reads of its readers.
     fn reads(&self) -> u64 {
         match self {
-            Self::Made(readers) => readers.reads.saturating_mul(readers.count.into()),
+            Self::Generated(readers) => readers.reads.saturating_mul(readers.count.into()),
             Self::Trace(workload, _) => workload.counts().reads,
         }
     }
@@ -289,8 +290,8 @@ impl Group {
 fn line_of(text: &str, part: &str, group: usize, message: &str) -> usize {
     let key = message.split([':', ' ']).next().unwrap_or_default();
     let place = || {
-        let plan = DeTable::parse(text).ok()?;
-        let whole = plan.get_ref().get(part)?;
+        let table = DeTable::parse(text).ok()?;
+        let whole = table.get_ref().get(part)?;
         let part = match whole.get_ref() {
             DeValue::Array(groups) => groups.get(group)?,
             _ => whole,
@@ -352,7 +353,7 @@ impl Sweep {
     }
 }
 
-impl Setting {
+impl MachineKeys {
     fn common(self) -> Result<Common, String> {
         let walk = match self.walk.as_str() {
             "" | "at-once" => Walk::AtOnce,
@@ -420,7 +421,7 @@ impl Readers {
             return Ok(Group::Trace(workload, options));
         }
         self.pace().and_then(|_| self.spec(0).map(drop))?;
-        Ok(Group::Made(self))
+        Ok(Group::Generated(self))
     }
 
     /// Length of a file.
@@ -489,7 +490,7 @@ impl Readers {
     fn source(&self, file: FileId, seed: u64) -> Box<dyn Iterator<Item = Access> + Send> {
         let op = if self.mapped { AccessOp::Load } else { AccessOp::Read };
         let rows = self.spec(seed).ok().and_then(|spec| spec.generate().ok());
-        let rows = rows.expect("the plan was checked when it was read");
+        let rows = rows.expect("the experiment was checked when it was read");
         Box::new(rows.map(move |row| Access {
             at: Instant(row.time_ns),
             op,
@@ -500,10 +501,10 @@ impl Readers {
     }
 }
 
-impl fmt::Display for PlanError {
+impl fmt::Display for ExperimentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for PlanError {}
+impl std::error::Error for ExperimentError {}

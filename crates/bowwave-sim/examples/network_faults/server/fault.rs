@@ -1,12 +1,12 @@
 //! What may go wrong with a request.
 
-use crate::network::kinds::kinds;
+use crate::counts::kinds;
 
 kinds! {
     /// A fault of the network or the server.
-    pub enum Fault {
+    pub(crate) enum Fault {
         /// The request never arrives.
-        Lost = "request lost",
+        RequestDropped = "request lost",
         /// The connection is refused.
         Refused = "connection refused",
         /// The connection breaks before the head.
@@ -91,8 +91,8 @@ kinds! {
 }
 
 /// Those that any request may meet.
-pub(super) const OF_ALL: &[Fault] = &[
-    Fault::Lost,
+pub(crate) const OF_ALL: &[Fault] = &[
+    Fault::RequestDropped,
     Fault::Refused,
     Fault::ResetBeforeHead,
     Fault::ResetInHead,
@@ -107,11 +107,11 @@ pub(super) const OF_ALL: &[Fault] = &[
 ];
 
 /// Those of requests for validators.
-pub(super) const OF_HEADS: &[Fault] =
+pub(crate) const OF_HEADS: &[Fault] =
     &[Fault::Unversioned, Fault::Unsized, Fault::Duplicate, Fault::LateHead];
 
 /// Those of requests for a range.
-pub(super) const OF_BODIES: &[Fault] = &[
+pub(crate) const OF_BODIES: &[Fault] = &[
     Fault::WrongRange,
     Fault::Desync,
     Fault::Whole,
@@ -136,7 +136,7 @@ pub(super) const OF_BODIES: &[Fault] = &[
 ];
 
 /// Those of requests for a page of a listing.
-pub(super) const OF_PAGES: &[Fault] = &[
+pub(crate) const OF_PAGES: &[Fault] = &[
     Fault::RepeatedToken,
     Fault::NewTokens,
     Fault::EmptyPage,
@@ -154,7 +154,7 @@ pub(super) const OF_PAGES: &[Fault] = &[
 ];
 
 /// Those of uploads.
-pub(super) const OF_UPLOADS: &[Fault] = &[
+pub(crate) const OF_UPLOADS: &[Fault] = &[
     Fault::ResetInBody,
     Fault::SilentBody,
     Fault::Drip,

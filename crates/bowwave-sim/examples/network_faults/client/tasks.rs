@@ -3,20 +3,12 @@
 use bowwave_core::network::{Failure, Verdict};
 
 use super::*;
-use crate::network::context::Note;
 
 impl Client {
     /// Begins a task.
-    pub(super) fn task(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        call: u32,
-        goal: Goal,
-        limits: RetryLimits,
-    ) {
+    pub(super) fn task(&mut self, net: &mut Net<'_>, call: u32, goal: Goal, limits: RetryLimits) {
         let number = self.tasks.len() as u32;
-        let now = context.now;
+        let now = net.context.now;
         self.tasks.push(Task {
             call,
             goal,
@@ -32,50 +24,45 @@ impl Client {
             abandoned: None,
             over: false,
         });
-        self.attempt(context, server, number, false);
+        self.attempt(net, number, false);
     }
 
     /// A task's next attempt is due.
-    pub(in crate::network) fn resume(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn resume(&mut self, net: &mut Net<'_>, number: u32) {
         if !self.tasks[number as usize].over {
-            self.attempt(context, server, number, false);
+            self.attempt(net, number, false);
         }
     }
 
     /// A read is late: a second request may be faster.
-    pub(in crate::network) fn late(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+    pub(crate) fn late(&mut self, net: &mut Net<'_>, number: u32) {
         if self.tasks[number as usize].over {
             return;
         }
-        if self.hedging.grant() || self.has(Flaw::HedgeUnbounded) {
+        if self.hedging.grant() || self.has(Defect::HedgeUnbounded) {
             self.hedges += 1;
             self.tasks[number as usize].hedged = true;
-            context.met(Met::Hedged);
+            net.context.count(Counter::Hedged);
             if self.hedges * 100 > self.small_reads * u64::from(self.settings.hedge_percent) {
-                context.broken(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
+                net.context.violated(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
             }
-            self.attempt(context, server, number, true);
+            self.attempt(net, number, true);
         }
     }
 
     /// An attempt has failed.
-    pub(super) fn failed(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        (number, hedge): (u32, bool),
-        why: Why,
-    ) {
+    pub(super) fn failed(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), why: Failed) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { task.hedge.take() } else { task.main.take() };
         let Some(this) = this else { return };
-        server.close(this.attempt);
-        context.note(&Note::Failed { attempt: this.attempt, why: &why });
-        let now = context.now;
+        net.server.close(this.attempt);
+        net.context.note(&Note::Failed { attempt: this.attempt, why: &why });
+        let now = net.context.now;
         if hedge {
-            // It was one request more, and has no retries. The first try continues, unless it has been given up.
+            // It was one request more, and has no retries. The first try continues, unless it has
+            // been given up.
             if let Some(error) = task.abandoned {
-                self.finish(context, server, number, Err(error));
+                self.finish(net, number, Err(error));
             }
             return;
         }
@@ -90,84 +77,79 @@ impl Client {
             if part.start + part.done >= part.end {
                 // Only the end of the body is missing. No request is for nothing.
                 let arrived = std::mem::take(&mut part.arrived);
-                return self.finish(context, server, number, Ok(Done::Bytes(arrived)));
+                return self.finish(net, number, Ok(Done::Bytes(arrived)));
             }
         } else {
             got = 0;
         }
-        if self.flaw == Some(Flaw::ProgressResetsTries) && got > 0 {
+        if self.defect == Some(Defect::ProgressResetsRetries) && got > 0 {
             task.retry = Retry::new(task.limits, now);
         }
         let (mut failure, error) = judged(why);
         let retry_after_ns = failure.retry_after_ns.unwrap_or(0);
-        if self.flaw == Some(Flaw::RetryAfterIgnored) {
+        if self.defect == Some(Defect::RetryAfterIgnored) {
             failure.retry_after_ns = None;
         }
-        match task.retry.failed(now, failure, context.random.bits()) {
+        match task.retry.failed(now, failure, net.context.random.bits()) {
             Verdict::Again(at) => {
                 let pause = retry_after_ns.max(task.limits.pause_min_ns);
                 task.earliest = Instant(now.0.saturating_add(pause));
-                context.note(&Note::Again { task: number, at });
+                net.context.note(&Note::Again { task: number, at });
                 if at.0 - now.0 > retry_after_ns.max(task.limits.pause_max_ns) {
-                    context.broken(|| format!("task {number}: pauses until {at:?}"));
+                    net.context.violated(|| format!("task {number}: pauses until {at:?}"));
                 }
-                if matches!(why, Why::Fatal(_)) {
-                    context.broken(|| format!("task {number}: tries again after {why:?}"));
+                if matches!(why, Failed::Fatal(_)) {
+                    net.context.violated(|| format!("task {number}: tries again after {why:?}"));
                 }
-                context.at(at, Event::Resume(number));
+                net.context.at(at, Event::Resume(number));
             }
             Verdict::GiveUp(end) => {
-                let (met, name) = match end {
-                    GiveUp::Permanent => (Met::Permanent, "permanent"),
-                    GiveUp::Attempts => (Met::Attempts, "attempts"),
-                    GiveUp::Time => (Met::Time, "time"),
+                let (counter, name) = match end {
+                    GiveUp::Permanent => (Counter::Permanent, "permanent"),
+                    GiveUp::Attempts => (Counter::Attempts, "attempts"),
+                    GiveUp::Time => (Counter::Time, "time"),
                 };
-                context.met(met);
-                self.check_end(context, number, end, why);
+                net.context.count(counter);
+                self.check_end(&mut net.context, number, end, why);
                 let task = &mut self.tasks[number as usize];
                 let error = error.unwrap_or(Error::GaveUp(name));
                 if task.hedge.is_some() {
                     task.abandoned = Some(error);
                 } else {
-                    self.finish(context, server, number, Err(error));
+                    self.finish(net, number, Err(error));
                 }
             }
         }
     }
 
     /// A task is given up for a reason, and not before.
-    fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Why) {
+    fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Failed) {
         let task = &self.tasks[number as usize];
-        let retry_after_ns = if let Why::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
+        let retry_after_ns =
+            if let Failed::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
         let pause_ns = retry_after_ns.unwrap_or(0).max(task.limits.pause_max_ns);
         let right = match end {
-            GiveUp::Permanent => matches!(why, Why::Fatal(_)),
+            GiveUp::Permanent => matches!(why, Failed::Fatal(_)),
             GiveUp::Attempts => task.sent == task.limits.attempts_max,
             GiveUp::Time => {
                 task.must_end().is_some_and(|end| context.now.0.saturating_add(pause_ns) >= end.0)
             }
         };
         if !right {
-            context.broken(|| format!("task {number}: given up by {end:?} after {} attempts", task.sent));
+            context.violated(|| format!("task {number}: given up by {end:?} after {} attempts", task.sent));
         }
     }
 
     /// An attempt has brought what its task is for.
-    pub(super) fn done(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        (number, hedge): (u32, bool),
-        done: Done,
-    ) {
+    pub(super) fn done(&mut self, net: &mut Net<'_>, (number, hedge): (u32, bool), done: Done) {
         let task = &mut self.tasks[number as usize];
         let this = if hedge { &task.hedge } else { &task.main };
-        let begun = this.as_ref().map_or(context.now, |this| this.begun);
+        let begun = this.as_ref().map_or(net.context.now, |this| this.begun);
         let done = match (done, &mut task.goal) {
             (Done::Bytes(arrived), Goal::Part(part)) if !hedge => {
                 let mut all = std::mem::take(&mut part.arrived);
                 if !all.is_empty() {
-                    context.met(Met::ReadContinued);
+                    net.context.count(Counter::ReadContinued);
                 }
                 all.extend(arrived);
                 Done::Bytes(all)
@@ -175,49 +157,43 @@ impl Client {
             (done, _) => done,
         };
         if matches!(done, Done::Bytes(_)) {
-            self.hedging.took(context.now.0 - begun.0);
+            self.hedging.took(net.context.now.0 - begun.0);
         }
         if hedge {
-            context.met(Met::HedgeWon);
+            net.context.count(Counter::HedgeWon);
         }
-        self.finish(context, server, number, Ok(done));
+        self.finish(net, number, Ok(done));
     }
 
     /// Ends a task: requests in flight are abandoned.
-    pub(super) fn finish(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        number: u32,
-        result: Result<Done, Error>,
-    ) {
-        self.abandon(server, number);
+    pub(super) fn finish(&mut self, net: &mut Net<'_>, number: u32, result: Result<Done, Error>) {
+        self.abandon(&mut net.server, number);
         let task = &self.tasks[number as usize];
         let (call, sent) = (task.call, task.sent);
-        context.note(&Note::Ended {
+        net.context.note(&Note::Ended {
             task: number,
             result: &result.as_ref().map(|_| ()).map_err(|&error| error),
         });
-        if task.must_end().is_some_and(|end| context.now > end) {
+        if task.must_end().is_some_and(|end| net.context.now > end) {
             let (limits, begun) = (task.limits, task.begun);
-            context.broken(|| {
+            net.context.violated(|| {
                 format!("task {number}: begun at {begun:?}, ended after its deadline: {limits:?}")
             });
         }
         if self.calls[call as usize].must_succeed && sent > 1 {
-            context.broken(|| format!("task {number}: {sent} attempts at a server without faults"));
+            net.context.violated(|| format!("task {number}: {sent} attempts at a server without faults"));
         }
         match (result, &self.calls[call as usize].kind) {
-            (Ok(Done::Page(page)), _) => self.page(context, server, call, &page),
-            (Ok(Done::Head(version)), Kind::Read(_)) => self.opened(context, server, call, version),
-            (Ok(Done::Bytes(arrived)), _) => self.part_read(context, server, call, arrived),
-            (Ok(Done::Head(_) | Done::Stored), _) => self.over(context, server, call, Ok(())),
-            (Err(error), _) => self.over(context, server, call, Err(error)),
+            (Ok(Done::Page(page)), _) => self.page(net, call, &page),
+            (Ok(Done::Head(version)), Kind::Read(_)) => self.opened(net, call, version),
+            (Ok(Done::Bytes(arrived)), _) => self.part_read(net, call, arrived),
+            (Ok(Done::Head(_) | Done::Stored), _) => self.over(net, call, Ok(())),
+            (Err(error), _) => self.over(net, call, Err(error)),
         }
     }
 
     /// Closes what a task has in flight.
-    pub(super) fn abandon(&mut self, server: &mut Server, number: u32) {
+    pub(crate) fn abandon(&mut self, server: &mut Server, number: u32) {
         let task = &mut self.tasks[number as usize];
         task.over = true;
         for this in [task.main.take(), task.hedge.take()].into_iter().flatten() {
@@ -226,12 +202,15 @@ impl Client {
     }
 }
 
-/// What an attempt's end means for retrying, and the error if there is no further attempt for its sake.
-fn judged(why: Why) -> (Failure, Option<Error>) {
+/// What an attempt's end means for retrying, and the error if there is no further attempt for its
+/// sake.
+fn judged(why: Failed) -> (Failure, Option<Error>) {
     let transient = Failure { transient: true, retry_after_ns: None };
     match why {
-        Why::Refused | Why::Reset | Why::Truncated | Why::Slow { .. } | Why::Deadline => (transient, None),
-        Why::Status { retry_after_ns, .. } => (Failure { retry_after_ns, ..transient }, None),
-        Why::Fatal(error) => (Failure { transient: false, ..transient }, Some(error)),
+        Failed::Refused | Failed::Reset | Failed::Truncated | Failed::Slow { .. } | Failed::Deadline => {
+            (transient, None)
+        }
+        Failed::Status { retry_after_ns, .. } => (Failure { retry_after_ns, ..transient }, None),
+        Failed::Fatal(error) => (Failure { transient: false, ..transient }, Some(error)),
     }
 }

@@ -1,15 +1,19 @@
-//! The network's state machines hold against faulty servers, and the checks find planted flaws.
+//! The state machines of the network keep their invariants with faulty servers, and the checks find
+//! planted defects.
 
-use bowwave_sim::network::{Counts, Fault, Flaw, Met, run};
 use bowwave_sim::parallel;
 
+use crate::counts::{Counter, Counts, Defect};
+use crate::run::run;
+use crate::server::Fault;
+
 /// Runs the seeds below `seeds`; returns the first that breaks an invariant.
-fn sweep(seeds: u64, flaw: Option<Flaw>) -> Result<Counts, String> {
+fn sweep(seeds: u64, defect: Option<Defect>) -> Result<Counts, String> {
     let batches: Vec<u64> = (0..seeds).step_by(500).collect();
     let counts = parallel::try_map(&batches, parallel::workers(), |&first| {
         let mut counts = Counts::default();
         for seed in first..seeds.min(first + 500) {
-            run(seed, flaw, &mut counts, None).map_err(|what| format!("seed {seed}: {what}"))?;
+            run(seed, defect, &mut counts, None).map_err(|what| format!("seed {seed}: {what}"))?;
         }
         Ok::<_, String>(counts)
     })?;
@@ -20,24 +24,24 @@ fn sweep(seeds: u64, flaw: Option<Flaw>) -> Result<Counts, String> {
 }
 
 #[test]
-fn invariants_hold_against_faulty_servers_and_everything_is_met() {
+fn invariants_hold_against_faulty_servers_and_every_counter_is_reached() {
     let counts = sweep(20_000, None).unwrap_or_else(|what| panic!("{what}"));
-    // A run that never meets a fault shows nothing about it.
+    // A run without a fault shows nothing about it.
     for (name, times) in counts.rows() {
         assert!(times >= 50, "{name}: {times} times");
     }
-    assert!(counts.of(Met::ReadDone) > 3 * counts.of(Met::ReadFailed), "{counts:?}");
+    assert!(counts.of(Counter::ReadDone) > 3 * counts.of(Counter::ReadFailed), "{counts:?}");
     assert!(counts.of_fault(Fault::ResetInBody) > 1000, "{counts:?}");
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the first seed that finds each flaw, shown with --nocapture")]
-fn every_planted_flaw_is_found_within_ten_thousand_seeds() {
-    for &flaw in Flaw::ALL {
-        let found = sweep(10_000, Some(flaw)).expect_err(flaw.name());
-        println!("{}: {found}", flaw.name());
+#[expect(clippy::print_stdout, reason = "the first seed that finds each defect, shown with --nocapture")]
+fn every_planted_defect_is_found_within_ten_thousand_seeds() {
+    for &defect in Defect::ALL {
+        let found = sweep(10_000, Some(defect)).expect_err(defect.name());
+        println!("{}: {found}", defect.name());
     }
-    // The same seeds are clean without one: the flaw is what breaks.
+    // The same seeds are clean without one: the defect is what breaks.
     sweep(10_000, None).unwrap_or_else(|what| panic!("{what}"));
 }
 

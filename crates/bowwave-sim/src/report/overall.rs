@@ -1,9 +1,8 @@
 //! Sentences about all runs.
 
-use super::super::units::{bytes, count, counted, percent, rate, three, time};
-use super::super::view::{Ledger, View};
 use super::groups::{AS_FAST, Group, Groups};
-use super::headline;
+use super::units::{bytes, count, counted, percent, rate, three, time};
+use super::view::{Ledger, View};
 use crate::record::Row;
 
 /// Maximum groups with sentences; the table has the others.
@@ -11,22 +10,22 @@ const GROUPS_MAX: usize = 100;
 
 /// Sentences about all runs together, and one per group in each list.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Overall {
-    pub(in super::super) headline: String,
-    pub(in super::super) verdict: Vec<String>,
-    pub(in super::super) over_delivered: Vec<String>,
-    pub(in super::super) over_request: Vec<String>,
-    pub(in super::super) over_busy: Vec<String>,
-    pub(in super::super) over_thrashed: Vec<String>,
+pub(super) struct Overall {
+    pub(super) headline: String,
+    pub(super) verdict: Vec<String>,
+    pub(super) over_delivered: Vec<String>,
+    pub(super) over_request: Vec<String>,
+    pub(super) over_busy: Vec<String>,
+    pub(super) over_thrashed: Vec<String>,
 }
 
 impl Overall {
-    pub(in super::super) fn of(views: &[View], groups: &Groups) -> Self {
-        let each = |say: fn(&[View], &Group) -> String| -> Vec<String> {
-            groups.0.iter().take(GROUPS_MAX).map(|group| say(views, group)).collect()
+    pub(super) fn of(views: &[View], groups: &Groups) -> Self {
+        let each = |phrase: fn(&[View], &Group) -> String| -> Vec<String> {
+            groups.0.iter().take(GROUPS_MAX).map(|group| phrase(views, group)).collect()
         };
         Self {
-            headline: headline::of(views, groups),
+            headline: headline(views, groups),
             verdict: each(verdict),
             over_delivered: each(over_delivered),
             over_request: each(over_request),
@@ -37,7 +36,7 @@ impl Overall {
 }
 
 /// `a`, `a and b`, `a, b and 3 more`.
-pub(super) fn listed(names: &[String]) -> String {
+fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),
@@ -47,14 +46,14 @@ pub(super) fn listed(names: &[String]) -> String {
 }
 
 /// Names of the other runs that are as fast as the best.
-pub(super) fn as_fast(views: &[View], group: &Group) -> Vec<String> {
+fn as_fast(views: &[View], group: &Group) -> Vec<String> {
     let ours = views[group.best].row.seconds_a_gib();
     let same = |run: &&usize| **run != group.best && views[**run].row.seconds_a_gib() <= ours * AS_FAST;
     group.runs.iter().filter(same).map(|run| called(views, group, *run)).collect()
 }
 
 /// The device and cache of a group: `On hdd with 64 MiB of cache`.
-pub(super) fn place(views: &[View], group: &Group) -> String {
+fn place(views: &[View], group: &Group) -> String {
     let row = &views[group.best].row;
     match row.cache_bytes {
         Some(cache) => format!("On {} with {} of cache", row.place(), bytes(cache as f64)),
@@ -62,8 +61,9 @@ pub(super) fn place(views: &[View], group: &Group) -> String {
     }
 }
 
-/// A run among those of its group: `ondemand`, or `ondemand (32 pages, arc)` where other runs of the policy differ in it.
-pub(in super::super) fn called(views: &[View], group: &Group, run: usize) -> String {
+/// Name of a run within its group: `ondemand`, or `ondemand (32 pages, arc)` if other runs of the
+/// policy differ in these settings.
+pub(super) fn called(views: &[View], group: &Group, run: usize) -> String {
     let row = &views[run].row;
     let same =
         || group.runs.iter().map(|other| &views[*other].row).filter(|other| other.policy == row.policy);
@@ -85,17 +85,17 @@ pub(in super::super) fn called(views: &[View], group: &Group, run: usize) -> Str
 }
 
 /// `3.2 times as fast as none`, or the like.
-pub(super) fn faster(ours: f64, theirs: f64, whom: &str) -> String {
+fn faster(ours: f64, theirs: f64, other: &str) -> String {
     if ours <= 0.0 || theirs <= 0.0 {
-        return format!("next to {} s of {whom}", three(theirs));
+        return format!("next to {} s of {other}", three(theirs));
     }
     let ratio = theirs / ours;
     if (0.995..1.005).contains(&ratio) {
-        format!("as fast as {whom}")
+        format!("as fast as {other}")
     } else if ratio >= 1.0 {
-        format!("{} times as fast as {whom}", three(ratio))
+        format!("{} times as fast as {other}", three(ratio))
     } else {
-        format!("{} times as slow as {whom}", three(1.0 / ratio))
+        format!("{} times as slow as {other}", three(1.0 / ratio))
     }
 }
 
@@ -147,7 +147,7 @@ fn verdict(views: &[View], group: &Group) -> String {
 }
 
 /// The runs worth choosing between.
-pub(in super::super) fn frontier(views: &[View], group: &Group) -> String {
+pub(super) fn frontier(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let point = |run: &usize| {
         let row = &views[*run].row;
@@ -185,32 +185,36 @@ pub(in super::super) fn frontier(views: &[View], group: &Group) -> String {
 }
 
 /// The runs with the shortest and the longest tail latency.
-pub(in super::super) fn latency(views: &[View], group: &Group) -> String {
+pub(super) fn latency(views: &[View], group: &Group) -> String {
     let p99 = |run: &&usize| views[**run].row.latency_ns.p99;
     let (Some(&least), Some(&most)) = (group.runs.iter().min_by_key(p99), group.runs.iter().max_by_key(p99))
     else {
         return String::new();
     };
-    let say = |run: usize| {
+    let phrase = |run: usize| {
         let latency = views[run].row.latency_ns;
         let name = called(views, group, run);
         format!("{name} ({}, median {})", time(latency.p99 as f64), time(latency.p50 as f64))
     };
     let place = place(views, group);
     if group.runs.len() == 1 {
-        return format!("{place}, 99 of 100 reads take no longer than with {}.", say(least));
+        return format!("{place}, 99 of 100 reads take no longer than with {}.", phrase(least));
     }
     if p99(&&least) == p99(&&most) {
         return format!(
             "{place}, 99 of 100 reads take no longer than with {}, whatever the policy.",
-            say(least)
+            phrase(least)
         );
     }
-    format!("{place}, the 99th percentile is lowest with {} and highest with {}.", say(least), say(most))
+    format!(
+        "{place}, the 99th percentile is lowest with {} and highest with {}.",
+        phrase(least),
+        phrase(most)
+    )
 }
 
 /// Fate of the readahead pages of the best run and of the most wasteful one.
-pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
+pub(super) fn ledger(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let of = |run: usize| (run, Ledger::of(&views[run].row));
     let used = |(_, ledger): &(usize, Ledger)| (ledger.in_time + ledger.late) as f64 / ledger.pages() as f64;
@@ -220,7 +224,7 @@ pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
     };
     // The best run and the most wasteful one.
     let first = some().find(|(run, _)| *run == group.best).unwrap_or(least);
-    let say = |(run, ledger): &(usize, Ledger)| {
+    let phrase = |(run, ledger): &(usize, Ledger)| {
         let part = |pages: u64| percent(pages as f64, ledger.pages() as f64);
         format!(
             "of {} pages that {} read ahead, {} were there in time, {} late, {} wasted, {} thrashed",
@@ -233,12 +237,12 @@ pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
         )
     };
     if group.runs.len() == 1 {
-        return format!("{place}, {}.", say(&first));
+        return format!("{place}, {}.", phrase(&first));
     }
     if first.0 == least.0 || used(&first) - used(&least) < 0.005 {
-        return format!("{place}, {}; no run wastes more.", say(&first));
+        return format!("{place}, {}; no run wastes more.", phrase(&first));
     }
-    format!("{place}, {}; at the other end, {}.", say(&first), say(&least))
+    format!("{place}, {}; at the other end, {}.", phrase(&first), phrase(&least))
 }
 
 /// The best run and its baseline, or others with samples in their place.
@@ -249,19 +253,19 @@ fn pair(views: &[View], group: &Group) -> Option<(usize, Option<usize>)> {
     Some((first, with.find(|run| *run != first)))
 }
 
-/// One sentence: the text of `say` for each of the pair, and the ratio of their figures.
+/// One sentence: the text of `phrase` for each of the pair, and the ratio of their figures.
 fn of_pair(
     views: &[View],
     group: &Group,
     subject: &str,
-    say: impl Fn(&View) -> String,
+    phrase: impl Fn(&View) -> String,
     figure: impl Fn(&View) -> f64,
 ) -> String {
     let place = place(views, group);
     let Some((top, other)) = pair(views, group) else {
         return format!("{place}, no samples over time were recorded.");
     };
-    let part = |run: usize| format!("{} with {}", say(&views[run]), called(views, group, run));
+    let part = |run: usize| format!("{} with {}", phrase(&views[run]), called(views, group, run));
     let Some(other) = other else { return format!("{place}, {subject} {}.", part(top)) };
     let ratio = figure(&views[top]) / figure(&views[other]);
     let relation = match ratio {
@@ -279,12 +283,12 @@ fn over_delivered(views: &[View], group: &Group) -> String {
 }
 
 fn over_request(views: &[View], group: &Group) -> String {
-    let say = |view: &View| {
+    let phrase = |view: &View| {
         let least =
             view.pace.request_min.map_or_else(String::new, |least| format!(" (at worst {})", bytes(least)));
         format!("{}{least}", bytes(view.row.avg_io_bytes))
     };
-    of_pair(views, group, "a request brings on average", say, |view| view.row.avg_io_bytes)
+    of_pair(views, group, "a request brings on average", phrase, |view| view.row.avg_io_bytes)
 }
 
 fn over_busy(views: &[View], group: &Group) -> String {
@@ -299,10 +303,110 @@ fn over_busy(views: &[View], group: &Group) -> String {
 }
 
 fn over_thrashed(views: &[View], group: &Group) -> String {
-    let say = |view: &View| match view.pace.thrashing {
+    let phrase = |view: &View| match view.pace.thrashing {
         Some((pages, second)) => format!("{} from {} on", counted(pages, "page"), time(second * 1e9)),
         None => "none".to_owned(),
     };
     let pages = |view: &View| view.pace.thrashing.map_or(0.0, |(pages, _)| pages as f64);
-    of_pair(views, group, "thrashed are", say, pages)
+    of_pair(views, group, "thrashed are", phrase, pages)
+}
+
+/// Maximum groups the sentence names.
+const NAMED_MAX: usize = 4;
+
+/// Gains within this factor count as equal.
+const AS_MUCH: f64 = 1.05;
+
+/// The conclusion from all runs.
+fn headline(views: &[View], groups: &Groups) -> String {
+    let groups = groups.0.as_slice();
+    let Some(first) = groups.first() else { return String::new() };
+    let policy = |group: &Group| &views[group.best].row.policy;
+    if groups.iter().all(|group| group.runs.len() == 1) {
+        alone(views, groups, first)
+    } else if groups.len() == 1 {
+        of_one(views, first)
+    } else if groups.iter().all(|group| policy(group) == policy(first)) {
+        of_one_policy(views, groups, first)
+    } else {
+        of_several_policies(views, groups)
+    }
+}
+
+/// For runs without anything to compare with.
+fn alone(views: &[View], groups: &[Group], first: &Group) -> String {
+    let row = &views[first.best].row;
+    let of_bound = |bound: f64| format!(", {} times the oracle's", three(row.seconds / bound));
+    let regret = first.bound_seconds().map_or_else(String::new, of_bound);
+    let more = if groups.len() > 1 { ", and others follow" } else { "" };
+    format!("{} on {} takes {}{regret}{more}.", row.policy, row.place(), time(row.seconds * 1e9))
+}
+
+/// For one device and cache size.
+fn of_one(views: &[View], group: &Group) -> String {
+    let (best, base) = (&views[group.best].row, &views[group.baseline].row);
+    // Runs stopped at the same time got different amounts.
+    let stopped = group.runs.iter().any(|run| views[*run].row.bytes_wanted != best.bytes_wanted);
+    let seconds = if stopped {
+        format!("{} for a GiB", time(best.seconds_a_gib() * 1e9))
+    } else {
+        time(best.seconds * 1e9)
+    };
+    let ties = as_fast(views, group);
+    if ties.len() + 1 == group.runs.len() {
+        return format!("All {} runs take the same time: {seconds}.", group.runs.len());
+    }
+    let mut text = called(views, group, group.best);
+    text += &match ties.as_slice() {
+        [] => format!(" is the fastest of {} runs: {seconds}", group.runs.len()),
+        ties => format!(" is as fast as {}: {seconds}", listed(ties)),
+    };
+    if group.best != group.baseline {
+        let base_name = called(views, group, group.baseline);
+        text += &format!(", {}", faster(best.seconds_a_gib(), base.seconds_a_gib(), &base_name));
+    }
+    text + "."
+}
+
+/// If one policy is the best everywhere.
+fn of_one_policy(views: &[View], groups: &[Group], first: &Group) -> String {
+    let policy = &views[first.best].row.policy;
+    let cache = |group: &Group| views[group.best].row.cache_bytes;
+    let what = if groups.iter().all(|group| cache(group) == cache(first)) {
+        "devices"
+    } else {
+        "combinations of device and cache size"
+    };
+    let count = if groups.len() == 2 { "both".to_owned() } else { format!("all {}", groups.len()) };
+    let mut text = format!("{policy} is the best policy on {count} {what}");
+    let gain =
+        |group: &Group| views[group.baseline].row.seconds_a_gib() / views[group.best].row.seconds_a_gib();
+    let gains = || groups.iter().map(gain).filter(|gain| gain.is_finite() && *gain > 0.0);
+    let (least, most) = (gains().fold(f64::INFINITY, f64::min), gains().fold(0.0, f64::max));
+    let base = &views[first.baseline].row.policy;
+    let one_base = groups.iter().all(|group| views[group.baseline].row.policy == *base);
+    if one_base && base != policy && most >= AS_MUCH {
+        text += &if most <= least * AS_MUCH {
+            format!(", {} times as fast as {base}", three(least))
+        } else if least < AS_MUCH {
+            format!(", up to {} times as fast as {base}", three(most))
+        } else {
+            format!(", {} to {} times as fast as {base}", three(least), three(most))
+        };
+    }
+    text + "."
+}
+
+/// If the best policy differs.
+fn of_several_policies(views: &[View], groups: &[Group]) -> String {
+    let best = |group: &Group| {
+        let place = place(views, group).replacen("On ", "on ", 1);
+        format!("{} {place}", views[group.best].row.policy)
+    };
+    let named: Vec<String> = groups.iter().take(NAMED_MAX).map(best).collect();
+    let more = match groups.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("The best policy depends on device and cache: {}{more}.", named.join(", "))
 }

@@ -1,33 +1,32 @@
 //! Comparable runs: the same device and cache.
 
+use super::view::View;
 use crate::record::Row;
-
-use super::super::view::View;
 
 /// Runs within this factor of the fastest count as equally fast.
 pub(super) const AS_FAST: f64 = 1.01;
 
 /// One device and cache size.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Group {
+pub(super) struct Group {
     /// The runs, by number.
-    pub(in super::super) runs: Vec<usize>,
+    pub(super) runs: Vec<usize>,
     /// The fastest run; among runs within 1 % of it, the one that reads least.
-    pub(in super::super) best: usize,
+    pub(super) best: usize,
     /// The baseline: `none`, else `legacy`, else the slowest.
-    pub(in super::super) baseline: usize,
+    pub(super) baseline: usize,
     /// Pareto frontier by time and bytes, the fastest first.
-    pub(in super::super) frontier: Vec<usize>,
+    pub(super) frontier: Vec<usize>,
     /// The lower bound; `None` if not requested.
-    pub(in super::super) bound: Option<Row>,
+    pub(super) bound: Option<Row>,
 }
 
 /// All groups, in the order of their first runs.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Groups(pub(in super::super) Vec<Group>);
+pub(super) struct Groups(pub(super) Vec<Group>);
 
 impl Groups {
-    pub(in super::super) fn of(views: &[View], bounds: &[Row]) -> Self {
+    pub(super) fn of(views: &[View], bounds: &[Row]) -> Self {
         let mut lists: Vec<Vec<usize>> = Vec::new();
         let key = |index: usize| (views[index].row.place(), views[index].row.cache_bytes);
         for index in 0..views.len() {
@@ -46,14 +45,14 @@ impl Groups {
     }
 
     /// Whether the run is the best of several in its group.
-    pub(in super::super) fn is_best(&self, run: usize) -> bool {
+    pub(super) fn is_best(&self, run: usize) -> bool {
         self.0.iter().any(|group| group.best == run && group.runs.len() > 1)
     }
 }
 
 impl Group {
     /// Seconds of the oracle; `None` without a bound on time.
-    pub(in super::super) fn bound_seconds(&self) -> Option<f64> {
+    pub(super) fn bound_seconds(&self) -> Option<f64> {
         self.bound.as_ref().filter(|row| row.regret.is_some() && row.seconds > 0.0).map(|row| row.seconds)
     }
 
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frontier_leaves_out_what_is_slower_and_reads_more() {
+    fn the_frontier_omits_runs_that_are_slower_and_read_more() {
         let group = group(&[
             ("none", 4.0, 1.0),
             ("bad", 5.0, 1.5),
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_run_without_readahead_the_old_or_slowest_is_the_measure() {
+    fn without_a_run_of_none_legacy_or_the_slowest_is_the_baseline() {
         assert_eq!(group(&[("linux", 4.0, 1.0), ("legacy", 3.0, 1.0)]).baseline, 1);
         assert_eq!(group(&[("a", 2.0, 1.0), ("b", 3.0, 1.0)]).baseline, 1);
     }

@@ -2,19 +2,17 @@
 
 use bowwave_core::network::{Response, Validators};
 
-use super::fault::Fault;
-use super::{Context, Server};
-use crate::network::context::{MS, SECOND};
-use crate::network::met::Met;
-use crate::network::wire::{Bytes, Guard, Message, Request};
+use super::{Context, Fault, Server};
+use crate::counts::Counter;
+use crate::run::{Bytes, MS, Message, Precondition, Request, SECOND};
 
 /// What the client will hear.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// Each with the pause before it, the last one first.
-    pub(super) messages: Vec<(u64, Message)>,
+    pub(crate) messages: Vec<(u64, Message)>,
     /// Messages arrive even after the client has abandoned the attempt.
-    pub(super) outlives: bool,
+    pub(crate) outlives: bool,
 }
 
 /// What follows the head.
@@ -29,20 +27,20 @@ struct Body {
 
 impl Server {
     /// The response to a request.
-    pub(super) fn script(
+    pub(crate) fn script(
         &mut self,
         context: &mut Context<'_>,
         request: &Request,
         fault: Option<Fault>,
     ) -> Script {
-        let silence = self.character.silence_ns;
+        let silence = self.behaviour.silence_ns;
         let pause = match fault {
             Some(Fault::Ghost) => silence + context.between(0, silence),
             Some(Fault::LateHead | Fault::ResetInHead) => context.between(silence / 4, silence + silence / 8),
             _ => self.delay(context),
         };
         let mut messages = match (fault, request) {
-            (Some(Fault::Lost), _) => Vec::new(),
+            (Some(Fault::RequestDropped), _) => Vec::new(),
             (Some(Fault::Refused), _) => vec![(pause, Message::Refused)],
             (Some(Fault::ResetBeforeHead | Fault::ResetInHead), _) => vec![(pause, Message::Reset)],
             (Some(Fault::Unavailable), _) => vec![(pause, busy(context, 503))],
@@ -50,8 +48,8 @@ impl Server {
             (Some(Fault::Internal), _) => vec![(pause, busy(context, 500))],
             (Some(Fault::Forbidden), _) => vec![(pause, status(403))],
             (_, &Request::Head { object }) => vec![(pause, self.head(context, object, fault))],
-            (_, &Request::Get { object, start, end, ref guard }) => {
-                self.get(context, object, (start, end), guard.as_ref(), fault, pause)
+            (_, &Request::Get { object, start, end, ref precondition }) => {
+                self.get(context, object, (start, end), precondition.as_ref(), fault, pause)
             }
             (_, Request::List { token }) => self.list(context, token.as_deref(), fault, pause),
             (_, &Request::Put { bytes, .. }) => put(context, bytes, silence, fault, pause),
@@ -84,7 +82,7 @@ impl Server {
     }
 
     fn head(&mut self, context: &mut Context<'_>, object: u32, fault: Option<Fault>) -> Message {
-        if !self.character.stale || self.calm || context.chance(1, 4) {
+        if !self.behaviour.stale || self.calm || context.chance(1, 4) {
             self.objects[object as usize].refresh();
         }
         if self.objects[object as usize].version().removed {
@@ -100,11 +98,11 @@ impl Server {
         context: &mut Context<'_>,
         number: u32,
         (start, end): (u64, u64),
-        guard: Option<&Guard>,
+        precondition: Option<&Precondition>,
         fault: Option<Fault>,
         pause: u64,
     ) -> Vec<(u64, Message)> {
-        if !self.character.stale || self.calm {
+        if !self.behaviour.stale || self.calm {
             self.objects[number as usize].refresh();
         }
         let object = &self.objects[number as usize];
@@ -112,12 +110,12 @@ impl Server {
         if object.version().removed {
             return vec![(pause, status(404))];
         }
-        if !object.meets(guard, self.character.matches_weakly) {
-            if !self.character.ignores_conditions || self.calm {
-                context.met(Met::ConditionFailed);
+        if !object.meets(precondition, self.behaviour.matches_weakly) {
+            if !self.behaviour.ignores_conditions || self.calm {
+                context.count(Counter::ConditionFailed);
                 return vec![(pause, status(412))];
             }
-            context.met(Met::ConditionIgnored);
+            context.count(Counter::ConditionIgnored);
         }
         // The size is that of Content-Range, which comes from where the bytes come from.
         let sent = self.validators(context, number, fault);
@@ -206,7 +204,7 @@ impl Server {
             _ => (6, len.div_ceil(context.between(1, 6))),
         };
         let stall = context.random.below(4);
-        let silence = self.character.silence_ns;
+        let silence = self.behaviour.silence_ns;
         let starts_well = context.chance(1, 2);
         let mut offset = start;
         for chunk in 0..chunks {
@@ -249,7 +247,7 @@ impl Server {
         fault: Option<Fault>,
         pause: u64,
     ) -> Vec<(u64, Message)> {
-        let page = self.names.page(context, &self.character, token, fault);
+        let page = self.names.page(context, &self.behaviour, token, fault);
         let response = Response { status: 200, ..Response::default() };
         let then = match fault {
             Some(Fault::ResetInBody) => Some(Message::Reset),

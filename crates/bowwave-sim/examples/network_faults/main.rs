@@ -1,10 +1,18 @@
-//! Runs the network's state machines against faulty servers, one run a seed, until one breaks an invariant.
+//! Runs the network's state machines against faulty servers, one run a seed, until one breaks an
+//! invariant.
 //!
 //! ```text
 //! cargo run --release -p bowwave-sim --example network_faults -- --seeds 1000000
 //! cargo run --release -p bowwave-sim --example network_faults -- --seed 17 --verbose
-//! cargo run --release -p bowwave-sim --example network_faults -- --flaws
+//! cargo run --release -p bowwave-sim --example network_faults -- --defects
 //! ```
+
+mod client;
+mod counts;
+mod run;
+mod server;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -13,16 +21,18 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bowwave_sim::network::{Counts, Flaw, run};
 use bowwave_sim::parallel;
+
+use counts::{Counts, Defect};
+use run::run;
 
 /// Options of the command line.
 struct Options {
     seeds: Range<u64>,
     verbose: bool,
-    flaw: Option<Flaw>,
-    /// Tries each flaw.
-    flaws: bool,
+    defect: Option<Defect>,
+    /// Tries each defect.
+    defects: bool,
     workers: NonZeroUsize,
 }
 
@@ -33,7 +43,7 @@ struct Broken {
     what: String,
 }
 
-const USAGE: &str = "network_faults [--seeds COUNT] [--from SEED] [--seed SEED [--verbose]] [--flaw NAME] [--flaws] \
+const USAGE: &str = "network_faults [--seeds COUNT] [--from SEED] [--seed SEED [--verbose]] [--defect NAME] [--defects] \
                      [--workers COUNT]";
 /// Seeds that one worker runs at a time: about 0.1 s.
 const BATCH: u64 = 1000;
@@ -41,12 +51,12 @@ const BATCH: u64 = 1000;
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let options = options()?;
     let mut out = io::stdout().lock();
-    if options.flaws {
-        return flaws(&options, &mut out);
+    if options.defects {
+        return defects(&options, &mut out);
     }
     if options.verbose {
         let mut log = String::new();
-        let result = run(options.seeds.start, options.flaw, &mut Counts::default(), Some(&mut log));
+        let result = run(options.seeds.start, options.defect, &mut Counts::default(), Some(&mut log));
         out.write_all(log.as_bytes())?;
         return match result {
             Ok(digest) => {
@@ -62,12 +72,12 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let mut counts = Counts::default();
     let seeds = options.seeds.end - options.seeds.start;
-    let result = sweep(&options, options.flaw, &mut counts, true);
+    let result = sweep(&options, options.defect, &mut counts, true);
     if let Err(Broken { seed, what }) = result {
         writeln!(out, "seed {seed}: {what}")?;
-        let flaw = options.flaw.map(|flaw| format!(" --flaw {}", flaw.name())).unwrap_or_default();
+        let defect = options.defect.map(|defect| format!(" --defect {}", defect.name())).unwrap_or_default();
         let command = "cargo run --release -p bowwave-sim --example network_faults --";
-        writeln!(out, "replay: {command} --seed {seed} --verbose{flaw}")?;
+        writeln!(out, "replay: {command} --seed {seed} --verbose{defect}")?;
         return Ok(ExitCode::FAILURE);
     }
     for (name, times) in counts.rows() {
@@ -82,15 +92,15 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says which seed finds each flaw first.
-fn flaws(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn std::error::Error>> {
+/// Says which seed finds each defect first.
+fn defects(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut missed = 0;
-    for &flaw in Flaw::ALL {
-        match sweep(options, Some(flaw), &mut Counts::default(), false) {
-            Err(Broken { seed, what }) => writeln!(out, "{:<22} seed {seed:>5}: {what}", flaw.name())?,
+    for &defect in Defect::ALL {
+        match sweep(options, Some(defect), &mut Counts::default(), false) {
+            Err(Broken { seed, what }) => writeln!(out, "{:<22} seed {seed:>5}: {what}", defect.name())?,
             Ok(()) => {
                 missed += 1;
-                writeln!(out, "{:<22} not found", flaw.name())?;
+                writeln!(out, "{:<22} not found", defect.name())?;
             }
         }
     }
@@ -98,7 +108,7 @@ fn flaws(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn st
 }
 
 /// Runs all seeds, and each twice. Returns the first that breaks an invariant.
-fn sweep(options: &Options, flaw: Option<Flaw>, counts: &mut Counts, says: bool) -> Result<(), Broken> {
+fn sweep(options: &Options, defect: Option<Defect>, counts: &mut Counts, says: bool) -> Result<(), Broken> {
     let seeds = options.seeds.clone();
     let batches: Vec<u64> = (seeds.start..seeds.end).step_by(BATCH as usize).collect();
     let (done, begun) = (AtomicU64::new(0), Instant::now());
@@ -106,7 +116,7 @@ fn sweep(options: &Options, flaw: Option<Flaw>, counts: &mut Counts, says: bool)
         let mut counts = Counts::default();
         let last = seeds.end.min(first.saturating_add(BATCH));
         for seed in first..last {
-            let twice = |counts: &mut Counts| run(seed, flaw, counts, None);
+            let twice = |counts: &mut Counts| run(seed, defect, counts, None);
             let digest = twice(&mut counts).map_err(|what| Broken { seed, what })?;
             if twice(&mut Counts::default()) != Ok(digest) {
                 return Err(Broken { seed, what: "a second run differs".to_owned() });
@@ -128,7 +138,7 @@ fn sweep(options: &Options, flaw: Option<Flaw>, counts: &mut Counts, says: bool)
 
 fn options() -> Result<Options, String> {
     let (mut from, mut seeds, mut one) = (0, 10_000, None);
-    let (mut verbose, mut flaw, mut flaws, mut workers) = (false, None, false, parallel::workers());
+    let (mut verbose, mut defect, mut defects, mut workers) = (false, None, false, parallel::workers());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value; {USAGE}"));
@@ -138,17 +148,17 @@ fn options() -> Result<Options, String> {
             "--from" => from = number(value()?)?,
             "--seed" => one = Some(number(value()?)?),
             "--verbose" => verbose = true,
-            "--flaws" => flaws = true,
+            "--defects" => defects = true,
             "--workers" => {
                 let count = value()?;
                 workers = count.parse().map_err(|error| format!("{count}: {error}; {USAGE}"))?;
             }
-            "--flaw" => {
+            "--defect" => {
                 let name = value()?;
-                let found = Flaw::ALL.iter().find(|flaw| flaw.name() == name);
-                let known: Vec<_> = Flaw::ALL.iter().map(|flaw| flaw.name()).collect();
-                let unknown = || format!("{name}: no such flaw; there are {}", known.join(", "));
-                flaw = Some(*found.ok_or_else(unknown)?);
+                let found = Defect::ALL.iter().find(|defect| defect.name() == name);
+                let known: Vec<_> = Defect::ALL.iter().map(|defect| defect.name()).collect();
+                let unknown = || format!("{name}: no such defect; there are {}", known.join(", "));
+                defect = Some(*found.ok_or_else(unknown)?);
             }
             _ => return Err(format!("{argument}: unknown; {USAGE}")),
         }
@@ -160,5 +170,5 @@ fn options() -> Result<Options, String> {
         Some(seed) => seed..seed.saturating_add(1),
         None => from..from.saturating_add(seeds),
     };
-    Ok(Options { seeds, verbose, flaw, flaws, workers })
+    Ok(Options { seeds, verbose, defect, defects, workers })
 }

@@ -1,67 +1,66 @@
 //! A server and a network with faults.
 //!
-//! The server responds to each request with a script: messages and the pauses between them. A fault changes the script.
+//! The server responds to each request with a script: messages and the pauses between them. A fault
+//! changes the script.
 //!
-//! The server lies about versions in one way a run: it ignores conditions, or a cache in front of it sends validators of an
-//! earlier version. A server that does both returns bytes of one version under the strong tag of another, and no client can
-//! detect it. Two more lies cannot be detected: bytes that change within one body, and bytes of another range than
-//! `Content-Range` says. This server does none of the three.
+//! The server lies about versions in one way a run: it ignores conditions, or a cache in front of
+//! it sends validators of an earlier version. A server that does both returns bytes of one version
+//! under the strong tag of another, and no client can detect it. Two more lies cannot be detected:
+//! bytes that change within one body, and bytes of another range than `Content-Range` says. This
+//! server does none of the three.
 
 mod fault;
-mod listing;
-mod object;
-mod script;
+mod responses;
+mod state;
 
-pub use fault::Fault;
-pub(super) use listing::Names;
-pub(super) use object::{Object, Version, date, seconds};
+pub(crate) use fault::Fault;
+pub(crate) use state::{Names, Object, Version, date, seconds};
 
 use bowwave_core::Instant;
 
-use super::context::{Context, Event, Note};
-use super::met::Met;
-use super::wire::{Message, Request};
-use script::Script;
+use crate::counts::Counter;
+use crate::run::{Context, Event, Message, Note, Request};
+use responses::Script;
 
 /// How the server behaves in one run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Character {
+pub(crate) struct Behaviour {
     /// Requests of 64 that meet a fault.
-    pub(super) faulty: u64,
+    pub(crate) faulty: u64,
     /// Requests of 64 for which their object is replaced.
-    pub(super) replacing: u64,
+    pub(crate) replacing: u64,
     /// Conditions are not looked at.
-    pub(super) ignores_conditions: bool,
+    pub(crate) ignores_conditions: bool,
     /// Heads tell validators of earlier versions.
-    pub(super) stale: bool,
+    pub(crate) stale: bool,
     /// `If-Match` compares weakly, against RFC 9110.
-    pub(super) matches_weakly: bool,
+    pub(crate) matches_weakly: bool,
     /// The body of a replaced object breaks off, instead of continuing with the old version.
-    pub(super) breaks_off: bool,
+    pub(crate) breaks_off: bool,
     /// Says `IsTruncated`.
-    pub(super) says_truncated: bool,
+    pub(crate) says_truncated: bool,
     /// Entries of a page.
-    pub(super) page_entries: u32,
+    pub(crate) page_entries: u32,
     /// Names come and go.
-    pub(super) renames: bool,
+    pub(crate) renames: bool,
     /// What the client calls silence, to have faults near its limits.
-    pub(super) silence_ns: u64,
+    pub(crate) silence_ns: u64,
 }
 
 /// The server, its objects and what it still has to send.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) character: Character,
-    pub(super) objects: Vec<Object>,
-    pub(super) names: Names,
+pub(crate) struct Server {
+    pub(crate) behaviour: Behaviour,
+    pub(crate) objects: Vec<Object>,
+    pub(crate) names: Names,
     /// Uploads that are stored in full.
-    pub(super) stored: Vec<u32>,
+    pub(crate) stored: Vec<u32>,
     /// By attempt.
     exchanges: Vec<Exchange>,
     /// Ranges that were requested, for responses to earlier requests.
     requested: Vec<(u64, u64)>,
     /// Faults so far.
-    pub(super) faults: u32,
+    pub(crate) faults: u32,
     /// No fault and no change any more.
     calm: bool,
 }
@@ -76,9 +75,9 @@ struct Exchange {
 }
 
 impl Server {
-    pub(super) fn new(context: &mut Context<'_>, silence_ns: u64) -> Self {
+    pub(crate) fn new(context: &mut Context<'_>, silence_ns: u64) -> Self {
         let lie = context.random.below(4);
-        let character = Character {
+        let behaviour = Behaviour {
             faulty: context.pick(&[0, 8, 24, 48]),
             replacing: context.pick(&[0, 2, 8, 20]),
             ignores_conditions: lie == 0,
@@ -93,11 +92,11 @@ impl Server {
         let objects = (0..2).map(|_| Object::draw(context)).collect();
         let names = Names::draw(context);
         let (stored, exchanges, requested) = (Vec::new(), Vec::new(), Vec::new());
-        Self { character, objects, names, stored, exchanges, requested, faults: 0, calm: false }
+        Self { behaviour, objects, names, stored, exchanges, requested, faults: 0, calm: false }
     }
 
     /// A request leaves the client. Returns the number of the attempt.
-    pub(super) fn send(&mut self, context: &mut Context<'_>, request: Request) -> u32 {
+    pub(crate) fn send(&mut self, context: &mut Context<'_>, request: Request) -> u32 {
         let attempt = self.exchanges.len() as u32;
         self.exchanges.push(Exchange { request, script: Script::default(), closed: false });
         let delay = self.delay(context);
@@ -106,7 +105,7 @@ impl Server {
     }
 
     /// The client abandons an attempt. What is already in flight may still arrive.
-    pub(super) fn close(&mut self, attempt: u32) {
+    pub(crate) fn close(&mut self, attempt: u32) {
         let exchange = &mut self.exchanges[attempt as usize];
         exchange.closed = true;
         if !exchange.script.outlives {
@@ -115,7 +114,7 @@ impl Server {
     }
 
     /// A request arrives.
-    pub(super) fn arrive(&mut self, context: &mut Context<'_>, attempt: u32) {
+    pub(crate) fn arrive(&mut self, context: &mut Context<'_>, attempt: u32) {
         if self.exchanges[attempt as usize].closed {
             return;
         }
@@ -134,8 +133,8 @@ impl Server {
     }
 
     /// The next message of a response.
-    pub(super) fn serve(&mut self, context: &mut Context<'_>, attempt: u32) -> Option<Message> {
-        let breaks_off = self.character.breaks_off;
+    pub(crate) fn serve(&mut self, context: &mut Context<'_>, attempt: u32) -> Option<Message> {
+        let breaks_off = self.behaviour.breaks_off;
         let Exchange { request, script, .. } = &mut self.exchanges[attempt as usize];
         let (_, mut message) = script.messages.pop()?;
         if let (Request::Get { object, .. }, Message::Body { bytes, .. }) = (&*request, &message)
@@ -155,15 +154,15 @@ impl Server {
     }
 
     /// Replaces or removes an object.
-    pub(super) fn replace(&mut self, context: &mut Context<'_>, object: u32) {
+    pub(crate) fn replace(&mut self, context: &mut Context<'_>, object: u32) {
         if !self.calm {
-            let backwards = !self.character.stale;
+            let backwards = !self.behaviour.stale;
             self.objects[object as usize].replace(context, object, backwards);
         }
     }
 
     /// Faults end; what was removed is there again.
-    pub(super) fn calm_down(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn calm_down(&mut self, context: &mut Context<'_>) {
         context.note(&Note::Calm);
         for object in 0..self.objects.len() as u32 {
             if self.objects[object as usize].version().removed {
@@ -186,16 +185,16 @@ impl Server {
         }
         match *request {
             Request::Head { object } | Request::Get { object, .. } => {
-                if context.chance(self.character.replacing, 64) {
+                if context.chance(self.behaviour.replacing, 64) {
                     self.replace(context, object);
                 }
                 // And perhaps while the body is sent.
-                if context.chance(self.character.replacing, 128) {
+                if context.chance(self.behaviour.replacing, 128) {
                     let ns = context.between(1, 200) * 1_000_000;
                     context.after(ns, Event::Replace(object));
                 }
             }
-            Request::List { .. } if self.character.renames && context.chance(1, 4) => {
+            Request::List { .. } if self.behaviour.renames && context.chance(1, 4) => {
                 self.names.change(context)
             }
             Request::List { .. } | Request::Put { .. } => {}
@@ -203,7 +202,7 @@ impl Server {
     }
 
     fn draw_fault(&self, context: &mut Context<'_>, request: &Request) -> Option<Fault> {
-        let faulty = !self.calm && context.chance(self.character.faulty, 64);
+        let faulty = !self.calm && context.chance(self.behaviour.faulty, 64);
         faulty.then(|| {
             let own = match request {
                 Request::Head { .. } => fault::OF_HEADS,
@@ -218,12 +217,12 @@ impl Server {
 
     fn note_stale(&self, context: &mut Context<'_>, object: u32) {
         if self.objects[object as usize].is_stale() {
-            context.met(Met::StaleHead);
+            context.count(Counter::StaleHead);
         }
     }
 
     /// Names that a listing from `begun` to now must have, and those that it may have.
-    pub(super) fn listed(&self, begun: Instant) -> (Vec<u32>, Vec<u32>) {
+    pub(crate) fn listed(&self, begun: Instant) -> (Vec<u32>, Vec<u32>) {
         self.names.between(begun)
     }
 }

@@ -1,23 +1,30 @@
-//! Plans: those that come with the program run, the same each time; bad ones are told with file, line and bound.
+//! Shipped experiments run, the same each time; errors name file, line and bound.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bowwave_sim::plan::Plan;
+use bowwave_sim::experiment::Experiment;
 use bowwave_sim::record::Row;
 use bowwave_sim::sweep;
 
-fn rows(plan: &Plan) -> Vec<Row> {
-    let load = |machine: &mut bowwave_sim::machine::Machine, case: &sweep::Case| plan.load(machine, case);
+fn rows(experiment: &Experiment) -> Vec<Row> {
+    let load =
+        |machine: &mut bowwave_sim::machine::Machine, case: &sweep::Case| experiment.load(machine, case);
     let workers = bowwave_sim::parallel::workers();
-    let runs = sweep::run(&plan.axes.cases(), &plan.common, &load, workers, &Arc::new(AtomicU64::new(0)));
+    let runs = sweep::run(
+        &experiment.axes.cases(),
+        &experiment.common,
+        &load,
+        workers,
+        &Arc::new(AtomicU64::new(0)),
+    );
     runs.expect("it runs").into_iter().map(|run| run.row).collect()
 }
 
-fn shipped(name: &str) -> Plan {
+fn shipped(name: &str) -> Experiment {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans").join(name);
-    Plan::read(&path).expect("a plan that comes with the program")
+    Experiment::read(&path).expect("an experiment that comes with the program")
 }
 
 fn row<'a>(rows: &'a [Row], policy: &str, device: &str, ra_pages: u32) -> &'a Row {
@@ -27,24 +34,24 @@ fn row<'a>(rows: &'a [Row], policy: &str, device: &str, ra_pages: u32) -> &'a Ro
 
 #[test]
 fn eight_readers_of_one_disk_gain_by_readahead_and_by_larger_windows() {
-    let plan = shipped("eight-readers.toml");
-    let rows = rows(&plan);
+    let experiment = shipped("eight-readers.toml");
+    let rows = rows(&experiment);
     assert_eq!(rows.len(), 16);
     let seconds = |policy, ra_pages| row(&rows, policy, "hdd", ra_pages).seconds;
     assert!(seconds("ondemand", 256) < seconds("ondemand", 32), "{rows:?}");
     assert!(seconds("ondemand", 256) < seconds("none", 256), "{rows:?}");
-    assert_eq!(rows, self::rows(&plan), "a plan gives the same digits each time");
+    assert_eq!(rows, self::rows(&experiment), "an experiment gives the same digits each time");
 }
 
 #[test]
-fn a_plan_stops_when_it_says() {
+fn until_ms_stops_an_experiment() {
     let rows = rows(&shipped("stream-and-database.toml"));
     assert_eq!(rows.len(), 16);
     assert!(rows.iter().all(|row| row.seconds <= 20.0 && row.accesses > 0), "{rows:?}");
 }
 
 #[test]
-fn a_bad_plan_is_one_line_with_file_line_and_bound() {
+fn errors_are_one_line_with_file_line_and_bound() {
     let readers = "[[readers]]\nreads = 4\n";
     let cases: [(&str, &str); 30] = [
         ("", "p.toml:1: missing field `readers`"),
@@ -99,19 +106,19 @@ fn a_bad_plan_is_one_line_with_file_line_and_bound() {
         } else {
             format!("{text}{readers}")
         };
-        let error = Plan::parse(&whole, "p.toml", Path::new("")).expect_err(text).to_string();
+        let error = Experiment::parse(&whole, "p.toml", Path::new("")).expect_err(text).to_string();
         assert!(error.starts_with(start) && !error.contains('\n'), "{text:?}: {error}");
     }
 }
 
 #[test]
-fn reads_that_no_bound_foresaw_do_not_end_a_plan() {
+fn the_largest_valid_values_run() {
     // Whatever passes the checks runs: the largest of everything at once, for a read or two.
     let text = "[sweep]\ndevices = [\"instant\", \"hdd\"]\ncache_bytes = [4096]\nra_pages = [1048576]\n\
         [machine]\nuntil_ms = 1_000_000_000_000\ncopy_ns_a_kib = 1e9\ncall_ns = 1_000_000_000\n\
         [[readers]]\nreads = 2\nfile_bytes = 1_152_921_504_606_846_976\nread_bytes = 1_048_576\nthink_ns = 1_000_000_000_000_000_000\n\
         [[readers]]\nreads = 2\npace = \"every\"\nperiod_ns = 1_000_000_000_000_000_000\nmapped = true\nread_bytes = 65_536\n";
-    let rows = rows(&Plan::parse(text, "p.toml", Path::new("")).expect("within bounds"));
+    let rows = rows(&Experiment::parse(text, "p.toml", Path::new("")).expect("within bounds"));
     assert!(rows.iter().all(|row| row.accesses > 0), "{rows:?}");
 }
 
@@ -134,10 +141,10 @@ workload = "random, hot"
 pattern = "random"
 reads = 30
 "#;
-    let plan = Plan::parse(text, "plan.toml", Path::new("")).expect("a good plan");
-    let reads: Vec<u64> = plan.axes.cases().iter().map(|case| plan.reads(case)).collect();
+    let experiment = Experiment::parse(text, "plan.toml", Path::new("")).expect("valid");
+    let reads: Vec<u64> = experiment.axes.cases().iter().map(|case| experiment.reads(case)).collect();
     assert_eq!(reads, [30, 30, 40, 40]);
-    let rows = rows(&plan);
+    let rows = rows(&experiment);
     let seen: Vec<_> = rows.iter().map(|row| (row.workload.as_str(), row.accesses)).collect();
     let (scan, hot) = (("scan", 30 * 32), ("random, hot", 40 * 32));
     assert_eq!(seen, [scan, scan, hot, hot]);
@@ -145,13 +152,13 @@ reads = 30
 }
 
 #[test]
-fn files_of_a_trace_are_as_long_as_the_plan_says() {
+fn file_bytes_sets_the_length_of_the_files_of_a_trace() {
     let directory = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let trace = "time_ns,pid,op,file,offset,length\n0,1,read,a,0,4096\n0,1,read,a,4096,4096\n";
     std::fs::write(directory.join("a.csv"), trace).expect("written");
     let fetched = |more: &str| {
         let text = format!("[sweep]\npolicies = [\"ondemand\"]\n[[readers]]\ntrace = \"a.csv\"\n{more}");
-        rows(&Plan::parse(&text, "p.toml", &directory).expect("a good plan"))[0].bytes_fetched
+        rows(&Experiment::parse(&text, "p.toml", &directory).expect("valid"))[0].bytes_fetched
     };
     assert_eq!(fetched(""), 2 * 4096);
     assert!(fetched("file_bytes = 1_048_576") > 2 * 4096, "there is something to be read ahead");

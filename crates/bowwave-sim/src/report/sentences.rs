@@ -1,12 +1,5 @@
 //! Sentences under the pictures, computed from the same data.
 
-mod groups;
-mod headline;
-mod overall;
-
-pub(super) use groups::{Group, Groups};
-pub(super) use overall::{Overall, called, frontier, latency, ledger};
-
 use super::pace::Pace;
 use super::sizes::Sizes;
 use super::units::{bytes, count, counted, percent, rate, three, time};
@@ -16,18 +9,18 @@ use crate::record::{Row, Run};
 const BUSY: f64 = 0.85;
 
 /// With fewer waiting readers than this on average, storage does not limit them.
-const CONTENT: f64 = 0.05;
+const HARDLY_WAITING: f64 = 0.05;
 
 /// A device busy for less than this share of the time mostly waits.
 const IDLE: f64 = 0.5;
 
 /// If at least one window in this many exceeds `ra_pages`, the policy ignores it. Fewer come from
 /// large reads.
-const BEYOND: f64 = 10.0;
+const ONE_IN_BEYOND: f64 = 10.0;
 
 /// Sentences of one run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OfRun {
+pub(super) struct RunSentences {
     pub(super) map: String,
     pub(super) windows: String,
     pub(super) latency: String,
@@ -35,7 +28,7 @@ pub(super) struct OfRun {
     pub(super) device: String,
 }
 
-impl OfRun {
+impl RunSentences {
     pub(super) fn of(run: &Run, row: &Row, sizes: &Sizes, pace: &Pace) -> Self {
         Self {
             map: map(run),
@@ -91,11 +84,12 @@ fn map(run: &Run) -> String {
 }
 
 /// Whether readers hardly wait for storage, so that readahead cannot gain more.
-fn content(run: &Run) -> bool {
+fn hardly_waits(run: &Run) -> bool {
     let reads = run.reads.outcome.iter().zip(&run.reads.latency_ns);
     let waited: f64 =
         reads.filter(|(outcome, _)| **outcome > 0).map(|(_, latency)| *latency as f64 / 1e9).sum();
-    !run.reads.outcome.is_empty() && waited * run.reads_every.max(1) as f64 <= CONTENT * run.row.seconds
+    !run.reads.outcome.is_empty()
+        && waited * run.reads_every.max(1) as f64 <= HARDLY_WAITING * run.row.seconds
 }
 
 /// How far windows grew, and whether `ra_pages` limited them.
@@ -118,12 +112,12 @@ fn windows(run: &Run, row: &Row) -> String {
         count(limit)
     );
     let beyond = decisions.size.iter().filter(|size| **size > limit).count() as f64;
-    text += &if beyond * BEYOND >= number as f64 {
+    text += &if beyond * ONE_IN_BEYOND >= number as f64 {
         format!(
             " {} of them are larger than ra_pages, which does not limit this policy.",
             percent(beyond, number as f64)
         )
-    } else if at_limit * 2.0 >= number as f64 && content(run) {
+    } else if at_limit * 2.0 >= number as f64 && hardly_waits(run) {
         format!(
             " {} of them are as large as allowed, and readers hardly wait: ra_pages is large enough.",
             percent(at_limit, number as f64)
@@ -228,7 +222,7 @@ fn device(run: &Run, row: &Row, pace: &Pace) -> String {
         " the device is the limit, and a good part of what it reads is not wanted."
     } else if row.utilisation >= BUSY {
         " the device is the limit; only larger or fewer requests could gain."
-    } else if content(run) {
+    } else if hardly_waits(run) {
         " readers hardly wait, so storage does not hold them up."
     } else if row.utilisation < IDLE {
         " the device mostly waits for requests, so more readahead could gain."

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use bowwave_core::network::{ListingLimits, Page};
 
 use super::*;
-use crate::network::settings::{ENTRIES_MAX, LISTING_BYTES_MAX};
+use crate::run::{ENTRIES_MAX, LISTING_BYTES_MAX};
 
 /// A listing that took too long.
-pub(super) const TOO_SLOW: &str = "too slow";
+pub(crate) const TOO_SLOW: &str = "too slow";
 
 /// A listing.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(crate) struct Entries {
     listing: Listing,
     deadline: Instant,
     names: BTreeSet<u32>,
@@ -29,9 +29,9 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub(super) fn new(settings: &Settings, flaw: Option<Flaw>, now: Instant) -> Self {
+    pub(crate) fn new(settings: &Settings, defect: Option<Defect>, now: Instant) -> Self {
         let deadline = Instant(now.0 + settings.listing_ns);
-        let unbounded = flaw == Some(Flaw::IdleUnbounded);
+        let unbounded = defect == Some(Defect::IdleUnbounded);
         let limits = ListingLimits {
             idle_pages_max: if unbounded { u32::MAX } else { settings.idle_pages_max },
             entries_max: ENTRIES_MAX,
@@ -53,23 +53,17 @@ impl Entries {
 
 impl Client {
     /// Requests a page. Its budget ends with the listing's.
-    pub(super) fn next_page(
-        &mut self,
-        context: &mut Context<'_>,
-        server: &mut Server,
-        call: u32,
-        token: Option<String>,
-    ) {
+    pub(crate) fn next_page(&mut self, net: &mut Net<'_>, call: u32, token: Option<String>) {
         let Kind::List(entries) = &self.calls[call as usize].kind else { return };
-        let left = entries.deadline.0.saturating_sub(context.now.0);
+        let left = entries.deadline.0.saturating_sub(net.context.now.0);
         let budget_ns = self.settings.retry.budget_ns.min(left);
         let limits = RetryLimits { budget_ns, ..self.settings.retry };
-        self.task(context, server, call, Goal::Page { token }, limits);
+        self.task(net, call, Goal::Page { token }, limits);
     }
 
     /// A page has arrived.
-    pub(super) fn page(&mut self, context: &mut Context<'_>, server: &mut Server, call: u32, page: &Listed) {
-        let (twice, partial) = (self.has(Flaw::ListedTwice), self.has(Flaw::PartialListing));
+    pub(crate) fn page(&mut self, net: &mut Net<'_>, call: u32, page: &Listed) {
+        let (twice, partial) = (self.has(Defect::ListedTwice), self.has(Defect::PartialListing));
         let idle_max = self.settings.idle_pages_max;
         let Kind::List(entries) = &mut self.calls[call as usize].kind else { return };
         let mut new_entries = 0;
@@ -83,53 +77,56 @@ impl Client {
         entries.omits |= page.omits;
         entries.idle = if new_entries > 0 { 0 } else { entries.idle + 1 };
         let Listed { bytes, truncated, ref next, .. } = *page;
-        let step =
-            entries.listing.page(context.now, Page { new_entries, bytes, truncated, next: next.as_deref() });
+        let step = entries
+            .listing
+            .page(net.context.now, Page { new_entries, bytes, truncated, next: next.as_deref() });
         entries.bytes += bytes;
         let too_many = entries.names.len() as u64 > ENTRIES_MAX || entries.bytes > LISTING_BYTES_MAX;
         if step.is_ok() && too_many {
             let names = entries.names.len();
-            context.broken(|| format!("call {call}: {names} entries, {} bytes", entries.bytes));
+            net.context.violated(|| format!("call {call}: {names} entries, {} bytes", entries.bytes));
         }
         match step {
             Ok(true) => {
                 if truncated == Some(false) {
-                    context.broken(|| format!("call {call}: continues behind the last page"));
+                    net.context.violated(|| format!("call {call}: continues behind the last page"));
                 }
                 if !entries.tokens.insert(next.clone().unwrap_or_default()) {
-                    context.broken(|| format!("call {call}: sends token {next:?} again"));
+                    net.context.violated(|| format!("call {call}: sends token {next:?} again"));
                 }
                 if entries.idle > idle_max {
-                    context.broken(|| format!("call {call}: continues after {} empty pages", entries.idle));
+                    net.context
+                        .violated(|| format!("call {call}: continues after {} empty pages", entries.idle));
                 }
-                self.next_page(context, server, call, next.clone());
+                self.next_page(net, call, next.clone());
             }
-            Ok(false) => self.over(context, server, call, Ok(())),
-            Err(_) if partial => self.over(context, server, call, Ok(())),
-            Err(end) => self.over(context, server, call, Err(Error::Listing(name(end)))),
+            Ok(false) => self.over(net, call, Ok(())),
+            Err(_) if partial => self.over(net, call, Ok(())),
+            Err(end) => self.over(net, call, Err(Error::Listing(name(end)))),
         }
     }
 
-    /// A listing that succeeds has each name once: all that were there throughout, and none that never was.
-    pub(super) fn check_listing(&self, context: &mut Context<'_>, server: &Server, number: u32) {
+    /// A listing that succeeds has each name once: all that were there throughout, and none that
+    /// never was.
+    pub(crate) fn check_listing(&self, net: &mut Net<'_>, number: u32) {
         let call = &self.calls[number as usize];
         let Kind::List(entries) = &call.kind else { return };
-        let (always, ever) = server.listed(call.begun);
+        let (always, ever) = net.server.listed(call.begun);
         if entries.returned.len() != entries.names.len() {
-            context.broken(|| format!("call {number}: entries more than once: {:?}", entries.returned));
+            net.context.violated(|| format!("call {number}: entries more than once: {:?}", entries.returned));
         }
         if let Some(name) = entries.names.iter().find(|name| !ever.contains(name)) {
-            context.broken(|| format!("call {number}: there never was entry {name}"));
+            net.context.violated(|| format!("call {number}: there never was entry {name}"));
         }
         if let Some(name) = always.iter().find(|name| !entries.names.contains(name))
             && !entries.omits
         {
-            context.broken(|| format!("call {number}: entry {name} is missing"));
+            net.context.violated(|| format!("call {number}: entry {name} is missing"));
         }
     }
 
     /// When a listing must have ended.
-    pub(super) fn listing_end(&self, call: u32) -> Option<Instant> {
+    pub(crate) fn listing_end(&self, call: u32) -> Option<Instant> {
         match &self.calls[call as usize].kind {
             Kind::List(entries) => Some(entries.deadline),
             _ => None,

@@ -12,14 +12,14 @@ use bowwave_core::Random;
 
 /// Retains the data a report draws.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Events {
     options: RecordOptions,
     run: Run,
     reads: Sample,
     decisions: Sample,
     requests: Sample,
     /// Retained fills in flight: index in the list by identifier.
-    under_way: HashMap<FillId, usize>,
+    in_flight: HashMap<FillId, usize>,
     step: Step,
 }
 
@@ -37,7 +37,7 @@ struct Step {
     delivered_now: u64,
 }
 
-impl Kept {
+impl Events {
     pub(super) fn new(options: RecordOptions) -> Self {
         let step = Step { ns: options.sample_ns, end_ns: options.sample_ns, ..Step::default() };
         let run = Run { reads_every: 1, decisions_every: 1, requests_every: 1, ..Run::default() };
@@ -47,7 +47,7 @@ impl Kept {
             reads: Sample::new(1, options.events_max),
             decisions: Sample::new(2, options.events_max),
             requests: Sample::new(3, options.events_max),
-            under_way: HashMap::new(),
+            in_flight: HashMap::new(),
             step,
         }
     }
@@ -61,14 +61,9 @@ impl Kept {
         let reads = &mut self.run.reads;
         if let Some(picks) = self.reads.thin(reads.time_ns.len()) {
             self.run.reads_every *= 2;
-            thin(&mut reads.time_ns, &picks);
-            thin(&mut reads.latency_ns, &picks);
-            thin(&mut reads.file, &picks);
-            thin(&mut reads.start, &picks);
-            thin(&mut reads.pages, &picks);
-            thin(&mut reads.outcome, &picks);
+            reads.retain(|index| picks[index]);
         }
-        if !self.reads.keeps() {
+        if !self.reads.retains() {
             return;
         }
         reads.time_ns.push(read.began.0);
@@ -83,16 +78,9 @@ impl Kept {
         let decisions = &mut self.run.decisions;
         if let Some(picks) = self.decisions.thin(decisions.time_ns.len()) {
             self.run.decisions_every *= 2;
-            thin(&mut decisions.time_ns, &picks);
-            thin(&mut decisions.file, &picks);
-            thin(&mut decisions.page, &picks);
-            thin(&mut decisions.reason, &picks);
-            thin(&mut decisions.start, &picks);
-            thin(&mut decisions.size, &picks);
-            thin(&mut decisions.async_size, &picks);
-            thin(&mut decisions.mark, &picks);
+            decisions.retain(|index| picks[index]);
         }
-        if !self.decisions.keeps() {
+        if !self.decisions.retains() {
             return;
         }
         let window = decision.plan.window;
@@ -110,20 +98,14 @@ impl Kept {
         let requests = &mut self.run.requests;
         if let Some(picks) = self.requests.thin(requests.queued_ns.len()) {
             self.run.requests_every *= 2;
-            thin(&mut requests.queued_ns, &picks);
-            thin(&mut requests.started_ns, &picks);
-            thin(&mut requests.ended_ns, &picks);
-            thin(&mut requests.file, &picks);
-            thin(&mut requests.start, &picks);
-            thin(&mut requests.pages, &picks);
-            thin(&mut requests.readahead, &picks);
-            self.under_way.retain(|_, place| picks.get(*place).copied().unwrap_or(false));
-            self.under_way.values_mut().for_each(|place| *place /= 2);
+            requests.retain(|index| picks[index]);
+            self.in_flight.retain(|_, place| picks.get(*place).copied().unwrap_or(false));
+            self.in_flight.values_mut().for_each(|place| *place /= 2);
         }
-        if !self.requests.keeps() {
+        if !self.requests.retains() {
             return;
         }
-        self.under_way.insert(fill.id, requests.queued_ns.len());
+        self.in_flight.insert(fill.id, requests.queued_ns.len());
         requests.queued_ns.push(now.0);
         requests.started_ns.push(now.0);
         requests.ended_ns.push(now.0);
@@ -135,11 +117,11 @@ impl Kept {
 
     /// Drops a request that was cancelled before it started: it has no device time.
     pub(super) fn request_dropped(&mut self, fill: FillId) {
-        self.under_way.remove(&fill);
+        self.in_flight.remove(&fill);
     }
 
     pub(super) fn request_ended(&mut self, done: &Completed) {
-        if let Some(place) = self.under_way.remove(&FillId(done.id.0)) {
+        if let Some(place) = self.in_flight.remove(&FillId(done.id.0)) {
             self.run.requests.started_ns[place] = done.started.0;
             self.run.requests.ended_ns[place] = done.ended.0;
         }
@@ -166,8 +148,8 @@ impl Kept {
         samples.requests.push(u32::try_from(stats.requests[0] - step.requests).unwrap_or(u32::MAX));
         samples.thrashed.push(thrashed - step.thrashed);
         step.thrashed = thrashed;
-        let nobody: u32 = stats.classes.iter().skip(1).step_by(2).map(|class| class.now).sum();
-        samples.queued_async.push(nobody);
+        let queued_async: u32 = stats.classes.iter().skip(1).step_by(2).map(|class| class.now).sum();
+        samples.queued_async.push(queued_async);
         samples.expired.push(u32::try_from(stats.expired - step.expired).unwrap_or(u32::MAX));
         step.expired = stats.expired;
         step.busy_ns = busy_ns;
@@ -218,7 +200,7 @@ impl Sample {
     }
 
     /// Whether to retain the next event.
-    fn keeps(&mut self) -> bool {
+    fn retains(&mut self) -> bool {
         let place = self.seen % self.every;
         if place == 0 {
             self.chosen = self.random.below(self.every);
@@ -226,12 +208,6 @@ impl Sample {
         self.seen += 1;
         place == self.chosen
     }
-}
-
-/// Retains the chosen entries.
-fn thin<T>(list: &mut Vec<T>, picks: &[bool]) {
-    let mut picks = picks.iter();
-    list.retain(|_| picks.next().is_some_and(|pick| *pick));
 }
 
 /// Merges pairs of samples; their number is even.
@@ -265,22 +241,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_take_turns_all_stay_in_a_thinned_list() {
-        let (mut sample, mut kept) = (Sample::new(1, 100), Vec::new());
+    fn sampling_retains_every_interleaved_stream() {
+        let (mut sample, mut retained) = (Sample::new(1, 100), Vec::new());
         for event in 0..100_000u64 {
-            if let Some(picks) = sample.thin(kept.len()) {
-                thin(&mut kept, &picks);
+            if let Some(picks) = sample.thin(retained.len()) {
+                crate::record::retain(&mut retained, &|index| picks[index]);
             }
-            if sample.keeps() {
-                kept.push(event);
+            if sample.retains() {
+                retained.push(event);
             }
-            assert!(kept.len() <= 100);
+            assert!(retained.len() <= 100);
         }
-        assert!(kept.len() >= 48 && kept.is_sorted(), "{}", kept.len());
-        let of = |stream| kept.iter().filter(|event| *event % 2 == stream).count();
+        assert!(retained.len() >= 48 && retained.is_sorted(), "{}", retained.len());
+        let of = |stream| retained.iter().filter(|event| *event % 2 == stream).count();
         assert!(of(0) > 10 && of(1) > 10, "{} and {}", of(0), of(1));
         // One in each group of `every`, so no time span is empty.
         let every = sample.every;
-        assert!(kept.iter().enumerate().all(|(place, event)| event / every == place as u64), "{kept:?}");
+        assert!(
+            retained.iter().enumerate().all(|(place, event)| event / every == place as u64),
+            "{retained:?}"
+        );
     }
 }
