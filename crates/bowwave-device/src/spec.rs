@@ -155,23 +155,44 @@ impl DeviceSpec {
             Model::Hdd(_) | Model::Flash(_) | Model::Lustre(_) => "depth",
             Model::S3(_) => "slots",
         };
-        self.with(key, f64::from(depth))
+        self.with(&[(key, f64::from(depth))])
     }
 
-    /// The same device with another value of a parameter.
+    /// The same device with other values of some parameters.
     ///
     /// # Errors
     /// An unknown key or a value out of bounds.
-    pub fn with(&self, key: &str, value: f64) -> Result<Self, DeviceError> {
-        let separator = if split(&self.name).1.is_some() { ',' } else { ':' };
-        Self::open(&format!("{}{separator}{key}={value}", self.name))
+    pub fn with(&self, changes: &[(&str, f64)]) -> Result<Self, DeviceError> {
+        let mut name = self.name.clone();
+        for (key, value) in changes {
+            name.push(if split(&name).1.is_some() { ',' } else { ':' });
+            name.push_str(&format!("{key}={value}"));
+        }
+        Self::open(&name)
     }
 
-    /// Of a disk: the time to the first byte of a typical read, in nanoseconds, and its bytes a nanosecond after that.
+    /// Name of the model, as in a device file.
     #[must_use]
-    pub fn typical_read(&self) -> Option<(f64, f64)> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        Some(parameters.typical_read())
+    pub fn model(&self) -> &'static str {
+        match &self.model {
+            Model::Instant => "instant",
+            Model::Hdd(_) => "hdd",
+            Model::Flash(_) => "flash",
+            Model::S3(_) => "s3",
+            Model::Lustre(_) => "lustre",
+        }
+    }
+
+    /// Time to first byte of a typical read in nanoseconds, and bytes per nanosecond from then on.
+    #[must_use]
+    pub fn typical_read(&self) -> (f64, f64) {
+        match &self.model {
+            Model::Instant => (0.0, f64::INFINITY),
+            Model::Hdd(parameters) => parameters.typical_read(),
+            Model::Flash(parameters) => parameters.typical_read(),
+            Model::S3(parameters) => parameters.typical_read(),
+            Model::Lustre(parameters) => parameters.typical_read(),
+        }
     }
 
     /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform

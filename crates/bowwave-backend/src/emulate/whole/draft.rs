@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::super::slow::Slow;
+use super::super::Slow;
 use super::{UPLOADS, bytes_of, target_of};
+use crate::wrap::Layer as _;
 use crate::{
     Error, ErrorKind, Object, OpenWrite, Rename, Result, WriteBuf, WriteObject, WriteSink, path, read_exact,
-    write_exact,
+    write_exact, write_once,
 };
 
 /// The parts of a version that are there, and where they lie.
@@ -118,7 +119,7 @@ impl Draft {
 
     /// Makes the upload, where nobody sees it.
     fn begin(&self) -> Result<Arc<dyn WriteObject>> {
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         match inner.create_directory(UPLOADS.as_ref(), 0o700, None) {
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
@@ -154,15 +155,14 @@ impl Draft {
             Some(upload) => Arc::clone(upload),
             None => Arc::clone(state.upload.insert(self.begin()?)),
         };
-        if let Some(bytes) = &state.short {
-            write_exact(&self.slow.write_object(&bytes_of(&self.id), upload), 0, bytes, PATIENCE)?;
-        } else if size > 0 {
+        if size > 0 && state.short.is_none() {
             let message = format!("{}: nothing was written, and nothing is to be", self.path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
-        } else {
-            std::thread::sleep(self.slow.device().write_latency);
         }
-        Ok(())
+        let bytes = state.short.as_deref().unwrap_or_default();
+        let upload = self.slow.write_object(&bytes_of(&self.id), upload);
+        let written = write_once(&upload, 0, bytes, PATIENCE)?;
+        write_exact(&upload, written as u64, &bytes[written..], PATIENCE)
     }
 
     /// Brings in what was not written, from the version before, and sees to it that all is there.
@@ -187,7 +187,7 @@ impl Draft {
             }
         }
         upload.set_len(size)?;
-        self.slow.metadata();
+        self.slow.layer.before_metadata();
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Draft {
     }
 
     fn rename(&self, exclusive: bool) -> Result<()> {
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         // Keys need no directories around them.
         let above: Vec<_> =
             self.path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
@@ -221,7 +221,7 @@ impl Draft {
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         if state.upload.take().is_some() {
-            let inner = self.slow.inner();
+            let inner = &self.slow.inner;
             if inner.remove_file(&bytes_of(&self.id)).is_ok() {
                 inner.remove_file(&target_of(&self.id)).ok();
             }

@@ -15,7 +15,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::slow::Slow;
+use super::Slow;
+use crate::wrap::Layer as _;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result, StatFs,
     Upload, WriteObject, Writes, path,
@@ -54,7 +55,7 @@ impl Whole {
         if how == Rename::Exchange {
             return Err(self.unsupported(from, "exchange names"));
         }
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         if inner.stat(from)?.kind == EntryKind::Directory && !inner.list(from)?.is_empty() {
             let place = path::place(self.url(), from);
             let message = format!(
@@ -100,8 +101,8 @@ impl Backend for Whole {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.check(path)?;
-        self.slow.metadata();
-        let version = Version::open(self.slow.inner(), path)?;
+        self.slow.layer.before_metadata();
+        let version = Version::open(&self.slow.inner, path)?;
         Ok(Arc::new(self.slow.object(path, version, false)))
     }
 
@@ -152,8 +153,8 @@ impl Backend for Whole {
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {
-        self.slow.metadata();
-        let inner = self.slow.inner();
+        self.slow.layer.before_metadata();
+        let inner = &self.slow.inner;
         let found = match inner.list(UPLOADS.as_ref()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             found => found?,
@@ -167,9 +168,9 @@ impl Backend for Whole {
     }
 
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
-        self.slow.metadata();
+        self.slow.layer.before_metadata();
         path::check(Path::new(&upload.id))?;
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         // The name of the upload last: if the bytes cannot be removed it is still to be seen.
         match inner.remove_file(&bytes_of(&upload.id)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::slow::Slow;
+use super::super::Slow;
 use super::draft::Draft;
 use super::version::Version;
 use crate::{
@@ -43,7 +43,7 @@ impl WholeObject {
                 return Err(path::is_a_directory(slow.url(), path));
             }
             Ok(_) if how.truncate => None,
-            Ok(_) => Some(Version::open(slow.inner(), path)?),
+            Ok(_) => Some(Version::open(&slow.inner, path)?),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
             Err(error) => return Err(error),
         };
@@ -133,7 +133,7 @@ impl WriteObject for WholeObject {
         };
         if let Some(draft) = draft {
             draft.publish(exclusive)?;
-            let published = Version::open(self.slow.inner(), &self.path)?;
+            let published = Version::open(&self.slow.inner, &self.path)?;
             let mut state = self.state();
             state.published = Some(published);
             state.exclusive = false;
