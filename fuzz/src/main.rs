@@ -17,8 +17,7 @@ use std::sync::LazyLock;
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::plan::Plan;
 use bowwave_trace::binary::Trace;
-use bowwave_trace::import::{self, BlockAction, Format, Options, TracefsEvents};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, BlockAction, Format, Objects, Options, TracefsEvents};
 use bowwave_trace::{Reader, Record, Writer};
 use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};
 

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Backend, Credentials, OpenWrite, Options, Result, WriteBuf, WriteSink, open_url};
+use bowwave_backend::{
+    Backend, Credentials, OpenWrite, Options, Result, Write as _, WriteBuf, WriteSink, open_url,
+};
 use bowwave_testkit::S3Server;
 
 fn main() {

@@ -13,7 +13,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use bowwave_backend::{
-    Backend as _, FileBackend, FileIo, OpenWrite, Result, WriteBuf, WriteObject, WriteSink,
+    FileBackend, FileIo, Namespace as _, OpenWrite, Result, Write as _, WriteBuf, WriteObject, WriteSink,
 };
 
 fn main() {

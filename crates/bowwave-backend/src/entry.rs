@@ -25,7 +25,7 @@ pub struct Entry {
     /// When the store received this version, if a program has set another time in `modified`.
     pub uploaded: Option<SystemTime>,
     /// Whether the store may know more than a listing tells: mode, owner and time.
-    /// [`Backend::stat`](crate::Backend::stat) returns all.
+    /// [`Namespace::stat`](crate::Namespace::stat) returns all.
     pub partial: bool,
     /// Identity, if the listing has it.
     pub identity: Option<Identity>,

@@ -23,6 +23,7 @@ mod file;
 pub mod fuzzing;
 mod generate;
 mod memory;
+mod namespace;
 #[cfg(feature = "http")]
 #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "bounds and checksums of object stores"))]
 mod net;
@@ -38,13 +39,14 @@ mod wrap;
 mod write;
 mod write_buf;
 
-pub use backend::{Backend, FoundEntry, Object, ReadSink};
+pub use backend::{Backend, Object, ReadSink};
 pub use buf::ReadBuf;
 pub use emulate::{Device, emulate};
 pub use entry::{Entry, EntryKind, Identity, NetworkStats, Profile, Unix};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{FileBackend, FileIo, io_uring};
 pub use memory::MemoryBackend;
+pub use namespace::{FoundEntry, Namespace};
 #[cfg(feature = "http")]
 pub use net::http::HttpBackend;
 #[cfg(feature = "s3")]
@@ -62,6 +64,6 @@ pub use wrap::{
 };
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
-    WriteObject, WriteSink, Writes,
+    Write, WriteObject, WriteSink, Writes,
 };
 pub use write_buf::WriteBuf;

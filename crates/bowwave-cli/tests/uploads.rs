@@ -5,7 +5,9 @@ mod common;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use bowwave_backend::{Credentials, OpenWrite, Options, Result, WriteBuf, WriteObject, WriteSink, open_url};
+use bowwave_backend::{
+    Credentials, OpenWrite, Options, Result, Write as _, WriteBuf, WriteObject, WriteSink, open_url,
+};
 use bowwave_testkit::S3Server;
 use common::{bowwave, failure, run};
 use serde_json::Value;

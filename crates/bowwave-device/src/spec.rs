@@ -443,6 +443,39 @@ mod tests {
     }
 
     #[test]
+    fn writes_have_costs_of_their_own_and_flushes_take_time() {
+        use crate::{Direction, Request, RequestId};
+        use bowwave_core::{Instant, Urgency};
+        // Ends of a read and a write of 90 kB, submitted at once, in microseconds.
+        let ends = |text: &str| {
+            let mut device = DeviceSpec::open(text).unwrap().build(1);
+            for (id, direction) in [(0, Direction::Read), (1, Direction::Write)] {
+                let (id, urgency) = (RequestId(id), Urgency::Demand);
+                let request =
+                    Request { id, direction, start: 0, bytes: 90_000, urgency, owner: 0, object: 0 };
+                device.submit(Instant(0), &request);
+            }
+            let mut ended = Vec::new();
+            while let Some(next) = device.next_event() {
+                device.advance(next, &mut ended);
+            }
+            ended.sort_unstable_by_key(|done| done.id);
+            ended.iter().map(|done| done.ended.0 / 1000).collect::<Vec<_>>()
+        };
+        assert_eq!(ends("s3-steady:total_mb_s=45"), [34_000, 34_000]);
+        assert_eq!(ends("s3-steady:total_mb_s=45,put_total_mb_s=30"), [32_000, 33_000]);
+        let lustre = "lustre:page_us_min=0,page_us_max=0,slow_share=0";
+        assert_eq!(ends(lustre), [450, 450]);
+        assert_eq!(ends(&format!("{lustre},write_rpc_us=1000")), [450, 1000]);
+        let link = "nvme:write_link_mb_s=10,write_us_min=1000,write_us_max=1000";
+        // After the gap between two commands, 2 us.
+        assert_eq!(ends(link)[1], 2 + 1000 + 9000);
+        let flush = |text: &str| DeviceSpec::open(text).unwrap().build(1).flush_end(Instant(5)).0 - 5;
+        let devices = ["nvme", "ssd", "lustre", "s3", "s3:flush_ms=2"];
+        assert_eq!(devices.map(flush), [16_000, 1_000_000, 450_000, 0, 2_000_000]);
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_times() {
         use crate::{Direction, Request, RequestId};
         use bowwave_core::{Instant, Urgency};

@@ -12,6 +12,7 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::journal::Journal;
+use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
 use crate::queue::{Piece, Queue};
 use crate::shard::{Effect, Shard};
@@ -21,7 +22,6 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, PoisonError};
 use crate::timer::{Job, Timer};
 use crate::wait::Delivery;
-use crate::whole::Room;
 
 /// A page cache over any number of stores. Cheap to clone; clones share one cache.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     budget: Budget,
     timer: Arc<Timer>,
     /// Memory for object uploads.
-    room: Room,
+    memory_pool: MemoryPool,
     queues: Mutex<Vec<Arc<Queue>>>,
     /// Counters of closed stores.
     past_stores: Mutex<(StoreStats, Latencies)>,
@@ -90,7 +90,7 @@ impl Engine {
             watches_dirty: AtomicBool::new(false),
             past_stores: Mutex::default(),
             timer: Arc::default(),
-            room: Room::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
+            memory_pool: MemoryPool::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
             queues: Mutex::default(),
             next_shard: AtomicUsize::new(0),
             next_uid: AtomicU64::new(0),
@@ -252,8 +252,8 @@ impl Inner {
     }
 
     /// Memory for object uploads.
-    pub(crate) fn room(&self) -> &Room {
-        &self.room
+    pub(crate) fn memory_pool(&self) -> &MemoryPool {
+        &self.memory_pool
     }
 
     /// Takes up to `frames` frames from the cache; returns how many.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Inner;
 use crate::hedge::Race;
+use crate::object_upload::Part;
 use crate::queue::Piece;
 use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
 use crate::wait::Slot;
-use crate::whole::Part;
 
 /// How long a woken task may leave its frames pinned before they are reclaimed.
 const TASK_PATIENCE: Duration = Duration::from_secs(1);

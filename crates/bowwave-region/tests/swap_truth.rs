@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{
-    Backend, Entry, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
-    OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
+    Backend, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
+    OpenWrite, ReadBuf, ReadSink, Result, Write, WriteBuf, WriteFaults, WriteObject, WriteSink,
 };
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Spill, Swap, SwapReport, SwapVec};
@@ -282,18 +282,18 @@ impl Backend for Filling {
     fn url(&self) -> &str {
         self.inner.url()
     }
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-    fn stat(&self, path: &std::path::Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-    fn list(&self, path: &std::path::Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
     fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
         self.inner.open(path)
     }
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Filling {
     fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let inner = self.inner.open_write(path, how)?;
         Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full), delay: self.delay }))

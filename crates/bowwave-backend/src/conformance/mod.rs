@@ -15,8 +15,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::{
-    Backend, Entry, EntryKind, ErrorKind, Heard, Object, OpenWrite, ReadBuf, WriteObject, Writes, pattern,
-    read_exact, start_read, start_read_here, write_exact,
+    Backend, Entry, EntryKind, ErrorKind, Heard, Namespace as _, Object, OpenWrite, ReadBuf, Write as _,
+    WriteObject, Writes, pattern, read_exact, start_read, start_read_here, write_exact,
 };
 
 /// A store under test, and how to change its contents.

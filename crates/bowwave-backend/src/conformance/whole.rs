@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{PATIENCE, bytes_of, create, put, shown};
 use crate::{
-    Allocate, Backend, EntryKind, ErrorKind, OpenWrite, Rename, Result, SetAttributes, SetXattr, WriteBuf,
-    WriteObject, pattern, read_once, start_write, write_once,
+    Allocate, Backend, EntryKind, ErrorKind, Namespace as _, OpenWrite, Rename, Result, SetAttributes,
+    SetXattr, Write as _, WriteBuf, WriteObject, pattern, read_once, start_write, write_once,
 };
 
 pub(super) fn run(store: &dyn Backend) {

@@ -23,9 +23,9 @@ pub struct Device {
     pub name: String,
     /// Requests served at once. The model orders them; more wait.
     pub slots: u32,
-    /// Objects are written whole, in parts of this size, a power of two, and are visible when finished.
-    /// `None`: any bytes can be written. Over a store of whole objects, that store's part size
-    /// applies.
+    /// Objects are written whole, in parts of this size, a power of two, and are visible when
+    /// finished. `None`: any bytes can be written. Over a store of whole objects, that store's part
+    /// size applies.
     pub part: Option<u64>,
     /// Time of `stat`, `list`, `open` and of name changes.
     pub metadata: Duration,
@@ -247,7 +247,8 @@ fn mb_s(rate: u64) -> f64 {
     (rate as f64 / 1e6).min(MB_S_MAX)
 }
 
-/// An object store without noise. A read is one GET however long, and writes do not slow reads down.
+/// An object store without noise. A read is one GET however long, and writes do not slow reads
+/// down.
 const S3: &str = "s3-steady:put_first_byte_ms=60,total_mb_s=1250,put_total_mb_s=1250,tail_ms_min=1000,\
                   tail_ms_max=1000,request_kb_max=1048576";
 const PAGE_BYTES: f64 = 4096.0;

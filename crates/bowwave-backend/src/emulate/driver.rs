@@ -1,5 +1,5 @@
-//! Drives a model of `bowwave-device`: splits transfers into requests, queues those beyond the model's
-//! depth, and reports bytes. It has no clock.
+//! Drives a model of `bowwave-device`: splits transfers into requests, queues those beyond the
+//! model's depth, and reports bytes. It has no clock.
 //!
 //! ```text
 //!   arrive ──► requests of the model's size ──► [queue beyond the depth] ──► model ──► Release
@@ -51,8 +51,10 @@ struct Queue {
 
 impl Queue {
     fn pop(&mut self) -> Option<Request> {
-        self.was_first = !self.was_first && !self.first.is_empty() || self.further.is_empty();
-        if self.was_first { self.first.pop_front() } else { self.further.pop_front() }
+        let first = self.further.is_empty() || !self.was_first && !self.first.is_empty();
+        let request = if first { self.first.pop_front() } else { self.further.pop_front() }?;
+        self.was_first = first;
+        Some(request)
     }
 }
 

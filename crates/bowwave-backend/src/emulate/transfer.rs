@@ -1,4 +1,5 @@
-//! A transfer through an emulated device: the inner store carries it out, the device lets it through.
+//! A transfer through an emulated device: the inner store carries it out, the device lets it
+//! through.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,8 +34,8 @@ impl Transfer {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Lets the first `bytes` through, all of them if `over`. Returns whether the transfer ends before
-    /// the device's, because the inner store has failed or has no more bytes.
+    /// Lets the first `bytes` through, all of them if `over`. Returns whether the transfer ends
+    /// before the device's, because the inner store has failed or has no more bytes.
     pub(super) fn release(&self, bytes: u64, over: bool) -> bool {
         let mut state = self.lock();
         state.released = usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -35,8 +35,8 @@ use self::request::Request;
 pub use self::ring::io_uring;
 use self::root::Root;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,
-    SetAttributes, SetXattr, StatFs, WriteObject, Writes,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
+    Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes,
 };
 
 /// How reads and writes of files are carried out.
@@ -118,6 +118,25 @@ impl Backend for FileBackend {
         }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let file = OpenFile::read(&self.root, path, self.direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Namespace for FileBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         let at = self.root.at(path)?;
         let stat = rustix::fs::statat(at.directory(), at.name, AtFlags::SYMLINK_NOFOLLOW);
@@ -155,17 +174,6 @@ impl Backend for FileBackend {
             }
             Err(error) => Err(at.failed(error)),
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let file = OpenFile::read(&self.root, path, self.direct)?;
-        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let direct = self.direct.then_some(self.direct_writes_from);
-        let file = OpenFile::write(&self.root.at(path)?, how, direct)?;
-        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -252,6 +260,14 @@ impl Backend for FileBackend {
     fn sync_directory(&self, path: &Path) -> Result<()> {
         let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         rustix::fs::fsync(directory).map_err(|error| root::os_error(&self.root.place(path), error))
+    }
+}
+
+impl Write for FileBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let direct = self.direct.then_some(self.direct_writes_from);
+        let file = OpenFile::write(&self.root.at(path)?, how, direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use self::object::MemoryObject;
 use self::tree::{Content, Inode, NAME_BYTES_MAX, find, os_error, parent};
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,
-    SetAttributes, SetXattr, StatFs, WriteObject, Writes, path,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
+    Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes, path,
 };
 
 /// A file system in memory.
@@ -186,6 +186,25 @@ impl Backend for MemoryBackend {
         }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let inode = with_bytes(find(&self.root(), path)?, path)?;
+        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), false)))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Namespace for MemoryBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         Ok(find(&self.root(), path)?.entry(path.file_name().unwrap_or_default()))
     }
@@ -205,29 +224,6 @@ impl Backend for MemoryBackend {
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let inode = with_bytes(find(&self.root(), path)?, path)?;
-        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), false)))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let make = |owner, _| Inode::file(how.mode, owner);
-        let inode = match how.create.then(|| self.add(path, EntryKind::File, how.owner, make)) {
-            None | Some(Ok(())) => find(&self.root(), path)?,
-            Some(Err(error)) if error.kind() == ErrorKind::Exists && !how.exclusive => {
-                find(&self.root(), path)?
-            }
-            Some(Err(error)) => return Err(error),
-        };
-        let inode = with_bytes(inode, path)?;
-        if how.truncate
-            && let Some(mut file) = inode.change_file()
-        {
-            file.bytes.set_len(0);
-        }
-        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), true)))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -342,6 +338,26 @@ impl Backend for MemoryBackend {
             files_free: pages(wide(machine.freeram)),
             name_bytes_max: NAME_BYTES_MAX as u32,
         })
+    }
+}
+
+impl Write for MemoryBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let make = |owner, _| Inode::file(how.mode, owner);
+        let inode = match how.create.then(|| self.add(path, EntryKind::File, how.owner, make)) {
+            None | Some(Ok(())) => find(&self.root(), path)?,
+            Some(Err(error)) if error.kind() == ErrorKind::Exists && !how.exclusive => {
+                find(&self.root(), path)?
+            }
+            Some(Err(error)) => return Err(error),
+        };
+        let inode = with_bytes(inode, path)?;
+        if how.truncate
+            && let Some(mut file) = inode.change_file()
+        {
+            file.bytes.set_len(0);
+        }
+        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), true)))
     }
 }
 

@@ -30,7 +30,8 @@ use super::runtime::{self, Gate};
 use super::validator::{ContentRange, identity, rfc1123, text, validators};
 use super::whole::{Unranged, Wholes};
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, NetworkStats, Object, Options, Profile, Result,
+    path,
 };
 
 /// One object of a web server, or all below a directory (a URL that ends in `/`), as far as the server lists it.
@@ -136,17 +137,27 @@ impl Backend for HttpBackend {
         }
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let name = path.file_name().unwrap_or_default().to_owned();
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         match self.look(path)? {
-            Seen::Directory => Ok(Entry::directory(&name)),
-            Seen::File { version, .. } => {
-                let modified = version.modified.as_deref().and_then(rfc1123);
-                let identity = identity(&version, modified);
-                let size = identity.size;
-                Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
+            Seen::Directory => Err(path::is_a_directory(&self.url, path)),
+            Seen::File { version: validators, coding } => {
+                // The requested URL, not the redirection's target, which may be signed and expire.
+                let url = self.place(path)?.0;
+                let place: Arc<str> = path::place(&self.url, path).into();
+                let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
+                let (source, checksums) = (
+                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
+                    Checksums::default(),
+                );
+                let version = Version { place, identity, validators, coding, source, checksums };
+                version.require(self.require_version)?;
+                Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }
         }
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
     }
 
     fn probe(&self) -> Result<Option<String>> {
@@ -180,6 +191,29 @@ impl Backend for HttpBackend {
                 }
                 _ => Err(error),
             },
+        }
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.client.traffic.stats())
+    }
+}
+
+impl Namespace for HttpBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        match self.look(path)? {
+            Seen::Directory => Ok(Entry::directory(&name)),
+            Seen::File { version, .. } => {
+                let modified = version.modified.as_deref().and_then(rfc1123);
+                let identity = identity(&version, modified);
+                let size = identity.size;
+                Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
+            }
         }
     }
 
@@ -220,29 +254,6 @@ impl Backend for HttpBackend {
                 Err(Error::new(ErrorKind::TooLarge, message))
             }
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        match self.look(path)? {
-            Seen::Directory => Err(path::is_a_directory(&self.url, path)),
-            Seen::File { version: validators, coding } => {
-                // The requested URL, not the redirection's target, which may be signed and expire.
-                let url = self.place(path)?.0;
-                let place: Arc<str> = path::place(&self.url, path).into();
-                let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
-                let (source, checksums) = (
-                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
-                    Checksums::default(),
-                );
-                let version = Version { place, identity, validators, coding, source, checksums };
-                version.require(self.require_version)?;
-                Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
-            }
-        }
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        Some(self.client.traffic.stats())
     }
 }
 

@@ -28,7 +28,8 @@ use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
 use super::validator::identity;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
+    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, NetworkStats, Object, OpenWrite,
+    Options, Owner, Write,
 };
 use crate::{Profile, Rename, Result, SetAttributes, Upload, WriteObject, Writes, path};
 
@@ -301,6 +302,41 @@ impl Backend for ObjectBackend {
         }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let (_, place) = self.key(path)?;
+        let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
+        let version = Version::of_object(&self.cloud, &place.into(), meta);
+        version.require(self.require_version)?;
+        Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
+        match self.standing(Path::new(""))? {
+            Standing::Nothing if self.new_prefix => Ok(Some(note())),
+            Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
+            _ => Ok(None),
+        }
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.cloud.wire.client.traffic.stats())
+    }
+}
+
+impl Namespace for ObjectBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
         let standing = match self.looked_ahead(path)? {
@@ -324,15 +360,6 @@ impl Backend for ObjectBackend {
             // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
-        }
-    }
-
-    fn probe(&self) -> Result<Option<String>> {
-        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
-        match self.standing(Path::new(""))? {
-            Standing::Nothing if self.new_prefix => Ok(Some(note())),
-            Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
-            _ => Ok(None),
         }
     }
 
@@ -422,18 +449,6 @@ impl Backend for ObjectBackend {
         Ok(left_out)
     }
 
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let (_, place) = self.key(path)?;
-        let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
-        let version = Version::of_object(&self.cloud, &place.into(), meta);
-        version.require(self.require_version)?;
-        Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Ok(Arc::new(self.writer(path, how)?))
-    }
-
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         self.create_marker(path, &Stored::new(mode, owner))
     }
@@ -471,9 +486,11 @@ impl Backend for ObjectBackend {
         }
         self.rename_entry(from, to, how, attributes)
     }
+}
 
-    fn network(&self) -> Option<NetworkStats> {
-        Some(self.cloud.wire.client.traffic.stats())
+impl Write for ObjectBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        Ok(Arc::new(self.writer(path, how)?))
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {

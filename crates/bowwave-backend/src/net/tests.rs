@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bowwave_testkit::{HttpServer, S3Server};
 
 use crate::conformance::{self, Fixture};
-use crate::{Backend, Credentials, EntryKind, ErrorKind, Options, open_url, read_exact};
+use crate::{Backend, Credentials, EntryKind, ErrorKind, Namespace as _, Options, open_url, read_exact};
 
 /// A directory that a server shows.
 struct Served {

@@ -2,7 +2,6 @@
 
 mod disk_cache;
 mod fault;
-mod forward;
 mod limit;
 mod throttle;
 mod trace;
@@ -16,16 +15,14 @@ use std::sync::Arc;
 pub use disk_cache::fuzz_disk_segment;
 pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
-use forward::backend_by_field;
-pub(crate) use forward::{forward_lookups, forward_tree, forward_xattrs};
 pub use limit::Limit;
 pub use throttle::Throttle;
 pub use trace::{Operation, Record, Trace, TraceLog};
 pub(crate) use url::open;
 
 use crate::{
-    Allocate, Attributes, Backend, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
-    WriteBuf, WriteObject, WriteSink,
+    Allocate, Attributes, Backend, Identity, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink,
+    Result, Seek, Upload, Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Changes of a wrapper to requests and to the profile; by default none.
@@ -86,11 +83,6 @@ impl<L: Layer> Wrapped<L> {
         Self { inner, layer: Arc::new(layer), url }
     }
 
-    fn below(&self) -> &dyn Backend {
-        self.layer.before_metadata();
-        &*self.inner
-    }
-
     /// `inner` behind the layer. `grows`: its size changes while it is open.
     pub(crate) fn object(&self, path: &Path, inner: Arc<dyn Object>, grows: bool) -> WrappedObject<L> {
         let place = self.layer.place(path, &*inner);
@@ -113,27 +105,78 @@ impl<L: Layer> Backend for Wrapped<L> {
         self.layer.profile(self.inner.profile())
     }
 
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
-    fn disk(&self) -> Option<DiskStats> {
-        self.inner.disk()
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let inner = self.below().open(path)?;
+        self.layer.before_metadata();
+        let inner = self.inner.open(path)?;
         Ok(Arc::new(self.object(path, inner, false)))
     }
 
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        self.inner.writer().map(|_| self as _)
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        self.layer.before_metadata();
+        self.inner.probe()
+    }
+
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+}
+
+impl<L: Layer> Namespace for Wrapped<L> {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn names_below(&self) -> Option<&dyn Namespace> {
+        self.layer.before_metadata();
+        self.inner.namespace()
+    }
+}
+
+impl<L: Layer> Write for Wrapped<L> {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let inner = self.below().open_write(path, how)?;
+        self.layer.before_metadata();
+        let inner = self.inner.open_write(path, how)?;
         Ok(Arc::new(self.write_object(path, inner)))
     }
 
-    forward_lookups!();
-    forward_tree!();
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        self.layer.before_metadata();
+        self.inner.stray_uploads()
+    }
+
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        self.layer.before_metadata();
+        self.inner.abort_upload(upload)
+    }
 }
+
+/// Implements `Backend` for a public wrapper by its field `store`.
+macro_rules! backend_by_field {
+    ($name:ident) => {
+        impl crate::Backend for $name {
+            fn url(&self) -> &str {
+                self.store.url()
+            }
+
+            fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
+                self.store.open(path)
+            }
+
+            fn below(&self) -> Option<&dyn crate::Backend> {
+                Some(&self.store)
+            }
+        }
+    };
+}
+use backend_by_field;
 
 /// An object behind a layer.
 #[derive(Debug)]

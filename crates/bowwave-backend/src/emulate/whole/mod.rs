@@ -1,15 +1,16 @@
-//! An object store over a directory: objects are written as a whole, in parts, and are seen when finished.
+//! An object store over a directory: objects are written whole, in parts, and visible when
+//! finished.
 //!
 //! ```text
-//!   write(part) --> .bowwave-uploads/ID       finish: --rename--> path      abort, or nobody comes back: ID is a stray
-//!                   .bowwave-uploads/ID.to -> path                          upload until it is aborted
+//!   write(part) --> .bowwave-uploads/ID        finish: rename ID to path
+//!                   .bowwave-uploads/ID.to     symbolic link to path
 //! ```
 //!
-//! What file systems have and object stores have not is left out: links, owners, modes, attributes, writes in the middle.
+//! An upload that is neither finished nor aborted is a stray upload. Links, owners, modes,
+//! attributes and writes in the middle are unsupported or hidden, as in an object store.
 
 mod draft;
 mod object;
-mod version;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,10 @@ use std::sync::Arc;
 use super::Slow;
 use crate::wrap::Layer as _;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result, StatFs,
-    Upload, WriteObject, Writes, path,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
+    Result, StatFs, Upload, Write, WriteObject, Writes, path,
 };
-use object::WholeObject;
-use version::Version;
+use object::{Version, WholeObject};
 
 /// The store, and the size of its parts.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Whole {
         Self { slow: Arc::new(slow), part }
     }
 
-    /// Fails for what is in the directory of uploads, as if it were not there.
+    /// Checks a path. The directory of uploads is not found.
     fn check(&self, path: &Path) -> Result<()> {
         path::check(path)?;
         if path.iter().next() == Some(OsStr::new(UPLOADS)) {
@@ -50,7 +50,7 @@ impl Whole {
         Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this is an object store"))
     }
 
-    /// Fails where a rename does, as S3 would have it: a directory that is not empty would be many requests.
+    /// Fails for renames that are many requests in an object store: those of non-empty directories.
     fn check_rename(&self, from: &Path, how: Rename) -> Result<()> {
         if how == Rename::Exchange {
             return Err(self.unsupported(from, "exchange names"));
@@ -76,6 +76,35 @@ impl Backend for Whole {
         Profile { writes: Writes::Whole, write_part_bytes: self.part, ..self.slow.profile() }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.check(path)?;
+        self.slow.layer.before_metadata();
+        let version = Version::open(&self.slow.inner, path)?;
+        Ok(Arc::new(self.slow.object(path, version, false)))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.slow.network()
+    }
+
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.slow.disk()
+    }
+}
+
+impl Namespace for Whole {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         self.check(path)?;
         self.slow.stat(path).map(plain)
@@ -89,26 +118,6 @@ impl Backend for Whole {
             entries.retain(|entry| entry.name != UPLOADS);
         }
         Ok(entries.into_iter().map(plain).collect())
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.slow.network()
-    }
-
-    fn disk(&self) -> Option<crate::DiskStats> {
-        self.slow.disk()
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        self.check(path)?;
-        self.slow.layer.before_metadata();
-        let version = Version::open(&self.slow.inner, path)?;
-        Ok(Arc::new(self.slow.object(path, version, false)))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.check(path)?;
-        Ok(Arc::new(WholeObject::open(&self.slow, path, how, self.part)?))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -151,6 +160,13 @@ impl Backend for Whole {
     fn statfs(&self) -> Result<StatFs> {
         Err(self.unsupported(Path::new(""), "say how much room there is"))
     }
+}
+
+impl Write for Whole {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        self.check(path)?;
+        Ok(Arc::new(WholeObject::open(&self.slow, path, how, self.part)?))
+    }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {
         self.slow.layer.before_metadata();
@@ -171,7 +187,7 @@ impl Backend for Whole {
         self.slow.layer.before_metadata();
         path::check(Path::new(&upload.id))?;
         let inner = &self.slow.inner;
-        // The name of the upload last: if the bytes cannot be removed it is still to be seen.
+        // The link last: while the bytes are there, the upload must be listed.
         match inner.remove_file(&bytes_of(&upload.id)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -180,22 +196,22 @@ impl Backend for Whole {
     }
 }
 
-/// The entry as an object store tells it.
+/// The entry without what object stores lack.
 fn plain(entry: Entry) -> Entry {
     Entry { mode: None, unix: None, ..entry }
 }
 
-/// Where the bytes of an upload are.
+/// Path of an upload's bytes.
 fn bytes_of(id: &str) -> PathBuf {
     Path::new(UPLOADS).join(id)
 }
 
-/// The link that says what the upload is to become.
+/// Path of the link to the object that the upload would create.
 fn target_of(id: &str) -> PathBuf {
     Path::new(UPLOADS).join(format!("{id}{TARGET}"))
 }
 
 /// The directory of uploads.
 const UPLOADS: &str = ".bowwave-uploads";
-/// How the name of the link behind an upload ends.
+/// Suffix of that link.
 const TARGET: &str = ".to";

@@ -13,7 +13,7 @@ use crate::net::object::ObjectBackend;
 use crate::net::object_upload::Place;
 use crate::net::plan::Sizes;
 use crate::net::{open, runtime};
-use crate::{Backend as _, EntryKind, ErrorKind, Options, Rename, SetAttributes, SetTime};
+use crate::{EntryKind, ErrorKind, Namespace as _, Options, Rename, SetAttributes, SetTime};
 
 /// A bucket that keeps attributes, with an object.
 fn bucket() -> (S3Server, Served, ObjectBackend, Place) {

@@ -8,7 +8,10 @@ use bowwave_testkit::hostile::{Checksum, Dialect, Host, HostileServer};
 
 use super::PATIENCE;
 use crate::write_exact;
-use crate::{Backend, Error, ErrorKind, OpenWrite, Options, open_url, read_exact, read_once};
+use crate::{
+    Backend, Error, ErrorKind, Namespace as _, OpenWrite, Options, Write as _, open_url, read_exact,
+    read_once,
+};
 
 /// Short, so that tests are; long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_millis(800);

@@ -9,7 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use crate::{Backend, Error, ErrorKind, Heard, Object, OpenWrite, Options, ReadBuf, ReadSink, WriteObject};
+use crate::{
+    Backend, Error, ErrorKind, Heard, Namespace as _, Object, OpenWrite, Options, ReadBuf, ReadSink,
+    Write as _, WriteObject,
+};
 use crate::{open_url, read_once, start_read};
 
 /// What such a server does with a request (its first line and its range), after a right answer to HEAD.

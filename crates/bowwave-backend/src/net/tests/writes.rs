@@ -16,7 +16,10 @@ use crate::net::open;
 use crate::net::plan::Sizes;
 use crate::net::ranged::Version;
 use crate::net::writer::CloudWriter;
-use crate::{Backend, EntryKind, ErrorKind, Object, OpenWrite, Options, Rename, Result, WriteBuf};
+use crate::{
+    Backend, EntryKind, ErrorKind, Namespace as _, Object, OpenWrite, Options, Rename, Result, Write as _,
+    WriteBuf,
+};
 use crate::{WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
 
 const PART: usize = 8 << 20;

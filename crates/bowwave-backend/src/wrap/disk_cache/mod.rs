@@ -42,11 +42,7 @@ use self::health::Limits;
 use self::key::Key;
 use self::reads::{Pending, Reads};
 use self::writes::Writes;
-use super::{forward_lookups, forward_tree};
-use crate::{
-    Attributes, Backend, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
-    WriteObject,
-};
+use crate::{Attributes, Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek};
 
 /// A store whose objects are also kept on a disk after they are read.
 #[derive(Debug)]
@@ -135,10 +131,6 @@ impl DiskCache {
         let url = format!("disk:{}", inner.url());
         Ok(Self { inner, tier: Arc::new(Tier { source, counters, reads, writes }), url })
     }
-
-    fn below(&self) -> &dyn Backend {
-        &*self.inner
-    }
 }
 
 /// Longest wait for a disk at the open: the spin-up time of a disk.
@@ -149,14 +141,6 @@ impl Backend for DiskCache {
         &self.url
     }
 
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
     fn disk(&self) -> Option<DiskStats> {
         Some(self.tier.counters.stats())
     }
@@ -165,13 +149,10 @@ impl Backend for DiskCache {
         Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
     }
 
-    /// An object that is being written has no version.
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.inner.open_write(path, how)
+    /// Objects open for writing are the inner store's: they have no version.
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
     }
-
-    forward_lookups!();
-    forward_tree!();
 }
 
 /// A version of an object.

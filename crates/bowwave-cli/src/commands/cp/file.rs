@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bowwave_backend::{Backend, Entry, EntryKind, ErrorKind, Identity, Object, Result, Writes};
+use bowwave_backend::{
+    Backend, Entry, EntryKind, ErrorKind, Identity, Namespace as _, Object, Result, Writes,
+};
 use bowwave_core::network::RetryLimits;
 
 use super::crew::Crew;

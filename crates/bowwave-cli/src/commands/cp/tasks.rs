@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use bowwave_backend::{Backend, Entry, EntryKind, ErrorKind, Writes};
+use bowwave_backend::{Backend, Entry, EntryKind, ErrorKind, Namespace as _, Writes};
 
 use super::crew::Crew;
 use super::part::is_part_name;

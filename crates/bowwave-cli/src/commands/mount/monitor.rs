@@ -56,7 +56,7 @@ struct Counts {
 
 impl Counts {
     fn of(opened: &Opened) -> Self {
-        Self { engine: opened.engine.stats(), network: opened.store.network().unwrap_or_default() }
+        Self { engine: opened.engine.stats(), network: opened.store.backend().network().unwrap_or_default() }
     }
 
     fn log_since(&self, before: &Self) {

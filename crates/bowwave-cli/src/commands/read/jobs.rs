@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bowwave_engine::{EntryKind, Store};
+use bowwave_engine::{EntryKind, Namespace as _, Store};
 
 use super::pattern::{Pattern, Shape, Span};
 use crate::Failure;

@@ -9,8 +9,7 @@ use bowwave_sim::plan::Plan;
 use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
-use bowwave_trace::import::{self, Options};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, Objects, Options};
 
 use super::Args;
 use super::lists::Oracle;
