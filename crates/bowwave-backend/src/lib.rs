@@ -2,18 +2,20 @@
 //!
 //! # Driving a store
 //!
-//! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots, and make
-//! each no larger than [`Profile::request_bytes_best`]. A read that finds thousands waiting fails as
-//! [`ErrorKind::Throttled`]. [`Error::is_retryable`] tells whether a retry may help, and where a server says so,
-//! [`Error::retry_after`] tells when. Reads in flight complete after a store or an object is dropped.
+//! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots,
+//! and make each no larger than [`Profile::request_bytes_best`]. A read fails as
+//! [`ErrorKind::Throttled`] if thousands wait. [`Error::is_retryable`] tells whether a retry may help,
+//! and [`Error::retry_after`] when, if the server says so. Reads in flight complete after a store or an
+//! object is dropped.
 //!
-//! Versions, lengths and, for S3, checksums of responses are verified. Retries are the caller's, with the rules of
-//! [`bowwave_core::network`].
+//! Versions, lengths and, for S3, checksums of responses are verified. Retries of reads are the
+//! caller's, with the rules of [`bowwave_core::network`].
 
 mod backend;
 mod buf;
 mod chance;
 #[cfg(any(test, feature = "conformance"))]
+#[path = "../tests/conformance/mod.rs"]
 pub mod conformance;
 mod emulate;
 mod entry;

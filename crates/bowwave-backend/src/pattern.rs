@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bowwave_core::{MIX_STEP, mix};
 
-use crate::generate::{Made, Source};
+use crate::generate::{Source, SourceObject};
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, Identity, Namespace, Object, Profile, ReadBuf, Result,
 };
@@ -71,7 +71,7 @@ impl Backend for PatternBackend {
         }
         let full = self.full(path);
         let source = Synthetic { seed: seed(&full), size: entry.size };
-        Ok(Arc::new(Made::new(identity(&full, entry.size), Arc::new(source))))
+        Ok(Arc::new(SourceObject::new(identity(&full, entry.size), Arc::new(source))))
     }
 
     fn namespace(&self) -> Option<&dyn Namespace> {

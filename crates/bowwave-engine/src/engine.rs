@@ -14,7 +14,7 @@ use crate::file::File;
 use crate::journal::Journal;
 use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
-use crate::queue::{Piece, Queue};
+use crate::queue::Queue;
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
@@ -325,11 +325,6 @@ impl Inner {
         }
     }
 
-    /// Sends a fill or a write-out again at `due`.
-    pub(crate) fn later(&self, due: Instant, piece: Piece) {
-        self.timer.add(due, Job::Send(piece));
-    }
-
     /// Pages became dirty: schedules their write-back by age.
     pub(crate) fn watch_dirty(&self) {
         if !self.watches_dirty.swap(true, Ordering::AcqRel) {
@@ -373,9 +368,9 @@ impl Inner {
             let mut unwanted = Vec::new();
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Send(piece) => {
-                        let queue = Arc::clone(&piece.entry().queue);
-                        queue.push(piece);
+                    Effect::Send(io) => {
+                        let queue = Arc::clone(&io.entry().queue);
+                        queue.push(io);
                         if !touched.iter().any(|other| Arc::ptr_eq(other, &queue)) {
                             touched.push(queue);
                         }
@@ -401,7 +396,7 @@ impl Inner {
             }
         }
         for queue in touched {
-            queue.pump(self);
+            queue.run(self);
         }
     }
 }

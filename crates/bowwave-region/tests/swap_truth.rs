@@ -107,7 +107,7 @@ fn failing_one_request_in_a_hundred_loses_nothing() {
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
 
-/// So many writes fail that transfers always pause. The only accessing thread waits for them.
+/// Writes fail often enough that transfers always pause. The only accessing thread waits for them.
 #[test]
 fn a_failing_transfer_is_retried_without_another_fault() {
     for delivery in [Delivery::Message, Delivery::Signal] {
@@ -177,7 +177,7 @@ fn a_late_rejection_is_retried() {
             }
             assert!(swap.report().stats.write_errors > 0, "{:?}", swap.report());
             assert!(vec.iter().copied().eq(0..vec.len() as u64));
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the test waits");
         });
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()), "{delivery:?}");
     }

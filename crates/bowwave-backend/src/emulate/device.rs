@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_device::DeviceSpec;
 
 use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
@@ -53,7 +54,7 @@ impl Device {
             }
         };
         let part = (profile == "s3").then_some(8 << 20);
-        let spec = DeviceSpec::open(spec).map_err(|error| invalid(error.to_string()))?;
+        let spec = DeviceSpec::open(spec, &Algorithm::ALL).map_err(|error| invalid(error.to_string()))?;
         Ok(Self { name: profile.to_owned(), slots, part, metadata, seed: 1, spec })
     }
 
@@ -95,120 +96,34 @@ impl Device {
     /// # Errors
     /// `InvalidUrl` if the parameter is unknown, not of this device, or its value out of bounds.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let bad = |want: &str| invalid(format!("`{key}={value}` of device `{}`: wants {want}", self.name));
-        let time = || parse_duration(value).ok_or_else(|| bad("a time of at most a day, such as 10ms"));
-        let ms = || time().map(milliseconds);
-        let us = || time().map(|time| milliseconds(time) * 1e3);
-        let rate = |none: f64| match value {
-            "none" => Ok(none),
-            _ => parse_rate(value).map(mb_s).ok_or_else(|| bad("a rate such as 90MB/s, or `none`")),
-        };
-        let kib = || {
-            let size = parse_size(value).ok_or_else(|| bad("a size such as 128KiB"));
-            size.map(|size| size.div_ceil(1024) as f64)
-        };
-        let number = |low: f64, high: f64| {
-            let parsed = value.parse::<f64>().ok().filter(|number| (low..=high).contains(number));
-            parsed.ok_or_else(|| bad(&format!("a number from {low} to {high}")))
-        };
-        let changes = match (self.spec.model(), key) {
-            (_, "slots") => {
+        let name = self.name.clone();
+        let given = Given { device: &name, key, value };
+        match key {
+            "slots" => {
                 let slots = value.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
-                self.slots = slots.ok_or_else(|| bad("a number from 1 to 65536"))?;
-                return Ok(());
+                self.slots = slots.ok_or_else(|| given.bad("a number from 1 to 65536"))?;
             }
-            (_, "metadata") => {
-                self.metadata = time()?;
-                return Ok(());
-            }
-            (_, "seed") => {
-                self.seed = value.parse().map_err(|_| bad("a number"))?;
-                return Ok(());
-            }
-            ("s3" | "lustre" | "flash", "part") => {
+            "metadata" => self.metadata = given.time()?,
+            "seed" => self.seed = value.parse().map_err(|_| given.bad("a number"))?,
+            "part" if !self.seeks() => {
                 let part = || parse_size(value).filter(|size| PARTS.contains(size) && size.is_power_of_two());
                 self.part = match value {
                     "none" => None,
-                    _ => Some(part().ok_or_else(|| bad("a power of two from 4KiB to 1GiB, or `none`"))?),
-                };
-                return Ok(());
-            }
-            ("s3", "latency") => vec![("first_byte_ms", ms()?)],
-            ("s3", "jitter") => vec![("first_byte_sigma", number(0.0, 5.0)?)],
-            ("s3" | "lustre", "tail") => {
-                let share = if self.spec.model() == "s3" { "tail_share" } else { "slow_share" };
-                vec![(share, number(0.0, 1.0)?)]
-            }
-            ("s3", "tail_latency") => vec![("tail_ms_min", ms()?), ("tail_ms_max", ms()?)],
-            ("s3", "bandwidth" | "page") => {
-                let rate = if key == "page" {
-                    (PAGE_BYTES / us()?.max(1e-3)).min(MB_S_MAX)
-                } else {
-                    rate(MB_S_MAX)?
-                };
-                vec![("bandwidth_mb_s", rate), ("bandwidth_mb_s_max", rate)]
-            }
-            ("s3", "total") => vec![("total_mb_s", rate(0.0)?)],
-            ("s3", "write_latency") => vec![("put_first_byte_ms", ms()?)],
-            ("s3", "write_total") => vec![("put_total_mb_s", rate(0.0)?)],
-            ("s3", "flush") => vec![("flush_ms", ms()?)],
-            ("lustre", "latency") => vec![("rpc_us", us()?)],
-            ("lustre", "bandwidth" | "page") => {
-                let page = if key == "page" { us()? } else { PAGE_BYTES / rate(f64::INFINITY)? };
-                vec![("page_us_min", page), ("page_us_max", page)]
-            }
-            ("lustre", "write_latency") => vec![("write_rpc_us", us()?)],
-            ("flash", "latency") => {
-                vec![("read_us", us()?), ("command_us_min", 0.0), ("command_us_max", 0.0)]
-            }
-            // The channels must not be slower than the link.
-            ("flash", "total") => {
-                let rate = rate(MB_S_MAX)?;
-                vec![("link_mb_s", rate), ("channel_mb_s", rate.max(CHANNEL_MB_S))]
-            }
-            ("flash", "write_latency") => vec![("write_us_min", us()?), ("write_us_max", us()?)],
-            ("flash", "write_total") => vec![("write_link_mb_s", rate(MB_S_MAX)?)],
-            ("lustre" | "flash", "flush") => vec![("flush_us", us()?)],
-            ("hdd", "rpm") => {
-                let rpm = number(60.0, 1e5)?;
-                let mut changes = vec![("rpm", rpm)];
-                // A skew must be shorter than a turn.
-                if rpm > 30_000.0 {
-                    let skew = 30_000.0 / rpm;
-                    changes.extend([("head_skew_ms", skew), ("cylinder_skew_ms", skew)]);
-                }
-                changes
-            }
-            ("hdd", "seek") => vec![("seek_base_ms", ms()?)],
-            ("hdd", "seek_full") => vec![("seek_full_ms", ms()?)],
-            ("hdd", "overhead") => vec![("command_media_ms", ms()?)],
-            ("hdd", "deadline") => {
-                let age = Some(ms()?).filter(|age| *age > 0.0);
-                vec![("command_age_ms", age.map_or(AGE_MS_MAX, |age| age.min(AGE_MS_MAX)))]
-            }
-            ("hdd", "look_ahead") => vec![("look_ahead_kb", kib()?)],
-            ("hdd", "write_cache") => vec![("write_cache_kb", kib()?)],
-            (model, _) => {
-                let known = match model {
-                    "s3" => {
-                        "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, tail_latency, \
-                         total, write_latency, write_total"
-                    }
-                    "lustre" => {
-                        "bandwidth, flush, latency, metadata, page, part, seed, slots, tail, write_latency"
-                    }
-                    "flash" => {
-                        "flush, latency, metadata, part, seed, slots, total, write_latency, write_total"
-                    }
                     _ => {
-                        "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots, write_cache"
+                        Some(part().ok_or_else(|| given.bad("a power of two from 4KiB to 1GiB, or `none`"))?)
                     }
                 };
-                let message = format!("device `{}` has no parameter `{key}`; known: {known}", self.name);
-                return Err(invalid(message));
             }
-        };
-        *self = self.clone().with(&changes)?;
+            _ => {
+                let changes = match self.spec.model() {
+                    "s3" => given.of_s3(),
+                    "lustre" => given.of_lustre(),
+                    "flash" => given.of_flash(),
+                    _ => given.of_hdd(),
+                };
+                *self = self.clone().with(&changes?)?;
+            }
+        }
         Ok(())
     }
 
@@ -232,6 +147,151 @@ impl Device {
     /// Typical time to first byte.
     pub(super) fn first_byte(&self) -> Duration {
         Duration::from_nanos(self.spec.typical_read().0 as u64)
+    }
+}
+
+/// A parameter in a URL.
+struct Given<'a> {
+    device: &'a str,
+    key: &'a str,
+    value: &'a str,
+}
+
+/// Parameters of a model and their values.
+type Changes = Vec<(&'static str, f64)>;
+
+impl Given<'_> {
+    fn of_s3(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("first_byte_ms", self.ms()?)],
+            "jitter" => vec![("first_byte_sigma", self.number(0.0, 5.0)?)],
+            "tail" => vec![("tail_share", self.number(0.0, 1.0)?)],
+            "tail_latency" => vec![("tail_ms_min", self.ms()?), ("tail_ms_max", self.ms()?)],
+            "bandwidth" | "page" => {
+                let rate = match self.key {
+                    "page" => (PAGE_BYTES / self.us()?.max(1e-3)).min(MB_S_MAX),
+                    _ => self.rate(MB_S_MAX)?,
+                };
+                vec![("bandwidth_mb_s", rate), ("bandwidth_mb_s_max", rate)]
+            }
+            "total" => vec![("total_mb_s", self.rate(0.0)?)],
+            "write_latency" => vec![("put_first_byte_ms", self.ms()?)],
+            "write_total" => vec![("put_total_mb_s", self.rate(0.0)?)],
+            "flush" => vec![("flush_ms", self.ms()?)],
+            _ => {
+                return Err(self.unknown(
+                    "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, \
+                     tail_latency, total, write_latency, write_total",
+                ));
+            }
+        })
+    }
+
+    fn of_lustre(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("rpc_us", self.us()?)],
+            "tail" => vec![("slow_share", self.number(0.0, 1.0)?)],
+            "bandwidth" | "page" => {
+                let page = match self.key {
+                    "page" => self.us()?,
+                    _ => PAGE_BYTES / self.rate(f64::INFINITY)?,
+                };
+                vec![("page_us_min", page), ("page_us_max", page)]
+            }
+            "write_latency" => vec![("write_rpc_us", self.us()?)],
+            "flush" => vec![("flush_us", self.us()?)],
+            _ => {
+                let known =
+                    "bandwidth, flush, latency, metadata, page, part, seed, slots, tail, write_latency";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn of_flash(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("read_us", self.us()?), ("command_us_min", 0.0), ("command_us_max", 0.0)],
+            // The channels must not be slower than the link.
+            "total" => {
+                let rate = self.rate(MB_S_MAX)?;
+                vec![("link_mb_s", rate), ("channel_mb_s", rate.max(CHANNEL_MB_S))]
+            }
+            "write_latency" => vec![("write_us_min", self.us()?), ("write_us_max", self.us()?)],
+            "write_total" => vec![("write_link_mb_s", self.rate(MB_S_MAX)?)],
+            "flush" => vec![("flush_us", self.us()?)],
+            _ => {
+                let known = "flush, latency, metadata, part, seed, slots, total, write_latency, write_total";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn of_hdd(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "rpm" => {
+                let rpm = self.number(60.0, 1e5)?;
+                let mut changes = vec![("rpm", rpm)];
+                // A skew must be shorter than a turn.
+                if rpm > 30_000.0 {
+                    let skew = 30_000.0 / rpm;
+                    changes.extend([("head_skew_ms", skew), ("cylinder_skew_ms", skew)]);
+                }
+                changes
+            }
+            "seek" => vec![("seek_base_ms", self.ms()?)],
+            "seek_full" => vec![("seek_full_ms", self.ms()?)],
+            "overhead" => vec![("command_media_ms", self.ms()?)],
+            "deadline" => {
+                let age = Some(self.ms()?).filter(|age| *age > 0.0);
+                vec![("command_age_ms", age.map_or(AGE_MS_MAX, |age| age.min(AGE_MS_MAX)))]
+            }
+            "look_ahead" => vec![("look_ahead_kb", self.kib()?)],
+            "write_cache" => vec![("write_cache_kb", self.kib()?)],
+            _ => {
+                let known = "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots, write_cache";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn time(&self) -> Result<Duration> {
+        parse_duration(self.value).ok_or_else(|| self.bad("a time of at most a day, such as 10ms"))
+    }
+
+    fn ms(&self) -> Result<f64> {
+        self.time().map(milliseconds)
+    }
+
+    fn us(&self) -> Result<f64> {
+        self.ms().map(|ms| ms * 1e3)
+    }
+
+    /// In MB/s; `none` for no limit.
+    fn rate(&self, none: f64) -> Result<f64> {
+        match self.value {
+            "none" => Ok(none),
+            value => parse_rate(value).map(mb_s).ok_or_else(|| self.bad("a rate such as 90MB/s, or `none`")),
+        }
+    }
+
+    fn kib(&self) -> Result<f64> {
+        let size = parse_size(self.value).ok_or_else(|| self.bad("a size such as 128KiB"));
+        size.map(|size| size.div_ceil(1024) as f64)
+    }
+
+    fn number(&self, low: f64, high: f64) -> Result<f64> {
+        let parsed = self.value.parse().ok().filter(|number| (low..=high).contains(number));
+        parsed.ok_or_else(|| self.bad(&format!("a number from {low} to {high}")))
+    }
+
+    fn bad(&self, want: &str) -> Error {
+        let Self { device, key, value } = self;
+        invalid(format!("`{key}={value}` of device `{device}`: wants {want}"))
+    }
+
+    fn unknown(&self, known: &str) -> Error {
+        let Self { device, key, .. } = self;
+        invalid(format!("device `{device}` has no parameter `{key}`; known: {known}"))
     }
 }
 

@@ -17,11 +17,10 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
-use super::attributes::Stored;
 use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
@@ -196,8 +195,8 @@ impl ObjectBackend {
             let ControlFlow::Continue(new_entries) = take(page) else { return Ok(()) };
             // Pages without new entries share one deadline.
             retry = if new_entries > 0 { retry_of_page() } else { after };
-            let told = Page { new_entries, bytes, truncated, next: next.as_deref() };
-            let goes_on = listing.page(now(), told).map_err(|end| self.endless(&pages.prefix, end))?;
+            let received = Page { new_entries, bytes, truncated, next: next.as_deref() };
+            let goes_on = listing.page(now(), received).map_err(|end| self.endless(&pages.prefix, end))?;
             if !goes_on {
                 return Ok(());
             }

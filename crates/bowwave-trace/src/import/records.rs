@@ -11,9 +11,10 @@
 //!   32                                   u64 response time
 //! ```
 //!
-//! The version of vscsi is in the upper byte. `next` is the number of the object's next request, from
-//! 1; the largest `i64` also means never. oracleGeneral has objects and sizes, but neither files nor
-//! operations (see [`Objects`]); any file whose size is a multiple of 24 bytes looks valid.
+//! The version of vscsi is in the upper byte. `next` is the number of the object's next request,
+//! from 1; the largest `i64` also means never. oracleGeneral has objects and sizes, but neither
+//! files nor operations (see [`Objects`]); any file whose size is a multiple of 24 bytes looks
+//! valid.
 
 use std::io::BufRead;
 

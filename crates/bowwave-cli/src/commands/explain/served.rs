@@ -5,6 +5,7 @@ mod lines;
 mod pieces;
 mod server;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Policy;
 use bowwave_core::schedule::Reason;
 use bowwave_core::schedule::{Priority, SchedulerConfig, SchedulerStats};
@@ -45,7 +46,7 @@ fn known(text: &str) -> Result<String, String> {
 }
 
 fn device(text: &str) -> Result<String, String> {
-    DeviceSpec::open(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    DeviceSpec::open(text, &ALGORITHMS).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Names of priorities, highest first.
@@ -63,7 +64,7 @@ fn priority(text: &str) -> Result<(u64, Priority), String> {
 impl Served {
     /// The device and its scheduler, fully configured.
     fn setup(&self, scheduler: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
-        let spec = DeviceSpec::open(&self.device).map_err(Failure::usage)?;
+        let spec = DeviceSpec::open(&self.device, &ALGORITHMS).map_err(Failure::usage)?;
         let spec = match self.device_depth {
             None => spec,
             Some(depth) => spec.with_depth(depth).map_err(Failure::usage)?,

@@ -1,5 +1,6 @@
 //! Parses lists and choices of `replay` options.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Eviction, Policy};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::oracle::Bound;
@@ -56,7 +57,7 @@ pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
 pub(super) fn devices(text: &str) -> Result<Devices, String> {
     let devices = listed(text);
     for device in &devices {
-        DeviceSpec::open(device).map_err(|error| error.to_string())?;
+        DeviceSpec::open(device, &ALGORITHMS).map_err(|error| error.to_string())?;
     }
     Ok(Devices(devices))
 }
@@ -65,7 +66,7 @@ pub(super) fn devices(text: &str) -> Result<Devices, String> {
 pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
     let schedulers = listed(text);
     for scheduler in &schedulers {
-        QueueConfig::default().with_scheduler(scheduler)?;
+        QueueConfig::default().with_scheduler(scheduler, &ALGORITHMS)?;
     }
     Ok(Schedulers(schedulers))
 }

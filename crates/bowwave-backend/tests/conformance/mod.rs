@@ -1,7 +1,14 @@
 //! The contract of stores, as one suite for any store's tests.
 //!
 //! A [`Fixture`] fills a store; [`run`] checks the contract of [`Backend`] and [`Object`]. Failures
-//! panic, as in tests.
+//! panic, as in tests. For a store of your own, add the feature in `Cargo.toml`,
+//!
+//! ```toml
+//! [dev-dependencies]
+//! bowwave-backend = { version = "*", features = ["conformance"] }
+//! ```
+//!
+//! and call `bowwave_backend::conformance::run(&fixture)` in a test.
 
 mod anywhere;
 mod names;
