@@ -11,9 +11,3 @@ pub(crate) fn draw(seed: u64, count: u64) -> u64 {
 pub(crate) fn unit(seed: u64, count: u64) -> f64 {
     (draw(seed, count) >> 11) as f64 / (1u64 << 53) as f64
 }
-
-/// The same, normally distributed with mean 0 and deviation 1 (Box-Muller).
-pub(crate) fn normal(seed: u64, count: u64) -> f64 {
-    let (a, b) = (unit(seed, count), unit(seed ^ 0x6a09_e667_f3bc_c908, count));
-    (-2.0 * (1.0 - a).ln()).sqrt() * (std::f64::consts::TAU * b).cos()
-}

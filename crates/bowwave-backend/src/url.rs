@@ -12,7 +12,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 #[cfg(feature = "http")]
 use crate::HttpBackend;
-use crate::{Backend, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, MemoryBackend};
+use crate::{Backend, Device, Error, ErrorKind, FileBackend, FileIo, MemoryBackend};
 use crate::{PatternBackend, Result};
 
 /// Keys for S3, in place of those in the environment. Dropping them overwrites their memory.
@@ -285,7 +285,7 @@ fn emulate(url: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>>
         Some(inner) => open_url(inner, &Options { connections: None, ..options.clone() })?,
         None => Arc::new(PatternBackend::new(rest.trim_matches('/'))?),
     };
-    Ok(Arc::new(Emulate::new(inner, device)?))
+    crate::emulate(inner, device)
 }
 
 /// The `,key=value` pairs at the start of `rest`, and the text after them.

@@ -31,12 +31,15 @@ pub(super) struct FlashParameters {
     program_ns: u64,
     channel_ns_per_byte: f64,
     link_ns_per_byte: f64,
+    /// The link of writes, if they do not share that of reads. They cross it after their command.
+    write_link_ns_per_byte: Option<f64>,
     command_ns: (f64, f64),
     command_gap_ns: u64,
     write_ns: (f64, f64),
     write_buffer_pages: u64,
     request_bytes_max: u64,
     depth: usize,
+    flush_ns: u64,
 }
 
 impl FlashParameters {
@@ -59,20 +62,23 @@ impl FlashParameters {
             * p.count("dies_per_chip", 1, 64)?
             * p.count("planes_per_die", 1, 64)?;
         let page_bytes = p.count("page_kb", 1, 1024)? << 10;
+        let write_link = p.optional("write_link_mb_s", f64::INFINITY, (0.001, 1e6), false)?;
         let parameters = Self {
             channels: p.count("channels", 1, 1024)?,
             planes,
             page_bytes,
-            read_ns: (p.number("read_us", 0.0, 1e6)? * 1e3) as u64,
+            read_ns: (p.number("read_us", 0.0, 1e9)? * 1e3) as u64,
             program_ns: (p.number("program_us", 0.0, 1e6)? * 1e3) as u64,
             channel_ns_per_byte: 1e3 / p.number("channel_mb_s", 0.001, 1e6)?,
             link_ns_per_byte: 1e3 / p.number("link_mb_s", 0.001, 1e6)?,
+            write_link_ns_per_byte: write_link.is_finite().then(|| 1e3 / write_link),
             command_ns: p.span("command_us_min", "command_us_max", 1e6, 1e3)?,
             command_gap_ns: (1e9 / p.number("commands_per_s_max", 1.0, 1e9)?) as u64,
-            write_ns: p.span("write_us_min", "write_us_max", 1e6, 1e3)?,
+            write_ns: p.span("write_us_min", "write_us_max", 1e9, 1e3)?,
             write_buffer_pages: (p.count("write_buffer_kb", 1, 1 << 30)? << 10) / page_bytes,
             request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
             depth: p.count("depth", 1, 65_536)? as usize,
+            flush_ns: (p.optional("flush_us", 0.0, (0.0, 1e9), false)? * 1e3) as u64,
         };
         if parameters.channels * parameters.planes > PLANES_MAX {
             let rule = format!("must be at most {} with so many planes each", PLANES_MAX / parameters.planes);
@@ -85,6 +91,12 @@ impl FlashParameters {
         }
         Ok(parameters)
     }
+
+    /// Time to first byte of a read in nanoseconds, and bytes per nanosecond of long reads.
+    pub(super) fn typical_read(&self) -> (f64, f64) {
+        let (low, high) = self.command_ns;
+        (self.read_ns as f64 + (low + high) / 2.0, self.limits().bytes_per_ns)
+    }
 }
 
 /// The model.
@@ -96,6 +108,7 @@ pub(super) struct Flash {
     planes: Vec<u64>,
     channels: Vec<u64>,
     link: u64,
+    write_link: u64,
     controller: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_count: u64,
@@ -138,6 +151,7 @@ impl Flash {
             planes: vec![0; (p.channels * p.planes) as usize],
             channels: vec![0; p.channels as usize],
             link: 0,
+            write_link: 0,
             controller: 0,
             events: BinaryHeap::new(),
             events_count: 0,
@@ -214,8 +228,14 @@ impl Flash {
         let (low, high) = self.p.write_ns;
         let taken = between(&mut self.random, low, high) as u64;
         self.service.overhead_ns += taken;
-        self.link = now.max(self.link) + (request.bytes as f64 * self.p.link_ns_per_byte) as u64;
-        self.at(self.link.max(now + taken), Event::Over { command });
+        let over = if let Some(ns_per_byte) = self.p.write_link_ns_per_byte {
+            self.write_link = self.write_link.max(now + taken) + (request.bytes as f64 * ns_per_byte) as u64;
+            self.write_link
+        } else {
+            self.link = now.max(self.link) + (request.bytes as f64 * self.p.link_ns_per_byte) as u64;
+            self.link.max(now + taken)
+        };
+        self.at(over, Event::Over { command });
         true
     }
 
@@ -305,6 +325,10 @@ impl Device for Flash {
         {
             self.handle(time, event, ended);
         }
+    }
+
+    fn flush_end(&self, now: Instant) -> Instant {
+        Instant(now.0 + self.p.flush_ns)
     }
 
     fn service(&self) -> Service {

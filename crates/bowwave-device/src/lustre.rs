@@ -7,7 +7,7 @@ use bowwave_core::Instant;
 
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
-use super::{Device, Done, Request, RequestId, Service};
+use super::{Device, Direction, Done, Request, RequestId, Service};
 use crate::DeviceLimits;
 use bowwave_core::Random;
 
@@ -15,6 +15,7 @@ use bowwave_core::Random;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LustreParameters {
     rpc_ns: f64,
+    write_rpc_ns: f64,
     page_bytes: u64,
     page_ns: (f64, f64),
     slow_share: f64,
@@ -22,6 +23,7 @@ pub(super) struct LustreParameters {
     slow_ns_max: f64,
     request_bytes_max: u64,
     depth: usize,
+    flush_ns: u64,
 }
 
 impl LustreParameters {
@@ -39,8 +41,10 @@ impl LustreParameters {
     }
 
     pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
+        let rpc_us = p.number("rpc_us", 0.0, 1e9)?;
         Ok(Self {
-            rpc_ns: p.number("rpc_us", 0.0, 1e9)? * 1e3,
+            rpc_ns: rpc_us * 1e3,
+            write_rpc_ns: p.optional("write_rpc_us", rpc_us, (0.0, 1e9), false)? * 1e3,
             page_bytes: p.count("page_kb", 1, 1024)? << 10,
             page_ns: p.span("page_us_min", "page_us_max", 1e6, 1e3)?,
             slow_share: p.number("slow_share", 0.0, 1.0)?,
@@ -48,7 +52,14 @@ impl LustreParameters {
             slow_ns_max: p.number("slow_ms_max", 0.0, 1e6)? * 1e6,
             request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
             depth: p.count("depth", 1, 65_536)? as usize,
+            flush_ns: (p.optional("flush_us", 0.0, (0.0, 1e9), false)? * 1e3) as u64,
         })
+    }
+
+    /// Fixed cost of an RPC in nanoseconds, and bytes per nanosecond of a typical one.
+    pub(super) fn typical_read(&self) -> (f64, f64) {
+        let (low, high) = self.page_ns;
+        (self.rpc_ns, self.page_bytes as f64 * 2.0 / (low + high))
     }
 }
 
@@ -89,13 +100,17 @@ impl Device for Lustre {
 
     fn submit(&mut self, now: Instant, request: &Request) {
         let pages_ns = self.pages_ns(request.bytes);
-        let usual = self.p.rpc_ns + pages_ns;
+        let rpc_ns = match request.direction {
+            Direction::Read => self.p.rpc_ns,
+            Direction::Write => self.p.write_rpc_ns,
+        };
+        let usual = rpc_ns + pages_ns;
         let slow = self.random.unit() < self.p.slow_share;
         let taken =
             if slow { usual.max((usual * self.p.slow_factor).min(self.p.slow_ns_max)) } else { usual };
         self.service.requests += 1;
         self.service.bytes += request.bytes;
-        self.service.overhead_ns += self.p.rpc_ns as u64;
+        self.service.overhead_ns += rpc_ns as u64;
         self.service.media_ns += pages_ns as u64;
         self.service.wait_ns += (taken - usual) as u64;
         let ended = Instant(now.0 + taken as u64);
@@ -112,6 +127,10 @@ impl Device for Lustre {
         {
             ended.push(Done { id, started, ended: end, left: 0 });
         }
+    }
+
+    fn flush_end(&self, now: Instant) -> Instant {
+        Instant(now.0 + self.p.flush_ns)
     }
 
     fn service(&self) -> Service {

@@ -32,11 +32,14 @@ pub(super) struct S3Parameters {
     bandwidth_max: f64,
     /// Infinite if unlimited.
     total: f64,
+    /// The link of writes, if they do not share that of reads.
+    put_total: Option<f64>,
     connect_ns: (f64, f64),
     /// Reads per nanosecond; infinite if unlimited.
     reads: f64,
     reject_ns: u64,
     retry_ns: f64,
+    flush_ns: u64,
     request_bytes_max: u64,
 }
 
@@ -55,21 +58,24 @@ impl S3Parameters {
 
     pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
         let bound = |number: f64| if number == 0.0 { f64::INFINITY } else { number };
+        let put_total = p.optional("put_total_mb_s", f64::NAN, (0.0, 1e6), false)?;
         let parameters = Self {
             slots: p.count("slots", 1, 65_536)? as usize,
-            first_byte_ns: p.number("first_byte_ms", 0.0, 1e6)? * 1e6,
+            first_byte_ns: p.number("first_byte_ms", 0.0, DAY_MS)? * 1e6,
             first_byte_sigma: p.number("first_byte_sigma", 0.0, 5.0)?,
-            put_first_byte_ns: p.number("put_first_byte_ms", 0.0, 1e6)? * 1e6,
+            put_first_byte_ns: p.number("put_first_byte_ms", 0.0, DAY_MS)? * 1e6,
             tail_share: p.number("tail_share", 0.0, 1.0)?,
-            tail_ns: p.span("tail_ms_min", "tail_ms_max", 1e6, 1e6)?,
+            tail_ns: p.span("tail_ms_min", "tail_ms_max", DAY_MS, 1e6)?,
             bandwidth: p.number("bandwidth_mb_s", 0.001, 1e6)? / 1e3,
             bandwidth_sigma: p.number("bandwidth_sigma", 0.0, 5.0)?,
             bandwidth_max: p.number("bandwidth_mb_s_max", 0.001, 1e6)? / 1e3,
             total: bound(p.number("total_mb_s", 0.0, 1e6)?) / 1e3,
+            put_total: (!put_total.is_nan()).then(|| bound(put_total) / 1e3),
             connect_ns: p.span("connect_ms_min", "connect_ms_max", 1e6, 1e6)?,
             reads: bound(p.number("reads_per_s_max", 0.0, 1e9)?) / 1e9,
             reject_ns: (p.number("reject_ms", 0.0, 1e6)? * 1e6) as u64,
             retry_ns: p.number("retry_ms", 0.1, 1e6)? * 1e6,
+            flush_ns: (p.optional("flush_ms", 0.0, (0.0, DAY_MS), false)? * 1e6) as u64,
             request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
         };
         if parameters.bandwidth > parameters.bandwidth_max {
@@ -78,9 +84,13 @@ impl S3Parameters {
         }
         Ok(parameters)
     }
-}
 
-impl S3Parameters {
+    /// Median time to first byte of a read in nanoseconds, and bytes per nanosecond of a
+    /// connection.
+    pub(super) fn typical_read(&self) -> (f64, f64) {
+        (self.first_byte_ns, self.bandwidth.min(self.total))
+    }
+
     /// Reads the store accepts at once after a pause: one second's worth.
     fn reads_at_once(&self) -> f64 {
         (self.reads * 1e9).max(1.0)
@@ -98,7 +108,9 @@ pub(super) struct S3 {
     events_count: u64,
     asked: Vec<Asked>,
     free: Vec<u32>,
-    flows: Flows,
+    reads: Flows,
+    /// Writes, if they have a link of their own.
+    writes: Flows,
     /// Reads the store would accept now, as of a time.
     allowance: (f64, u64),
     rejected: u64,
@@ -146,7 +158,8 @@ impl S3 {
             events_count: 0,
             asked: Vec::new(),
             free: Vec::new(),
-            flows: Flows { total: p.total, now: 0.0, running: Vec::new() },
+            reads: Flows { total: p.total, now: 0.0, running: Vec::new() },
+            writes: Flows { total: p.put_total.unwrap_or(p.total), now: 0.0, running: Vec::new() },
             allowance: (p.reads_at_once(), 0),
             rejected: 0,
             service: Service::default(),
@@ -189,6 +202,15 @@ impl S3 {
         }
         self.service.media_ns += wait as u64;
         self.at(now + wait as u64, Event::FirstByte(index));
+    }
+
+    /// Starts the transfer of the next part.
+    fn transfer(&mut self, index: u32) {
+        let asked = &self.asked[index as usize];
+        let Some(bytes) = asked.next_part() else { return };
+        let own_link = asked.direction == Direction::Write && self.p.put_total.is_some();
+        let flows = if own_link { &mut self.writes } else { &mut self.reads };
+        flows.begin(index, bytes as f64, asked.connection);
     }
 
     fn connection(&mut self) -> (f64, u64) {
@@ -244,23 +266,24 @@ impl Device for S3 {
 
     fn next_event(&self) -> Option<Instant> {
         let event = self.events.peek().map(|Reverse((time, ..))| Instant(*time));
-        [event, self.flows.next_end().map(Instant)].into_iter().flatten().min()
+        let ends = [self.reads.next_end(), self.writes.next_end()].map(|end| end.map(Instant));
+        event.into_iter().chain(ends.into_iter().flatten()).min()
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<Done>) {
         while let Some(next) = self.next_event().filter(|next| *next <= now) {
-            self.flows.advance(next.0);
-            while let Some(index) = self.flows.take_ended() {
+            self.reads.advance(next.0);
+            self.writes.advance(next.0);
+            while let Some(index) = self.reads.take_ended().or_else(|| self.writes.take_ended()) {
                 let asked = &mut self.asked[index as usize];
                 let &mut Asked { id, started, connection, .. } = asked;
                 asked.came = asked.ends.pop().expect("what flows goes up to an end");
                 let left = asked.left();
-                match asked.next_part() {
-                    Some(bytes) => self.flows.begin(index, bytes as f64, connection),
-                    None => {
-                        self.idle.push(connection);
-                        self.free.push(index);
-                    }
+                if left == 0 {
+                    self.idle.push(connection);
+                    self.free.push(index);
+                } else {
+                    self.transfer(index);
                 }
                 ended.push(Done { id, started, ended: next, left });
             }
@@ -272,14 +295,17 @@ impl Device for S3 {
                     Event::FirstByte(index) => {
                         let asked = &self.asked[index as usize];
                         self.service.bus_ns += (asked.left() as f64 / asked.connection) as u64;
-                        if let Some(bytes) = asked.next_part() {
-                            self.flows.begin(index, bytes as f64, asked.connection);
-                        }
+                        self.transfer(index);
                     }
                 }
             }
-            self.flows.share();
+            self.reads.share();
+            self.writes.share();
         }
+    }
+
+    fn flush_end(&self, now: Instant) -> Instant {
+        Instant(now.0 + self.p.flush_ns)
     }
 
     fn service(&self) -> Service {
@@ -354,6 +380,8 @@ impl Flows {
     }
 }
 
+/// Longest latency, in milliseconds: a day.
+const DAY_MS: f64 = 86_400_000.0;
 /// Retry waits grow to 64 times the first.
 const RETRY_DOUBLINGS_MAX: u32 = 6;
 

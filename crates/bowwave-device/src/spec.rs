@@ -159,23 +159,44 @@ impl DeviceSpec {
             Model::Hdd(_) | Model::Flash(_) | Model::Lustre(_) => "depth",
             Model::S3(_) => "slots",
         };
-        self.with(key, f64::from(depth))
+        self.with(&[(key, f64::from(depth))])
     }
 
-    /// The same device with another value of a parameter.
+    /// The same device with other values of some parameters.
     ///
     /// # Errors
     /// An unknown key or a value out of bounds.
-    pub fn with(&self, key: &str, value: f64) -> Result<Self, DeviceError> {
-        let separator = if split(&self.name).1.is_some() { ',' } else { ':' };
-        Self::open(&format!("{}{separator}{key}={value}", self.name), self.schedulers)
+    pub fn with(&self, changes: &[(&str, f64)]) -> Result<Self, DeviceError> {
+        let mut name = self.name.clone();
+        for (key, value) in changes {
+            name.push(if split(&name).1.is_some() { ',' } else { ':' });
+            name.push_str(&format!("{key}={value}"));
+        }
+        Self::open(&name, self.schedulers)
     }
 
-    /// Of a disk: the time to the first byte of a typical read, in nanoseconds, and its bytes a nanosecond after that.
+    /// Name of the model, as in a device file.
     #[must_use]
-    pub fn typical_read(&self) -> Option<(f64, f64)> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        Some(parameters.typical_read())
+    pub fn model(&self) -> &'static str {
+        match &self.model {
+            Model::Instant => "instant",
+            Model::Hdd(_) => "hdd",
+            Model::Flash(_) => "flash",
+            Model::S3(_) => "s3",
+            Model::Lustre(_) => "lustre",
+        }
+    }
+
+    /// Time to first byte of a typical read in nanoseconds, and bytes per nanosecond from then on.
+    #[must_use]
+    pub fn typical_read(&self) -> (f64, f64) {
+        match &self.model {
+            Model::Instant => (0.0, f64::INFINITY),
+            Model::Hdd(parameters) => parameters.typical_read(),
+            Model::Flash(parameters) => parameters.typical_read(),
+            Model::S3(parameters) => parameters.typical_read(),
+            Model::Lustre(parameters) => parameters.typical_read(),
+        }
     }
 
     /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform
@@ -415,6 +436,41 @@ mod tests {
             let message = read(text).unwrap_err().to_string();
             assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn writes_have_costs_of_their_own_and_flushes_take_time() {
+        use crate::{Direction, Request, RequestId};
+        use bowwave_core::{Instant, Urgency};
+        // Ends of a read and a write of 90 kB, submitted at once, in microseconds.
+        let ends = |text: &str| {
+            let mut device = DeviceSpec::open(text, &Algorithm::ALL).unwrap().build(1);
+            for (id, direction) in [(0, Direction::Read), (1, Direction::Write)] {
+                let (id, urgency) = (RequestId(id), Urgency::Demand);
+                let request =
+                    Request { id, direction, start: 0, bytes: 90_000, urgency, owner: 0, object: 0 };
+                device.submit(Instant(0), &request);
+            }
+            let mut ended = Vec::new();
+            while let Some(next) = device.next_event() {
+                device.advance(next, &mut ended);
+            }
+            ended.sort_unstable_by_key(|done| done.id);
+            ended.iter().map(|done| done.ended.0 / 1000).collect::<Vec<_>>()
+        };
+        assert_eq!(ends("s3-steady:total_mb_s=45"), [34_000, 34_000]);
+        assert_eq!(ends("s3-steady:total_mb_s=45,put_total_mb_s=30"), [32_000, 33_000]);
+        let lustre = "lustre:page_us_min=0,page_us_max=0,slow_share=0";
+        assert_eq!(ends(lustre), [450, 450]);
+        assert_eq!(ends(&format!("{lustre},write_rpc_us=1000")), [450, 1000]);
+        let link = "nvme:write_link_mb_s=10,write_us_min=1000,write_us_max=1000";
+        // After the gap between two commands, 2 us.
+        assert_eq!(ends(link)[1], 2 + 1000 + 9000);
+        let flush = |text: &str| {
+            DeviceSpec::open(text, &Algorithm::ALL).unwrap().build(1).flush_end(Instant(5)).0 - 5
+        };
+        let devices = ["nvme", "ssd", "lustre", "s3", "s3:flush_ms=2"];
+        assert_eq!(devices.map(flush), [16_000, 1_000_000, 450_000, 0, 2_000_000]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use bowwave_engine::backend::{Device, Emulate, MemoryBackend, Profile, Trace, TraceLog};
+use bowwave_engine::backend::{Device, MemoryBackend, Profile, Trace, TraceLog, emulate};
 use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Store, Work};
 
 use gate::{Bench, Gate, KIB, MIB};
@@ -149,8 +149,8 @@ impl Disk {
         let memory = MemoryBackend::new();
         memory.insert("bulk", vec![0; 64 << 20]);
         memory.insert("wanted", vec![0; 32 << 20]);
-        let disk = Emulate::new(Arc::new(memory), Device::named("hdd").expect("known")).expect("starts");
-        let trace = Trace::new(Arc::new(disk));
+        let disk = emulate(Arc::new(memory), Device::named("hdd").expect("known")).expect("starts");
+        let trace = Trace::new(disk);
         let log = trace.log();
         let options = Options {
             cache_bytes: Some(160 << 20),

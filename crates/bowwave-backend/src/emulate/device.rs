@@ -1,4 +1,4 @@
-//! What an emulated device is made of: profiles and their parameters.
+//! Profiles of emulated devices and their parameters.
 
 use std::time::Duration;
 
@@ -7,51 +7,32 @@ use bowwave_device::DeviceSpec;
 
 use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
 
-/// Parameters of an emulated device.
+/// An emulated device: a model of `bowwave-device`, and what an emulation adds to it.
 ///
-/// | profile | first byte | a write | a request | reads, writes in total | flush | slots | metadata |
+/// | profile | model | first byte | a write | a request | slots | flush | metadata |
 /// |---|---|---|---|---|---|---|---|
-/// | `s3` | 30 ms | 60 ms | 90 MB/s | 1.25 GB/s each (10 Gbit/s) | – | 64 | 30 ms |
-/// | `lustre` | 450 µs | 450 µs | 256 MB/s (16 µs a page) | – | 450 µs | 8 | 450 µs |
-/// | `nvme` | 80 µs | 16 µs | – | 3.2 GB/s, 2 GB/s | 16 µs | 256 | – |
-/// | `ssd` | 110 µs | 40 µs | – | 540 MB/s, 500 MB/s | 1 ms | 31 | – |
-/// | `hdd` | seek, rotation | the same | 76 to 37 MB/s by zone | one head | one head | 32 | – |
+/// | `s3` | `s3-steady` | 30 ms | 60 ms | 90 MB/s | 64 | – | 30 ms |
+/// | `lustre` | `lustre` | 450 µs | 450 µs | 8 to 35 µs a page | 8 | 450 µs | 450 µs |
+/// | `nvme` | `nvme` | 84 µs | 12 to 20 µs | 2.7 GB/s in total | 256 | 16 µs | – |
+/// | `ssd` | `ssd` | 105 µs | 30 to 50 µs | 540 MB/s in total | 31 | 1 ms | – |
+/// | `hdd` | `hdd` | seek, rotation | the same | 76 to 37 MB/s by zone | 32 | – | – |
 ///
-/// `hdd` is the device `hdd` of `bowwave-device`, with a queue of `slots` commands.
-/// What writes of `nvme` and `ssd` reach is assumed: drives differ in it more than in anything else.
+/// `s3` reads and writes at most 1.25 GB/s each (10 Gbit/s).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     /// Name of the profile.
     pub name: String,
-    /// Median time to the first byte of a request.
-    pub latency: Duration,
-    /// Spread of that time: the deviation of its logarithm (0: always the median).
-    pub jitter: f64,
-    /// Share of requests whose first byte comes later by `tail_latency`.
-    pub tail: f64,
-    /// How much later those come.
-    pub tail_latency: Duration,
-    /// Bytes a second of one request, read or write; `None` for no bound.
-    pub bandwidth: Option<u64>,
-    /// Bytes a second of all reads together; `None` for no bound.
-    pub total: Option<u64>,
-    /// Requests served at once; more wait in order of arrival.
+    /// Requests served at once. The model orders them; more wait.
     pub slots: u32,
-    /// Median time of a write besides that of its bytes.
-    pub write_latency: Duration,
-    /// Bytes a second of all writes together; `None` for no bound. Reads and writes do not slow each other down.
-    pub write_total: Option<u64>,
-    /// Time that a flush takes.
-    pub flush: Duration,
-    /// Objects are written as a whole, in parts of this size, a power of two, and are seen when finished; `None` for a
-    /// device that is written anywhere. Over a store that is written as a whole itself, that store's parts rule.
+    /// Objects are written whole, in parts of this size, a power of two, and are visible when
+    /// finished. `None`: any bytes can be written. Over a store of whole objects, that store's part
+    /// size applies.
     pub part: Option<u64>,
-    /// Time that `stat`, `list`, `open` and what changes names take.
+    /// Time of `stat`, `list`, `open` and of name changes.
     pub metadata: Duration,
-    /// Seed of jitter and tail.
+    /// Seed of the model's random numbers.
     pub seed: u64,
-    /// The model of a disk. It then rules instead of latency and bandwidth.
-    pub disk: Option<DeviceSpec>,
+    spec: DeviceSpec,
 }
 
 impl Device {
@@ -60,78 +41,54 @@ impl Device {
     /// # Errors
     /// `InvalidUrl` if there is no such profile.
     pub fn named(profile: &str) -> Result<Self> {
-        let base = Self::free(profile);
-        let ms = Duration::from_millis;
-        let us = Duration::from_micros;
-        match profile {
-            "s3" => Ok(Self {
-                latency: ms(30),
-                bandwidth: Some(90_000_000),
-                total: Some(1_250_000_000),
-                write_latency: ms(60),
-                write_total: Some(1_250_000_000),
-                part: Some(8 << 20),
-                metadata: ms(30),
-                ..base
-            }),
-            "lustre" => Ok(Self {
-                latency: us(450),
-                bandwidth: Some(256_000_000),
-                slots: 8,
-                write_latency: us(450),
-                flush: us(450),
-                metadata: us(450),
-                ..base
-            }),
-            "nvme" => Ok(Self {
-                latency: us(80),
-                total: Some(3_200_000_000),
-                slots: 256,
-                write_latency: us(16),
-                write_total: Some(2_000_000_000),
-                flush: us(16),
-                ..base
-            }),
-            "ssd" => Ok(Self {
-                latency: us(110),
-                total: Some(540_000_000),
-                slots: 31,
-                write_latency: us(40),
-                write_total: Some(500_000_000),
-                flush: ms(1),
-                ..base
-            }),
-            "hdd" => {
-                let disk =
-                    DeviceSpec::open("hdd", &Algorithm::ALL).map_err(|error| invalid(error.to_string()))?;
-                Ok(Self { slots: 32, disk: Some(disk), ..base })
-            }
+        let (spec, slots, metadata) = match profile {
+            "s3" => (S3, 64, Duration::from_millis(30)),
+            "lustre" => ("lustre", 8, Duration::from_micros(450)),
+            "nvme" => ("nvme", 256, Duration::ZERO),
+            "ssd" => ("ssd", 31, Duration::ZERO),
+            "hdd" => ("hdd", 32, Duration::ZERO),
             _ => {
-                Err(invalid(format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3, ssd")))
+                let message =
+                    format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3, ssd");
+                return Err(invalid(message));
             }
-        }
+        };
+        let part = (profile == "s3").then_some(8 << 20);
+        let spec = DeviceSpec::open(spec, &Algorithm::ALL).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self { name: profile.to_owned(), slots, part, metadata, seed: 1, spec })
     }
 
-    /// A device that costs nothing, to build others on.
-    #[must_use]
-    pub fn free(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            latency: Duration::ZERO,
-            jitter: 0.0,
-            tail: 0.0,
-            tail_latency: Duration::from_secs(1),
-            bandwidth: None,
-            total: None,
-            slots: 64,
-            write_latency: Duration::ZERO,
-            write_total: None,
-            flush: Duration::ZERO,
-            part: None,
-            metadata: Duration::ZERO,
-            seed: 1,
-            disk: None,
-        }
+    /// A link without costs or limits, as a start for others.
+    ///
+    /// # Errors
+    /// None.
+    pub(crate) fn free(name: &str) -> Result<Self> {
+        let device =
+            Self { name: name.to_owned(), part: None, metadata: Duration::ZERO, ..Self::named("s3")? };
+        device.with(&[("first_byte_ms", 0.0), ("put_first_byte_ms", 0.0)])?.with_rate(None)
+    }
+
+    /// The same link with a limit in bytes per second for reads, and one for writes.
+    pub(crate) fn with_rate(self, rate: Option<u64>) -> Result<Self> {
+        let total = rate.map_or(0.0, mb_s);
+        let changes = [
+            ("bandwidth_mb_s", MB_S_MAX),
+            ("bandwidth_mb_s_max", MB_S_MAX),
+            ("total_mb_s", total),
+            ("put_total_mb_s", total),
+        ];
+        self.with(&changes)
+    }
+
+    /// The same link with this latency.
+    pub(crate) fn with_latency(self, latency: Duration) -> Result<Self> {
+        let ms = milliseconds(latency);
+        self.with(&[("first_byte_ms", ms), ("put_first_byte_ms", ms)])
+    }
+
+    fn with(self, changes: &[(&str, f64)]) -> Result<Self> {
+        let spec = self.spec.with(changes).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self { spec, ..self })
     }
 
     /// Sets a parameter by its name in a URL.
@@ -139,93 +96,202 @@ impl Device {
     /// # Errors
     /// `InvalidUrl` if the parameter is unknown, not of this device, or its value out of bounds.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let bad = |want: &str| invalid(format!("`{key}={value}` of device `{}`: wants {want}", self.name));
-        let time = || parse_duration(value).ok_or_else(|| bad("a time of at most a day, such as 10ms"));
-        let rate = || parse_rate(value).ok_or_else(|| bad("a rate such as 90MB/s"));
-        let size = || parse_size(value).ok_or_else(|| bad("a size such as 128KiB"));
-        let number = |low: f64, high: f64| {
-            let parsed = value.parse::<f64>().ok().filter(|number| (low..=high).contains(number));
-            parsed.ok_or_else(|| bad(&format!("a number from {low} to {high}")))
-        };
-        match (key, &mut self.disk) {
-            ("slots", _) => {
-                let slots = value.parse().ok().filter(|slots| (1..=65_536).contains(slots));
-                self.slots = slots.ok_or_else(|| bad("a number from 1 to 65536"))?;
+        let name = self.name.clone();
+        let given = Given { device: &name, key, value };
+        match key {
+            "slots" => {
+                let slots = value.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
+                self.slots = slots.ok_or_else(|| given.bad("a number from 1 to 65536"))?;
             }
-            ("metadata", _) => self.metadata = time()?,
-            ("seed", _) => self.seed = value.parse().map_err(|_| bad("a number"))?,
-            ("latency", None) => self.latency = time()?,
-            ("jitter", None) => self.jitter = number(0.0, 5.0)?,
-            ("tail", None) => self.tail = number(0.0, 1.0)?,
-            ("tail_latency", None) => self.tail_latency = time()?,
-            ("bandwidth", None) => self.bandwidth = optional(value, rate)?,
-            ("total", None) => self.total = optional(value, rate)?,
-            ("write_latency", None) => self.write_latency = time()?,
-            ("write_total", None) => self.write_total = optional(value, rate)?,
-            ("flush", None) => self.flush = time()?,
-            ("part", None) => {
+            "metadata" => self.metadata = given.time()?,
+            "seed" => self.seed = value.parse().map_err(|_| given.bad("a number"))?,
+            "part" if !self.seeks() => {
                 let part = || parse_size(value).filter(|size| PARTS.contains(size) && size.is_power_of_two());
                 self.part = match value {
                     "none" => None,
-                    _ => Some(part().ok_or_else(|| bad("a power of two from 4KiB to 1GiB, or `none`"))?),
+                    _ => {
+                        Some(part().ok_or_else(|| given.bad("a power of two from 4KiB to 1GiB, or `none`"))?)
+                    }
                 };
             }
-            ("page", None) => {
-                let time = time()?.as_nanos().max(1);
-                self.bandwidth =
-                    Some(u64::try_from(PAGE_BYTES * 1_000_000_000 / time).unwrap_or(u64::MAX).max(1));
-            }
-            ("rpm", Some(disk)) => {
-                let rpm = number(60.0, 1e5)?;
-                // A skew must be shorter than a turn.
-                if rpm > 30_000.0 {
-                    replace(disk, "head_skew_ms", 30_000.0 / rpm)?;
-                    replace(disk, "cylinder_skew_ms", 30_000.0 / rpm)?;
-                }
-                replace(disk, "rpm", rpm)?;
-            }
-            ("seek", Some(disk)) => replace(disk, "seek_base_ms", milliseconds(time()?))?,
-            ("seek_full", Some(disk)) => replace(disk, "seek_full_ms", milliseconds(time()?))?,
-            ("overhead", Some(disk)) => replace(disk, "command_media_ms", milliseconds(time()?))?,
-            ("deadline", Some(disk)) => {
-                let age = Some(milliseconds(time()?)).filter(|age| *age > 0.0);
-                replace(disk, "command_age_ms", age.map_or(AGE_MS_MAX, |age| age.min(AGE_MS_MAX)))?;
-            }
-            ("look_ahead", Some(disk)) => replace(disk, "look_ahead_kb", kib(size()?))?,
-            ("write_cache", Some(disk)) => replace(disk, "write_cache_kb", kib(size()?))?,
-            (_, disk) => {
-                let known = if disk.is_some() { KEYS_DISK } else { KEYS };
-                return Err(invalid(format!(
-                    "device `{}` has no parameter `{key}`; known: {known}",
-                    self.name
-                )));
+            _ => {
+                let changes = match self.spec.model() {
+                    "s3" => given.of_s3(),
+                    "lustre" => given.of_lustre(),
+                    "flash" => given.of_flash(),
+                    _ => given.of_hdd(),
+                };
+                *self = self.clone().with(&changes?)?;
             }
         }
         Ok(())
     }
 
-    /// A fresh model of the device, if `bowwave-device` has one.
-    pub(super) fn model(&self) -> Result<Option<Box<dyn bowwave_device::Device>>> {
-        let Some(disk) = &self.disk else { return Ok(None) };
-        let disk = disk.with_depth(self.slots.min(DISK_SLOTS_MAX));
-        Ok(Some(disk.map_err(|error| invalid(error.to_string()))?.build(self.seed)))
+    /// A fresh model of the device.
+    pub(super) fn model(&self) -> Result<Box<dyn bowwave_device::Device>> {
+        let depth_max = if self.seeks() { DISK_SLOTS_MAX } else { SLOTS_MAX };
+        let spec = self.spec.with_depth(self.slots.min(depth_max));
+        Ok(spec.map_err(|error| invalid(error.to_string()))?.build(self.seed))
     }
 
-    /// Bytes a second that one request can reach; an average for a disk.
+    /// Whether it has a head.
+    pub(super) fn seeks(&self) -> bool {
+        self.spec.model() == "hdd"
+    }
+
+    /// Bytes per second of a typical request.
     pub(super) fn rate_of_one(&self) -> u64 {
-        match self.typical_read() {
-            Some((_, rate)) => (rate * 1e9) as u64,
-            None => self.bandwidth.unwrap_or(u64::MAX).min(self.total.unwrap_or(u64::MAX)),
+        (self.spec.typical_read().1 * 1e9) as u64
+    }
+
+    /// Typical time to first byte.
+    pub(super) fn first_byte(&self) -> Duration {
+        Duration::from_nanos(self.spec.typical_read().0 as u64)
+    }
+}
+
+/// A parameter in a URL.
+struct Given<'a> {
+    device: &'a str,
+    key: &'a str,
+    value: &'a str,
+}
+
+/// Parameters of a model and their values.
+type Changes = Vec<(&'static str, f64)>;
+
+impl Given<'_> {
+    fn of_s3(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("first_byte_ms", self.ms()?)],
+            "jitter" => vec![("first_byte_sigma", self.number(0.0, 5.0)?)],
+            "tail" => vec![("tail_share", self.number(0.0, 1.0)?)],
+            "tail_latency" => vec![("tail_ms_min", self.ms()?), ("tail_ms_max", self.ms()?)],
+            "bandwidth" | "page" => {
+                let rate = match self.key {
+                    "page" => (PAGE_BYTES / self.us()?.max(1e-3)).min(MB_S_MAX),
+                    _ => self.rate(MB_S_MAX)?,
+                };
+                vec![("bandwidth_mb_s", rate), ("bandwidth_mb_s_max", rate)]
+            }
+            "total" => vec![("total_mb_s", self.rate(0.0)?)],
+            "write_latency" => vec![("put_first_byte_ms", self.ms()?)],
+            "write_total" => vec![("put_total_mb_s", self.rate(0.0)?)],
+            "flush" => vec![("flush_ms", self.ms()?)],
+            _ => {
+                return Err(self.unknown(
+                    "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, \
+                     tail_latency, total, write_latency, write_total",
+                ));
+            }
+        })
+    }
+
+    fn of_lustre(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("rpc_us", self.us()?)],
+            "tail" => vec![("slow_share", self.number(0.0, 1.0)?)],
+            "bandwidth" | "page" => {
+                let page = match self.key {
+                    "page" => self.us()?,
+                    _ => PAGE_BYTES / self.rate(f64::INFINITY)?,
+                };
+                vec![("page_us_min", page), ("page_us_max", page)]
+            }
+            "write_latency" => vec![("write_rpc_us", self.us()?)],
+            "flush" => vec![("flush_us", self.us()?)],
+            _ => {
+                let known =
+                    "bandwidth, flush, latency, metadata, page, part, seed, slots, tail, write_latency";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn of_flash(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "latency" => vec![("read_us", self.us()?), ("command_us_min", 0.0), ("command_us_max", 0.0)],
+            // The channels must not be slower than the link.
+            "total" => {
+                let rate = self.rate(MB_S_MAX)?;
+                vec![("link_mb_s", rate), ("channel_mb_s", rate.max(CHANNEL_MB_S))]
+            }
+            "write_latency" => vec![("write_us_min", self.us()?), ("write_us_max", self.us()?)],
+            "write_total" => vec![("write_link_mb_s", self.rate(MB_S_MAX)?)],
+            "flush" => vec![("flush_us", self.us()?)],
+            _ => {
+                let known = "flush, latency, metadata, part, seed, slots, total, write_latency, write_total";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn of_hdd(&self) -> Result<Changes> {
+        Ok(match self.key {
+            "rpm" => {
+                let rpm = self.number(60.0, 1e5)?;
+                let mut changes = vec![("rpm", rpm)];
+                // A skew must be shorter than a turn.
+                if rpm > 30_000.0 {
+                    let skew = 30_000.0 / rpm;
+                    changes.extend([("head_skew_ms", skew), ("cylinder_skew_ms", skew)]);
+                }
+                changes
+            }
+            "seek" => vec![("seek_base_ms", self.ms()?)],
+            "seek_full" => vec![("seek_full_ms", self.ms()?)],
+            "overhead" => vec![("command_media_ms", self.ms()?)],
+            "deadline" => {
+                let age = Some(self.ms()?).filter(|age| *age > 0.0);
+                vec![("command_age_ms", age.map_or(AGE_MS_MAX, |age| age.min(AGE_MS_MAX)))]
+            }
+            "look_ahead" => vec![("look_ahead_kb", self.kib()?)],
+            "write_cache" => vec![("write_cache_kb", self.kib()?)],
+            _ => {
+                let known = "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots, write_cache";
+                return Err(self.unknown(known));
+            }
+        })
+    }
+
+    fn time(&self) -> Result<Duration> {
+        parse_duration(self.value).ok_or_else(|| self.bad("a time of at most a day, such as 10ms"))
+    }
+
+    fn ms(&self) -> Result<f64> {
+        self.time().map(milliseconds)
+    }
+
+    fn us(&self) -> Result<f64> {
+        self.ms().map(|ms| ms * 1e3)
+    }
+
+    /// In MB/s; `none` for no limit.
+    fn rate(&self, none: f64) -> Result<f64> {
+        match self.value {
+            "none" => Ok(none),
+            value => parse_rate(value).map(mb_s).ok_or_else(|| self.bad("a rate such as 90MB/s, or `none`")),
         }
     }
 
-    /// Typical time to the first byte.
-    pub(super) fn first_byte(&self) -> Duration {
-        self.typical_read().map_or(self.latency, |(first_byte, _)| Duration::from_nanos(first_byte as u64))
+    fn kib(&self) -> Result<f64> {
+        let size = parse_size(self.value).ok_or_else(|| self.bad("a size such as 128KiB"));
+        size.map(|size| size.div_ceil(1024) as f64)
     }
 
-    fn typical_read(&self) -> Option<(f64, f64)> {
-        self.disk.as_ref()?.typical_read()
+    fn number(&self, low: f64, high: f64) -> Result<f64> {
+        let parsed = self.value.parse().ok().filter(|number| (low..=high).contains(number));
+        parsed.ok_or_else(|| self.bad(&format!("a number from {low} to {high}")))
+    }
+
+    fn bad(&self, want: &str) -> Error {
+        let Self { device, key, value } = self;
+        invalid(format!("`{key}={value}` of device `{device}`: wants {want}"))
+    }
+
+    fn unknown(&self, known: &str) -> Error {
+        let Self { device, key, .. } = self;
+        invalid(format!("device `{device}` has no parameter `{key}`; known: {known}"))
     }
 }
 
@@ -233,31 +299,28 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidUrl, message)
 }
 
-fn replace(disk: &mut DeviceSpec, key: &str, value: f64) -> Result<()> {
-    *disk = disk.with(key, value).map_err(|error| invalid(error.to_string()))?;
-    Ok(())
-}
-
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn kib(bytes: u64) -> f64 {
-    bytes.div_ceil(1024) as f64
+fn mb_s(rate: u64) -> f64 {
+    (rate as f64 / 1e6).min(MB_S_MAX)
 }
 
-fn optional(value: &str, rate: impl Fn() -> Result<u64>) -> Result<Option<u64>> {
-    if value == "none" { Ok(None) } else { rate().map(Some) }
-}
-
-const PAGE_BYTES: u128 = 4096;
-/// Most commands that the model of a disk holds.
+/// An object store without noise. A read is one GET however long, and writes do not slow reads
+/// down.
+const S3: &str = "s3-steady:put_first_byte_ms=60,total_mb_s=1250,put_total_mb_s=1250,tail_ms_min=1000,\
+                  tail_ms_max=1000,request_kb_max=1048576";
+const PAGE_BYTES: f64 = 4096.0;
+/// Most requests of a model.
+const SLOTS_MAX: u32 = 65_536;
+/// Most commands of the disk's queue.
 const DISK_SLOTS_MAX: u32 = 1024;
-/// The largest age that the model of a disk knows, in milliseconds: as good as never.
+/// The largest rate of a model: no limit.
+const MB_S_MAX: f64 = 1e6;
+/// Rate of a channel of `nvme` and `ssd`.
+const CHANNEL_MB_S: f64 = 333.0;
+/// The largest age of the disk's model: never.
 const AGE_MS_MAX: f64 = 1e6;
-/// What the size of a part may be.
+/// Possible sizes of a part.
 const PARTS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
-const KEYS: &str = "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, tail_latency, total, \
-                    write_latency, write_total";
-const KEYS_DISK: &str =
-    "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots, write_cache";

@@ -1,42 +1,70 @@
-//! Drives a model of `bowwave-device`: splits requests, queues them and reports their bytes. It has no clock.
+//! Drives a model of `bowwave-device`: splits transfers into requests, queues those beyond the
+//! model's depth, and reports bytes. It has no clock.
 //!
 //! ```text
-//!   arrive ──► I/O requests of the model's size ──► [FIFO beyond the depth] ──► model ──► Release
+//!   arrive ──► requests of the model's size ──► [queue beyond the depth] ──► model ──► Release
 //! ```
+//!
+//! The model orders the requests that it holds. The queue alternates between first requests of
+//! transfers and further requests of long ones, each in order of arrival: a short transfer does not
+//! wait until long ones end, and long ones stay sequential.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bowwave_core::{Instant, Urgency};
 use bowwave_device::{Device, Direction, Done, Request, RequestId};
 
-use super::Release;
-use super::station::Kind;
+/// The first `bytes` bytes of transfer `id` are through; all of them if `over`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Release {
+    pub(super) id: u64,
+    pub(super) bytes: u64,
+    pub(super) over: bool,
+}
 
 /// A device model and its queue.
 #[derive(Debug)]
 pub(super) struct Driver {
     device: Box<dyn Device>,
-    waiting: VecDeque<Request>,
+    /// Progress of a request is reported in steps of this size, if the device streams.
+    step_bytes: u64,
+    queue: Queue,
     at_device: usize,
-    /// I/O requests so far: the next one's id.
+    /// Requests so far: the next one's id.
     requests: u64,
-    /// Transfer and offset of each I/O request.
-    sources: BTreeMap<RequestId, (u64, u64)>,
+    /// Transfer, offset in it, and bytes of each request.
+    sources: BTreeMap<RequestId, (u64, u64, u64)>,
     transfers: BTreeMap<u64, Progress>,
-    /// Ends of flushes, with their transfers.
-    flushes: BTreeSet<(u64, u64)>,
     releases: Vec<Release>,
-    ended: Vec<Done>,
     #[cfg(test)]
     pub(super) log: Log,
+}
+
+/// Requests that wait for the device.
+#[derive(Debug, Default)]
+struct Queue {
+    first: VecDeque<Request>,
+    further: VecDeque<Request>,
+    /// The last one was a first one.
+    was_first: bool,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Request> {
+        let first = self.further.is_empty() || !self.was_first && !self.first.is_empty();
+        let request = if first { self.first.pop_front() } else { self.further.pop_front() }?;
+        self.was_first = first;
+        Some(request)
+    }
 }
 
 /// A transfer that has not ended.
 #[derive(Debug)]
 struct Progress {
     bytes: u64,
-    /// Offsets of its I/O requests that have not ended.
-    open: BTreeSet<u64>,
+    released: u64,
+    /// Received bytes of each unfinished request, by its offset.
+    open: BTreeMap<u64, u64>,
 }
 
 /// Everything that the driver was sent, and when the model served it.
@@ -46,43 +74,35 @@ pub(super) struct Log {
     /// Time, direction, address and bytes of each transfer.
     pub(super) arrivals: Vec<(u64, Direction, u64, u64)>,
     pub(super) served: Vec<Done>,
+    pub(super) step_bytes: u64,
 }
 
 impl Driver {
-    pub(super) fn new(device: Box<dyn Device>) -> Self {
+    pub(super) fn new(device: Box<dyn Device>, step_bytes: u64) -> Self {
         Self {
             device,
-            waiting: VecDeque::new(),
+            step_bytes,
+            queue: Queue::default(),
             at_device: 0,
             requests: 0,
             sources: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            flushes: BTreeSet::new(),
             releases: Vec::new(),
-            ended: Vec::new(),
             #[cfg(test)]
-            log: Log::default(),
+            log: Log { step_bytes, ..Log::default() },
         }
     }
 
-    /// Accepts a transfer of `len > 0` bytes at byte `address`, or a flush; `false` if too many wait.
-    pub(super) fn arrive(&mut self, now: u64, id: u64, kind: Kind, address: u64, len: u64) -> bool {
-        if self.transfers.len() + self.flushes.len() >= TRANSFERS_MAX {
+    /// Accepts a transfer of `len > 0` bytes at byte `address`; `false` if too many wait.
+    pub(super) fn arrive(&mut self, now: u64, id: u64, direction: Direction, address: u64, len: u64) -> bool {
+        if self.queue.first.len() >= WAITING_MAX {
             return false;
         }
         // The model must be at `now` before it accepts anything.
         self.run(now);
-        let direction = match kind {
-            Kind::Read => Direction::Read,
-            Kind::Write => Direction::Write,
-            Kind::Flush => {
-                self.flushes.insert((self.device.flush_end(Instant(now)).0, id));
-                return true;
-            }
-        };
         #[cfg(test)]
         self.log.arrivals.push((now, direction, address, len));
-        let mut open = BTreeSet::new();
+        let mut open = BTreeMap::new();
         let size = self.device.request_bytes_max();
         let mut offset = 0;
         while offset < len {
@@ -96,14 +116,21 @@ impl Driver {
                 object: 0,
             };
             self.requests += 1;
-            self.sources.insert(request.id, (id, offset));
-            open.insert(offset);
-            self.waiting.push_back(request);
+            self.sources.insert(request.id, (id, offset, request.bytes));
+            open.insert(offset, 0);
+            let queue = if offset == 0 { &mut self.queue.first } else { &mut self.queue.further };
+            queue.push_back(request);
             offset += request.bytes;
         }
-        self.transfers.insert(id, Progress { bytes: len, open });
+        self.transfers.insert(id, Progress { bytes: len, released: 0, open });
         self.submit(Instant(now));
         true
+    }
+
+    /// When a flush sent at `now` ends.
+    pub(super) fn flush_end(&mut self, now: u64) -> u64 {
+        self.run(now);
+        self.device.flush_end(Instant(now)).0
     }
 
     /// When something happens next.
@@ -111,8 +138,7 @@ impl Driver {
         if !self.releases.is_empty() {
             return Some(0);
         }
-        let flush = self.flushes.first().map(|(end, _)| *end);
-        self.device.next_event().map(|next| next.0).into_iter().chain(flush).min()
+        self.device.next_event().map(|next| next.0)
     }
 
     /// Lets everything happen that is due by `now`, each at its own time.
@@ -122,43 +148,47 @@ impl Driver {
     }
 
     fn run(&mut self, now: u64) {
+        let mut ended = Vec::new();
         while let Some(next) = self.device.next_event().filter(|next| next.0 <= now) {
-            let mut ended = std::mem::take(&mut self.ended);
             self.device.advance(next, &mut ended);
             for done in ended.drain(..) {
                 self.end(&done);
             }
-            self.ended = ended;
             self.submit(next);
-        }
-        while let Some(&(_, id)) = self.flushes.first().filter(|(end, _)| *end <= now) {
-            self.flushes.pop_first();
-            self.releases.push(Release { id, bytes: 0, over: true });
         }
     }
 
     /// Fills the device up to its depth.
     fn submit(&mut self, now: Instant) {
+        let mut ends = Vec::new();
         while self.at_device < self.device.depth()
-            && let Some(request) = self.waiting.pop_front()
+            && let Some(request) = self.queue.pop()
         {
             self.at_device += 1;
-            self.device.submit(now, &request);
+            ends.clear();
+            ends.extend((1..request.bytes.div_ceil(self.step_bytes)).map(|step| step * self.step_bytes));
+            ends.push(request.bytes);
+            self.device.submit_parts(now, &request, &ends);
         }
     }
 
     fn end(&mut self, done: &Done) {
         #[cfg(test)]
         self.log.served.push(*done);
-        self.at_device -= 1;
-        let Some((id, offset)) = self.sources.remove(&done.id) else { return };
+        let Some(&(id, offset, bytes)) = self.sources.get(&done.id) else { return };
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        let was_first = transfer.open.first() == Some(&offset);
-        transfer.open.remove(&offset);
+        if done.left > 0 {
+            transfer.open.insert(offset, bytes - done.left);
+        } else {
+            self.at_device -= 1;
+            self.sources.remove(&done.id);
+            transfer.open.remove(&offset);
+        }
         let over = transfer.open.is_empty();
-        if was_first {
-            let bytes = transfer.open.first().map_or(transfer.bytes, |first| *first);
-            self.releases.push(Release { id, bytes, over });
+        let released = transfer.open.first_key_value().map_or(transfer.bytes, |(offset, came)| offset + came);
+        if released > transfer.released {
+            transfer.released = released;
+            self.releases.push(Release { id, bytes: released, over });
         }
         if over {
             self.transfers.remove(&id);
@@ -166,5 +196,5 @@ impl Driver {
     }
 }
 
-/// Most transfers at once; only a caller that ignores the profile reaches it.
-const TRANSFERS_MAX: usize = 4096;
+/// Most transfers that wait for the device; only a caller that ignores the profile reaches it.
+const WAITING_MAX: usize = 4096;

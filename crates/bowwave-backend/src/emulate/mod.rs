@@ -1,106 +1,131 @@
-//! An honest slow device in real time, over any store.
+//! A device model of `bowwave-device` in real time, over any store.
 //!
-//! The inner store is read and written at once; a schedule then decides when the caller hears of it:
+//! The inner store reads and writes at once. The device decides when the caller hears of it:
 //!
 //! ```text
-//!   read, write, sync --> inner store --bytes--> Transfer --min(arrived, released)--> sink
-//!                     `-> schedule (Link or Driver) --timer thread--^
+//!   read, write --> inner store --bytes--> Transfer --min(arrived, released)--> sink
+//!               `-> Driver and its model --timer thread--^
 //! ```
 //!
-//! So what was written lies in the store below, a directory for one, as soon as the write has ended. A disk has one head for
-//! reads and writes, and a cache for writes if it is given one, which a sync empties. Other devices take a write as they
-//! give a read, with a latency and a rate of its own.
+//! So written bytes are in the store below, for example a directory, when the write has ended.
 //!
-//! The schedule is kept in exact time, so a late wake-up delays one step and never the rate. Bytes are never early; they
-//! are late by up to 1/64 of the latency, at most 250 µs, so that many streams cost few wake-ups. It is honest as long
-//! as the inner store is faster than the device.
-//!
-//! Measured (2 cores, `cargo bench -p bowwave-backend`, over `pattern:`; the bound counts each request's first byte):
-//!
-//! | device | requests | bound | reached | processor time |
-//! |---|---|---|---|---|
-//! | `s3,total=none` | 16 × 16 MiB | 1240 MB/s | 99.8 % | 0.42 s for 2 GiB |
-//! | `s3,total=none` | 64 × 2 MiB | 2518 MB/s | 99.6 % | 0.46 s for 2 GiB |
-//! | `s3,total=none` | 64 × 16 MiB | 4962 MB/s | 91.5 to 94.9 % | 0.90 s for 4 GiB |
-//! | `s3,total=1GB/s` | 64 × 8 MiB | 1000 MB/s | 98.1 % | 0.48 s for 2 GiB |
-//! | `nvme` | 32 × 1 MiB | 3200 MB/s | 100.0 % | 1.01 s for 4 GiB |
-//! | `lustre` | 8 × 1 MiB | 1845 MB/s | 96.0 % | 0.24 s for 1 GiB |
-//!
-//! First bytes, p50 / p99: `nvme` 86 / 98 µs for 80, `lustre` 472 / 492 for 450, `s3` 30.3 / 30.3 ms for 30.
+//! The driver gives the model exact times, so a late wake-up delays one report and never the rate.
+//! Bytes are never early. They are late by up to 1/64 of the latency, at most 250 µs, so that many
+//! streams cost few wake-ups. The emulation is exact as long as the inner store is faster than the
+//! device. `cargo bench -p bowwave-backend` compares rates and latencies with their bounds.
 
 mod device;
 mod driver;
-mod link;
-mod objects;
 mod places;
-mod slow;
-mod stall;
 mod station;
 mod transfer;
 mod whole;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use device::Device;
-pub(crate) use stall::Stall;
+pub(crate) use station::Station;
 
-use self::slow::Slow;
+use self::places::Places;
 use self::whole::Whole;
-use crate::{Backend, Object, Result, Writes};
+use crate::wrap::{Layer, Wrapped, WrappedObject, WrappedWriteObject};
+use crate::{Backend, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink, Writes};
 
-/// A store that answers no faster than a [`Device`] would.
+/// A store that responds no faster than `device`, over `inner`.
 ///
-/// Behind a device with [`Device::part`], a store that is written anywhere becomes one that is written as a whole: what is
-/// on its way to be published lies in the store's directory `.bowwave-uploads`, which is not shown.
+/// Behind a device with [`Device::part`], a store that is written anywhere becomes one of whole
+/// objects. Unfinished uploads are in the store's hidden directory `.bowwave-uploads`.
+///
+/// # Errors
+/// `Io` if the timer thread cannot be started.
+pub fn emulate(inner: Arc<dyn Backend>, device: Device) -> Result<Arc<dyn Backend>> {
+    let part = device.part.filter(|_| inner.profile().writes == Writes::Anywhere);
+    let slow = slow(inner, device)?;
+    Ok(match part {
+        Some(part) => Arc::new(Whole::new(slow, part)),
+        None => Arc::new(slow),
+    })
+}
+
+fn slow(inner: Arc<dyn Backend>, device: Device) -> Result<Slow> {
+    let station = Station::start(&device)?;
+    let name = format!("emulate:{}", device.name);
+    Ok(Wrapped::new(&name, inner, Emulation { device, station, places: Mutex::default() }))
+}
+
+/// A store behind a device.
+type Slow = Wrapped<Emulation>;
+
 #[derive(Debug)]
-pub struct Emulate {
+struct Emulation {
     device: Device,
-    store: Box<dyn Backend>,
+    station: Station,
+    places: Mutex<Places>,
 }
 
-impl Emulate {
-    /// Puts `device` before `inner`.
-    ///
-    /// # Errors
-    /// `Io` if the timer thread cannot be started.
-    pub fn new(inner: Arc<dyn Backend>, device: Device) -> Result<Self> {
-        let part = device.part.filter(|_| inner.profile().writes == Writes::Anywhere);
-        let slow = Slow::new(inner, device.clone())?;
-        let store: Box<dyn Backend> = match part {
-            Some(part) => Box::new(Whole::new(slow, part)),
-            None => Box::new(slow),
-        };
-        Ok(Self { device, store })
+impl Layer for Emulation {
+    fn profile(&self, inner: Profile) -> Profile {
+        let latency = self.device.first_byte();
+        let request_bytes_best = request_bytes_best(latency, self.device.rate_of_one());
+        Profile {
+            kind: format!("emulate:{}", self.device.name),
+            request_bytes_best,
+            slots: self.device.slots,
+            latency,
+            deadline: None,
+            seeks: self.device.seeks(),
+            write_part_bytes: match inner.writes {
+                Writes::No => 0,
+                Writes::Whole => inner.write_part_bytes,
+                Writes::Anywhere => request_bytes_best,
+            },
+            ..inner
+        }
     }
 
-    /// What is emulated.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
+    fn before_metadata(&self) {
+        if !self.device.metadata.is_zero() {
+            std::thread::sleep(self.device.metadata);
+        }
+    }
+
+    fn place(&self, path: &Path, inner: &dyn Object) -> u64 {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).of(path, inner.identity())
+    }
+
+    fn read(
+        self: &Arc<Self>,
+        object: &WrappedObject<Self>,
+        offset: u64,
+        buf: ReadBuf,
+        sink: Box<dyn ReadSink>,
+    ) {
+        self.station.read(object, offset, buf, sink);
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        object: &WrappedWriteObject<Self>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        self.station.write(object, offset, buf, sink);
+    }
+
+    fn sync(&self, inner: &dyn WriteObject, _: &Path, data_only: bool) -> Result<()> {
+        self.station.flush(|| inner.sync(data_only))
     }
 }
 
-impl Backend for Emulate {
-    fn url(&self) -> &str {
-        self.store.url()
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        self.store.open(path)
-    }
-
-    fn below(&self) -> Option<&dyn Backend> {
-        Some(&*self.store)
-    }
-}
-
-/// What the schedule lets through: the first `bytes` bytes of request `id`; `over` if those are all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Release {
-    id: u64,
-    bytes: u64,
-    over: bool,
+/// Ten times latency × bandwidth, to the nearest power of two, from 128 KiB to 32 MiB: the time to
+/// first byte is then a tenth.
+fn request_bytes_best(latency: Duration, rate: u64) -> u64 {
+    let bytes = 10.0 * latency.as_secs_f64() * rate as f64;
+    let power = bytes.max(1.0).log2().round().clamp(17.0, 25.0);
+    1 << power as u32
 }
 
 #[cfg(test)]

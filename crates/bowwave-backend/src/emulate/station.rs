@@ -1,4 +1,4 @@
-//! The timer thread of an emulated device: lets bytes through when the schedule says so.
+//! The timer thread of an emulated device: lets bytes through when the device's model says so.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,78 +6,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::driver::Driver;
-use super::link::Link;
-use super::transfer::Transfer;
-use super::{Device, Release};
+use bowwave_device::Direction;
 
-/// The sending side; dropping it lets the transfers on their way end, then ends the thread.
+use super::Device;
+use super::driver::{Driver, Release};
+use super::transfer::{Arrival, Side, Transfer};
+use crate::wrap::{Layer, WrappedObject, WrappedWriteObject};
+use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result, WriteBuf, WriteSink, generate};
+
+/// The sending side. Dropping it lets the transfers in flight end, then ends the thread.
 #[derive(Debug)]
-pub(super) struct Station {
+pub(crate) struct Station {
     shared: Arc<Shared>,
-}
-
-/// What a transfer does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    Write,
-    /// Nothing but to make what was written last.
-    Flush,
-}
-
-impl Station {
-    pub(super) fn start(device: &Device) -> io::Result<Self> {
-        let model = match device.model().map_err(io::Error::other)? {
-            Some(model) => Model::Driver(Box::new(Driver::new(model))),
-            None => Model::Link(Box::new(Link::new(device))),
-        };
-        // Bytes are let through in batches this far apart at most: far below any latency that the device has.
-        let quantum = (device.first_byte() / 64).min(QUANTUM_MAX);
-        let state = State { model, transfers: BTreeMap::new(), count: 0, wake_at: None, stopping: false };
-        let shared =
-            Shared { epoch: Instant::now(), quantum, state: Mutex::new(state), wake: Condvar::new() };
-        let station = Self { shared: Arc::new(shared) };
-        let shared = Arc::clone(&station.shared);
-        thread::Builder::new().name("bowwave-emulate".to_owned()).spawn(move || shared.run())?;
-        Ok(station)
-    }
-
-    /// Puts a transfer of `len > 0` bytes at `address` on the schedule, or a flush; `false` if too many wait.
-    pub(super) fn add(&self, kind: Kind, address: u64, len: u64, transfer: &Arc<Transfer>) -> bool {
-        let mut state = self.shared.lock();
-        let (id, now) = (state.count, self.shared.now());
-        let taken = match &mut state.model {
-            Model::Link(link) => link.arrive(now, id, kind, len),
-            Model::Driver(driver) => driver.arrive(now, id, kind, address, len),
-        };
-        if taken {
-            state.count += 1;
-            state.transfers.insert(id, Arc::clone(transfer));
-            if state.wake_at.is_some_and(|wake_at| state.model.next().is_some_and(|next| next < wake_at)) {
-                self.shared.wake.notify_one();
-            }
-        }
-        taken
-    }
-}
-
-#[cfg(test)]
-impl Station {
-    /// What the device model was sent, and when it served it.
-    pub(super) fn log(&self) -> super::driver::Log {
-        match &self.shared.lock().model {
-            Model::Driver(driver) => driver.log.clone(),
-            Model::Link(_) => panic!("this device has no model of bowwave-device"),
-        }
-    }
-}
-
-impl Drop for Station {
-    fn drop(&mut self) {
-        self.shared.lock().stopping = true;
-        self.shared.wake.notify_one();
-    }
 }
 
 #[derive(Debug)]
@@ -90,48 +30,124 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    model: Model,
+    driver: Driver,
     transfers: BTreeMap<u64, Arc<Transfer>>,
-    /// Requests so far: the next one's number.
+    /// Transfers so far: the next one's number.
     count: u64,
     /// What the thread sleeps until; `u64::MAX` for "until called", `None` while it is awake.
     wake_at: Option<u64>,
     stopping: bool,
 }
 
-#[derive(Debug)]
-enum Model {
-    Link(Box<Link>),
-    Driver(Box<Driver>),
+impl Station {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be started, and as the device's model says.
+    pub(crate) fn start(device: &Device) -> Result<Self> {
+        // Steps of about 3 ms where the rate is low, so that slow devices trickle too.
+        let step_bytes = (device.rate_of_one() / 333).clamp(4 << 10, 256 << 10);
+        let driver = Driver::new(device.model()?, step_bytes);
+        // Bytes are let through in batches this far apart at most: far below the device's latency.
+        let quantum = (device.first_byte() / 64).min(QUANTUM_MAX);
+        let state = State { driver, transfers: BTreeMap::new(), count: 0, wake_at: None, stopping: false };
+        let shared =
+            Shared { epoch: Instant::now(), quantum, state: Mutex::new(state), wake: Condvar::new() };
+        let station = Self { shared: Arc::new(shared) };
+        let shared = Arc::clone(&station.shared);
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot start the timer of a device: {error}"))
+        };
+        thread::Builder::new()
+            .name("bowwave-emulate".to_owned())
+            .spawn(move || shared.run())
+            .map_err(failed)?;
+        Ok(station)
+    }
+
+    /// Reads `object` as late as the device says.
+    pub(crate) fn read<L: Layer>(
+        &self,
+        object: &WrappedObject<L>,
+        offset: u64,
+        buf: ReadBuf,
+        sink: Box<dyn ReadSink>,
+    ) {
+        let inner = &object.inner;
+        let len = if object.grows { buf.len() } else { generate::within(inner.size(), offset, buf.len()) };
+        if len == 0 {
+            // Nothing for the device to do.
+            return inner.read(offset, buf, sink);
+        }
+        let transfer = Transfer::new(Side::Read(sink, None));
+        let arrival = Box::new(Arrival(Arc::clone(&transfer)));
+        if self.add(Direction::Read, object.place.wrapping_add(offset), len as u64, &transfer) {
+            inner.read(offset, buf, arrival);
+        } else {
+            transfer.release(0, true);
+            ReadSink::done(arrival, buf, Err(too_many()));
+        }
+    }
+
+    /// Writes `object` as late as the device says. A write without bytes is a request, too.
+    pub(crate) fn write<L: Layer>(
+        &self,
+        object: &WrappedWriteObject<L>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        let transfer = Transfer::new(Side::Write(sink, None));
+        let arrival = Box::new(Arrival(Arc::clone(&transfer)));
+        let len = buf.len().max(1) as u64;
+        if self.add(Direction::Write, object.read.place.wrapping_add(offset), len, &transfer) {
+            object.inner.write(offset, buf, arrival);
+        } else {
+            transfer.release(0, true);
+            WriteSink::done(arrival, buf, Err(too_many()));
+        }
+    }
+
+    /// Calls `flush`, and returns when the device's own flush has ended.
+    pub(super) fn flush(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        let end = self.shared.lock().driver.flush_end(self.shared.now());
+        let result = flush();
+        thread::sleep(Duration::from_nanos(end.saturating_sub(self.shared.now())));
+        result
+    }
+
+    /// Puts a transfer of `len > 0` bytes at `address` on the schedule; `false` if too many wait.
+    fn add(&self, direction: Direction, address: u64, len: u64, transfer: &Arc<Transfer>) -> bool {
+        let mut state = self.shared.lock();
+        let (id, now) = (state.count, self.shared.now());
+        if !state.driver.arrive(now, id, direction, address, len) {
+            return false;
+        }
+        state.count += 1;
+        state.transfers.insert(id, Arc::clone(transfer));
+        if state.wake_at.is_some_and(|wake_at| state.driver.next().is_some_and(|next| next < wake_at)) {
+            self.shared.wake.notify_one();
+        }
+        true
+    }
+
+    /// What the device model was sent, and when it served it.
+    #[cfg(test)]
+    pub(super) fn log(&self) -> super::driver::Log {
+        self.shared.lock().driver.log.clone()
+    }
 }
 
-impl Model {
-    fn next(&self) -> Option<u64> {
-        match self {
-            Self::Link(link) => link.next(),
-            Self::Driver(driver) => driver.next(),
-        }
-    }
-
-    fn advance(&mut self, now: u64, out: &mut Vec<Release>) {
-        match self {
-            Self::Link(link) => link.advance(now, out),
-            Self::Driver(driver) => driver.advance(now, out),
-        }
-    }
-
-    fn cut(&mut self, now: u64, id: u64) {
-        match self {
-            Self::Link(link) => link.cut(now, id),
-            // A device reads on whatever becomes of the bytes.
-            Self::Driver(_) => {}
-        }
+impl Drop for Station {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.wake.notify_one();
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned schedule is still whole: foreign code runs outside the lock.
+        // A poisoned schedule is still consistent: foreign code runs outside the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,7 +161,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = self.now();
-            state.model.advance(now, &mut releases);
+            state.driver.advance(now, &mut releases);
             for Release { id, bytes, over } in releases.drain(..) {
                 let transfer =
                     if over { state.transfers.remove(&id) } else { state.transfers.get(&id).cloned() };
@@ -159,17 +175,11 @@ impl Shared {
                 continue;
             }
             drop(state);
-            let mut cut = Vec::new();
-            for (id, transfer, bytes, over) in due.drain(..) {
-                if transfer.release(bytes, over) {
-                    cut.push(id);
-                }
-            }
+            // The device carries on with a transfer that ends early; its bytes go nowhere.
+            due.retain(|(_, transfer, bytes, over)| transfer.release(*bytes, *over));
             state = self.lock();
-            for id in cut {
-                if state.transfers.remove(&id).is_some() {
-                    state.model.cut(now, id);
-                }
+            for (id, ..) in due.drain(..) {
+                state.transfers.remove(&id);
             }
             state = self.pause(state, now);
         }
@@ -177,11 +187,12 @@ impl Shared {
 
     /// Sleeps until the next event or a call.
     fn sleep<'a>(&self, mut state: MutexGuard<'a, State>, now: u64) -> MutexGuard<'a, State> {
-        let next = state.model.next();
+        let next = state.driver.next();
         state.wake_at = Some(next.unwrap_or(u64::MAX));
         let mut state = match next {
             Some(next) => {
-                let time = Duration::from_nanos(next.saturating_sub(now));
+                // Events inside the device may be nanoseconds apart; most end no request.
+                let time = Duration::from_nanos(next.saturating_sub(now)).max(PAUSE_MIN);
                 self.wake.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
             }
             None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -190,7 +201,7 @@ impl Shared {
         state
     }
 
-    /// Lets a quantum pass since `now`, so that events close together cost one wake-up.
+    /// Waits one quantum since `now`, so that events close together cost one wake-up.
     fn pause<'a>(&'a self, state: MutexGuard<'a, State>, now: u64) -> MutexGuard<'a, State> {
         let since = Duration::from_nanos(self.now().saturating_sub(now));
         match self.quantum.checked_sub(since) {
@@ -204,7 +215,7 @@ impl Shared {
     }
 }
 
-/// Asks the kernel to wake this thread to the microsecond; it rounds to 50 µs otherwise. Does without if refused.
+/// Asks the kernel to wake this thread to the microsecond instead of 50 µs, where permitted.
 fn sharpen_timer() {
     let thread = std::fs::read_link("/proc/thread-self").ok();
     if let Some(id) = thread.as_ref().and_then(|path| path.file_name()?.to_str()) {
@@ -212,7 +223,11 @@ fn sharpen_timer() {
     }
 }
 
-/// Longest time between a byte's schedule and its delivery that batching adds.
+fn too_many() -> Error {
+    Error::new(ErrorKind::Throttled, "too many requests wait for the emulated device")
+}
+
+/// Longest delay that batching adds.
 const QUANTUM_MAX: Duration = Duration::from_micros(250);
 /// A shorter pause costs more than the wake-up that it saves.
 const PAUSE_MIN: Duration = Duration::from_micros(10);

@@ -1,12 +1,17 @@
 //! Devices over memory: the contract, and that time is kept.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowwave_device::Direction;
+
+use super::driver::Driver;
 use super::*;
 use crate::conformance::{self, Fixture};
 use crate::{
-    Heard, MemoryBackend, Namespace as _, OpenWrite, PatternBackend, ReadBuf, Write as _, pattern, start_read,
+    Heard, MemoryBackend, Namespace as _, OpenWrite, PatternBackend, ReadBuf, Write as _, WriteBuf, pattern,
+    start_read,
 };
 
 struct Emulated(MemoryBackend, Device);
@@ -17,7 +22,7 @@ impl Fixture for Emulated {
     }
 
     fn store(&self) -> Arc<dyn Backend> {
-        Arc::new(Emulate::new(Arc::new(self.0.clone()), self.1.clone()).expect("a thread can be started"))
+        emulate(Arc::new(self.0.clone()), self.1.clone()).expect("a thread can be started")
     }
 }
 
@@ -41,7 +46,7 @@ fn emulated_devices_conform() {
 #[test]
 fn bytes_come_no_earlier_than_the_device_could_send_them() {
     let inner = Arc::new(PatternBackend::new("8MiB").unwrap());
-    let store = Emulate::new(inner, device("s3", &[("metadata", "0")])).unwrap();
+    let store = emulate(inner, device("s3", &[("metadata", "0")])).unwrap();
     let object = store.open("".as_ref()).unwrap();
     let begun = Instant::now();
     let heard = start_read(&*object, 0, ReadBuf::zeroed(8 << 20));
@@ -72,7 +77,7 @@ fn bytes_come_no_earlier_than_the_device_could_send_them() {
 #[test]
 fn the_best_request_is_ten_times_latency_times_bandwidth() {
     let best = |profile| {
-        let store = Emulate::new(Arc::new(MemoryBackend::new()), device(profile, &[])).unwrap();
+        let store = emulate(Arc::new(MemoryBackend::new()), device(profile, &[])).unwrap();
         (store.profile().kind, store.profile().request_bytes_best)
     };
     assert_eq!(best("s3"), ("emulate:s3".to_owned(), 32 << 20));
@@ -97,9 +102,10 @@ impl Fixture for Uploading {
     }
 
     fn store(&self) -> Arc<dyn Backend> {
-        let device = Device { part: Some(64 << 10), ..Device::free("whole") };
+        let mut device = Device::free("whole").unwrap();
+        device.part = Some(64 << 10);
         let inner = crate::FileBackend::open(self.0.path(), crate::FileIo::Auto, true, None).unwrap();
-        Arc::new(Emulate::new(Arc::new(inner), device).unwrap())
+        emulate(Arc::new(inner), device).unwrap()
     }
 }
 
@@ -127,14 +133,14 @@ fn what_is_written_to_an_emulated_disk_lies_in_the_directory_when_the_write_has_
 #[test]
 fn a_write_takes_what_the_device_takes_and_so_does_a_flush() {
     let slow = [("write_latency", "20ms"), ("write_total", "10MB/s"), ("flush", "15ms"), ("latency", "0")];
-    let store: &dyn Backend = &Emulate::new(Arc::new(MemoryBackend::new()), device("nvme", &slow)).unwrap();
+    let store = emulate(Arc::new(MemoryBackend::new()), device("nvme", &slow)).unwrap();
     let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
     let object = store.open_write("file".as_ref(), &create).unwrap();
     let begun = Instant::now();
     let writes: Vec<_> = (0..2u64)
         .map(|index| {
             let bytes = vec![index as u8; 100_000];
-            crate::start_write(&*object, index * 100_000, crate::WriteBuf::from_vec(bytes))
+            crate::start_write(&*object, index * 100_000, WriteBuf::from_vec(bytes))
         })
         .collect();
     for write in writes {
@@ -146,26 +152,28 @@ fn a_write_takes_what_the_device_takes_and_so_does_a_flush() {
     assert!(begun.elapsed() >= Duration::from_millis(15), "{:?}", begun.elapsed());
 }
 
-/// I/O requests of a model, in order of service, with their times.
-type Served = Vec<(u64, u64, u64)>;
+/// Requests of a model in order of service: number, start, time of the report, remaining bytes.
+type Served = Vec<(u64, u64, u64, u64)>;
 
-/// Reads from an emulated device in real time: what the model served, and the same model driven by an agenda in
-/// virtual time with the same arrivals.
+/// Reads from an emulated device in real time: what the model served, and the same model driven by
+/// an agenda in virtual time with the same arrivals.
 fn in_real_and_in_virtual_time(device: &Device, reads: &[(u64, usize)]) -> (Served, Served) {
     use bowwave_core::{Instant, Urgency};
     use bowwave_device::{Done, Request, RequestId};
 
-    let slow = Slow::new(Arc::new(PatternBackend::new("4GiB").unwrap()), device.clone()).unwrap();
+    let slow = slow(Arc::new(PatternBackend::new("4GiB").unwrap()), device.clone()).unwrap();
     let object = slow.open("".as_ref()).unwrap();
     let heard: Vec<_> =
         reads.iter().map(|&(offset, len)| start_read(&*object, offset, ReadBuf::zeroed(len))).collect();
     for reads in heard {
         while let Heard::Progress(_) = reads.recv_timeout(Duration::from_secs(20)).expect("goes on") {}
     }
-    let log = slow.log();
+    let log = slow.layer.station.log();
 
-    let mut model = device.model().unwrap().unwrap();
-    let (mut served, mut waiting, mut held) = (Vec::<Done>::new(), std::collections::VecDeque::new(), 0);
+    let mut model = device.model().unwrap();
+    let (mut served, mut held) = (Vec::<Done>::new(), 0);
+    // First requests of reads, and further ones: they take turns.
+    let (mut first, mut further, mut was_first) = (VecDeque::new(), VecDeque::new(), false);
     let mut arrivals = log.arrivals.iter().peekable();
     let mut id = 0;
     loop {
@@ -182,27 +190,27 @@ fn in_real_and_in_virtual_time(device: &Device, reads: &[(u64, usize)]) -> (Serv
             for offset in (0..len).step_by(usize::try_from(size).unwrap()) {
                 let (start, bytes) = (address + offset, size.min(len - offset));
                 let (urgency, owner, object) = (Urgency::Demand, 0, 0);
-                waiting.push_back(Request {
-                    id: RequestId(id),
-                    direction,
-                    start,
-                    bytes,
-                    urgency,
-                    owner,
-                    object,
-                });
+                let request = Request { id: RequestId(id), direction, start, bytes, urgency, owner, object };
+                if offset == 0 {
+                    first.push_back(request)
+                } else {
+                    further.push_back(request)
+                }
                 id += 1;
             }
         }
-        while held < model.depth()
-            && let Some(request) = waiting.pop_front()
-        {
+        while held < model.depth() && first.len() + further.len() > 0 {
+            was_first = further.is_empty() || !was_first && !first.is_empty();
+            let request = if was_first { first.pop_front() } else { further.pop_front() }.unwrap();
             held += 1;
-            model.submit(Instant(now), &request);
+            let step = usize::try_from(log.step_bytes).unwrap();
+            let ends: Vec<_> =
+                (0..request.bytes).step_by(step).map(|at| request.bytes.min(at + log.step_bytes)).collect();
+            model.submit_parts(Instant(now), &request, &ends);
         }
     }
     let plain = |served: &[Done]| {
-        served.iter().map(|done| (done.id.0, done.started.0, done.ended.0)).collect::<Vec<_>>()
+        served.iter().map(|done| (done.id.0, done.started.0, done.ended.0, done.left)).collect::<Vec<_>>()
     };
     (plain(&log.served), plain(&served))
 }
@@ -224,10 +232,48 @@ const READS: [(u64, usize); 12] = [
 ];
 
 #[test]
-fn an_emulated_disk_serves_as_its_model_in_virtual_time() {
-    for parameters in [&[][..], &[("slots", "1")][..], &[("slots", "4"), ("write_cache", "2MiB")][..]] {
-        let (real, simulated) = in_real_and_in_virtual_time(&device("hdd", parameters), &READS);
-        assert_eq!(real, simulated, "{parameters:?}");
-        assert!(real.len() > READS.len(), "long reads are several requests");
+fn an_emulated_device_serves_as_its_model_in_virtual_time() {
+    let devices = [
+        ("hdd", &[][..]),
+        ("hdd", &[("slots", "1")]),
+        ("hdd", &[("slots", "4"), ("write_cache", "2MiB")]),
+        ("ssd", &[]),
+        ("nvme", &[("slots", "3")]),
+        ("lustre", &[]),
+        ("s3", &[]),
+        ("s3", &[("slots", "3"), ("jitter", "0.5"), ("tail", "0.2"), ("tail_latency", "40ms")]),
+    ];
+    for (profile, parameters) in devices {
+        let (real, simulated) = in_real_and_in_virtual_time(&device(profile, parameters), &READS);
+        assert_eq!(real, simulated, "{profile} {parameters:?}");
+        assert!(real.len() > READS.len(), "long reads are several requests or reports");
     }
+}
+
+/// Order of service of requests, by number, for reads that arrive at once.
+fn order(device: &Device, reads: &[(u64, u64)]) -> Vec<u64> {
+    let mut driver = Driver::new(device.model().unwrap(), 256 << 10);
+    for (id, &(address, len)) in (0..).zip(reads) {
+        assert!(driver.arrive(0, id, Direction::Read, address, len));
+    }
+    while let Some(next) = driver.next() {
+        driver.advance(next, &mut Vec::new());
+    }
+    driver.log.served.iter().map(|done| done.id.0).collect()
+}
+
+#[test]
+fn a_disk_serves_queued_reads_by_distance_and_old_ones_first() {
+    // A far seek takes longer than any near access.
+    let reads = [(0, 4096), (110 << 30, 4096), (1 << 20, 4096)];
+    assert_eq!(order(&device("hdd", &[]), &reads), [0, 2, 1], "by distance");
+    assert_eq!(order(&device("hdd", &[("slots", "1")]), &reads), [0, 1, 2], "in order of arrival");
+    assert_eq!(order(&device("hdd", &[("deadline", "1us")]), &reads), [0, 1, 2], "the oldest first");
+}
+
+#[test]
+fn a_short_read_does_not_wait_for_long_ones_to_end() {
+    // The long ones are 32 commands each.
+    let reads = [(0, 16 << 20), (1 << 30, 16 << 20), (2 << 30, 4096)];
+    assert_eq!(order(&device("hdd", &[("slots", "1")]), &reads)[..6], [0, 1, 32, 2, 64, 3]);
 }

@@ -1,94 +1,53 @@
-//! A request on its way through an emulated device: it must have been carried out below, and be let through.
+//! A transfer through an emulated device: the inner store carries it out, the device lets it
+//! through.
 
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, ReadBuf, ReadSink, Result, WriteBuf, WriteSink};
+use crate::{ReadBuf, ReadSink, Result, WriteBuf, WriteSink};
 
-/// Joins what the inner store does with what the schedule lets through.
+/// Joins the progress of the inner store and of the device.
 #[derive(Debug)]
 pub(super) struct Transfer {
     state: Mutex<State>,
 }
 
 struct State {
-    /// Gone once the request has ended.
-    listener: Option<Listener>,
+    /// `None` once the transfer has ended.
+    side: Option<Side>,
     arrived: usize,
     released: usize,
     told: usize,
     over: bool,
-    ended: Option<Ended>,
+    /// Result of the inner store.
+    result: Option<Result<usize>>,
 }
 
-/// Who hears of the end.
-pub(super) enum Listener {
-    /// A read.
-    Read(Box<dyn ReadSink>),
-    /// A write.
-    Write(Box<dyn WriteSink>),
-    /// A thread that waits for a flush.
-    Flush(SyncSender<Result<()>>),
-}
-
-/// How the inner store has ended a request.
-enum Ended {
-    Read(ReadBuf, Result<usize>),
-    Write(WriteBuf, Result<usize>),
-    Flush(Result<()>),
+/// The caller's sink, and its buffer when the inner store has returned it.
+pub(super) enum Side {
+    Read(Box<dyn ReadSink>, Option<ReadBuf>),
+    Write(Box<dyn WriteSink>, Option<WriteBuf>),
 }
 
 impl Transfer {
-    pub(super) fn new(listener: Listener) -> Arc<Self> {
-        let state =
-            State { listener: Some(listener), arrived: 0, released: 0, told: 0, over: false, ended: None };
+    pub(super) fn new(side: Side) -> Arc<Self> {
+        let state = State { side: Some(side), arrived: 0, released: 0, told: 0, over: false, result: None };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Lets the first `bytes` through, all of them if `over`. Says whether the rest of the schedule is moot, because the
-    /// inner store has failed or has no more.
+    /// Lets the first `bytes` through, all of them if `over`. Returns whether the transfer ends
+    /// before the device's, because the inner store has failed or has no more bytes.
     pub(super) fn release(&self, bytes: u64, over: bool) -> bool {
         let mut state = self.lock();
         state.released = usize::try_from(bytes).unwrap_or(usize::MAX);
-        state.over |= over;
-        let moot = match &state.ended {
-            Some(Ended::Read(_, Ok(count))) => state.released >= *count,
-            Some(Ended::Read(_, Err(_)) | Ended::Write(_, Err(_)) | Ended::Flush(Err(_))) => true,
-            // What was written in part took the device its time for that part; the difference does not matter.
+        let early = match (&state.side, &state.result) {
+            (Some(Side::Read(..)), Some(Ok(count))) => state.released >= *count,
+            (_, Some(Err(_))) => true,
+            // A short write takes the time of all its bytes.
             _ => false,
         };
-        state.over |= moot;
+        state.over |= over || early;
         Self::tell(state);
-        moot && !over
-    }
-
-    /// Ends the read with an error before the inner store has been asked.
-    pub(super) fn refuse_read(&self, buf: ReadBuf, error: Error) {
-        self.refuse(Ended::Read(buf, Err(error)));
-    }
-
-    /// Ends the write with an error before the inner store has been asked.
-    pub(super) fn refuse_write(&self, buf: WriteBuf, error: Error) {
-        self.refuse(Ended::Write(buf, Err(error)));
-    }
-
-    /// Ends the flush with an error before the inner store has been asked.
-    pub(super) fn refuse_flush(&self, error: Error) {
-        self.refuse(Ended::Flush(Err(error)));
-    }
-
-    /// The inner store has flushed.
-    pub(super) fn flushed(&self, result: Result<()>) {
-        let mut state = self.lock();
-        state.ended = Some(Ended::Flush(result));
-        Self::tell(state);
-    }
-
-    fn refuse(&self, ended: Ended) {
-        let mut state = self.lock();
-        state.ended = Some(ended);
-        state.over = true;
-        Self::tell(state);
+        early && !over
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -96,23 +55,21 @@ impl Transfer {
     }
 
     fn tell(mut state: MutexGuard<'_, State>) {
-        let count = state.arrived.min(state.released);
-        if state.over && state.ended.is_some() {
-            let (listener, ended) = (state.listener.take(), state.ended.take());
+        if state.over && state.result.is_some() {
+            let (side, result) = (state.side.take(), state.result.take());
             // The end may start the next request, which must not find this one locked.
             drop(state);
-            match (listener, ended) {
-                (Some(Listener::Read(sink)), Some(Ended::Read(buf, result))) => sink.done(buf, result),
-                (Some(Listener::Write(sink)), Some(Ended::Write(buf, result))) => sink.done(buf, result),
-                // Nobody waits any more: then nobody misses it.
-                (Some(Listener::Flush(sender)), Some(Ended::Flush(result))) => {
-                    sender.try_send(result).ok();
-                }
+            match (side, result) {
+                (Some(Side::Read(sink, Some(buf))), Some(result)) => sink.done(buf, result),
+                (Some(Side::Write(sink, Some(buf))), Some(result)) => sink.done(buf, result),
                 _ => {}
             }
-        } else if count > state.told {
+            return;
+        }
+        let count = state.arrived.min(state.released);
+        if count > state.told {
             state.told = count;
-            if let Some(Listener::Read(sink)) = &mut state.listener {
+            if let Some(Side::Read(sink, _)) = &mut state.side {
                 sink.progress(count);
             }
         }
@@ -131,10 +88,13 @@ impl ReadSink for Arrival {
 
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
         let mut state = self.0.lock();
+        if let Some(Side::Read(_, place)) = &mut state.side {
+            *place = Some(buf);
+        }
         if let Ok(count) = result {
             state.arrived = count;
         }
-        state.ended = Some(Ended::Read(buf, result));
+        state.result = Some(result);
         Transfer::tell(state);
     }
 }
@@ -142,7 +102,10 @@ impl ReadSink for Arrival {
 impl WriteSink for Arrival {
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
         let mut state = self.0.lock();
-        state.ended = Some(Ended::Write(buf, result));
+        if let Some(Side::Write(_, place)) = &mut state.side {
+            *place = Some(buf);
+        }
+        state.result = Some(result);
         Transfer::tell(state);
     }
 }

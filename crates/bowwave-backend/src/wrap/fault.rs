@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Layer, Wrapped, backend_by_field};
-use crate::emulate::{Device, Stall};
+use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
+use crate::emulate::{Device, Station};
 use crate::{
-    Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
-    chance, generate,
+    Backend, Error, ErrorKind, Identity, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink, chance,
+    generate,
 };
 
 /// Faults of requests and their probabilities, as shares of requests; the sum is at most 1.
@@ -60,12 +60,9 @@ impl Fault {
     /// # Errors
     /// `Io` if the timer thread for stalls cannot be started.
     pub fn new(inner: Arc<dyn Backend>, faults: Faults) -> Result<Self> {
-        let stall = Stall::new(&Device {
-            latency: faults.stall,
-            write_latency: faults.stall,
-            slots: u32::MAX,
-            ..Device::free("stall")
-        })?;
+        let mut device = Device::free("stall")?.with_latency(faults.stall)?;
+        device.slots = u32::MAX;
+        let stall = Station::start(&device)?;
         let name = format!("fault:{}", faults.seed);
         let layer = Mischief { faults, stall, reads: 0.into(), writes: 0.into(), befallen: 0.into() };
         Ok(Self { store: Wrapped::new(&name, inner, layer) })
@@ -90,7 +87,7 @@ backend_by_field!(Fault);
 #[derive(Debug)]
 struct Mischief {
     faults: Faults,
-    stall: Stall,
+    stall: Station,
     reads: AtomicU64,
     /// Counted separately, so that the faults of reads do not depend on writes.
     writes: AtomicU64,
@@ -173,33 +170,31 @@ impl Mischief {
 impl Layer for Mischief {
     fn read(
         self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        _: &Arc<Path>,
+        object: &WrappedObject<Self>,
         offset: u64,
         mut buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
         let number = self.reads.fetch_add(1, Ordering::Relaxed);
         let fate = self.fate(number);
-        let len = generate::within(inner.size(), offset, buf.len());
+        let len = generate::within(object.inner.size(), offset, buf.len());
         match fate {
             Fate::Error(kind) => sink.done(buf, Err(self.error(kind, "read", number))),
-            Fate::Stalled if len > 0 => self.stall.read(inner, offset, buf, len, sink),
+            Fate::Stalled if len > 0 => self.stall.read(object, offset, buf, sink),
             // A one-byte read cannot be short without being empty, which is another fault.
             Fate::Short | Fate::Truncated if len > 1 => {
                 let keep = 1 + (chance::draw(!self.faults.seed, number) % (len as u64 - 1)) as usize;
                 let tail = buf.split_off(keep);
                 let truncated = matches!(fate, Fate::Truncated);
-                inner.read(offset, buf, Box::new(Cut { sink, tail, truncated }));
+                object.inner.read(offset, buf, Box::new(Cut { sink, tail, truncated }));
             }
-            _ => inner.read(offset, buf, sink),
+            _ => object.inner.read(offset, buf, sink),
         }
     }
 
     fn write(
         self: &Arc<Self>,
-        inner: &Arc<dyn WriteObject>,
-        _: &Arc<Path>,
+        object: &WrappedWriteObject<Self>,
         offset: u64,
         mut buf: WriteBuf,
         sink: Box<dyn WriteSink>,
@@ -208,13 +203,13 @@ impl Layer for Mischief {
         let len = buf.len();
         match self.write_fate(number) {
             Fate::Error(kind) => sink.done(buf, Err(self.error(kind, "write", number))),
-            Fate::Stalled if len > 0 => self.stall.write(inner, offset, buf, sink),
+            Fate::Stalled if len > 0 => self.stall.write(object, offset, buf, sink),
             Fate::Short if len > 1 => {
                 let keep = 1 + (chance::draw(!self.write_seed(), number) % (len as u64 - 1)) as usize;
                 let tail = buf.split_off(keep);
-                inner.write(offset, buf, Box::new(WriteCut { sink, tail }));
+                object.inner.write(offset, buf, Box::new(WriteCut { sink, tail }));
             }
-            _ => inner.write(offset, buf, sink),
+            _ => object.inner.write(offset, buf, sink),
         }
     }
 

@@ -1,11 +1,10 @@
 //! A limit of requests in flight.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Layer, Wrapped, backend_by_field};
+use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
 use crate::{
     Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
@@ -54,24 +53,22 @@ impl Layer for Gate {
 
     fn read(
         self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        _: &Arc<Path>,
+        object: &WrappedObject<Self>,
         offset: u64,
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
-        self.add(Waiting::Read { inner: Arc::clone(inner), offset, buf, sink });
+        self.add(Waiting::Read { inner: Arc::clone(&object.inner), offset, buf, sink });
     }
 
     fn write(
         self: &Arc<Self>,
-        inner: &Arc<dyn WriteObject>,
-        _: &Arc<Path>,
+        object: &WrappedWriteObject<Self>,
         offset: u64,
         buf: WriteBuf,
         sink: Box<dyn WriteSink>,
     ) {
-        self.add(Waiting::Write { inner: Arc::clone(inner), offset, buf, sink });
+        self.add(Waiting::Write { inner: Arc::clone(&object.inner), offset, buf, sink });
     }
 }
 

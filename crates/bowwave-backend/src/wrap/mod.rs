@@ -21,33 +21,42 @@ pub use trace::{Operation, Record, Trace, TraceLog};
 pub(crate) use url::open;
 
 use crate::{
-    Allocate, Attributes, Backend, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
-    Upload, Write, WriteBuf, WriteObject, WriteSink,
+    Allocate, Attributes, Backend, Identity, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink,
+    Result, Seek, Upload, Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Changes of a wrapper to requests and to the profile; by default none.
-trait Layer: Debug + Send + Sync + 'static {
+pub(crate) trait Layer: Debug + Send + Sync + 'static {
     fn profile(&self, profile: Profile) -> Profile {
         profile
     }
 
+    /// Called before each request that is no read or write of bytes.
+    fn before_metadata(&self) {}
+
+    /// [`Object::place`] of an object.
+    fn place(&self, path: &Path, inner: &dyn Object) -> u64 {
+        let _ = path;
+        inner.place()
+    }
+
     fn read(
         self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        path: &Arc<Path>,
+        object: &WrappedObject<Self>,
         offset: u64,
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
-    );
+    ) where
+        Self: Sized;
 
     fn write(
         self: &Arc<Self>,
-        inner: &Arc<dyn WriteObject>,
-        path: &Arc<Path>,
+        object: &WrappedWriteObject<Self>,
         offset: u64,
         buf: WriteBuf,
         sink: Box<dyn WriteSink>,
-    );
+    ) where
+        Self: Sized;
 
     fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
         let _ = path;
@@ -62,16 +71,28 @@ trait Layer: Debug + Send + Sync + 'static {
 
 /// A store whose requests go through a layer.
 #[derive(Debug)]
-struct Wrapped<L> {
-    inner: Arc<dyn Backend>,
-    layer: Arc<L>,
+pub(crate) struct Wrapped<L> {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) layer: Arc<L>,
     url: String,
 }
 
 impl<L: Layer> Wrapped<L> {
-    fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
+    pub(crate) fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
         let url = format!("{name}:{}", inner.url());
         Self { inner, layer: Arc::new(layer), url }
+    }
+
+    /// `inner` behind the layer. `grows`: its size changes while it is open.
+    pub(crate) fn object(&self, path: &Path, inner: Arc<dyn Object>, grows: bool) -> WrappedObject<L> {
+        let place = self.layer.place(path, &*inner);
+        WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer), place, grows }
+    }
+
+    /// `inner`, open for writing, behind the layer.
+    pub(crate) fn write_object(&self, path: &Path, inner: Arc<dyn WriteObject>) -> WrappedWriteObject<L> {
+        let read = self.object(path, Arc::clone(&inner) as _, true);
+        WrappedWriteObject { read, inner }
     }
 }
 
@@ -85,12 +106,22 @@ impl<L: Layer> Backend for Wrapped<L> {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.layer.before_metadata();
         let inner = self.inner.open(path)?;
-        Ok(Arc::new(WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer) }))
+        Ok(Arc::new(self.object(path, inner, false)))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
     }
 
     fn writer(&self) -> Option<&dyn Write> {
         self.inner.writer().map(|_| self as _)
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        self.layer.before_metadata();
+        self.inner.probe()
     }
 
     fn below(&self) -> Option<&dyn Backend> {
@@ -98,21 +129,31 @@ impl<L: Layer> Backend for Wrapped<L> {
     }
 }
 
+impl<L: Layer> Namespace for Wrapped<L> {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn names_below(&self) -> Option<&dyn Namespace> {
+        self.layer.before_metadata();
+        self.inner.namespace()
+    }
+}
+
 impl<L: Layer> Write for Wrapped<L> {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let writes = self.inner.open_write(path, how)?;
-        let inner: Arc<dyn Object> = Arc::clone(&writes) as _;
-        Ok(Arc::new(WrappedWriteObject {
-            read: WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer) },
-            inner: writes,
-        }))
+        self.layer.before_metadata();
+        let inner = self.inner.open_write(path, how)?;
+        Ok(Arc::new(self.write_object(path, inner)))
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        self.layer.before_metadata();
         self.inner.stray_uploads()
     }
 
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        self.layer.before_metadata();
         self.inner.abort_upload(upload)
     }
 }
@@ -137,11 +178,14 @@ macro_rules! backend_by_field {
 }
 use backend_by_field;
 
+/// An object behind a layer.
 #[derive(Debug)]
-struct WrappedObject<L> {
-    inner: Arc<dyn Object>,
-    path: Arc<Path>,
+pub(crate) struct WrappedObject<L> {
+    pub(crate) inner: Arc<dyn Object>,
+    pub(crate) path: Arc<Path>,
     layer: Arc<L>,
+    pub(crate) place: u64,
+    pub(crate) grows: bool,
 }
 
 impl<L: Layer> Object for WrappedObject<L> {
@@ -154,11 +198,11 @@ impl<L: Layer> Object for WrappedObject<L> {
     }
 
     fn place(&self) -> u64 {
-        self.inner.place()
+        self.place
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.layer.read(&self.inner, &self.path, offset, buf, sink);
+        self.layer.read(self, offset, buf, sink);
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
@@ -167,7 +211,8 @@ impl<L: Layer> Object for WrappedObject<L> {
 
     fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
         let anew = |inner| {
-            Arc::new(Self { inner, path: Arc::clone(&self.path), layer: Arc::clone(&self.layer) }) as _
+            let (path, layer) = (Arc::clone(&self.path), Arc::clone(&self.layer));
+            Arc::new(Self { inner, path, layer, place: self.place, grows: false }) as _
         };
         Some(self.inner.opened_anew()?.map(anew))
     }
@@ -179,9 +224,9 @@ impl<L: Layer> Object for WrappedObject<L> {
 
 /// The same, open for writing.
 #[derive(Debug)]
-struct WrappedWriteObject<L> {
-    read: WrappedObject<L>,
-    inner: Arc<dyn WriteObject>,
+pub(crate) struct WrappedWriteObject<L> {
+    pub(crate) read: WrappedObject<L>,
+    pub(crate) inner: Arc<dyn WriteObject>,
 }
 
 impl<L: Layer> Object for WrappedWriteObject<L> {
@@ -216,7 +261,7 @@ impl<L: Layer> Object for WrappedWriteObject<L> {
 
 impl<L: Layer> WriteObject for WrappedWriteObject<L> {
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        self.read.layer.write(&self.inner, &self.read.path, offset, buf, sink);
+        self.read.layer.write(self, offset, buf, sink);
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::emulate::{Device, Emulate};
-use crate::{Backend, Object, Result, Write};
+use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
+use crate::emulate::{Device, Station};
+use crate::{Backend, ReadBuf, ReadSink, Result, WriteBuf, WriteSink};
 
 /// A store whose reads have a common throughput limit, shared evenly among the reads in flight;
 /// writes have the same limit.
 #[derive(Debug)]
 pub struct Throttle {
-    inner: Arc<dyn Backend>,
-    store: Emulate,
-    url: String,
+    store: Wrapped<Link>,
 }
 
 impl Throttle {
@@ -20,32 +19,39 @@ impl Throttle {
     /// # Errors
     /// `Io` if the timer thread cannot be started.
     pub fn new(inner: Arc<dyn Backend>, rate: u64) -> Result<Self> {
-        // No slots: this wrapper does not limit requests in flight.
-        let device = Device {
-            total: Some(rate.max(1)),
-            write_total: Some(rate.max(1)),
-            slots: u32::MAX,
-            ..Device::free("throttle")
-        };
-        let url = format!("throttle:{rate}:{}", inner.url());
-        Ok(Self { store: Emulate::new(Arc::clone(&inner), device)?, inner, url })
+        let mut device = Device::free("throttle")?.with_rate(Some(rate.max(1)))?;
+        // The link does not limit requests in flight.
+        device.slots = u32::MAX;
+        let link = Link { station: Station::start(&device)? };
+        Ok(Self { store: Wrapped::new(&format!("throttle:{rate}"), inner, link) })
     }
 }
 
-impl Backend for Throttle {
-    fn url(&self) -> &str {
-        &self.url
+backend_by_field!(Throttle);
+
+#[derive(Debug)]
+struct Link {
+    station: Station,
+}
+
+impl Layer for Link {
+    fn read(
+        self: &Arc<Self>,
+        object: &WrappedObject<Self>,
+        offset: u64,
+        buf: ReadBuf,
+        sink: Box<dyn ReadSink>,
+    ) {
+        self.station.read(object, offset, buf, sink);
     }
 
-    fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
-        self.store.open(path)
-    }
-
-    fn writer(&self) -> Option<&dyn Write> {
-        self.store.writer()
-    }
-
-    fn below(&self) -> Option<&dyn Backend> {
-        Some(&*self.inner)
+    fn write(
+        self: &Arc<Self>,
+        object: &WrappedWriteObject<Self>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        self.station.write(object, offset, buf, sink);
     }
 }

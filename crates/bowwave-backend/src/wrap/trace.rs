@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Layer, Wrapped, backend_by_field};
+use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
 use crate::{
-    Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+    Backend, Error, ErrorKind, Identity, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
 
 /// A store that records each request.
@@ -136,26 +136,24 @@ struct Recorder {
 impl Layer for Recorder {
     fn read(
         self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        path: &Arc<Path>,
+        object: &WrappedObject<Self>,
         offset: u64,
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
-        let entry = Pending::begin(&self.log, Operation::Read, path, offset, buf.len());
-        inner.read(offset, buf, Box::new(Recording { sink, entry }));
+        let entry = Pending::begin(&self.log, Operation::Read, &object.path, offset, buf.len());
+        object.inner.read(offset, buf, Box::new(Recording { sink, entry }));
     }
 
     fn write(
         self: &Arc<Self>,
-        inner: &Arc<dyn WriteObject>,
-        path: &Arc<Path>,
+        object: &WrappedWriteObject<Self>,
         offset: u64,
         buf: WriteBuf,
         sink: Box<dyn WriteSink>,
     ) {
-        let entry = Pending::begin(&self.log, Operation::Write, path, offset, buf.len());
-        inner.write(offset, buf, Box::new(Recording { sink, entry }));
+        let entry = Pending::begin(&self.log, Operation::Write, &object.read.path, offset, buf.len());
+        object.inner.write(offset, buf, Box::new(Recording { sink, entry }));
     }
 
     fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {

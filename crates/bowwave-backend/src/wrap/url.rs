@@ -1,5 +1,5 @@
-//! Wrappers in URLs: `disk:folder=/var/cache/x,size=9GiB:URL`, `throttle:rate=9MB/s:URL`, `limit:requests=4:URL`,
-//! `fault:errors=0.01,seed=7:URL`.
+//! Wrappers in URLs: `disk:folder=/var/cache/x,size=9GiB:URL`, `throttle:rate=9MB/s:URL`,
+//! `limit:requests=4:URL`, `fault:errors=0.01,seed=7:URL`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

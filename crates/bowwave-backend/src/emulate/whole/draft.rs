@@ -1,4 +1,4 @@
-//! A version of an object on its way.
+//! An object upload: the next version of an object.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::super::slow::Slow;
+use super::super::Slow;
 use super::{UPLOADS, bytes_of, target_of};
+use crate::wrap::Layer as _;
 use crate::{
     Error, ErrorKind, Namespace as _, Object, OpenWrite, Rename, Result, Write as _, WriteBuf, WriteObject,
-    WriteSink, path, read_exact, write_exact,
+    WriteSink, path, read_exact, write_exact, write_once,
 };
 
-/// The parts of a version that are there, and where they lie.
+/// An object upload with its parts.
 #[derive(Debug)]
 pub(super) struct Draft {
     slow: Arc<Slow>,
@@ -29,21 +30,21 @@ pub(super) struct Draft {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The upload, once a part was written to it.
+    /// The file of the upload, from the first part on.
     upload: Option<Arc<dyn WriteObject>>,
     parts: BTreeMap<u64, Part>,
-    /// All that was written, while that is one short part.
+    /// All written bytes, while they are one short part.
     short: Option<Vec<u8>>,
-    /// End of what was written.
+    /// End of the written bytes.
     end: u64,
     in_flight: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// On its way, or failed: what it holds is not known.
+    /// In flight, or failed: its contents are unknown.
     Unknown,
-    /// There, so many bytes.
+    /// Written, with this many bytes.
     Written(u64),
 }
 
@@ -63,7 +64,7 @@ impl Draft {
         }
     }
 
-    /// Bytes of this version as far as it goes.
+    /// Size of this version so far, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.state().end.max(self.base_size())
     }
@@ -84,7 +85,8 @@ impl Draft {
         }
     }
 
-    /// Takes note of a write. Gives the upload that it goes to; `None` if it is all there is, and kept here.
+    /// Admits a write. Returns the file for it; `None` if the bytes are kept here as a short
+    /// object.
     fn admit(&self, offset: u64, buf: &WriteBuf) -> Result<Option<Arc<dyn WriteObject>>> {
         let (len, name) = (buf.len() as u64, || path::place(crate::Backend::url(&*self.slow), &self.path));
         if !offset.is_multiple_of(self.part) || len > self.part {
@@ -116,15 +118,15 @@ impl Draft {
         Ok(state.upload.clone())
     }
 
-    /// Makes the upload, where nobody sees it.
+    /// Creates the hidden files of the upload.
     fn begin(&self) -> Result<Arc<dyn WriteObject>> {
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         match inner.create_directory(UPLOADS.as_ref(), 0o700, None) {
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
         }
         match inner.symlink(&self.path, &target_of(&self.id), None) {
-            // From a try that came no further.
+            // From an attempt that failed after this step.
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
         }
@@ -132,7 +134,8 @@ impl Draft {
         inner.open_write(&bytes_of(&self.id), &how)
     }
 
-    /// Puts the version in the place of the one before; if `exclusive` only where there is none. May be tried again.
+    /// Publishes this version in place of another one, or only in place of none if `exclusive`. May
+    /// be retried.
     pub(super) fn publish(&self, exclusive: bool) -> Result<()> {
         let mut state = self.state();
         while state.in_flight > 0 {
@@ -148,24 +151,23 @@ impl Draft {
         self.rename(exclusive)
     }
 
-    /// One request with all of the object, which is short, or has no bytes.
+    /// Writes an object of less than a part with one request.
     fn put(&self, state: &mut State, size: u64) -> Result<()> {
         let upload = match &state.upload {
             Some(upload) => Arc::clone(upload),
             None => Arc::clone(state.upload.insert(self.begin()?)),
         };
-        if let Some(bytes) = &state.short {
-            write_exact(&self.slow.write_object(&bytes_of(&self.id), upload), 0, bytes, PATIENCE)?;
-        } else if size > 0 {
+        if size > 0 && state.short.is_none() {
             let message = format!("{}: nothing was written, and nothing is to be", self.path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
-        } else {
-            std::thread::sleep(self.slow.device().write_latency);
         }
-        Ok(())
+        let bytes = state.short.as_deref().unwrap_or_default();
+        let upload = self.slow.write_object(&bytes_of(&self.id), upload);
+        let written = write_once(&upload, 0, bytes, PATIENCE)?;
+        write_exact(&upload, written as u64, &bytes[written..], PATIENCE)
     }
 
-    /// Brings in what was not written, from the version before, and sees to it that all is there.
+    /// Copies unwritten parts from the earlier version, and checks that all parts are written.
     fn complete(&self, state: &mut State, size: u64) -> Result<()> {
         let upload = match &state.upload {
             Some(upload) => Arc::clone(upload),
@@ -187,11 +189,11 @@ impl Draft {
             }
         }
         upload.set_len(size)?;
-        self.slow.metadata();
+        self.slow.layer.before_metadata();
         Ok(())
     }
 
-    /// Copies a range of the version before, as a server does: at once.
+    /// Copies a range of the earlier version. A server does it by itself: the device takes no time.
     fn bring_in(&self, upload: &dyn WriteObject, range: Range<u64>) -> Result<()> {
         let Some(base) = &self.base else { return Ok(()) };
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -200,8 +202,8 @@ impl Draft {
     }
 
     fn rename(&self, exclusive: bool) -> Result<()> {
-        let inner = self.slow.inner();
-        // Keys need no directories around them.
+        let inner = &self.slow.inner;
+        // Keys of objects need no directories.
         let above: Vec<_> =
             self.path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
         for directory in above.into_iter().rev() {
@@ -212,16 +214,16 @@ impl Draft {
         }
         let how = if exclusive { Rename::NoReplace } else { Rename::Replace };
         inner.rename(&bytes_of(&self.id), &self.path, how)?;
-        // A link to nowhere is no upload; it would only be listed as one.
+        // Otherwise the link would be listed as an upload.
         inner.remove_file(&target_of(&self.id)).ok();
         Ok(())
     }
 
-    /// Removes what was written. What cannot be removed is a stray upload.
+    /// Removes the upload. It stays as a stray upload if that fails.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         if state.upload.take().is_some() {
-            let inner = self.slow.inner();
+            let inner = &self.slow.inner;
             if inner.remove_file(&bytes_of(&self.id)).is_ok() {
                 inner.remove_file(&target_of(&self.id)).ok();
             }
@@ -238,7 +240,7 @@ impl Draft {
     }
 }
 
-/// Takes note of the end of a part.
+/// Records the end of a part.
 struct PartSink {
     draft: Arc<Draft>,
     index: u64,
@@ -257,7 +259,7 @@ impl WriteSink for PartSink {
         }
         drop(state);
         draft.ended.notify_all();
-        // Half a part is none; the whole of it is to be written again.
+        // A short part is an error: the caller writes all of it again.
         let result = result.and_then(|count| {
             let short = || Error::new(ErrorKind::Truncated, format!("{count} of {} bytes taken", buf.len()));
             if count == buf.len() { Ok(count) } else { Err(short()) }
@@ -266,5 +268,5 @@ impl WriteSink for PartSink {
     }
 }
 
-/// Longest wait for one part, far beyond what any emulated device takes.
+/// Longest wait for one part; emulated devices are far quicker.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,27 +1,28 @@
-//! An object store over a directory: objects are written as a whole, in parts, and are seen when finished.
+//! An object store over a directory: objects are written whole, in parts, and visible when
+//! finished.
 //!
 //! ```text
-//!   write(part) --> .bowwave-uploads/ID       finish: --rename--> path      abort, or nobody comes back: ID is a stray
-//!                   .bowwave-uploads/ID.to -> path                          upload until it is aborted
+//!   write(part) --> .bowwave-uploads/ID        finish: rename ID to path
+//!                   .bowwave-uploads/ID.to     symbolic link to path
 //! ```
 //!
-//! What file systems have and object stores have not is left out: links, owners, modes, attributes, writes in the middle.
+//! An upload that is neither finished nor aborted is a stray upload. Links, owners, modes,
+//! attributes and writes in the middle are unsupported or hidden, as in an object store.
 
 mod draft;
 mod object;
-mod version;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::slow::Slow;
+use super::Slow;
+use crate::wrap::Layer as _;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
     Result, StatFs, Upload, Write, WriteObject, Writes, path,
 };
-use object::WholeObject;
-use version::Version;
+use object::{Version, WholeObject};
 
 /// The store, and the size of its parts.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Whole {
         Self { slow: Arc::new(slow), part }
     }
 
-    /// Fails for what is in the directory of uploads, as if it were not there.
+    /// Checks a path. The directory of uploads is not found.
     fn check(&self, path: &Path) -> Result<()> {
         path::check(path)?;
         if path.iter().next() == Some(OsStr::new(UPLOADS)) {
@@ -49,12 +50,12 @@ impl Whole {
         Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this is an object store"))
     }
 
-    /// Fails where a rename does, as S3 would have it: a directory that is not empty would be many requests.
+    /// Fails for renames that are many requests in an object store: those of non-empty directories.
     fn check_rename(&self, from: &Path, how: Rename) -> Result<()> {
         if how == Rename::Exchange {
             return Err(self.unsupported(from, "exchange names"));
         }
-        let inner = self.slow.inner();
+        let inner = &self.slow.inner;
         if inner.stat(from)?.kind == EntryKind::Directory && !inner.list(from)?.is_empty() {
             let place = path::place(self.url(), from);
             let message = format!(
@@ -77,8 +78,8 @@ impl Backend for Whole {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.check(path)?;
-        self.slow.metadata();
-        let version = Version::open(self.slow.inner(), path)?;
+        self.slow.layer.before_metadata();
+        let version = Version::open(&self.slow.inner, path)?;
         Ok(Arc::new(self.slow.object(path, version, false)))
     }
 
@@ -168,8 +169,8 @@ impl Write for Whole {
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {
-        self.slow.metadata();
-        let inner = self.slow.inner();
+        self.slow.layer.before_metadata();
+        let inner = &self.slow.inner;
         let found = match inner.list(UPLOADS.as_ref()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             found => found?,
@@ -183,10 +184,10 @@ impl Write for Whole {
     }
 
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
-        self.slow.metadata();
+        self.slow.layer.before_metadata();
         path::check(Path::new(&upload.id))?;
-        let inner = self.slow.inner();
-        // The name of the upload last: if the bytes cannot be removed it is still to be seen.
+        let inner = &self.slow.inner;
+        // The link last: while the bytes are there, the upload must be listed.
         match inner.remove_file(&bytes_of(&upload.id)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -195,22 +196,22 @@ impl Write for Whole {
     }
 }
 
-/// The entry as an object store tells it.
+/// The entry without what object stores lack.
 fn plain(entry: Entry) -> Entry {
     Entry { mode: None, unix: None, ..entry }
 }
 
-/// Where the bytes of an upload are.
+/// Path of an upload's bytes.
 fn bytes_of(id: &str) -> PathBuf {
     Path::new(UPLOADS).join(id)
 }
 
-/// The link that says what the upload is to become.
+/// Path of the link to the object that the upload would create.
 fn target_of(id: &str) -> PathBuf {
     Path::new(UPLOADS).join(format!("{id}{TARGET}"))
 }
 
 /// The directory of uploads.
 const UPLOADS: &str = ".bowwave-uploads";
-/// How the name of the link behind an upload ends.
+/// Suffix of that link.
 const TARGET: &str = ".to";

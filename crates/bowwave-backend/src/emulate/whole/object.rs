@@ -1,17 +1,16 @@
-//! An object of an emulated object store that is open for writing.
+//! Objects of an emulated object store: published versions, and objects open for writing.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::slow::Slow;
+use super::super::Slow;
 use super::draft::Draft;
-use super::version::Version;
 use crate::{
-    Backend as _, EntryKind, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, ReadBuf,
-    ReadSink, Result, WriteBuf, WriteObject, WriteSink, path,
+    Backend, EntryKind, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, ReadBuf, ReadSink,
+    Result, WriteBuf, WriteObject, WriteSink, path,
 };
 
-/// Reads what is published; writes a draft of what will be.
+/// An object open for writing: reads the published version, writes the next one.
 #[derive(Debug)]
 pub(super) struct WholeObject {
     slow: Arc<Slow>,
@@ -33,7 +32,6 @@ struct State {
 impl WholeObject {
     pub(super) fn open(slow: &Arc<Slow>, path: &Path, how: &OpenWrite, part: u64) -> Result<Self> {
         let exclusive = how.create && how.exclusive;
-        // One request tells whether it is there, and what it is.
         let published = match slow.stat(path) {
             Ok(_) if exclusive => {
                 let message = format!("{}: is there already", path::place(slow.url(), path));
@@ -43,13 +41,13 @@ impl WholeObject {
                 return Err(path::is_a_directory(slow.url(), path));
             }
             Ok(_) if how.truncate => None,
-            Ok(_) => Some(Version::open(slow.inner(), path)?),
+            Ok(_) => Some(Version::open(&slow.inner, path)?),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
             Err(error) => return Err(error),
         };
         let path: Arc<Path> = path.into();
         let identity = published.as_ref().map(|object| object.identity().clone()).unwrap_or_default();
-        // Published even if nothing is written.
+        // An empty object is published even without a write.
         let draft = published.is_none().then(|| Arc::new(Draft::new(slow, &path, part, None)));
         let state = Mutex::new(State { published, exclusive, draft });
         Ok(Self { slow: Arc::clone(slow), path, part, identity, state })
@@ -63,7 +61,7 @@ impl WholeObject {
         Error::new(kind, format!("{}: {what}", path::place(self.slow.url(), &self.path)))
     }
 
-    /// Gives the draft up, and begins the next one from nothing if it is `fresh`.
+    /// Discards the draft, and begins an empty one if `fresh`.
     fn give_up(&self, fresh: bool) {
         let next = fresh.then(|| Arc::new(Draft::new(&self.slow, &self.path, self.part, None)));
         let draft = std::mem::replace(&mut self.state().draft, next);
@@ -133,11 +131,11 @@ impl WriteObject for WholeObject {
         };
         if let Some(draft) = draft {
             draft.publish(exclusive)?;
-            let published = Version::open(self.slow.inner(), &self.path)?;
+            let published = Version::open(&self.slow.inner, &self.path)?;
             let mut state = self.state();
             state.published = Some(published);
             state.exclusive = false;
-            // One that was begun meanwhile stays.
+            // A draft that was begun meanwhile stays.
             if state.draft.as_ref().is_some_and(|now| Arc::ptr_eq(now, &draft)) {
                 state.draft = None;
             }
@@ -157,5 +155,66 @@ impl WriteObject for WholeObject {
 impl Drop for WholeObject {
     fn drop(&mut self) {
         self.give_up(false);
+    }
+}
+
+/// A published version of an object. Reads fail when another version has its name, as in an object
+/// store; a file system reads an open file even then, so each read checks the name afterwards.
+#[derive(Debug)]
+pub(super) struct Version {
+    inner: Arc<dyn Object>,
+    name: Arc<Name>,
+}
+
+#[derive(Debug)]
+struct Name {
+    store: Arc<dyn Backend>,
+    path: Arc<Path>,
+    identity: Identity,
+}
+
+impl Version {
+    /// Opens the object at `path` of `store`.
+    pub(super) fn open(store: &Arc<dyn Backend>, path: &Path) -> Result<Arc<dyn Object>> {
+        let inner = store.open(path)?;
+        let identity = inner.identity().clone();
+        let name = Arc::new(Name { store: Arc::clone(store), path: path.into(), identity });
+        Ok(Arc::new(Self { inner, name }))
+    }
+}
+
+impl Object for Version {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.inner.read(offset, buf, Box::new(Checking { sink, name: Arc::clone(&self.name) }));
+    }
+}
+
+struct Checking {
+    sink: Box<dyn ReadSink>,
+    name: Arc<Name>,
+}
+
+impl ReadSink for Checking {
+    fn progress(&mut self, bytes: usize) {
+        self.sink.progress(bytes);
+    }
+
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
+        let Self { sink, name } = *self;
+        let now = name.store.stat(&name.path).ok().and_then(|entry| entry.identity);
+        let result = if now.is_some_and(|now| now == name.identity) {
+            result
+        } else {
+            result.and_then(|_| Err(path::changed(&path::place(name.store.url(), &name.path))))
+        };
+        sink.done(buf, result);
     }
 }

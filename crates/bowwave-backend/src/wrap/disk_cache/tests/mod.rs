@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::quota::Quota;
 use super::*;
 use crate::conformance::{self, Fixture};
-use crate::emulate::{Device, Emulate};
+use crate::emulate::{Device, emulate};
 use crate::wrap::{Limit, Throttle};
 use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
 
@@ -343,8 +343,9 @@ fn wrappers_of_a_disk_cache_pass_on_its_counters() {
     memory.insert("file", vec![7; 100]);
     let cache: Arc<dyn Backend> = Arc::new(cached(&memory, directory.path(), 64 * MIB).0);
     let emulated = |part| {
-        let device = Device { part, ..Device::free("free") };
-        Arc::new(Emulate::new(Arc::clone(&cache), device).expect("a thread can be started"))
+        let mut device = Device::free("free").expect("known");
+        device.part = part;
+        emulate(Arc::clone(&cache), device).expect("a thread can be started")
     };
     let stores: [Arc<dyn Backend>; 5] = [
         Arc::new(Throttle::new(Arc::clone(&cache), 1 << 30).expect("a thread can be started")),
