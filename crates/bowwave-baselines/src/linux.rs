@@ -9,7 +9,7 @@
 //!   mapped fault              ──►  read-around      a window laid around the page, until too many miss
 //! ```
 //!
-//! `bowwave conformance kernel` holds this against the tracepoints of a running kernel. Left out on purpose: what
+//! `bowwave-cli/tests/conformance` compares this with the tracepoints of a running kernel. Left out on purpose: what
 //! throttled control groups do (a full device only defers async readahead here), windows for huge and for executable
 //! mappings.
 

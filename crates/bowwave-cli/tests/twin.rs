@@ -1,7 +1,8 @@
-//! The mount beside the kernel's own file system: the same operations on both, drawn from a seed; every answer, every
-//! error number and what is left must be the same.
+//! The mount beside the kernel's own file system: the same operations on both, drawn from a seed;
+//! every answer, every error number and what is left must be the same.
 //!
-//! `BOWWAVE_TWIN_STEPS` sets the operations of each kind of mount (1500), `BOWWAVE_TWIN_SEED` the seed.
+//! `BOWWAVE_TWIN_STEPS` sets the operations of each kind of mount (1500), `BOWWAVE_TWIN_SEED` the
+//! seed.
 
 mod common;
 #[path = "twin/op.rs"]

@@ -1,5 +1,5 @@
 //! The published vectors of `algorithms.md`, 1.8, and the corners of each case; the kernel itself is the judge of the
-//! rest (`bowwave conformance kernel`).
+//! rest (`bowwave-cli/tests/conformance`).
 
 use std::format;
 use std::string::String;

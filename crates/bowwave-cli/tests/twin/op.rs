@@ -110,7 +110,8 @@ pub(crate) fn draw(rng: &mut Rng) -> Op {
     }
 }
 
-/// Mostly the path of a file; with a probability of `directories` percent mostly that of a directory.
+/// Mostly the path of a file; with a probability of `directories` percent mostly that of a
+/// directory.
 fn draw_path(rng: &mut Rng, directories: u64) -> PathBuf {
     if rng.chance(directories) {
         let directory = ["", "", "a"][rng.below(3) as usize];

@@ -2,8 +2,7 @@
 
 use bowwave_sim::record::Row;
 
-use super::rivals;
-use super::table::{size, time};
+use super::table::{is_bound, size, time};
 
 /// Rows within this factor of the best count as equal, so the cheapest of them is named.
 const AS_GOOD: f64 = 1.05;
@@ -31,8 +30,7 @@ pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
         }
     }
     let of = |place: &String| {
-        let rows: Vec<&Row> =
-            rows.iter().filter(|row| row.place() == *place && !rivals::is_bound(row)).collect();
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.place() == *place && !is_bound(row)).collect();
         match (about(&rows, default), left_out(&rows, default)) {
             (Some(about), Some(left_out)) => Some(format!("{place}: {about}. The {left_out}")),
             (Some(about), None) => Some(format!("{place}: {about}")),
