@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Measures what users see: the mount and slow stores, through the program itself.
+"""Measures the mount and slow stores as a user sees them, through the program itself.
 
     tools/bench.py [--bowwave target/release/bowwave] [--quick | --whole] [--only PART]... [--json FILE]
 
-Prints a table: median, lowest and highest of several rounds, the bar that the project set itself, and whether the
-median reaches it. What is compared takes turns within a round, so that noise of the machine meets all alike. Stores
-are emulated in the process, so no network and no disk is measured. The parts:
+Prints a table: median, minimum and maximum of several rounds, the project's own bar, and whether the median reaches it.
+Contenders alternate within a round, so that noise of the machine affects all alike. Stores are emulated in the process:
+no network and no disk is measured. The parts:
 
-    s3      sequential reads of emulate:s3 (30 ms, 90 MB/s a connection, 1.25 GB/s in all), in process and mounted, as
-            a share of min(1.25 GB/s, connections * 90 MB/s)
-    mount   reads of a mount that come from bowwave's memory: POSIX_FADV_DONTNEED empties the kernel's cache of the
-            file before each (no root needed), and the counters at the end prove that it did
-    md5sum  md5sum of 256 MiB on a mounted emulate:s3, with readahead and without (with neither readahead nor the
-            kernel's cache of a shorter file, or it would take four minutes a round; --whole takes them)
-    hdd     8 readers of 8 files on emulate:hdd, with readahead and without, in process and mounted
+    s3      sequential reads of emulate:s3 (30 ms, 90 MB/s a connection, 1.25 GB/s in total), in process and mounted,
+            as a share of min(1.25 GB/s, connections * 90 MB/s)
+    mount   reads of a mount that hit bowwave's cache. POSIX_FADV_DONTNEED empties the kernel's cache of the file
+            before each read (no root needed), and the counters at the end prove it
+    md5sum  md5sum of 256 MiB on a mounted emulate:s3, with and without readahead. The run with neither readahead nor
+            the kernel's cache uses a shorter file; --whole uses the full size, which takes four minutes a round
+    hdd     8 readers of 8 files on emulate:hdd, with and without readahead, in process and mounted
 
-Mounts end with the program, Ctrl-C and SIGTERM included. Without /dev/fuse, only what needs no mount is measured.
+The tool unmounts at its end, also after Ctrl-C and SIGTERM. Without /dev/fuse it measures only what needs no mount.
 """
 
 import argparse
@@ -55,12 +55,12 @@ class Table:
 
 
 class Bench:
-    def __init__(self, options, folder):
+    def __init__(self, options, directory):
         self.bowwave = options.bowwave
         self.rounds = options.rounds or (2 if options.quick else 5)
         self.quick = options.quick
         self.whole = options.whole
-        self.folder = folder
+        self.directory = directory
         self.table = Table()
 
     def read(self, url, *options):
@@ -70,8 +70,8 @@ class Bench:
         return json.loads(output.stdout)[0]
 
     def mount(self, url, *options):
-        """A mount: yields its folder, and a dict that holds its counters afterwards."""
-        return mounted(self.bowwave, url, self.folder, *options)
+        """A mount: yields its directory, and a dict that holds its counters afterwards."""
+        return mounted(self.bowwave, url, self.directory, *options)
 
     def s3(self):
         cases = [("emulate:s3", 64, 1024), ("emulate:s3", 64, 4096), ("emulate:s3,slots=8", 8, 4096)]
@@ -97,7 +97,7 @@ class Bench:
         bars = {MIB: 2.5, 128 << 10: 2.0, 4 << 10: 1.0}
         ours = {block: [] for block in bars}
         kernel = {block: [] for block in bars}
-        plain = os.path.join(self.folder, "plain")
+        plain = os.path.join(self.directory, "plain")
         with self.mount("pattern:/", "--cache", "1GiB") as (at, counters):
             path = f"{at}/{size // MIB}MiB"
             shutil.copyfile(path, plain)
@@ -140,7 +140,7 @@ class Bench:
             self.table.add(what, "times", pairs, 10)
 
     def hdd(self):
-        source = os.path.join(self.folder, "files")
+        source = os.path.join(self.directory, "files")
         os.mkdir(source)
         for number in range(HDD_READERS):
             with open(f"{source}/{number}", "wb") as file:
@@ -241,8 +241,8 @@ def main():
             parser.error("--rounds must be at least 1")
 
     options, on = begin(parser, check)
-    with tempfile.TemporaryDirectory(prefix="bowwave-bench-") as folder:
-        bench = Bench(options, folder)
+    with tempfile.TemporaryDirectory(prefix="bowwave-bench-") as directory:
+        bench = Bench(options, directory)
         parts = {"s3": bench.s3, "mount": bench.warm_mount, "md5sum": bench.md5sum, "hdd": bench.hdd}
         for name, part in parts.items():
             if options.only and name not in options.only:

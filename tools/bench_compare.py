@@ -1,31 +1,30 @@
 #!/usr/bin/env python3
-"""Measures bowwave's mount beside other mounts of object stores, on twelve workloads and a slow S3 server.
+"""Compares bowwave's mount with other mounts of object stores, on twelve workloads and a slow S3 server.
 
     tools/bench_compare.py [--bowwave target/release/bowwave] [--rounds N] [--limit SECONDS] [--only LETTERS]
                            [--who NAME,...] [--json FILE] [--markdown FILE]
 
-The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to the first byte, 90 MB/s a connection; it
-makes its objects up, so no disk is measured. Each measurement has a mount of its own, so all caches are cold; contenders
-take turns within a round, so that noise of the machine meets all alike. Medians are of the rounds. What was read is
-compared with what the server serves, at both ends of each read, and a wrong byte ends the program. A reader that is not
-done after the limit stops, and the row says so. The contenders, as far as they are installed:
+The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection.
+It generates its objects, so no disk is measured. Each measurement has a mount of its own, so all caches are cold.
+Contenders alternate within a round, so that noise of the machine affects all alike. Figures are medians of the rounds.
+The bytes at both ends of each read are compared with those of the server, and a wrong byte ends the program. A reader
+that exceeds the limit stops, and its row says so. The contenders, where installed:
 
     stream     bowwave mount --policy stream
     ondemand   bowwave mount --policy ondemand
-    process    policy stream without a mount, by the C library (`cargo build --release -p bowwave-capi`)
-    simulated  policy stream in virtual time: bowwave replay of the same reads, device s3-steady as far away as the server is for
-               a client of a few lines, and with as much bandwidth as `process` gets for the same reads from a server that does
-               not wait: what the processors take for a byte, on both ends; opening an object is one request more, which all readers
-               make at the same time
-    rclone     rclone mount, as it comes, but without checksums: objects that are made up have none
-    s3fs       s3fs with 16 parts of 10 MB at once
+    process    policy stream without a mount, through the C library (`cargo build --release -p bowwave-capi`)
+    simulated  policy stream in virtual time: `bowwave replay` of the same reads on device s3-steady. Its latency is
+               the server's latency for a minimal client. Its bandwidth is that of `process` on a server without
+               latency, which includes the processor time of both ends. One request more opens the object
+    rclone     rclone mount with its defaults, without checksums: generated objects have none
+    s3fs       s3fs with 16 concurrent parts of 10 MB
     mount-s3   mountpoint-s3 with its defaults
 
-`stream@160MiB` and the like have that much memory for pages, whatever --cache says.
+`stream@160MiB` has that much memory for pages, in place of --cache.
 
-tools/compare_workloads.py has the workloads. Requests and bytes are the server's count; memory and processor time are those
-of the mount's process, or of the one that reads where there is no mount. For each byte wanted means what the reader asked
-for, in pages of 4 KiB. A third table holds `process` and `stream` against `simulated`: seconds and requests as parts of its.
+tools/compare_workloads.py has the workloads. The server counts requests and bytes. Memory and processor time are those
+of the mount's process, or of the reading process where there is no mount. Amplification is bytes fetched for each byte
+requested, in pages of 4 KiB. A third table has seconds and requests of `process` and `stream` as ratios to `simulated`.
 """
 
 import argparse
@@ -42,7 +41,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from compare_workloads import KIB, LETTERS, MAPPED, MIB, PAGE, PLAYER_PERIOD, SIZES, Folder, accesses, pages_of, run
+from compare_workloads import KIB, LETTERS, MAPPED, MIB, PAGE, PLAYER_PERIOD, SIZES, Directory, accesses, pages_of, run
 from mounts import can_mount, end_mounts_when_stopped, undisturbed
 
 # The project's own bars: seconds, and bytes relative to the requested ones.
@@ -109,8 +108,8 @@ class Server:
 class Lab:
     """What a simulated store is like: the server as it is measured, and the processors before it."""
 
-    def __init__(self, options, server, folder):
-        self.options, self.folder = options, folder
+    def __init__(self, options, server, directory):
+        self.options, self.directory = options, directory
         self.first_byte_ms = server.first_byte_ms()
         self.at_once = Server(options.server, shaped=False)
         self.known = {}
@@ -123,7 +122,7 @@ class Lab:
             return 0
         if letter not in self.known:
             before = self.at_once.counters()["bytes"]
-            seconds = in_process(letter, "process", self.options, self.at_once, self.folder)["seconds"]
+            seconds = in_process(letter, "process", self.options, self.at_once, self.directory)["seconds"]
             self.known[letter] = (self.at_once.counters()["bytes"] - before) / seconds / 1e6
         return self.known[letter]
 
@@ -159,10 +158,10 @@ def command_of(who, options, url, at, cache):
 class Mount:
     """A contender's mount, and what its process took."""
 
-    def __init__(self, who, options, url, folder, cache):
-        self.at = tempfile.mkdtemp(dir=folder)
+    def __init__(self, who, options, url, directory, cache):
+        self.at = tempfile.mkdtemp(dir=directory)
         command, variables = command_of(who, options, url, self.at, cache)
-        self.log = tempfile.TemporaryFile(dir=folder)
+        self.log = tempfile.TemporaryFile(dir=directory)
         self.child = subprocess.Popen(command, env={**OURS, **variables}, stdout=self.log, stderr=self.log,
                                       start_new_session=True)
         until = time.monotonic() + 60
@@ -194,21 +193,21 @@ class Mount:
             os.rmdir(self.at)
 
 
-def mounted(letter, who, options, server, folder):
+def mounted(letter, who, options, server, directory):
     """A workload on a new mount."""
-    mount = Mount(who, options, server.url, folder, cache_of(letter, who, options))
+    mount = Mount(who, options, server.url, directory, cache_of(letter, who, options))
     try:
         _, cpu = mount.took()
-        result = run(letter, Folder(mount.at), server.pattern, options.limit)
+        result = run(letter, Directory(mount.at), server.pattern, options.limit)
         rss, cpu_after = mount.took()
     finally:
         mount.end()
     return {**result, "rss": rss / MIB, "cpu": cpu_after - cpu}
 
 
-def in_process(letter, who, options, server, folder):
+def in_process(letter, who, options, server, directory):
     """A workload without a mount."""
-    pattern = os.path.join(folder, "pattern")
+    pattern = os.path.join(directory, "pattern")
     with open(pattern, "wb") as file:
         file.write(server.pattern)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare_engine.py")
@@ -220,9 +219,9 @@ def in_process(letter, who, options, server, folder):
     return json.loads(done.stdout)
 
 
-def simulated(letter, who, options, lab, folder):
+def simulated(letter, who, options, lab, directory):
     """A workload in virtual time, with the window that bowwave chooses for such a store."""
-    trace = os.path.join(folder, "trace.csv")
+    trace = os.path.join(directory, "trace.csv")
     rows = []
     for process, (key, reads) in enumerate(accesses(letter).items()):
         period = PLAYER_PERIOD * 1e9 if letter == "k" else 0
@@ -233,12 +232,12 @@ def simulated(letter, who, options, lab, folder):
         # In order of time; without times, alternating between readers.
         order = sorted(range(len(rows)), key=lambda at: rows[at][0])
         file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
-    plan = os.path.join(folder, "plan.toml")
+    plan = os.path.join(directory, "plan.toml")
     with open(plan, "w") as file:
         file.write(PLAN.format(device=lab.device(letter), ra_pages=options.ra_pages, cache=bytes_of(cache_of(letter, who, options)),
                                pace="trace" if letter == "k" else "closed",
                                file_bytes=SIZES.get(letter) or SIZES[letter + "0"]))
-    saved = os.path.join(folder, "run.json")
+    saved = os.path.join(directory, "run.json")
     command = [options.bowwave, "replay", plan, "--json", "--save", saved]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -256,16 +255,16 @@ def simulated(letter, who, options, lab, folder):
             "requests": row["requests"] + len(accesses(letter)), "rss": 0.0, "cpu": 0.0}
 
 
-def measure(letter, who, options, server, lab, folder):
+def measure(letter, who, options, server, lab, directory):
     """One workload with one contender."""
     kind = who.partition("@")[0]
     if kind == "simulated":
-        return simulated(letter, who, options, lab, folder)
+        return simulated(letter, who, options, lab, directory)
     before = server.counters()
     if kind == "process":
-        result = in_process(letter, who, options, server, folder)
+        result = in_process(letter, who, options, server, directory)
     else:
-        result = mounted(letter, who, options, server, folder)
+        result = mounted(letter, who, options, server, directory)
     after = server.counters()
     if result["wrong"]:
         raise SystemExit(f"{who}: {result['wrong']}")
@@ -361,13 +360,13 @@ def main():
     end_mounts_when_stopped()
     server, slow = Server(options.server), Server(options.server, LINK_MB_S)
     samples = {}
-    with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(options, server, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        lab = Lab(options, server, directory)
         try:
             for turn in range(options.rounds):
                 for letter in options.only:
                     for who in whos[turn % len(whos):] + whos[:turn % len(whos)]:
-                        one = measure(letter, who, options, slow if letter == "k" else server, lab, folder)
+                        one = measure(letter, who, options, slow if letter == "k" else server, lab, directory)
                         samples.setdefault((letter, who), []).append(one)
                         print(f"round {turn + 1} {letter} {who:<9} {cell(letter, one)}, {one['requests']} requests, "
                               f"{one['rss']:.0f} MiB, {one['cpu']:.2f} s of processor", file=sys.stderr, flush=True)

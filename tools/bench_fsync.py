@@ -3,17 +3,17 @@
 
     tools/bench_fsync.py [--bowwave target/release/bowwave] [--seconds N] [--depth N]... [--only PART]... [--json FILE]
 
-A folder on emulate:hdd is mounted for reading and writing. In it a writer does what
-`while :; do dd bs=8M count=64; sync; rm; done` does, as fast as it may. The parts:
+A directory on emulate:hdd is mounted for reading and writing. A writer there runs
+`while :; do dd bs=8M count=64; sync; rm; done`. The parts:
 
-    fsync   beside it, the job of `bowwave reproduce fsync-tester`: 1 MiB written at the start of a file and synced, each
-            second. With --set scheduler=deadline-rw and deadline, the device taking 1, 4, 32 and 128 requests at once
-            (--depth): below 32 and 128 the emulated disk has an order of its own
-    read    beside it and two readers that are fast, one that takes 64 KiB of a file in order each 20 ms: it comes to wait
-            for what was read ahead for it. With promotion and without (--set scheduler=deadline:promotion=0)
+    fsync   the job of `bowwave reproduce fsync-tester` at the same time: each second, 1 MiB is written at the start of
+            a file and synced. With --set scheduler=deadline-rw and deadline, and 1, 4, 32 and 128 requests in flight
+            (--depth). Below 32 and 128, the emulated disk uses an order of its own
+    read    two fast readers, and one that reads 64 KiB of a file sequentially each 20 ms, so that it comes to wait for
+            its readahead. With promotion and without (--set scheduler=deadline:promotion=0)
 
-What is compared takes turns, round by round (--rounds), and each row has the figures of all its rounds. The writer's rate
-is what it has written, to the end of each of its syncs.
+Contenders alternate, round by round (--rounds); each row has the figures of all its rounds. The writer's rate counts
+its bytes up to the end of each of its syncs.
 """
 
 import argparse
@@ -36,12 +36,12 @@ FAST_READERS = 2
 READ_FILE = 512 * MIB
 
 
-def writer(folder, blocks, written):
+def writer(directory, blocks, written):
     """The dd cycle. What it has written counts in `written`."""
     piece = os.urandom(BLOCK)
     libc = ctypes.CDLL(None)
     while True:
-        path = f"{folder}/bigfile"
+        path = f"{directory}/bigfile"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for _ in range(blocks):
             done = 0
@@ -50,16 +50,16 @@ def writer(folder, blocks, written):
                 written.value += count
                 done += count
         os.close(file)
-        folder_file = os.open(folder, os.O_RDONLY)
-        libc.syncfs(folder_file)
-        os.close(folder_file)
+        directory_file = os.open(directory, os.O_RDONLY)
+        libc.syncfs(directory_file)
+        os.close(directory_file)
         os.remove(path)
 
 
-def syncs(folder, seconds):
+def syncs(directory, seconds):
     """How long each fsync took."""
     taken = []
-    file = os.open(f"{folder}/file", os.O_WRONLY | os.O_CREAT, 0o600)
+    file = os.open(f"{directory}/file", os.O_WRONLY | os.O_CREAT, 0o600)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         at = time.monotonic()
@@ -109,18 +109,18 @@ def beside(*jobs):
 
 
 class Bench:
-    def __init__(self, options, folder):
-        self.options, self.folder = options, folder
+    def __init__(self, options, directory):
+        self.options, self.directory = options, directory
         self.rows = []
 
     def mount(self, store, scheduler, depth, *more):
         url = f"emulate:hdd,slots={max(depth, 1)}:{store}"
         options = ["--set", f"scheduler={scheduler}", "--set", f"device_depth={depth}", "--cache", self.options.cache, *more]
-        return mounted(self.options.bowwave, url, self.folder, *options)
+        return mounted(self.options.bowwave, url, self.directory, *options)
 
     def job(self, scheduler, depth, what, *more):
         """Figures of one run: how long each took, the writer's bytes a second, the counters of the mount."""
-        store = tempfile.mkdtemp(dir=self.folder)
+        store = tempfile.mkdtemp(dir=self.directory)
         try:
             with self.mount(store, scheduler, depth, *more) as (at, counters):
                 written = multiprocessing.Value("Q", 0)
@@ -204,7 +204,7 @@ def requests_of(counters, what):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
-    parser.add_argument("--folder", help="where the store lies (the temporary folder)")
+    parser.add_argument("--directory", help="where the store lies (the temporary directory)")
     parser.add_argument("--only", action="append", choices=("fsync", "read"), help="parts to measure")
     parser.add_argument("--depth", action="append", type=int, help="requests at the device (1, 4, 32, 128)")
     parser.add_argument("--seconds", type=float, default=60, help="of each run (60)")
@@ -221,8 +221,8 @@ def main():
             parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
 
     options, on = begin(parser, check)
-    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
-        bench = Bench(options, folder)
+    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.directory) as directory:
+        bench = Bench(options, directory)
         for part in ("fsync", "read"):
             if not options.only or part in options.only:
                 getattr(bench, part)()

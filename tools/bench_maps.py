@@ -4,24 +4,26 @@
     tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]...
                         [--device slots=64,latency=5ms]... [--threads N] [--size SIZE] [--json FILE]
 
-The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
-back, the clusters in random order) go to
+Each contender does the same touches (`bowwave read --pattern clustered --mmap`): each 4 KiB page of clusters of 256 to
+1024 KiB once, front to back, with the clusters in random order.
 
     region none, linux          files mapped by this process: no readahead, Linux's read-around
-    region range, learned       Lustre's readahead with ranges as document 003 has them, and with --set range_clusters=learned
-    region stream               bowwave's own, the default
-    thread learned, stream      the same, each touch served by the thread that touches
-    kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself: with
-                                the kernel's own default of 128 KiB, and with the 256 KiB that the mount sets
-    kernel over linux, ...      a mount that reads ahead, too
+    region range, learned       Lustre's readahead with the ranges of document 003, and with
+                                --set range_clusters=learned
+    region stream               bowwave's default
+    thread learned, stream      the same, each touch served by the touching thread
+    kernel over none            a mount without readahead, mapped by the kernel, which reads around: with the kernel's
+                                default of 128 KiB, and with the 256 KiB that the mount sets
+    kernel over linux, ...      a mount with readahead
 
-These take turns within a round. Printed are, of the rounds, the median time of a touch (whether it was a fault or not: all
-waiting, over all pages touched), of a fault, the longest, the faults and requests of a round and the bytes fetched for a byte touched; then
-the bars that the project set itself. Stores are emulated in the process, so no network and no disk is measured.
+Contenders alternate within a round. Figures are medians of the rounds: the time of a touch (all waiting, over all pages
+touched), the time of a fault, the longest fault, faults and requests of a round, and bytes fetched for each byte
+touched; then the project's own bars. Stores are emulated in the process: no network and no disk is measured.
 
-`store's part` is the time of a touch that the store alone needs for those requests and bytes, if all its slots are at work all
-the time: what is near it is bound by the store, whoever maps. `--device` changes the store: with more slots, or a longer way
-there, the number of waits decides. Several give a table each. With `--threads` as many touch, each as much as before.
+`store's part` is the time of a touch that the store alone needs for those requests and bytes, with all its slots always
+busy. A time near it is bound by the store. `--device` changes the store: with more slots, or a higher latency, the
+number of waits decides. Several devices give a table each. With `--threads`, that many threads touch, each as much as
+before.
 """
 
 import argparse
@@ -90,8 +92,8 @@ def of_threads(size, threads, before):
 
 
 class Bench:
-    def __init__(self, options, folder):
-        self.bowwave, self.folder = options.bowwave, folder
+    def __init__(self, options, directory):
+        self.bowwave, self.directory = options.bowwave, directory
 
     def touch(self, way, case, seed):
         """One round of one way: its row, with what the store saw."""
@@ -101,7 +103,7 @@ class Bench:
                    "--size", size_of_none if way == "region none" else size]
         if by != "kernel":
             return self.read(f"{store}/{name}", f"--mmap={by}", *policy, *options)
-        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, *policy, "--set", "kernel_cache=on",
+        with mounted(self.bowwave, f"{store}:pattern:/", self.directory, *policy, "--set", "kernel_cache=on",
                      "--read-only") as (at, counters):
             row = self.read(f"{at}/{name}", "--mmap=kernel", *options)
         row["requests"], fetched = counters["requests"], counters["bytes_fetched"]
@@ -176,8 +178,8 @@ def main():
         raise SystemExit(f"{options.bowwave} is not there: cargo build --release --package bowwave-cli")
     end_mounts_when_stopped()
     told = {}
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(options, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(options, directory)
         for name in options.case or CASES:
             for device in options.device or [""]:
                 store, file, threads, *sizes = (QUICK if options.quick else CASES)[name]

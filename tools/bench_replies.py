@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Measures the ways in which a FUSE server can hand cached pages to the kernel: copied, spliced, or not at all.
+"""Measures how a FUSE server can pass cached pages to the kernel: copied, spliced, or not at all.
 
     sudo tools/bench_replies.py [--rounds N] [--mib N] [--request-kib N]
 
-A server in this file answers what is needed to read one file of memory, by turns in each way; a process of its own reads the
-file from start to end, with the kernel's cache of it dropped. Nothing of bowwave takes part: this is what the kernel charges for each way.
+A server in this file serves one file of memory, by each method in turn. A process of its own reads the file from start
+to end, with the kernel's cache of it dropped. bowwave takes no part: these are the kernel's costs.
 
     copied       one write of header and bytes, from a program's memory
     vmspliced    the same memory, as pages in a pipe, spliced to the kernel
     spliced      pages of a memory file in a pipe, spliced
-    moved        the same, offered to be taken out of that file (SPLICE_F_MOVE)
+    moved        the same, offered for removal from that file (SPLICE_F_MOVE)
     passthrough  no server: the kernel reads the memory file itself (Linux 6.9)
 
-Printed are medians of the rounds: GB/s of the reader, and milliseconds of the server's processor time for each GiB.
+Prints medians of the rounds: GB/s of the reader, and milliseconds of the server's processor time for each GiB.
 """
 
 import argparse
@@ -147,11 +147,11 @@ class Server:
             raise OSError(ctypes.get_errno(), f"splice: {sent} of {16 + length} bytes: {os.strerror(ctypes.get_errno())}")
 
 
-def measure(way, options, folder):
+def measure(way, options, directory):
     """GB/s, and milliseconds of the server's processor time for each GiB."""
     size = options.mib * MIB
     memory, file = bytearray(size if way in ("copied", "vmspliced") else PAGE), os.memfd_create("bench")
-    at = tempfile.mkdtemp(dir=folder)
+    at = tempfile.mkdtemp(dir=directory)
     if way in ("copied", "vmspliced"):
         memory[:] = b"bowwave!" * (size // 8)
     else:
@@ -166,7 +166,7 @@ def measure(way, options, folder):
             code = 0
         finally:
             used = resource.getrusage(resource.RUSAGE_SELF)
-            with open(os.path.join(folder, "cpu"), "w") as cpu:
+            with open(os.path.join(directory, "cpu"), "w") as cpu:
                 cpu.write(str(used.ru_utime + used.ru_stime))
             os._exit(code)
     try:
@@ -182,7 +182,7 @@ def measure(way, options, folder):
         server.end()
         os.waitpid(child, 0)
         os.close(file)
-    with open(os.path.join(folder, "cpu")) as cpu:
+    with open(os.path.join(directory, "cpu")) as cpu:
         return size / float(seconds) / 1e9, float(cpu.read()) * 1000 * GIB / size
 
 
@@ -196,10 +196,10 @@ def main():
         raise SystemExit("mounting without a helper needs root")
     end_mounts_when_stopped()
     seen = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory(prefix="bowwave-replies-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bowwave-replies-") as directory:
         for _ in range(options.rounds):
             for way in WAYS:
-                seen[way].append(measure(way, options, folder))
+                seen[way].append(measure(way, options, directory))
     print(f"{'way':12} {'GB/s':>6} {'of copied':>10} {'server, ms a GiB':>17}")
     base = statistics.median(rate for rate, _ in seen["copied"])
     for way, figures in seen.items():

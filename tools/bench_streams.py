@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Counts the requests of streams that are read together, beside those of the same streams read one by one.
+"""Compares the requests of streams that are read together with those of the same streams read one by one.
 
     tools/bench_streams.py [--bowwave target/release/bowwave] [--devices nvme,s3] [--each MIB] [--bs 16KiB] [--rounds N]
 
-Streams of so many bytes each are parts of one file: read by turns through one handle, or each by a thread with a handle of its own; and
-alone, a file of that size. Requests are those that reach the emulated store, medians of the rounds: when requests are joined depends on when
-a processor comes to it. The bar is two requests more for each stream than alone.
+The streams are parts of one file. They are read in turn through one handle, or each by a thread with a handle of its
+own; and, for comparison, a file of that size is read alone. Requests are those that reach the emulated store, as
+medians of the rounds: merging depends on when a processor is free. The bar is at most two requests more for each
+stream than alone.
 """
 
 import argparse

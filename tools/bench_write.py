@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Measures sequential writes through a mount, against what the kernel or the device could do at best.
+"""Compares sequential writes through a mount with the best that the kernel or the device can do.
 
-    tools/bench_write.py [--bowwave target/release/bowwave] [--folder DIR] [--quick] [--rounds N] [--only PART]... [--json FILE]
+    tools/bench_write.py [--bowwave target/release/bowwave] [--directory DIR] [--quick] [--rounds N] [--only PART]...
+                         [--json FILE]
 
-Prints a table as tools/bench.py does: median, lowest and highest of several rounds, and the bar. What is compared takes
-turns within a round. The parts:
+Prints a table as tools/bench.py does: median, minimum and maximum of several rounds, and the bar. Contenders alternate
+within a round. The parts:
 
-    file    a new file in writes of 1 MiB, and its fsync: through a mount of a folder, and in the folder itself. To the end of
-            the last write, and to the end of the fsync, where what the disk takes is the limit of both. In a mount that has
-            been in use, so that its memory is the process's already, and in one that is new, where the kernel clears each
-            page first; and what that costs in processor time, which other programs beside it hardly change. The folder
-            lies in --folder (the temporary folder), or in memory (/dev/shm), where no disk hides what the mount costs
-    s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (60 ms a write, 90 MB/s
-            a connection, 1.25 GB/s in all, or less), as a share of what that can take: the rate in all, or with few
-            connections theirs, with parts of 8 MiB
+    file    a new file in writes of 1 MiB, and its fsync: through a mount of a directory, and in the directory itself.
+            Times end at the last write, and at the end of the fsync, where the disk limits both. One mount has been in
+            use, so that its memory belongs to the process already; one is new, so that the kernel clears each page
+            first. Processor time is measured too; other programs hardly change it. The directory is --directory (the
+            temporary directory), or in memory (/dev/shm), where no disk hides the cost of the mount
+    s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (60 ms a write,
+            90 MB/s a connection, 1.25 GB/s in total, or less), as a share of the store's limit: the total rate, or
+            the connections' rates with few connections, with parts of 8 MiB
 """
 
 import argparse
@@ -84,14 +85,14 @@ def write_object(path, mib):
 
 
 class Bench:
-    def __init__(self, options, folder):
+    def __init__(self, options, directory):
         self.options = options
-        self.folder = folder
+        self.directory = directory
         self.rounds = options.rounds or (2 if options.quick else 7)
         self.table = Table()
 
     def file(self):
-        self.file_in("the disk", self.folder)
+        self.file_in("the disk", self.directory)
         if os.path.isdir("/dev/shm"):
             memory = tempfile.mkdtemp(prefix="bowwave-bench-", dir="/dev/shm")
             try:
@@ -99,10 +100,10 @@ class Bench:
             finally:
                 shutil.rmtree(memory)
 
-    def file_in(self, what, folder):
-        """Writes to a store in `folder`, which is `what`."""
+    def file_in(self, what, directory):
+        """Writes to a store in `directory`, which is `what`."""
         mib = 256 if self.options.quick else 1024
-        store = os.path.join(folder, "store")
+        store = os.path.join(directory, "store")
         os.mkdir(store)
         with self.mount(store) as (at, counters):
             # Each file belongs to one shard, in rotation: fill every shard's memory before the
@@ -116,7 +117,7 @@ class Bench:
         shutil.rmtree(store)
 
     def mount(self, store):
-        return mounted(self.options.bowwave, store, self.folder, "--cache", f"{CACHE_MIB}MiB")
+        return mounted(self.options.bowwave, store, self.directory, "--cache", f"{CACHE_MIB}MiB")
 
     def in_new_mount(self, store, mib):
         with self.mount(store) as (at, counters):
@@ -157,9 +158,9 @@ class Bench:
             mib = mib // 8 if self.options.quick else mib
             shares = []
             for _ in range(self.rounds):
-                store = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
+                store = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else self.directory)
                 try:
-                    with mounted(self.options.bowwave, f"{url}:{store}", self.folder) as (at, _):
+                    with mounted(self.options.bowwave, f"{url}:{store}", self.directory) as (at, _):
                         shares.append(write_object(f"{at}/new", mib) / limit)
                 finally:
                     shutil.rmtree(store)
@@ -171,7 +172,7 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
-    parser.add_argument("--folder", help="where the store lies (the temporary folder)")
+    parser.add_argument("--directory", help="where the store lies (the temporary directory)")
     parser.add_argument("--only", action="append", choices=("file", "s3"), help="parts to measure")
     parser.add_argument("--rounds", type=int, help="rounds (7; with --quick 2)")
     parser.add_argument("--quick", action="store_true", help="shorter files and two rounds: shows that it runs")
@@ -184,8 +185,8 @@ def main():
             parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
 
     options, on = begin(parser, check)
-    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
-        bench = Bench(options, folder)
+    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.directory) as directory:
+        bench = Bench(options, directory)
         for part in ("file", "s3"):
             if not options.only or part in options.only:
                 getattr(bench, part)()

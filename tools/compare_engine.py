@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs one of the workloads of tools/bench_compare.py without a mount, through the C library, and prints what came of it as JSON.
+"""Runs a workload of tools/bench_compare.py without a mount, through the C library, and prints the result as JSON.
 
     tools/compare_engine.py LETTER LIBRARY URL "OPTIONS" LIMIT PATTERN_FILE
 
-bench_compare.py starts it, so that memory and processor time are those of a process that does nothing else.
+bench_compare.py starts it as a process of its own, so that memory and processor time are those of the reads alone.
 """
 
 import contextlib

@@ -4,7 +4,7 @@
     tools/compare_explain_swap.py --bowwave target/release/bowwave -n 100000
 
 A difference prints the seed, the options and the first decision that differs; `--seed S -n 1` repeats it, and `--print`
-writes its trace to standard output. Traces are compared one after the other, for regions share slots and hits.
+writes its trace to standard output. Each trace is a call of its own, since regions of one call share slots and hits.
 """
 
 import argparse

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Memory larger than memory, the kernel's and bowwave's, on one file behind one loop device: a writer in order beside writers at random.
+"""Compares memory larger than memory by the kernel's swap and by bowwave, on one file behind one loop device.
 
     cargo build --release -p bowwave-region --example swap_beside
-    sudo tools/compare_swap.py --program target/release/examples/swap_beside --folder /var/tmp
+    sudo tools/compare_swap.py --program target/release/examples/swap_beside --directory /var/tmp
 
-The kernel swaps to the device with slot readahead, with VMA readahead at its default and at larger windows, with the
-memory of a cgroup; bowwave spills to a file on the same device with --memory. Three cases: `beside` as above; `iops`, the same on a
-device that takes --iops requests a second each way; `isolated`, the writers at random alone. All ways of a case go by turns, --rounds
-times. Prints a line of JSON for each run, then the medians, and what they make of the bars; ends with 1 if one is missed.
+A sequential writer runs beside random writers. The kernel swaps to the device with slot readahead, and with VMA
+readahead at its default and at larger windows, with the memory of a cgroup. bowwave spills to a file on the same device
+with --memory. The cases: `beside` as above; `iops`, the same on a device of --iops requests a second in each direction;
+`isolated`, the random writers alone. Contenders of a case alternate, --rounds times. Prints a line of JSON for each
+run, then the medians and the bars; exits with 1 if a bar is missed.
 
-Needs root, cgroup v1 or v2, losetup. It makes a file in --folder, which must lie on a disk: never on a tmpfs, for the kernel would
-swap the file into itself. Swap is taken off, and all it made removed, whatever ends it. Nothing for CI, and for no machine that is short of
-memory while it runs.
+Needs root, cgroup v1 or v2, and losetup. It creates a file in --directory, which must be on a disk: on a tmpfs the
+kernel would swap the file into itself. The tool removes its swap and files in any case. Do not run it in CI, or on a
+machine that is short of memory.
 """
 
 import argparse
@@ -92,16 +93,16 @@ class Comparison:
     def ours(self, case):
         begun = len(self.undo.steps)
         run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,nodiscard", self.loop)
-        folder = Path(self.args.folder) / f"compare-swap-mount-{os.getpid()}"
-        folder.mkdir()
-        self.undo.add(folder.rmdir)
-        run("mount", self.loop, str(folder))
-        self.undo.add(unmount, folder)
+        directory = Path(self.args.directory) / f"compare-swap-mount-{os.getpid()}"
+        directory.mkdir()
+        self.undo.add(directory.rmdir)
+        run("mount", self.loop, str(directory))
+        self.undo.add(unmount, directory)
         windows = self.args.ahead if case != "isolated" else self.args.ahead[-1:]
         ways = [(f"bowwave, window {window}", window, 1) for window in windows]
         for name, window, in_thread in [*ways, (f"{HANDLERS}, window {windows[-1]}", windows[-1], 0)]:
-            self.measure(case, name, None, [str(folder), "--ahead", window, "--in-thread", in_thread])
-            run("sync", "--file-system", str(folder))  # The last one's file is gone, and its blocks are free once that is written.
+            self.measure(case, name, None, [str(directory), "--ahead", window, "--in-thread", in_thread])
+            run("sync", "--file-system", str(directory))  # The last one's file is gone, and its blocks are free once that is written.
         self.undo.back_to(begun)
 
     def median(self, case, name, *keys):
@@ -154,7 +155,7 @@ class Comparison:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="See the head of the file.")
     parser.add_argument("--program", default="target/release/examples/swap_beside", help="the example, built for release")
-    parser.add_argument("--folder", default="/var/tmp", help="on a disk, with room for the arrays")
+    parser.add_argument("--directory", default="/var/tmp", help="on a disk, with room for the arrays")
     parser.add_argument("--memory", type=int, default=128 << 20, help="bytes of memory for both arrays")
     parser.add_argument("--sequential", type=int, default=256 << 20, help="bytes of the array that is written in order")
     parser.add_argument("--random", type=int, default=256 << 20, help="bytes of the array that is written at random")
@@ -168,12 +169,12 @@ def main():
     args = parser.parse_args()
     if set(args.cases) - set(CASES):
         parser.error(f"no such case: one of {', '.join(CASES)}")
-    check(args.folder, args.memory)
+    check(args.directory, args.memory)
     undo = Undo()
     remember(undo, "/proc/sys/vm/page-cluster", 3)
     vma = Path("/sys/kernel/mm/swap/vma_ra_enabled")
     undo.add(write, vma, "1" if vma.read_text(encoding="ascii").strip() in ("true", "1") else "0")
-    loop = loop_device(undo, args.folder, args.sequential + args.random + (256 << 20))
+    loop = loop_device(undo, args.directory, args.sequential + args.random + (256 << 20))
     comparison = Comparison(args, undo, loop)
     for _ in range(args.rounds):
         for case in args.cases or CASES:

@@ -1,10 +1,10 @@
-"""The twelve workloads of tools/bench_compare.py: what is read, by whom, and whether it was right.
+"""The twelve workloads of tools/bench_compare.py, and the checks of the bytes they read.
 
-    a  1 GiB in order, 128 KiB reads                  g  100 clusters of 256 to 1024 KiB in no order, mapped
+    a  1 GiB sequential, 128 KiB reads                g  100 clusters of 256 to 1024 KiB in random order, mapped
     b  8 readers of 256 MiB each                      h  128 MiB backward, 64 KiB reads
     c  500 random 4 KiB in 1 GiB                      i  3 of 20 columns of ten row groups, 480 MB
     d  300 random 128 KiB in 1 GiB                    j  500 MB of tensors, mapped, each page touched
-    e  two streams by turns on one descriptor         k  64 players of 256 KB/s, link of 60 MB/s, 256 MiB of memory
+    e  two interleaved streams on one descriptor      k  64 players of 256 KB/s, link of 60 MB/s, 256 MiB of memory
     f  128 KiB of each MiB of 512                     l  100 random 4 KiB in 64 GiB
 """
 
@@ -71,8 +71,8 @@ def pages_of(reads):
     return {page for offset, length in reads for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1)}
 
 
-class Folder:
-    """Objects as files of a folder. What reads in another way has the same four."""
+class Directory:
+    """Objects as files of a directory. What reads in another way has the same four."""
 
     def __init__(self, at):
         self.at = at
@@ -96,7 +96,7 @@ class Folder:
 
 
 class Reader:
-    """Reads one object of a store, such as `Folder`, and compares what it gets with what the server serves."""
+    """Reads one object of a store, such as `Directory`, and compares what it gets with what the server serves."""
 
     def __init__(self, store, key, reads, pattern, limit):
         self.store, self.key, self.reads, self.pattern, self.limit = store, key, reads, pattern, limit

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What the kernel's own schedulers make of an fsync beside a bulk writer: the job of `bowwave reproduce fsync-tester`.
+"""Measures an fsync beside a bulk writer under the kernel's schedulers: the job of `bowwave reproduce fsync-tester`.
 
-    sudo tools/kernel_schedulers.py                      every scheduler that the kernel has, 60 s each
+    sudo tools/kernel_schedulers.py                      every scheduler of the kernel, 60 s each
     sudo tools/kernel_schedulers.py --seconds 20 --scheduler none --scheduler bfq
 
-A file becomes a loop device that is throttled to the pace of a disk, a second loop device lies on it with the scheduler
-in question, and on that ext4. There one process runs `dd bs=8M; sync; rm` in a loop, another writes 1 MiB at the start of a
-file and syncs it, each second. The throttle stands below the scheduler, where a slow device would. It gives bytes in
-slices of 100 ms and knows no seeks, so trust the ratios, not the times.
+A file becomes a loop device, throttled to the rate of a disk. A second loop device on it has the scheduler, and ext4 is
+on that. One process runs `dd bs=8M; sync; rm` in a loop; another writes 1 MiB at the start of a file and syncs it, each
+second. The throttle is below the scheduler, where a slow device would be. It passes bytes in slices of 100 ms and has
+no seeks, so trust the ratios, not the times.
 
-Needs root, losetup, mkfs.ext4, and the blkio (v1) or io (v2) controller. Whatever happens but a kill -9, devices, mounts,
-rules and files are gone at the end.
+Needs root, losetup, mkfs.ext4, and the blkio (v1) or io (v2) controller. The tool removes devices, mounts, rules and
+files in any case except kill -9.
 """
 
 import argparse
@@ -99,18 +99,18 @@ def throttle(stack, device, bytes_per_second):
     stack.callback(try_write, f"{root}{home}/cgroup.procs", os.getpid())
 
 
-def job(folder, seconds, count):
+def job(directory, seconds, count):
     """How long each fsync took, and the writer's bytes a second."""
     script = f"while :; do dd if=/dev/zero of=bigfile bs=8M count={count} 2>/dev/null; sync -f .; echo; rm bigfile; done"
-    with subprocess.Popen(["sh", "-c", script], cwd=folder, stdout=subprocess.PIPE, start_new_session=True) as writer:
+    with subprocess.Popen(["sh", "-c", script], cwd=directory, stdout=subprocess.PIPE, start_new_session=True) as writer:
         taken = []
         try:
             # Until the writer is over its limit.
             time.sleep(5)
             end = time.monotonic() + seconds
-            before = sectors(folder)
+            before = sectors(directory)
             begun = time.monotonic()
-            file = os.open(f"{folder}/file", os.O_WRONLY | os.O_CREAT, 0o600)
+            file = os.open(f"{directory}/file", os.O_WRONLY | os.O_CREAT, 0o600)
             while time.monotonic() < end:
                 os.pwrite(file, b"a" * (1 << 20), 0)
                 at = time.monotonic()
@@ -118,25 +118,25 @@ def job(folder, seconds, count):
                 taken.append(time.monotonic() - at)
                 time.sleep(1)
             os.close(file)
-            rate = (sectors(folder) - before) * 512 / (time.monotonic() - begun)
+            rate = (sectors(directory) - before) * 512 / (time.monotonic() - begun)
         finally:
             os.killpg(writer.pid, signal.SIGKILL)
     return taken, rate
 
 
-def sectors(folder):
-    """Sectors written to the device of a folder."""
-    numbers = os.stat(folder).st_dev
+def sectors(directory):
+    """Sectors written to the device of a directory."""
+    numbers = os.stat(directory).st_dev
     return int(read(f"/sys/dev/block/{os.major(numbers)}:{os.minor(numbers)}/stat").split()[6])
 
 
-def unmount(folder):
+def unmount(directory):
     """What was killed may still wait for the device."""
     for _ in range(600):
-        if subprocess.run(["umount", folder], capture_output=True, check=False).returncode == 0:
+        if subprocess.run(["umount", directory], capture_output=True, check=False).returncode == 0:
             return
         time.sleep(0.1)
-    subprocess.run(["umount", "--lazy", folder], check=False)
+    subprocess.run(["umount", "--lazy", directory], check=False)
 
 
 def measure(device, mount, scheduler, options):
@@ -148,9 +148,9 @@ def measure(device, mount, scheduler, options):
 
 
 def prepare(stack, options):
-    folder = tempfile.mkdtemp(prefix="bowwave-schedulers-", dir=options.dir)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    image, mount = f"{folder}/image", f"{folder}/mount"
+    directory = tempfile.mkdtemp(prefix="bowwave-schedulers-", dir=options.dir)
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    image, mount = f"{directory}/image", f"{directory}/mount"
     os.mkdir(mount)
     # Allocate blocks first: otherwise holes would be filled during the measurement.
     run("fallocate", "--length", str(options.count * 2 * (8 << 20) + (256 << 20)), image)

@@ -1,8 +1,8 @@
-"""A second opinion on Linux 2.6.20's readahead: a model to check `bowwave explain --policy legacy` against.
+"""An independent model of Linux 2.6.20's readahead, to compare with `bowwave explain --policy legacy`.
 
-Written from a description of the algorithm in prose and pseudo code, not from bowwave's own code, and as plainly as it
-goes: numbers, pages in a set, one page after the other. Its decisions are the lines of `bowwave explain TRACE --policy
-legacy --json`.
+Written from a description of the algorithm in prose and pseudo code, not from bowwave's code, and as plainly as
+possible: numbers, pages in a set, one page after the other. Its decisions are the lines of
+`bowwave explain TRACE --policy legacy --json`.
 """
 
 from model_ondemand import PAGE, initial_size, report

@@ -1,8 +1,8 @@
-"""A second opinion on on-demand readahead: a model to check `bowwave explain` against.
+"""An independent model of on-demand readahead, to compare with `bowwave explain`.
 
-Written from the description of the algorithm (the OLS 2007 paper's figure 4 and tables 2 and 3 for `ondemand`, the
-posted patch's order of tests for `ondemand-patch`), not from bowwave's own code, and as plainly as it goes: pages in
-a set, one page after the other. Its decisions are the lines of `bowwave explain TRACE --policy P --json`.
+Written from the description of the algorithm (figure 4 and tables 2 and 3 of the OLS 2007 paper for `ondemand`, the
+posted patch's order of tests for `ondemand-patch`), not from bowwave's code, and as plainly as possible: pages in a
+set, one page after the other. Its decisions are the lines of `bowwave explain TRACE --policy P --json`.
 """
 
 PAGE = 4096

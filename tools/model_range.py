@@ -1,8 +1,8 @@
-"""A second opinion on Lustre's readahead with ranges of mapped faults, to check `bowwave explain --policy range` against.
+"""An independent model of Lustre's readahead with ranges of mapped faults, for `bowwave explain --policy range`.
 
-Written from the description of llite's read-ahead and of document 003, not from bowwave's own code: sets of pages, one
-page after the other, positions of strides by looking. Everything counts pages. Lustre's RPC size is --ra-pages; the
-limits are Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file).
+Written from the description of llite's read-ahead and of document 003, not from bowwave's code: sets of pages, one page
+after the other, positions of strides by search. All counts are pages. Lustre's RPC size is --ra-pages; the limits are
+Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file).
 """
 
 import sys

@@ -1,10 +1,9 @@
-"""A second opinion on the schedulers: a model to check `bowwave explain --scheduler` against.
+"""An independent model of the schedulers, to compare with `bowwave explain --scheduler`.
 
 Written from the descriptions (Linux 2.6.29's deadline for `deadline-rw`, the patch of 24 April 2009 for
-`deadline-literal`, its text with a floor, priorities and a limit on async requests for `deadline`), not from bowwave's own
-code, and as plainly as it goes: everything that waits is one list. The device is the plainest there is: `depth` requests at
-once, each of which takes a fixed time and a time a page. Its dispatches are the lines of
-`bowwave explain TRACE --scheduler S --json`.
+`deadline-literal`, its text with a floor, priorities and a limit on async requests for `deadline`), not from bowwave's
+code, and as plainly as possible: all waiting requests are one list. The device serves `depth` requests at once, each in
+a fixed time and a time a page. Its dispatches are the lines of `bowwave explain TRACE --scheduler S --json`.
 """
 
 PAGE = 4096

@@ -1,7 +1,7 @@
-"""A second opinion on swap readahead by slots and by addresses, to check `bowwave explain --policy cluster|vma` against.
+"""An independent model of swap readahead by slots and by addresses, for `bowwave explain --policy cluster|vma`.
 
-Written from the description of Linux's two ways (document 001 and what became of it), not from bowwave's own code: pages
-are dictionaries, slots are given out in the order in which pages leave, and never twice.
+Written from the description of both methods of Linux (document 001 and its successors), not from bowwave's code: pages
+are dictionaries. Slots are assigned in the order in which pages are swapped out, and never twice.
 """
 
 PAGE = 4096

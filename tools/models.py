@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The models that `bowwave explain` is compared with, by the name of the policy.
 
-As a program it prints what a model decides on a trace, the same lines as `bowwave explain TRACE --policy P --json`:
+As a program it prints the decisions of a model on a trace, as `bowwave explain TRACE --policy P --json` does:
 
     tools/models.py trace.csv --policy ondemand --ra-pages 32
 """

@@ -1,4 +1,4 @@
-"""Mounts for the scripts beside this file: made, and ended for certain whatever happens."""
+"""Mounts for the other tools: created, and always unmounted at the end."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ def is_mounted(path):
 
 @contextlib.contextmanager
 def mounted(bowwave, url, parent, *options):
-    """A mount of `url` in a new folder in `parent`: yields that folder, and a dict with the number of the process, which holds
+    """A mount of `url` in a new directory in `parent`: yields that directory, and a dict with the number of the process, which holds
     the counters afterwards."""
     at = tempfile.mkdtemp(dir=parent)
     command = [bowwave, "mount", url, at, "--stats-on-exit", "--json", *options]

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Has programs that people use read stores, by every way there is, and compares what they read with the file itself.
+"""Runs well-known programs on stores, in each way that bowwave offers, and compares what they read with the file.
 
     tools/programs.py [--bowwave target/debug/bowwave] [--whole] [--store emulate:lustre] [--json FILE] [PROGRAM...]
 
 The programs:
 
-    safetensors  opens a file of tensors, which it maps, and takes each of them
-    numpy        numpy.memmap: a block of 256 KiB of each 2 MiB, in no order
-    sqlite       a database with mmap_size: rows by key here and there, and an index from end to end
+    safetensors  opens a file of tensors, which it maps, and copies each of them
+    numpy        numpy.memmap: a block of 256 KiB of each 2 MiB, in random order
+    sqlite       a database with mmap_size: scattered rows by key, and an index from end to end
     pyarrow      pyarrow.memory_map: an Arrow file, two of its columns
-    rg-mmap      ripgrep --mmap, for a word that is rare
+    rg-mmap      ripgrep --mmap, for a rare word
     rg-read      ripgrep --no-mmap, the same
 
-The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and for those that can be handed memory in place of a
-file's name, safetensors, numpy and pyarrow, a region, by the C library through ctypes. With `--policy range`, on small files, for the test suite. With --whole at full size (500 MB of tensors), and with
-`--policy none` beside it, where the kernel does not read ahead either: times (of the reading; of ripgrep all of it), requests and
-bytes.
+The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and a region through the C library and ctypes,
+for safetensors, numpy and pyarrow, which accept memory in place of a file name. The test suite uses small files and
+`--policy range`. With --whole the files have full size (500 MB of tensors), and `--policy none` is measured too, where
+the kernel does not read ahead either: times (of the reads; of ripgrep the whole run), requests and bytes.
 
-Ends with 1 if anything read differs. tools/setup.sh programs brings what is wanted; a program that is missing is left out,
-and said so. A mount that cannot be made is left out, too.
+Exits with 1 if a byte differs. tools/setup.sh programs installs the programs; one that is missing is skipped with a
+message, as is a mount that fails.
 """
 
 import argparse
@@ -38,23 +38,23 @@ MIB = 1 << 20
 MAKE = """
 import sqlite3, sys
 import numpy, pyarrow, safetensors.numpy
-folder, size = sys.argv[1], int(sys.argv[2])
+directory, size = sys.argv[1], int(sys.argv[2])
 random = numpy.random.default_rng(7)
 tensors = {f"layer{i}": random.integers(0, 255, size // 80 * 4, dtype=numpy.uint8).view(numpy.float32) for i in range(20)}
-safetensors.numpy.save_file(tensors, f"{folder}/tensors")
-random.integers(0, 255, size // 2, dtype=numpy.uint8).tofile(f"{folder}/array")
+safetensors.numpy.save_file(tensors, f"{directory}/tensors")
+random.integers(0, 255, size // 2, dtype=numpy.uint8).tofile(f"{directory}/array")
 rows = size // 4 // 64
 table = pyarrow.table({name: random.integers(0, 1 << 60, rows) for name in "abcdefgh"})
-with pyarrow.OSFile(f"{folder}/arrow", "wb") as sink, pyarrow.ipc.new_file(sink, table.schema) as writer:
+with pyarrow.OSFile(f"{directory}/arrow", "wb") as sink, pyarrow.ipc.new_file(sink, table.schema) as writer:
     writer.write_table(table, max_chunksize=65536)
-base = sqlite3.connect(f"{folder}/base")
+base = sqlite3.connect(f"{directory}/base")
 base.execute("create table t (id integer primary key, k integer, body blob)")
 base.executemany("insert into t values (?, ?, ?)",
                  ((i, i * 7919 % 100003, random.bytes(400)) for i in range(size // 4 // 420)))
 base.execute("create index by_k on t (k)")
 base.commit()
 words = numpy.array(["wave", "bow", "ship", "keel", "mast", "sail", "hull", "deck"])
-with open(f"{folder}/text", "w") as text:
+with open(f"{directory}/text", "w") as text:
     for start in range(0, size // 4, 60):
         text.write(" ".join(words[random.integers(0, 8, 10)]) + (" needle\\n" if start % 60000 == 0 else "\\n"))
 """
@@ -179,21 +179,21 @@ MAPPED = {"safetensors": "tensors", "numpy": "array", "pyarrow": "arrow"}
 
 
 def programs(python):
-    """Programs by name, each as a command for a folder; none for what is missing."""
+    """Programs by name, each as a command for a directory; none for what is missing."""
     script = {"safetensors": SAFETENSORS, "numpy": NUMPY, "sqlite": SQLITE, "pyarrow": PYARROW}
-    commands = {name: (lambda folder, text=text: [python, "-c", text, folder]) for name, text in script.items()}
+    commands = {name: (lambda directory, text=text: [python, "-c", text, directory]) for name, text in script.items()}
     ripgrep = shutil.which("rg")
     for name, flag in (("rg-mmap", "--mmap"), ("rg-read", "--no-mmap")):
-        commands[name] = ripgrep and (lambda folder, flag=flag: [ripgrep, "-n", flag, "needle", f"{folder}/text"])
+        commands[name] = ripgrep and (lambda directory, flag=flag: [ripgrep, "-n", flag, "needle", f"{directory}/text"])
     return commands
 
 
 class Trial:
     """Programs, ways and what came of them."""
 
-    def __init__(self, options, folder, python):
-        self.options, self.folder, self.python = options, folder, python
-        self.files = os.path.join(folder, "files")
+    def __init__(self, options, directory, python):
+        self.options, self.directory, self.python = options, directory, python
+        self.files = os.path.join(directory, "files")
         self.url = f"{options.store}:{self.files}"
         self.rows, self.differ = [], []
 
@@ -214,7 +214,7 @@ class Trial:
     def mount(self, command, policy, _name):
         # Without the kernel's readahead, too, where there must be none.
         kernel = ["--set", "kernel_cache=on"] + (["--set", "kernel_readahead=0"] if policy == "none" else [])
-        with mounted(self.options.bowwave, self.url, self.folder, "--policy", policy, *kernel,
+        with mounted(self.options.bowwave, self.url, self.directory, "--policy", policy, *kernel,
                      "--cache", self.cache()) as (at, counters):
             printed, _, seconds = self.child(command(at))
         return printed, counters, seconds
@@ -231,8 +231,8 @@ class Trial:
 
     def shared_object(self):
         """The C library: where cargo keeps it, for tests, too, or beside the program."""
-        folder = os.path.dirname(os.path.abspath(self.options.bowwave))
-        known = [os.path.join(folder, place, "libbowwave.so") for place in ("deps", "")]
+        directory = os.path.dirname(os.path.abspath(self.options.bowwave))
+        known = [os.path.join(directory, place, "libbowwave.so") for place in ("deps", "")]
         return next((path for path in known if os.path.exists(path)), None)
 
     def cache(self):
@@ -285,7 +285,7 @@ def main():
     parser.add_argument("--bowwave", default="target/debug/bowwave")
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--size", type=int, help="bytes of tensors; other files are a half and a quarter")
-    parser.add_argument("--store", default=None, help="what is put before the folder")
+    parser.add_argument("--store", default=None, help="what is put before the directory")
     parser.add_argument("--policies", help="compared with the first; none,range with --whole")
     parser.add_argument("--json")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
@@ -301,9 +301,9 @@ def main():
     unknown = set(options.programs) - set(known)
     if unknown:
         parser.error(f"no such program: {', '.join(sorted(unknown))} (one of {', '.join(known)})")
-    folder = tempfile.mkdtemp(prefix="bowwave-programs-")
+    directory = tempfile.mkdtemp(prefix="bowwave-programs-")
     try:
-        trial = Trial(options, folder, python)
+        trial = Trial(options, directory, python)
         os.mkdir(trial.files)
         size = options.size or (500_000_000 if options.whole else 8 * MIB)
         subprocess.run([python, "-c", MAKE, trial.files, str(size)], check=True)
@@ -322,7 +322,7 @@ def main():
             say(f"error: {one}")
         return 1 if trial.differ else 0
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

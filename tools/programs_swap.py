@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
-"""Has programs that people use work in memory larger than memory, and compares what they bring with what they bring in plain memory.
+"""Runs well-known programs in memory larger than memory, and compares their results with those in plain memory.
 
-    tools/programs_swap.py [--bowwave target/debug/bowwave] [--whole] [--kernel] [--folder /var/tmp] [--json FILE] [PROGRAM...]
+    tools/programs_swap.py [--bowwave target/debug/bowwave] [--whole] [--kernel] [--directory /var/tmp] [--json FILE]
+                           [PROGRAM...]
 
 The programs:
 
-    sort        sorts lines, with room for all of them in memory
-    numpy-dot   a product of two matrices, each of which is larger than the memory
+    sort        sorts lines, with a buffer for all of them in memory
+    numpy-dot   a product of two matrices, each larger than the memory
     numpy-sort  sorts an array of 4 times the memory
-    sqlite      a database in memory: filled, indexed, asked
-    redis       redis-server, filled, asked at random, some of it deleted and filled again
+    sqlite      a database in memory: filled, indexed, queried
+    redis       redis-server: filled, queried at random, partly deleted and filled again
 
-Each runs as it is, and by `bowwave run --swap` with --memory, at the end of which nothing may differ. With small sizes, for the
-test suite; with --whole at 1 GiB over 256 MiB.
+Each runs unchanged, and under `bowwave run --swap` with --memory; the results must be equal. Sizes are small for the
+test suite; with --whole they are 1 GiB over 256 MiB.
 
-With --kernel, by the kernel's swap as well: to a file in the same folder, with memory held by a cgroup to what the program had in memory
-at most under bowwave, all that is not a file's counted: --memory, and what bowwave does not swap. That needs root, and a machine that
-does not swap; all that it makes goes at the end, whatever ends it (see tools/compare_swap.py for when not to run it).
+With --kernel each also runs under the kernel's swap, to a file in the same directory. A cgroup limits memory to the
+most that the program had in memory under bowwave, files not counted: --memory, and what bowwave does not swap. That
+needs root, and a machine without swap. The tool removes its swap and files in any case (see tools/compare_swap.py for
+where not to run it).
 
-Ends with 1 if anything differs. tools/setup.sh programs brings numpy; a program that is missing is left out, and said so.
+Exits with 1 if a result differs. tools/setup.sh programs installs numpy; a program that is missing is skipped with a
+message.
 """
 
 import argparse
@@ -132,8 +135,8 @@ def ask_redis(path, size):
 
 
 class Trial:
-    def __init__(self, options, folder, python, undo):
-        self.options, self.folder, self.python, self.undo = options, folder, python, undo
+    def __init__(self, options, directory, python, undo):
+        self.options, self.directory, self.python, self.undo = options, directory, python, undo
         self.size = options.size or (1 << 30 if options.whole else 32 * MIB)
         self.memory = self.size // 4
         self.rows, self.differ = [], []
@@ -141,11 +144,11 @@ class Trial:
     def programs(self):
         """A program's command, the least allocation that it is served from on, and what asks it, by name."""
         numpy = os.path.exists(self.python)
-        lines = os.path.join(self.folder, "lines")
-        redis = os.path.join(self.folder, "redis")
+        lines = os.path.join(self.directory, "lines")
+        redis = os.path.join(self.directory, "redis")
         program = self.redis_server()
         server = [program, "--save", "", "--appendonly", "no", "--port", "0", "--unixsocket", redis,
-                  "--dir", self.folder, "--enable-debug-command", "yes", "--logfile", "/dev/null"]
+                  "--dir", self.directory, "--enable-debug-command", "yes", "--logfile", "/dev/null"]
         return {
             "sort": (["sort", f"--buffer-size={self.size * 4}b", "--parallel=1", lines], "64KiB", None),
             "numpy-dot": ([self.python, "-c", NUMPY_DOT, str(self.size)] if numpy else None, "64KiB", None),
@@ -160,14 +163,14 @@ class Trial:
         found, other = shutil.which("redis-server"), shutil.which("redis-check-rdb")
         if found or not other:
             return found
-        path = os.path.join(self.folder, "redis-server")
+        path = os.path.join(self.directory, "redis-server")
         os.symlink(other, path)
         return path
 
     def make(self):
         """Lines to be sorted."""
         numbers = random.Random(7)
-        with open(os.path.join(self.folder, "lines"), "w", encoding="ascii") as file:
+        with open(os.path.join(self.directory, "lines"), "w", encoding="ascii") as file:
             for _ in range(self.size // 4000):
                 file.write(f"{numbers.getrandbits(15996):03999x}\n")
 
@@ -218,7 +221,7 @@ class Trial:
             return 0
 
     def bowwave(self, command, least, ask):
-        served = [self.options.bowwave, "run", "--swap", str(self.size * 4), "--spill", self.folder, "--memory", str(self.memory),
+        served = [self.options.bowwave, "run", "--swap", str(self.size * 4), "--spill", self.directory, "--memory", str(self.memory),
                   "--swap-from", least, "--stats", "--json", "--", *command]
         if not self.options.kernel:
             return self.go(served, ask)
@@ -256,7 +259,7 @@ class Trial:
         self.show(row, plain["digest"])
 
     def swap_on(self):
-        path = os.path.join(self.folder, "swap")
+        path = os.path.join(self.directory, "swap")
         preallocated(path, self.size * 4)
         self.undo.add(os.remove, path)
         run("mkswap", path)
@@ -301,22 +304,22 @@ def main():
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--kernel", action="store_true", help="beside the kernel's swap; needs root")
     parser.add_argument("--size", type=int, help="bytes of each program's memory; a quarter of it is the memory there is")
-    parser.add_argument("--folder", default="/var/tmp", help="on a disk, with room for 5 times --size")
+    parser.add_argument("--directory", default="/var/tmp", help="on a disk, with room for 5 times --size")
     parser.add_argument("--json")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
     if not may_serve():
         return say("left out: it takes root, vm.unprivileged_userfaultfd=1, or leave to open /dev/userfaultfd")
     undo = Undo()
-    folder = tempfile.mkdtemp(prefix="bowwave-programs-", dir=options.folder)
-    undo.add(shutil.rmtree, folder, True)
+    directory = tempfile.mkdtemp(prefix="bowwave-programs-", dir=options.directory)
+    undo.add(shutil.rmtree, directory, True)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     python = os.path.abspath(os.path.join(target, "tools", "programs", "bin", "python3"))
-    trial = Trial(options, folder, python, undo)
+    trial = Trial(options, directory, python, undo)
     if options.kernel:
-        check(options.folder, trial.memory)
+        check(options.directory, trial.memory)
         remember(undo, "/proc/sys/vm/page-cluster", 3)
-        not_rotating(undo, options.folder)
+        not_rotating(undo, options.directory)
     known = trial.programs()
     unknown = set(options.programs) - set(known)
     if unknown:

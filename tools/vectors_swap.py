@@ -1,4 +1,4 @@
-"""Golden vectors of swap for tools/vectors.py: touches of memory, each about one thing, with the decisions expected."""
+"""Golden vectors of swap for tools/vectors.py: touches of memory, each about one thing, with expected decisions."""
 
 import json
 

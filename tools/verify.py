@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Holds a read-write mount (or any folder) against programs made to find the faults of file systems.
+"""Runs programs that find faults of file systems on a read-write mount, or on any directory.
 
     tools/verify.py [--bowwave target/debug/bowwave] [--on DIR] [--mount KIND]... [--whole] [--seed N] [PART...]
 
-The parts, with several kinds of mount of a folder (caches of several sizes, with and without the kernel's cache; all of
-them with --whole):
+The parts, with several kinds of mount of a directory (caches of several sizes, with and without the kernel's cache; all
+of them with --whole):
 
-    fsx     random reads, writes, maps, truncations, holes and copies of one file, each read compared with what it
-            must be: 5,000 operations a kind of mount; with --whole 250,000, which is 1,000,000 in all
-    posix   pjdfstest: about 400 cases of what POSIX says of each call and its errors. First in the folder itself,
-            which is the judge: what the folder's own file system cannot do is not asked of the mount
-    fio     8 jobs of random writes that carry checksums; read back from the mount and, once it has ended, from the
-            folder below it
+    fsx     random reads, writes, maps, truncations, holes and copies of one file, with each read compared with the
+            expected bytes: 5,000 operations a kind of mount; with --whole 250,000, which is 1,000,000 in total
+    posix   pjdfstest: about 400 cases of POSIX rules for calls and their errors. The directory itself is tested first:
+            cases that its own file system fails are not required of the mount
+    fio     8 jobs of random writes with checksums; read back from the mount and, after the unmount, from the directory
+            below it
 
-Ends with 1 if anything differs. tools/setup.sh verify brings the programs; a part whose program is missing is left out
-and said so, or is an error if the part was named. With --on, what is held against them is that folder, without a mount.
+Exits with 1 if anything differs. tools/setup.sh verify installs the programs; a part whose program is missing is
+skipped with a message, or is an error if the part was named. With --on, the tests run on that directory, without a
+mount.
 """
 
 import argparse
@@ -113,15 +114,15 @@ class Different(Exception):
 
 
 class Verify:
-    def __init__(self, options, folder):
+    def __init__(self, options, directory):
         self.options = options
-        self.folder = folder
+        self.directory = directory
         self.seed = options.seed
         self.failures = 0
 
     @contextlib.contextmanager
     def places(self, part):
-        """Yields (name, a way to the folder to test, the folder that holds what it wrote) for each kind of mount."""
+        """Yields (name, a way to the directory to test, the directory that holds what it wrote) for each kind of mount."""
         if self.options.on:
             yield [(self.options.on, lambda: contextlib.nullcontext(self.options.on), self.options.on)]
             return
@@ -131,7 +132,7 @@ class Verify:
         for number, (name, extra) in enumerate(MOUNTS.items()):
             if name not in wanted:
                 continue
-            store = os.path.join(self.folder, f"store{number}")
+            store = os.path.join(self.directory, f"store{number}")
             os.mkdir(store)
             stores.append(store)
             kinds.append((name, self.mount(store, extra), store))
@@ -147,7 +148,7 @@ class Verify:
 
         @contextlib.contextmanager
         def make():
-            with mounted(self.options.bowwave, store, self.folder, *extra) as (at, _):
+            with mounted(self.options.bowwave, store, self.directory, *extra) as (at, _):
                 yield at
         return make
 
@@ -173,7 +174,7 @@ class Verify:
         settings = self.write("fsx.toml", FSX.format(no_msync="true" if seed % 2 else "false"))
         with make() as at:
             path = os.path.join(at, f"fsx-{seed}")
-            run(["fsx", "-q", "-f", settings, "-N", str(count), "-S", str(seed), "-P", self.folder, path])
+            run(["fsx", "-q", "-f", settings, "-N", str(count), "-S", str(seed), "-P", self.directory, path])
             os.remove(path)
         return f"{count} operations, 0 differences"
 
@@ -202,7 +203,7 @@ class Verify:
     def posix(self):
         with self.places("posix") as kinds:
             own = self.pjdfstest(kinds[0][2], False)
-            said = f"{own.count('ok')} of {len(own.cases)} cases pass in the folder itself"
+            said = f"{own.count('ok')} of {len(own.cases)} cases pass in the directory itself"
             print(f"posix: {said}; not asked, because its file system fails them: {own.failed or 'none'}", flush=True)
             for name, make, _ in kinds:
                 if not self.options.on:
@@ -240,7 +241,7 @@ class Verify:
         """One run of the cases whose name has one of the patterns."""
         settings = self.write("pjdfstest.toml", PJDFSTEST.format(remount="true" if remount else "false"))
         command = ["pjdfstest", "-c", settings, "-p", at]
-        other = next((place for place in (self.folder, "/dev/shm") if elsewhere(place, at)), None)
+        other = next((place for place in (self.directory, "/dev/shm") if elsewhere(place, at)), None)
         done = attempt([*command, *(["-s", other] if other else []), *patterns], self.path_with_mount())
         outcome = Outcome(done.stdout)
         if not outcome.cases or done.returncode not in (0, 1):
@@ -249,15 +250,15 @@ class Verify:
 
     def path_with_mount(self):
         """Where programs are found, our mount(8) first."""
-        folder = os.path.join(self.folder, "bin")
-        if not os.path.isdir(folder):
-            os.mkdir(folder)
+        directory = os.path.join(self.directory, "bin")
+        if not os.path.isdir(directory):
+            os.mkdir(directory)
             script = self.write("bin/mount", MOUNT.format(mount=shutil.which("mount")))
             os.chmod(script, 0o755)
-        return folder + os.pathsep + os.environ["PATH"]
+        return directory + os.pathsep + os.environ["PATH"]
 
     def write(self, name, text):
-        path = os.path.join(self.folder, name)
+        path = os.path.join(self.directory, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         return path
@@ -318,7 +319,7 @@ def indent(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to test")
-    parser.add_argument("--on", metavar="DIR", help="test this folder instead")
+    parser.add_argument("--on", metavar="DIR", help="test this directory instead")
     parser.add_argument("--mount", action="append", choices=MOUNTS, help="only this kind of mount")
     parser.add_argument("--whole", action="store_true", help="the long run: some minutes")
     parser.add_argument("--seed", type=int, default=1, help="of everything random")
@@ -339,9 +340,9 @@ def main():
     elif not os.access(options.bowwave, os.X_OK):
         parser.error(f"{options.bowwave} is not there; build it with 'cargo build'")
     options.bowwave = os.path.abspath(options.bowwave)
-    with tempfile.TemporaryDirectory(prefix="bowwave-verify-") as folder:
-        os.chmod(folder, 0o755)
-        verify = Verify(options, folder)
+    with tempfile.TemporaryDirectory(prefix="bowwave-verify-") as directory:
+        os.chmod(directory, 0o755)
+        verify = Verify(options, directory)
         for part in options.parts or programs:
             if shutil.which(programs[part]):
                 getattr(verify, part)()
