@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_take_the_shape_of_the_head() {
+    fn rows_have_the_columns_of_the_head() {
         let mut table = Table::new([("a", Align::Left, Keep::Always), ("b", Align::Right, Keep::Always)]);
         table.row(["1"]);
         table.row(["long", "22", "dropped"]);

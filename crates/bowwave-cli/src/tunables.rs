@@ -116,6 +116,9 @@ fn parse(text: &str) -> Result<(String, String), String> {
         "kernel_cache" if ["auto", "on", "off"].contains(&value) => {}
         "kernel_cache" => return Err(format!("'{value}' is not auto, on or off")),
         "kernel_readahead" => _ = values::size(value)?,
+        "device_depth" if !value.parse().is_ok_and(|depth: u32| (1..=4096).contains(&depth)) => {
+            return Err(format!("{value} is not in 1..=4096"));
+        }
         _ => Settings::default().set(&key, value).map_err(|error| {
             let text = error.to_string();
             text.strip_prefix(&format!("{key}={value}: ")).map_or_else(|| text.clone(), str::to_owned)
@@ -136,7 +139,7 @@ mod tests {
             ("fifo=3", "there are range_bytes, "),
             ("cache=1GiB", "there are range_bytes, "),
             ("range_bytes=x", "1MiB"),
-            ("device_depth=0", "1 or more"),
+            ("device_depth=0", "1..=4096"),
             ("kernel_cache=maybe", "maybe"),
             ("scheduler=deadline:batch=0", "batch = 0: must be"),
         ] {

@@ -433,6 +433,16 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_has_a_meaning_and_parses_its_own_default() {
+        for (at, row) in SETTINGS.iter().enumerate() {
+            assert!(!row.meaning.is_empty() && SETTINGS[..at].iter().all(|other| other.key != row.key));
+            if let Some(value) = row.value(&Settings::default()) {
+                Settings::default().set(row.key, &value).expect(row.key);
+            }
+        }
+    }
+
+    #[test]
     fn bad_settings_name_the_key_and_its_values() {
         for (text, want) in [
             ("cache", "cache: not KEY=VALUE; known keys: cache, "),

@@ -509,7 +509,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_read_what_they_say_within_their_files() {
+    fn jobs_read_their_bytes_within_their_files() {
         for job in jobs(false).into_iter().chain(jobs(true)) {
             let reads: Vec<(u64, usize)> = job.accesses().collect();
             let bytes: u64 = reads.iter().map(|read| read.1 as u64).sum();

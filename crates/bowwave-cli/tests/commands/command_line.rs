@@ -13,7 +13,7 @@ fn help_and_version_are_data() {
 }
 
 #[test]
-fn nonsense_is_answered_in_one_line_with_what_to_try() {
+fn invalid_commands_fail_in_one_line_with_a_remedy() {
     for (arguments, answer) in [
         (vec![], "bowwave: error: no command was given (try bowwave --help)\n"),
         (vec!["explian"], "bowwave: error: unrecognized subcommand 'explian' (try 'replay', 'explain')\n"),

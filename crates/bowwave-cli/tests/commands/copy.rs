@@ -207,7 +207,7 @@ fn a_tree_copied_to_versitygw_and_back_is_the_same_tree() {
 }
 
 #[test]
-fn a_killed_download_continues_and_requests_only_what_is_missing() {
+fn a_killed_download_continues_and_requests_only_missing_ranges() {
     let size = 6 * CHUNK + 1000;
     let Some(download) = Download::new("copy-killed", size) else { return };
     download.kill();
@@ -248,7 +248,7 @@ fn a_damaged_range_of_an_incomplete_copy_is_copied_again() {
 }
 
 #[test]
-fn ctrl_c_ends_with_130_and_leaves_what_can_be_continued() {
+fn ctrl_c_ends_a_copy_with_130_and_keeps_a_resumable_part() {
     let Some(download) = Download::new("copy-interrupt", 6 * CHUNK) else { return };
     let child = download.begin();
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
@@ -451,7 +451,7 @@ fn an_upload_outlasts_errors_of_the_store_and_ends_in_an_error_if_they_last() {
 }
 
 #[test]
-fn a_killed_upload_continues_and_sends_only_what_is_missing() {
+fn a_killed_upload_continues_and_sends_only_missing_parts() {
     let place = Place::new("copy-upload");
     let Some(server) = gateway(&place) else { return };
     let size = 6 * CHUNK + 1000;

@@ -53,7 +53,7 @@ fn through_a_mount_every_byte_is_read_and_checked_and_nothing_stays() {
 }
 
 #[test]
-fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
+fn the_table_ends_with_a_summary_and_the_next_step() {
     let table = run(&mut demo(&["--in-process"]));
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("what is read") && lines.len() == 10, "{table}");
@@ -65,7 +65,7 @@ fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
 }
 
 #[test]
-fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
+fn ctrl_c_ends_the_demo_with_its_rows_so_far_and_leaves_nothing_behind() {
     let directory = std::env::temp_dir().join(format!("bowwave-demo-stop-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("the temporary directory is writable");
     // Full size: the first job is still running when the signal comes, on any machine.

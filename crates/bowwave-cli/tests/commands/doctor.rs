@@ -83,7 +83,7 @@ fn a_missing_device_is_named_with_its_command_by_doctor_and_by_the_mount() {
 }
 
 #[test]
-fn a_user_without_access_to_the_device_or_fusermount3_is_told_so() {
+fn missing_access_to_the_device_or_fusermount3_is_reported() {
     if !can_mount() || !is_root() {
         return;
     }

@@ -182,7 +182,7 @@ fn servers_that_misbehave_give_one_line_within_the_timeout() {
 }
 
 #[test]
-fn connections_that_are_reset_or_refused_are_told() {
+fn reset_and_refused_connections_are_reported() {
     // Closes connections at once.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
     let resets = listener.local_addr().expect("it is bound");

@@ -42,7 +42,7 @@ fn golden_vectors_are_met_decision_by_decision() {
 }
 
 #[test]
-fn what_a_reader_has_planned_is_read_for_that_reason_and_where_it_does_not_lead_the_policy_decides() {
+fn planned_ranges_are_read_for_the_reason_plan_and_the_policy_decides_elsewhere() {
     let trace = format!(
         "{HEADER}0,7,plan,a,40960,8192\n1,7,plan,a,0,4096\n2,7,plan,a,9437184,18446744073700114431\n3,7,read,a,40960,8192\n\
          4,7,read,a,0,4096\n5,7,plan,a,0,0\n6,7,read,a,819200,4096\n7,8,read,a,1228800,4096\n"
@@ -73,7 +73,7 @@ fn what_a_reader_has_planned_is_read_for_that_reason_and_where_it_does_not_lead_
 }
 
 #[test]
-fn stream_shows_how_well_its_detectors_have_foretold_behind_the_members_of_the_contract() {
+fn stream_prints_the_scores_of_its_detectors_after_the_members_of_the_contract() {
     let rows: String = (0..40).map(|n| format!("0,7,read,a,{},4096\n", (1000 - n * 10) * 4096)).collect();
     let trace = format!("{HEADER}{rows}");
     let text =
@@ -117,7 +117,7 @@ fn without_json_each_decision_is_a_line_under_a_head() {
 }
 
 #[test]
-fn no_readahead_reads_what_is_asked_for_and_advice_is_heeded() {
+fn no_readahead_reads_requested_pages_and_advice_takes_effect() {
     let trace = format!("{HEADER}0,1,read,a,0,8192\n1,1,willneed,a,40960,8192\n2,1,read,a,40960,8192\n");
     let explain = |policy| {
         let found =

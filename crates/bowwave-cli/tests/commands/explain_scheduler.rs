@@ -119,7 +119,7 @@ fn priorities_are_strict_but_for_those_that_waited_too_long() {
 }
 
 #[test]
-fn every_format_is_taken_and_what_means_nothing_is_counted() {
+fn every_format_is_read_and_unused_rows_are_counted() {
     let samples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-trace/tests/samples");
     for log in ["sqlite.strace", "job3.iolog", "packed.lis.zst"] {
         let command =
@@ -136,7 +136,7 @@ fn every_format_is_taken_and_what_means_nothing_is_counted() {
 }
 
 #[test]
-fn bad_usage_and_bad_traces_are_one_line_with_the_choice_there_is() {
+fn bad_usage_and_bad_traces_are_one_line_with_the_choices() {
     let usage: [(&[&str], &str); 9] = [
         (&["--scheduler", "cfq"], "there are noop, deadline-rw, deadline, deadline-literal"),
         (&["--scheduler", "deadline:batch=0"], "batch = 0: must be a whole number from 1"),

@@ -74,7 +74,7 @@ fn people_get_columns_with_slots() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_refused_with_the_remedy() {
+fn unexplainable_input_is_refused_with_a_remedy() {
     let far = format!("{HEADER}0,1,load,a,{},1\n", 1_u64 << 50);
     let (status, message) = failure(bowwave().args(["explain", "-", "--policy", "vma"]), &far);
     assert_eq!(status, Some(1));

@@ -46,7 +46,7 @@ fn both_forms_hold_the_same_rows_the_same_on_every_run() {
 }
 
 #[test]
-fn what_cannot_be_made_is_said_in_the_options_names() {
+fn invalid_traces_are_refused_by_the_names_of_the_options() {
     let cases: [(&[&str], i32, &[&str]); 9] = [
         (&["zigzag"], 2, &["'zigzag'", "clustered"]),
         (&["random", "--file-size", "1k"], 2, &["--file-size is 1024", "one block of 4096"]),

@@ -14,7 +14,7 @@ fn expected(file: &str) -> String {
 }
 
 #[test]
-fn a_log_is_told_by_its_content_and_converted_to_standard_output() {
+fn a_log_is_detected_by_its_content_and_converted_to_standard_output() {
     for file in ["python.strace", "job3.iolog", "packed.lis.zst", "vm.vscsi2"] {
         assert_eq!(run(bowwave().arg("import").arg(sample(file))), expected(file), "{file}");
     }

@@ -140,7 +140,7 @@ fn touch_through_a_mount(options: &[&str]) -> (Value, Value) {
 }
 
 #[test]
-fn clusters_touched_through_a_mount_are_told_from_streams() {
+fn clusters_touched_through_a_mount_are_distinguished_from_streams() {
     if !can_mount() {
         return;
     }

@@ -69,7 +69,7 @@ fn every_format_of_a_trace_replays_to_rows_with_the_keys_of_the_contract() {
 }
 
 #[test]
-fn all_policies_come_with_what_none_of_them_can_beat() {
+fn all_policies_are_compared_with_the_oracle() {
     let command =
         ["--policy", "all", "--device", "hdd,nvme,s3,lustre", "--cache", "64KiB,unlimited", "--json"];
     let text = run(bowwave().arg("replay").arg(sample("grep.strace")).args(command));
@@ -370,7 +370,7 @@ fn standard_input_csv_and_a_saved_run_serve_too() {
 /// The guide's claim about the shipped experiments: the default policy has no object-store workload
 /// where it is clearly worse.
 #[test]
-fn the_plans_of_object_stores_hold_what_is_said_of_them() {
+fn the_object_store_plans_meet_their_bars() {
     let rows = |name: &str| -> Vec<Value> {
         let json = run(bowwave().arg("replay").arg(plan(name)).args(["--policy", "stream", "--json"]));
         serde_json::from_str(&json).expect("rows")
@@ -511,7 +511,7 @@ fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
 }
 
 #[test]
-fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
+fn bad_usage_is_one_line_with_the_choices_and_exit_code_2() {
     let trace = sample("p6.lis");
     let cases: [(&[&str], &str); 25] = [
         (&["--policy", "lru"], "there are all, none, legacy"),
@@ -627,7 +627,7 @@ fn schedulers_and_their_knobs_are_varied_as_devices_are() {
 }
 
 #[test]
-fn what_the_command_line_says_goes_before_what_a_plan_says() {
+fn the_command_line_overrides_a_plan() {
     let plan = directory("replay-overrides").join("plan.toml");
     let text = "[sweep]\npolicies = [\"none\"]\nseeds = [5]\n[machine]\neviction = \"lru\"\n\
                 [[readers]]\nreads = 4\nfile_bytes = 65_536\nread_bytes = 8_192\n";

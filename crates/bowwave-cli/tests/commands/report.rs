@@ -128,7 +128,7 @@ fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
 }
 
 #[test]
-fn choices_sorting_and_keys_change_what_is_shown() {
+fn choices_sorting_and_keys_change_the_page() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
     let page = report(&directory, "mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
@@ -178,7 +178,7 @@ fn choices_sorting_and_keys_change_what_is_shown() {
 }
 
 #[test]
-fn on_paper_all_is_light_even_for_those_who_like_it_dark() {
+fn the_printed_page_is_light_in_the_dark_scheme() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
     let page = report(&directory, "mix", &sample::recording(&[HDD], &["a"], 400));
@@ -247,7 +247,7 @@ fn runs_without_events_have_no_pictures_of_events() {
 }
 
 #[test]
-fn a_million_events_give_a_page_that_opens_and_says_what_it_leaves_out() {
+fn a_page_of_a_million_events_opens_and_states_its_sampling() {
     let directory = directory();
     let mut recording = sample::recording(&[NVME], &["a", "b", "c"], 1_000_000);
     recording.runs = vec![recording.runs.swap_remove(1)];

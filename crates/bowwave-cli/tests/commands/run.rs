@@ -60,7 +60,7 @@ fn the_program_ends_as_it_ends_and_the_counters_of_its_processes_are_added_up() 
 }
 
 #[test]
-fn what_cannot_be_done_is_an_error_number_and_never_zeros() {
+fn failed_calls_return_an_errno_and_never_zeros() {
     let options = ["--map", "fault:errors=1:pattern:/=/bad", "--map", "pattern:/=/shown", "--retries", "0"];
     let script =
         "cat /bad/1MiB; echo $?; echo x > /shown/new; cat /shown/none; cat /shown/1MiB/x; touch /shown/1KiB";
@@ -175,7 +175,7 @@ fn the_library_of_an_installation_is_used_and_one_of_another_version_is_refused_
 }
 
 #[test]
-fn bad_maps_are_said_before_anything_runs() {
+fn bad_maps_are_reported_before_the_program_starts() {
     for (map, code, said) in [
         ("pattern:/=/", 2, "all of / cannot be served"),
         ("nowhere://x=/shown", 2, "unknown scheme"),
@@ -346,7 +346,7 @@ fn files_of_stores_and_swapped_memory_go_together() {
 }
 
 #[test]
-fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
+fn a_bad_swap_is_reported_before_the_program_starts() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("file");
     fs::write(&file, "somebody's").expect("room");

@@ -126,7 +126,7 @@ fn no_name_leads_out_of_the_store() {
 }
 
 #[test]
-fn what_vanishes_underneath_is_an_error_and_not_the_end() {
+fn files_removed_from_the_store_are_errors_and_the_mount_continues() {
     let Some(_alone) = mounting() else { return };
     let place = Place::new("hostile-vanish");
     let (store, at) = (place.store(), place.at());
@@ -194,7 +194,7 @@ impl Drop for Small<'_> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn a_full_store_is_told_and_what_was_synced_stays() {
+fn a_full_store_is_reported_and_synced_data_stays() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
         println!("skipped: only root mounts a small file system");
@@ -280,7 +280,7 @@ fn as_other(script: &str, directory: &Path) -> (bool, String) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn other_users_get_what_modes_give_them_and_nothing_by_default() {
+fn other_users_have_no_access_by_default_and_that_of_modes_if_allowed() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
         println!("skipped: only root can be somebody else");
@@ -370,7 +370,7 @@ fn absurd_sizes_and_offsets_are_refused_and_cost_nothing() {
 const SECRET: &str = "wJalrXUtnFEMI-K7MDENG-SeCrEt";
 
 #[test]
-fn a_server_that_lists_nonsense_leads_nowhere_and_secrets_stay_secret() {
+fn invalid_names_of_a_server_are_not_served_and_secrets_stay_secret() {
     let Some(_alone) = mounting() else { return };
     let place = Place::new("hostile-server");
     let server = server::start();

@@ -199,7 +199,7 @@ const CURL: [&str; 5] =
     ["-sSf", "--aws-sigv4", "aws:amz:us-east-1:s3", "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"];
 
 #[test]
-fn objects_of_s3fs_and_rclone_are_shown_as_they_stored_them() {
+fn attributes_stored_by_s3fs_and_rclone_are_read() {
     let Some(bucket) = Bucket::new("meta-foreign") else { return };
     if !is_installed("curl") {
         return;

@@ -184,7 +184,7 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
+fn the_mount_of_a_killed_process_is_reported_and_removed() {
     let Some(directory) = Directory::new("stale") else { return };
     let mut served = directory.mount(&["--ttl", "0"]);
     served.kill();
@@ -198,7 +198,7 @@ fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
 }
 
 #[test]
-fn the_counters_at_the_end_are_those_of_what_was_read() {
+fn the_final_counters_match_the_reads() {
     let Some(directory) = Directory::new("stats") else { return };
     let url = "emulate:s3,latency=1ms,metadata=0:pattern:/";
     let served = Served::start(url, &directory.at(), &["--stats-on-exit", "--json", "--cache", "16MiB"]);
@@ -221,7 +221,7 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
 }
 
 #[test]
-fn what_one_mount_has_read_the_next_one_has_on_the_disk() {
+fn the_next_mount_reads_pages_from_the_disk_cache() {
     let Some(directory) = Directory::new("disk") else { return };
     let kept = std::env::temp_dir().join(format!("bowwave-mount-kept-{}", std::process::id()));
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -276,7 +276,7 @@ fn a_store_that_fails_gives_an_error_and_says_why() {
 }
 
 #[test]
-fn what_is_written_is_in_the_store_however_the_mount_ends() {
+fn written_data_is_in_the_store_however_the_mount_ends() {
     let Some(directory) = Directory::new("writes") else { return };
     let ways: [Unmount<'_>; 3] = [
         &|_| assert_eq!(run(&mut umount(&directory.at())), ""),
@@ -321,7 +321,7 @@ fn a_read_only_mount_says_so_and_changes_nothing() {
 }
 
 #[test]
-fn modes_are_what_programs_ask_for_whatever_umask_the_mount_was_started_with() {
+fn modes_are_those_that_programs_request_whatever_the_umask_of_the_mount() {
     let Some(directory) = Directory::new("umask") else { return };
     let served = directory.mount(&[]);
     let script =
@@ -370,7 +370,7 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
 }
 
 #[test]
-fn a_mount_says_once_that_a_store_gives_no_strong_tag_and_refuses_its_files_if_told_to() {
+fn weak_tags_are_reported_once_or_refused_with_require_version() {
     let Some(directory) = Directory::new("weak") else { return };
     // Its tags are weak.
     let server = HttpServer::start(&directory.from()).expect("loopback");

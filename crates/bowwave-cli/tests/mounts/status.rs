@@ -136,7 +136,7 @@ fn failed_calls_are_in_status_with_path_errno_and_reason() {
 }
 
 #[test]
-fn ctl_changes_what_can_be_changed_and_says_of_the_rest_that_it_cannot() {
+fn ctl_changes_live_settings_and_refuses_the_others() {
     let Some(_alone) = mounting() else { return };
     let url = "emulate:nvme:pattern:/";
     let options = ["--cache", "64MiB", "--set", "range_bytes=2MiB", "--set", "kernel_cache=off"];
@@ -179,7 +179,7 @@ fn ctl_changes_what_can_be_changed_and_says_of_the_rest_that_it_cannot() {
 }
 
 #[test]
-fn a_client_that_says_nothing_or_nonsense_keeps_no_other_one_waiting_for_long() {
+fn a_silent_or_invalid_client_does_not_block_others_for_long() {
     let Some(_alone) = mounting() else { return };
     let mounted = Mounted::new("stalled", None, &[]);
     let _silent = UnixStream::connect(mounted.socket()).expect("it listens");

@@ -221,7 +221,7 @@ fn a_terminal_shows_that_umount_waits() {
 }
 
 #[test]
-fn an_unmount_that_fails_does_not_wait_and_takes_no_place_of_a_later_one() {
+fn a_failed_unmount_does_not_wait_or_block_a_later_one() {
     let Some(_alone) = mounting() else { return };
     let bucket = Bucket::new("umount-busy");
     let served = bucket.mount();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_data_is_known_through_emulated_devices() {
+    fn synthetic_data_is_recognised_behind_emulated_devices() {
         for url in ["pattern:/1KiB", "emulate:s3:pattern:/1KiB", "emulate:s3:emulate:hdd:pattern:/1KiB"] {
             assert_eq!(Verify::of(url), Verify::Pattern("1KiB".into()), "{url}");
         }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found_and_its_place_told() {
+    fn a_wrong_byte_is_reported_with_its_offset() {
         let mut checker = Checker::new(&Verify::of("pattern:/1KiB"));
         checker.begin(&job());
         let mut bytes = [0; 32];

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_what_their_names_say() {
+    fn patterns_have_the_order_of_their_names() {
         let span = Span { start: 0, end: 45 };
         assert_eq!(reads(Pattern::Seq, span, 99), [(0, 10), (10, 10), (20, 10), (30, 10), (40, 5)]);
         assert_eq!(reads(Pattern::Seq, span, 12), [(0, 10), (10, 2)]);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_bounds_what_is_read_in_all() {
+    fn the_size_limits_the_total_bytes_read() {
         for pattern in
             [Pattern::Seq, Pattern::Backward, Pattern::Interleaved, Pattern::Random, Pattern::Clustered]
         {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_the_cheapest_and_what_more_cache_brings_are_named() {
+    fn advice_names_the_best_the_cheapest_and_the_gain_of_more_cache() {
         let rows = [
             row("none", Some(1 << 20), 10.0, 50_000),
             row("ondemand", Some(1 << 20), 4.0, 70_000),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_take_equally_long_are_told_apart_by_latency_then_by_misses() {
+    fn runs_of_equal_time_are_compared_by_latency_then_by_misses() {
         let mut rows = [row("none", None, 5.0, 1), row("linux", None, 5.0, 1)];
         rows[0].latency_ns.p99 = 20_000_000;
         rows[1].latency_ns.p99 = 1000;
