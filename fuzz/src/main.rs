@@ -1,9 +1,9 @@
-//! Fuzz targets of everything that reads traces, plans and devices: one program, whose target is named by the environment
-//! variable `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
+//! Fuzz targets of all readers of traces, plans and devices, in one program. The environment
+//! variable `BOWWAVE_FUZZ` names the target. Run them with `tools/fuzz.sh`.
 //!
-//! A target is the name of a format, or `detect`, where the bytes themselves tell the format and may be packed. What each
-//! checks is in [`check`]: no panic, and what a reader promises of any bytes. `plan` and `device` take the bytes for the
-//! text of a plan or device.
+//! A target is a format's name, or `detect`, which detects format and compression from the bytes.
+//! [`check`] holds what each target checks: no panic, and what the reader promises for any bytes.
+//! `plan` and `device` read the bytes as a plan's or device's text.
 
 #![no_main]
 
@@ -14,11 +14,11 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::plan::Plan;
 use bowwave_trace::binary::Trace;
-use bowwave_trace::import::{self, BlockAction, Format, Options, TracefsEvents};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, BlockAction, Format, Objects, Options, TracefsEvents};
 use bowwave_trace::{Reader, Record, Writer};
 use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};
 
@@ -100,9 +100,9 @@ fn plan(bytes: &[u8]) -> Corpus {
 /// that can be built.
 fn device(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
-    tally::count(DeviceSpec::parse("fuzz", text).is_ok());
-    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}")));
-    for device in overridden.chain([DeviceSpec::parse("fuzz", text)]) {
+    tally::count(DeviceSpec::parse("fuzz", text, &Algorithm::ALL).is_ok());
+    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}"), &Algorithm::ALL));
+    for device in overridden.chain([DeviceSpec::parse("fuzz", text, &Algorithm::ALL)]) {
         match device {
             Ok(device) => {
                 let built = device.build(1);

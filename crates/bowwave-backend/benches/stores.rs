@@ -1,6 +1,7 @@
-//! How fast stores are, and how exactly emulated devices keep their time: `cargo bench -p bowwave-backend`.
+//! Throughput and latency of stores, and accuracy of emulated devices: `cargo bench -p
+//! bowwave-backend`.
 //!
-//! One line a case: what it should reach by its parameters, what it reached, and the processor time it took.
+//! Each case prints the bound by its parameters, the measured value and the processor time.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 
@@ -18,7 +19,7 @@ use bowwave_testkit::HttpServer;
 fn main() {
     println!("{:44} {:>10} {:>10} {:>7} {:>6}", "case", "bound", "reached", "share", "cpu s");
     let gb = 1e9;
-    // A lane asks anew when its request has ended, so each request pays its first byte.
+    // A lane requests again when its request has ended, so each request pays the TTFB.
     let s3 = |depth: f64, len: f64| Some(depth * len / (0.030 + len / 90e6));
     let mib = 1048576.0;
     throughput("emulate:s3,total=none/8GiB", 64, 16 << 20, 4 << 30, s3(64.0, 16.0 * mib));
@@ -153,6 +154,6 @@ fn short(url: &str) -> &str {
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<f64> = stat.rsplit(')').next().unwrap_or("").split(' ').flat_map(str::parse).collect();
-    // Fields 14 and 15 in ticks of 10 ms; after the name and the state they are the 11th and 12th number.
+    // Fields 14 and 15 in ticks of 10 ms: the 11th and 12th number after the name and the state.
     fields.get(10..12).map_or(0.0, |ticks| ticks.iter().sum::<f64>() / 100.0)
 }

@@ -1,9 +1,9 @@
 //! How much of a link an upload fills: `cargo bench -p bowwave-backend --bench uploads`.
 //!
-//! An S3 server on loopback, behind a link with a rate for all connections, one for each, and a time until an answer is
-//! heard. One line a case: what the link lets through with so many connections, what was reached from the first write to
-//! the end of the last, how long `finish` took (in which this server copies all parts into one file, as clouds do not), and
-//! the processor time of client, link and server together.
+//! An S3 server on loopback, behind a link with a rate for all connections, a rate for each, and a
+//! delay of responses. Each case prints the bound of the link, the rate from the first write to the
+//! end of the last, the time of `finish` (in which this server, unlike clouds, copies all parts into
+//! one file), and the processor time of client, link and server together.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 
@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Backend, Credentials, OpenWrite, Options, Result, WriteBuf, WriteSink, open_url};
+use bowwave_backend::{
+    Backend, Credentials, OpenWrite, Options, Result, Write as _, WriteBuf, WriteSink, open_url,
+};
 use bowwave_testkit::S3Server;
 
 fn main() {
@@ -150,7 +152,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, wait: impl Fn(usize)) {
 fn wait_turn(next: &Mutex<Instant>, count: usize, rate: f64) {
     let until = {
         let mut next = next.lock().expect("nobody panics");
-        // What was late by a little catches up, or the link would be slower than its rate by every delay of a thread.
+        // Small delays are made up for: otherwise each delay of a thread would slow the link.
         *next = (*next).max(Instant::now() - Duration::from_millis(20))
             + Duration::from_secs_f64(count as f64 / rate);
         *next
@@ -162,6 +164,6 @@ fn wait_turn(next: &Mutex<Instant>, count: usize, rate: f64) {
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<f64> = stat.rsplit(')').next().unwrap_or("").split(' ').flat_map(str::parse).collect();
-    // Fields 14 and 15 in ticks of 10 ms; after the name and the state they are the 11th and 12th number.
+    // Fields 14 and 15 in ticks of 10 ms: the 11th and 12th number after the name and the state.
     fields.get(10..12).map_or(0.0, |ticks| ticks.iter().sum::<f64>() / 100.0)
 }

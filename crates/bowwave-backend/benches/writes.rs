@@ -1,7 +1,9 @@
-//! How fast files are written, beside the kernel's own calls: `cargo bench -p bowwave-backend --bench writes`.
+//! Throughput of file writes beside the kernel's own calls: `cargo bench -p bowwave-backend --bench
+//! writes`.
 //!
-//! Each row writes a new file of 512 MiB in requests of 1 MiB, in order, and makes it last; rounds go by turns, so that
-//! what else the machine does befalls all. The median of the rounds is shown, of the writes alone and with the sync.
+//! Each row writes a new file of 512 MiB in order, in requests of 1 MiB, and syncs it. Rows take turns,
+//! so that other load on the machine affects all of them. The median of the rounds is printed, of the
+//! writes alone and with the sync.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 
@@ -13,7 +15,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use bowwave_backend::{
-    Backend as _, FileBackend, FileIo, OpenWrite, Result, WriteBuf, WriteObject, WriteSink,
+    FileBackend, FileIo, Namespace as _, OpenWrite, Result, Write as _, WriteBuf, WriteObject, WriteSink,
 };
 
 fn main() {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::Writes;
 
 /// One entry of a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Last part of the path; empty for the root.
     pub name: OsString,
@@ -25,7 +25,7 @@ pub struct Entry {
     /// When the store received this version, if a program has set another time in `modified`.
     pub uploaded: Option<SystemTime>,
     /// Whether the store may know more than a listing tells: mode, owner and time.
-    /// [`Backend::stat`](crate::Backend::stat) returns all.
+    /// [`Namespace::stat`](crate::Namespace::stat) returns all.
     pub partial: bool,
     /// Identity, if the listing has it.
     pub identity: Option<Identity>,
@@ -37,19 +37,7 @@ impl Entry {
     /// An entry with only a name and a kind.
     #[must_use]
     pub fn new(name: impl Into<OsString>, kind: EntryKind) -> Self {
-        Self {
-            name: name.into(),
-            kind,
-            size: 0,
-            modified: None,
-            mode: None,
-            uid: None,
-            gid: None,
-            uploaded: None,
-            partial: false,
-            identity: None,
-            unix: None,
-        }
+        Self { name: name.into(), kind, ..Self::default() }
     }
 
     /// A directory with only a name.
@@ -59,9 +47,10 @@ impl Entry {
 }
 
 /// Kind of an [`Entry`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// An object with bytes.
+    #[default]
     File,
     /// A directory (in object stores: a common prefix).
     Directory,

@@ -185,55 +185,35 @@ impl std::error::Error for Error {
 
 /// Kind of a Linux error number.
 fn kind(errno: i32) -> ErrorKind {
-    match errno {
-        libc::ENOENT => ErrorKind::NotFound,
-        libc::EACCES | libc::EPERM => ErrorKind::PermissionDenied,
-        libc::EISDIR => ErrorKind::IsADirectory,
-        libc::ENOTDIR => ErrorKind::NotADirectory,
-        libc::ESTALE => ErrorKind::Changed,
-        libc::ETIMEDOUT => ErrorKind::TimedOut,
-        libc::EEXIST => ErrorKind::Exists,
-        libc::ENOTEMPTY => ErrorKind::NotEmpty,
-        libc::ENOSPC | libc::EDQUOT => ErrorKind::NoSpace,
-        libc::EROFS => ErrorKind::ReadOnly,
-        libc::ENAMETOOLONG => ErrorKind::NameTooLong,
-        libc::EXDEV => ErrorKind::CrossDevice,
-        libc::EINVAL => ErrorKind::Invalid,
-        libc::EFBIG | libc::EOVERFLOW => ErrorKind::TooLarge,
-        libc::ENODATA => ErrorKind::NoAttribute,
-        libc::EBUSY | libc::ETXTBSY => ErrorKind::Busy,
-        libc::EOPNOTSUPP | libc::ENOSYS => ErrorKind::Unsupported,
-        _ => ErrorKind::Io,
-    }
+    ERRNOS.iter().find(|(_, numbers)| numbers.contains(&errno)).map_or(ErrorKind::Io, |(kind, _)| *kind)
 }
 
 /// Linux error number of a kind.
 fn errno_of(kind: ErrorKind) -> i32 {
     match kind {
-        ErrorKind::NotFound => libc::ENOENT,
-        ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => libc::EACCES,
-        ErrorKind::IsADirectory => libc::EISDIR,
-        ErrorKind::NotADirectory => libc::ENOTDIR,
-        ErrorKind::Changed => libc::ESTALE,
-        ErrorKind::Unsupported => libc::ENOTSUP,
-        ErrorKind::TimedOut => libc::ETIMEDOUT,
-        ErrorKind::Exists => libc::EEXIST,
-        ErrorKind::NotEmpty => libc::ENOTEMPTY,
-        ErrorKind::NoSpace => libc::ENOSPC,
-        ErrorKind::ReadOnly => libc::EROFS,
-        ErrorKind::NameTooLong => libc::ENAMETOOLONG,
-        ErrorKind::CrossDevice => libc::EXDEV,
-        ErrorKind::Invalid => libc::EINVAL,
-        ErrorKind::TooLarge => libc::EFBIG,
-        ErrorKind::NoAttribute => libc::ENODATA,
-        ErrorKind::Busy => libc::EBUSY,
-        // Programs cannot distinguish these; the message has the cause.
-        ErrorKind::InvalidUrl
-        | ErrorKind::Throttled
-        | ErrorKind::Unavailable
-        | ErrorKind::Truncated
-        | ErrorKind::Protocol
-        | ErrorKind::Corrupt
-        | ErrorKind::Io => libc::EIO,
+        ErrorKind::Unauthenticated => libc::EACCES,
+        // Programs cannot distinguish kinds without a number; the message has the cause.
+        kind => ERRNOS.iter().find(|(known, _)| *known == kind).map_or(libc::EIO, |(_, numbers)| numbers[0]),
     }
 }
+
+/// Kinds that have error numbers; the first one is for programs.
+const ERRNOS: [(ErrorKind, &[i32]); 17] = [
+    (ErrorKind::NotFound, &[libc::ENOENT]),
+    (ErrorKind::PermissionDenied, &[libc::EACCES, libc::EPERM]),
+    (ErrorKind::IsADirectory, &[libc::EISDIR]),
+    (ErrorKind::NotADirectory, &[libc::ENOTDIR]),
+    (ErrorKind::Changed, &[libc::ESTALE]),
+    (ErrorKind::TimedOut, &[libc::ETIMEDOUT]),
+    (ErrorKind::Exists, &[libc::EEXIST]),
+    (ErrorKind::NotEmpty, &[libc::ENOTEMPTY]),
+    (ErrorKind::NoSpace, &[libc::ENOSPC, libc::EDQUOT]),
+    (ErrorKind::ReadOnly, &[libc::EROFS]),
+    (ErrorKind::NameTooLong, &[libc::ENAMETOOLONG]),
+    (ErrorKind::CrossDevice, &[libc::EXDEV]),
+    (ErrorKind::Invalid, &[libc::EINVAL]),
+    (ErrorKind::TooLarge, &[libc::EFBIG, libc::EOVERFLOW]),
+    (ErrorKind::NoAttribute, &[libc::ENODATA]),
+    (ErrorKind::Busy, &[libc::EBUSY, libc::ETXTBSY]),
+    (ErrorKind::Unsupported, &[libc::EOPNOTSUPP, libc::ENOSYS]),
+];

@@ -20,18 +20,18 @@ pub(crate) trait Source: Debug + Send + Sync {
 
 /// An open object over a source.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct SourceObject {
     identity: Identity,
     source: Arc<dyn Source>,
 }
 
-impl Made {
+impl SourceObject {
     pub(crate) fn new(identity: Identity, source: Arc<dyn Source>) -> Self {
         Self { identity, source }
     }
 }
 
-impl Object for Made {
+impl Object for SourceObject {
     fn size(&self) -> u64 {
         self.identity.size
     }
@@ -45,7 +45,8 @@ impl Object for Made {
     }
 }
 
-/// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on the pool.
+/// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on the
+/// pool.
 pub(crate) fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
     let len = within(source.size(), offset, buf.len());
     let mut job = Box::new(Generate { source: Arc::clone(source), offset, buf, len, done: 0, sink });

@@ -2,18 +2,20 @@
 //!
 //! # Driving a store
 //!
-//! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots, and make
-//! each no larger than [`Profile::request_bytes_best`]. A read that finds thousands waiting fails as
-//! [`ErrorKind::Throttled`]. [`Error::is_retryable`] tells whether a retry may help, and where a server says so,
-//! [`Error::retry_after`] tells when. Reads in flight complete after a store or an object is dropped.
+//! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots,
+//! and make each no larger than [`Profile::request_bytes_best`]. A read fails as
+//! [`ErrorKind::Throttled`] if thousands wait. [`Error::is_retryable`] tells whether a retry may help,
+//! and [`Error::retry_after`] when, if the server says so. Reads in flight complete after a store or an
+//! object is dropped.
 //!
-//! Versions, lengths and, for S3, checksums of responses are verified. Retries are the caller's, with the rules of
-//! [`bowwave_core::network`].
+//! Versions, lengths and, for S3, checksums of responses are verified. Retries of reads are the
+//! caller's, with the rules of [`bowwave_core::network`].
 
 mod backend;
 mod buf;
 mod chance;
 #[cfg(any(test, feature = "conformance"))]
+#[path = "../tests/conformance/mod.rs"]
 pub mod conformance;
 mod emulate;
 mod entry;
@@ -23,6 +25,7 @@ mod file;
 pub mod fuzzing;
 mod generate;
 mod memory;
+mod namespace;
 #[cfg(feature = "http")]
 #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "bounds and checksums of object stores"))]
 mod net;
@@ -38,13 +41,14 @@ mod wrap;
 mod write;
 mod write_buf;
 
-pub use backend::{Backend, FoundEntry, Object, ReadSink};
+pub use backend::{Backend, Object, ReadSink};
 pub use buf::ReadBuf;
 pub use emulate::{Device, Emulate};
 pub use entry::{Entry, EntryKind, Identity, NetworkStats, Profile, Unix};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{FileBackend, FileIo, io_uring};
 pub use memory::MemoryBackend;
+pub use namespace::{FoundEntry, Namespace};
 #[cfg(feature = "http")]
 pub use net::http::HttpBackend;
 #[cfg(feature = "s3")]
@@ -62,6 +66,6 @@ pub use wrap::{
 };
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
-    WriteObject, WriteSink, Writes,
+    Write, WriteObject, WriteSink, Writes,
 };
 pub use write_buf::WriteBuf;

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use bowwave_core::{MIX_STEP, mix};
 
-use crate::generate::{Made, Source};
-use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, Result};
+use crate::generate::{Source, SourceObject};
+use crate::{
+    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Namespace, Object, Profile, ReadBuf, Result,
+};
 use crate::{path, units};
 
 /// The generated files below one path. Its directories list as empty, yet every valid name in them
@@ -62,6 +64,26 @@ impl Backend for PatternBackend {
         Profile { latency: Duration::from_micros(1), ..Profile::read_only("pattern") }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let entry = self.stat(path)?;
+        if entry.kind == EntryKind::Directory {
+            return Err(path::is_a_directory(&self.url, path));
+        }
+        let full = self.full(path);
+        let source = Synthetic { seed: seed(&full), size: entry.size };
+        Ok(Arc::new(SourceObject::new(identity(&full, entry.size), Arc::new(source))))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+}
+
+impl Namespace for PatternBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         path::check(path)?;
         let full = self.full(path);
@@ -87,16 +109,6 @@ impl Backend for PatternBackend {
             EntryKind::Directory => Ok(Vec::new()),
             _ => Err(path::not_a_directory(&self.url, path)),
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let entry = self.stat(path)?;
-        if entry.kind == EntryKind::Directory {
-            return Err(path::is_a_directory(&self.url, path));
-        }
-        let full = self.full(path);
-        let source = Synthetic { seed: seed(&full), size: entry.size };
-        Ok(Arc::new(Made::new(identity(&full, entry.size), Arc::new(source))))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::Owner;
+
 /// Number of forks of this process and its ancestors, as reported by [`forked`].
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
@@ -11,6 +13,13 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// used or dropped.
 pub fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Owner {
+    /// This process's effective user and group.
+    pub(crate) fn of_process() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
 }
 
 /// A value that each process creates for itself. Values of parents stay, unused.

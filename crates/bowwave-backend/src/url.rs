@@ -15,7 +15,7 @@ use crate::HttpBackend;
 use crate::{Backend, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, MemoryBackend};
 use crate::{PatternBackend, Result};
 
-/// Keys for S3, in place of those in the environment. Their memory is overwritten when they are dropped.
+/// Keys for S3, in place of those in the environment. Dropping them overwrites their memory.
 #[derive(Clone)]
 pub struct Credentials {
     /// Access key (`AWS_ACCESS_KEY_ID`).
@@ -45,7 +45,7 @@ impl fmt::Debug for Credentials {
 /// Options for opening a store; the defaults suit most stores.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Object stores: allow endpoints of plain `http`. Default: no (`AWS_ALLOW_HTTP` allows it too).
+    /// Object stores: allow endpoints of plain `http`. Default: no, unless `AWS_ALLOW_HTTP` is set.
     pub allow_http: bool,
     /// Object stores: the server's URL, in place of the cloud's own. Default: from the environment.
     pub endpoint: Option<String>,
@@ -65,7 +65,7 @@ pub struct Options {
     /// attempts. Default: 1.25 times [`timeout`](Self::timeout). A kernel reads a failed page once
     /// more, so a program has its error within three time-outs.
     pub deadline: Option<Duration>,
-    /// Network stores: how often a failed request that changes nothing, or is safe to repeat, is sent again. Default: 6.
+    /// Network stores: most retries of a request that changes nothing or may be repeated. Default: 6.
     pub retries: u32,
     /// Network stores: least bytes a second of a response, over each [`timeout`](Self::timeout); 0
     /// for none. Default: 4096.
@@ -132,14 +132,15 @@ impl Default for Options {
 ///   http(s)://HOST/FILE            one file of a web server; http(s)://HOST/DIRECTORY/ all below
 ///   s3://BUCKET[/PREFIX], gs://, az://  objects of a cloud
 ///   memory:                        an empty store in memory
-///   pattern:/SIZE                  a made-up file; pattern:/ all of them
-///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device, and written if it can be (hdd, lustre, nvme, s3, ssd)
+///   pattern:/SIZE                  a generated file; pattern:/ all of them
+///   emulate:PROFILE[,KEY=VALUE…]:URL   any store at the speed of a device (hdd, lustre, nvme, s3, ssd)
 ///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
-///   throttle:rate=RATE:URL         any store, with this many bytes a second at most
-///   limit:requests=N:URL           any store, with this many requests in flight at most
-///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares of reads),
-///                                  write_errors=, no_space=, write_short=, write_stalled= (of writes), sync_errors=,
-///                                  finish_errors=, stall= (a time), seed=
+///   disk:folder=PATH,size=SIZE:URL  any store, with a copy of read bytes on disk
+///   throttle:rate=RATE:URL         any store, with at most this many bytes a second
+///   limit:requests=N:URL           any store, with at most this many requests in flight
+///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares
+///                                  of reads), write_errors=, no_space=, write_short=, write_stalled=
+///                                  (of writes), sync_errors=, finish_errors=, stall= (a time), seed=
 /// ```
 ///
 /// ```
@@ -150,8 +151,8 @@ impl Default for Options {
 /// ```
 ///
 /// # Errors
-/// `InvalidUrl` if the URL or an option cannot be understood; else as the store says, such as `NotFound`. They show the URL
-/// [`redacted`].
+/// `InvalidUrl` if the URL or an option cannot be parsed; otherwise as the store says, such as
+/// `NotFound`. Messages contain the URL [`redacted`].
 pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     open(url, options).map_err(|error| {
         let text = error.to_string();
@@ -160,7 +161,7 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     })
 }
 
-/// The path that `url` names if it is one, or a `file:` URL; `None` for all other stores and for `file:` URLs without a path.
+/// The path if `url` is a path or a `file:` URL with a path; `None` for all other stores.
 ///
 /// ```
 /// assert_eq!(bowwave_backend::local_path("file:///a%20b"), Some("/a b".into()));
@@ -175,7 +176,8 @@ pub fn local_path(url: &str) -> Option<PathBuf> {
     }
 }
 
-/// The URL without what may be a secret in it: `***` in place of user and password, and of the query (a signature).
+/// The URL without possible secrets: `***` in place of user and password, and of the query, which may
+/// be a signature.
 #[must_use]
 pub fn redacted(url: &str) -> String {
     hide(url, url)
@@ -406,7 +408,4 @@ mod tests {
             (0..200).filter(|_| crate::read_once(&*object, 0, 10, Duration::from_secs(10)).is_err()).count();
         assert!((50..150).contains(&failed), "{failed} of 200 failed");
     }
-
-    #[test]
-    fn file_urls_are_percent_decoded() {}
 }

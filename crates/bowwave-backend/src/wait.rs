@@ -45,7 +45,7 @@ pub fn read_exact(object: &dyn Object, offset: u64, len: usize, patience: Durati
         }
         let part = read_once(object, at, rest, patience)?;
         if part.is_empty() {
-            let message = format!("the store gave no byte at {at} of {}", object.size());
+            let message = format!("the store returned no byte at {at} of {}", object.size());
             return Err(Error::new(ErrorKind::Truncated, message));
         }
         bytes.extend(part);
@@ -70,7 +70,7 @@ pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duratio
             Err(_) => {
                 return Err(Error::new(
                     ErrorKind::TimedOut,
-                    format!("no answer from the store in {patience:?}"),
+                    format!("no response from the store within {patience:?}"),
                 ));
             }
         }
@@ -100,7 +100,7 @@ pub fn write_exact(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience
     while done < bytes.len() {
         let count = write_once(object, offset.saturating_add(done as u64), &bytes[done..], patience)?;
         if count == 0 {
-            return Err(Error::new(ErrorKind::Io, "the store took no byte and said no reason"));
+            return Err(Error::new(ErrorKind::Io, "the store accepted no byte, without an error"));
         }
         done += count;
     }
@@ -119,7 +119,7 @@ pub fn write_once(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience:
             Err(Error::new(ErrorKind::Io, "the store dropped a write"))
         }
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            Err(Error::new(ErrorKind::TimedOut, format!("no answer from the store in {patience:?}")))
+            Err(Error::new(ErrorKind::TimedOut, format!("no response from the store within {patience:?}")))
         }
     }
 }

@@ -12,9 +12,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::{Entry, Identity, Object, Result, WriteBuf};
+use crate::{Backend, Entry, Error, ErrorKind, Identity, Object, Result, WriteBuf, namespace};
 
 /// Writes that a store supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -27,6 +29,53 @@ pub enum Writes {
     Whole,
     /// Any bytes of any file.
     Anywhere,
+}
+
+/// Writes of a store: the optional part of a [`Backend`] that changes the bytes of objects. `dyn
+/// Backend` implements this trait by its part; without one, opening fails as `ReadOnly` or
+/// `Unsupported`, as [`Profile::writes`](crate::Profile::writes) says.
+pub trait Write: Debug + Send + Sync {
+    /// Opens an object for writing. Does not follow a link at the end of `path`. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` without `create`, `Exists` with `exclusive`, `IsADirectory`, and as the store
+    /// says.
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>>;
+
+    /// Unfinished uploads of any program, neither finished nor aborted; none for stores without
+    /// uploads (the default). Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        Ok(Vec::new())
+    }
+
+    /// Aborts an upload that [`stray_uploads`](Self::stray_uploads) listed. Blocks.
+    ///
+    /// # Errors
+    /// As the store says. One that no longer exists is `NotFound` in some stores, and aborted in
+    /// others.
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        let message = format!("{}: this store has no uploads", upload.path.display());
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+}
+
+impl Write for dyn Backend + '_ {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let writer = self.writer().ok_or_else(|| namespace::refused(self, path, "open for writing"))?;
+        writer.open_write(path, how)
+    }
+
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        self.writer().map_or_else(|| Ok(Vec::new()), Write::stray_uploads)
+    }
+
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        let refused = || Err(namespace::refused(self, &upload.path, "abort an upload"));
+        self.writer().map_or_else(refused, |writer| writer.abort_upload(upload))
+    }
 }
 
 /// Options for opening an object for writing. The default opens an existing object and changes
@@ -156,11 +205,8 @@ pub trait WriteObject: Object {
 
     /// The error for unsupported operations.
     #[doc(hidden)]
-    fn cannot(&self, what: &str) -> crate::Error {
-        crate::Error::new(
-            crate::ErrorKind::Unsupported,
-            format!("cannot {what}: this store has no such thing"),
-        )
+    fn cannot(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Unsupported, format!("cannot {what}: this store has no such thing"))
     }
 }
 
@@ -245,7 +291,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What [`Backend::rename`](crate::Backend::rename) does with an existing entry of the new name.
+/// What [`Namespace::rename`](crate::Namespace::rename) does with an existing entry of the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rename {
     /// Replace it, atomically where the store is a file system.
@@ -325,7 +371,7 @@ pub struct StatFs {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Upload {
     /// The object that it would create.
-    pub path: std::path::PathBuf,
+    pub path: PathBuf,
     /// The store's identifier of the upload.
     pub id: String,
     /// When it was begun, where the store says.

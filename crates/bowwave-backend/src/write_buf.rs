@@ -90,7 +90,8 @@ impl WriteBuf {
         self.0.vectors(range)
     }
 
-    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as direct I/O needs.
+    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as
+    /// direct I/O needs.
     #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         self.0.is_aligned(alignment)
@@ -109,10 +110,7 @@ impl WriteBuf {
 
     /// The bytes, segment by segment.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.segments().iter().map(|segment| {
-            // SAFETY: valid, initialised and unchanging while `self` lives (see `from_raw_segments`).
-            unsafe { std::slice::from_raw_parts(segment.iov_base.cast::<u8>().cast_const(), segment.iov_len) }
-        })
+        (0..self.segments().len()).map(|index| self.segment(index))
     }
 
     /// Copies the bytes from `offset` of the buffer into `bytes`.
@@ -140,7 +138,8 @@ impl WriteBuf {
         self.0.to_vec()
     }
 
-    /// Writes `range` of the buffer to `file` at `offset` with one vectored system call; returns its count.
+    /// Writes `range` of the buffer to `file` at `offset` with one vectored system call; returns its
+    /// count.
     ///
     /// At most the first 1024 segments of the range are written (the limit of the system call).
     ///

@@ -80,7 +80,6 @@ pub(crate) unsafe fn buffer<'a>(pointer: *mut c_void, len: usize) -> Result<&'a 
 /// `struct bowwave_range`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "documented in the header")]
 pub struct GivenRange {
     pub offset: u64,
     pub len: u64,

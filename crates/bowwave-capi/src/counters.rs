@@ -11,7 +11,6 @@ use crate::store::Store;
 /// `struct bowwave_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the header")]
 pub struct Counters {
     pub page_bytes: u64,
     pub frames: u64,
@@ -36,7 +35,6 @@ pub struct Counters {
 /// `struct bowwave_region_counters`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the header")]
 pub struct RegionCounters {
     pub faults: u64,
     pub pages_mapped: u64,
@@ -44,10 +42,6 @@ pub struct RegionCounters {
     pub pages_poisoned: u64,
 }
 
-/// Counters of a store's cache.
-///
-/// # Safety
-/// An open store, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_store_counters(
     store: *const Store,
@@ -82,10 +76,6 @@ pub unsafe extern "C" fn bowwave_store_counters(
     })
 }
 
-/// Counters of a region.
-///
-/// # Safety
-/// A region, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_counters(
     region: *const Region,

@@ -95,7 +95,6 @@ impl Failed for i64 {
     }
 }
 
-/// The version of the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn bowwave_version() -> *const c_char {
     const VERSION: &CStr =
@@ -106,14 +105,12 @@ pub extern "C" fn bowwave_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Message of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn bowwave_last_error() -> *const c_char {
     // Valid until the next failure of this thread.
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Error number of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn bowwave_last_errno() -> c_int {
     LAST.try_with(|last| last.borrow().0).unwrap_or(0)

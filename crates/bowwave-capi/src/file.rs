@@ -12,10 +12,6 @@ use crate::store::Store;
 #[derive(Debug)]
 pub struct File(bowwave_engine::File);
 
-/// Opens a file of a store for reading.
-///
-/// # Safety
-/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_open(store: *const Store, path: *const c_char) -> *mut File {
     call(|| {
@@ -25,10 +21,6 @@ pub unsafe extern "C" fn bowwave_file_open(store: *const Store, path: *const c_c
     })
 }
 
-/// Closes a file.
-///
-/// # Safety
-/// A file no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_close(file: *mut File) {
     call(|| {
@@ -38,20 +30,12 @@ pub unsafe extern "C" fn bowwave_file_close(file: *mut File) {
     });
 }
 
-/// Size of a file in bytes.
-///
-/// # Safety
-/// An open file, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_size(file: *const File) -> i64 {
     // SAFETY: guaranteed by the caller.
     call(|| Ok(i64::try_from(unsafe { handle(file, "file")? }.0.size()).unwrap_or(i64::MAX)))
 }
 
-/// Reads up to `len` bytes from an offset.
-///
-/// # Safety
-/// An open file, or NULL; `len` bytes for exclusive use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_read_at(
     file: *const File,
@@ -66,10 +50,6 @@ pub unsafe extern "C" fn bowwave_read_at(
     })
 }
 
-/// Advises how bytes will be read.
-///
-/// # Safety
-/// An open file, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_advise(
     file: *const File,
@@ -85,10 +65,6 @@ pub unsafe extern "C" fn bowwave_file_advise(
     })
 }
 
-/// Announces which bytes will be read, in order.
-///
-/// # Safety
-/// An open file, or NULL; `count` constant ranges, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_plan(
     file: *const File,

@@ -5,6 +5,7 @@
 //! functions, type by type.
 //!
 //! It has no logic of its own: engine and region do the work.
+#![allow(missing_docs, clippy::missing_safety_doc, reason = "the header is the reference")]
 
 mod arguments;
 pub mod counters;

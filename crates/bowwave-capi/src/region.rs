@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use bowwave_engine::Namespace as _;
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{MapOptions, Protection};
 
@@ -20,10 +21,6 @@ pub const COPY_ON_WRITE: c_uint = 1;
 /// `BOWWAVE_IN_THREAD`.
 pub const IN_THREAD: c_uint = 2;
 
-/// Maps a file, or a part of it, into memory.
-///
-/// # Safety
-/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_map(
     store: *const Store,
@@ -44,7 +41,7 @@ pub unsafe extern "C" fn bowwave_map(
         let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
             // An extra lookup, but only for maps that start within the file.
-            0 if offset > 0 => store.store.stat(path)?.size,
+            0 if offset > 0 => store.store.stat(path).map_err(bowwave_engine::Error::from)?.size,
             _ => offset.saturating_add(len),
         };
         let range = (end > 0).then_some(offset..end);
@@ -53,10 +50,6 @@ pub unsafe extern "C" fn bowwave_map(
     })
 }
 
-/// Unmaps a region.
-///
-/// # Safety
-/// A region whose memory is no longer accessed, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_unmap(region: *mut Region) {
     call(|| {
@@ -66,30 +59,18 @@ pub unsafe extern "C" fn bowwave_unmap(region: *mut Region) {
     });
 }
 
-/// Address of the first byte.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_address(region: *const Region) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
     call(|| Ok(unsafe { handle(region, "region")? }.0.as_ptr().cast_mut().cast()))
 }
 
-/// Size in bytes.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_size(region: *const Region) -> usize {
     // SAFETY: guaranteed by the caller.
     unsafe { region.as_ref() }.map_or(0, |region| region.0.len())
 }
 
-/// Fetches and maps bytes.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_populate(region: *const Region, offset: u64, len: u64) -> c_int {
     call(|| {
@@ -99,10 +80,6 @@ pub unsafe extern "C" fn bowwave_region_populate(region: *const Region, offset: 
     })
 }
 
-/// Copies bytes of the file.
-///
-/// # Safety
-/// A region, or NULL; `len` bytes for exclusive use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_read(
     region: *const Region,
@@ -118,10 +95,6 @@ pub unsafe extern "C" fn bowwave_region_read(
     })
 }
 
-/// Advises how bytes will be accessed.
-///
-/// # Safety
-/// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_advise(
     region: *const Region,

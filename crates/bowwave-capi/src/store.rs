@@ -15,10 +15,6 @@ pub struct Store {
     pub(crate) store: bowwave_engine::Store,
 }
 
-/// Opens the store at a URL with its own cache.
-///
-/// # Safety
-/// Both are NUL-terminated strings, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_open(url: *const c_char, options: *const c_char) -> *mut Store {
     call(|| {
@@ -30,10 +26,6 @@ pub unsafe extern "C" fn bowwave_open(url: *const c_char, options: *const c_char
     })
 }
 
-/// Opens another store that shares the cache of an open one.
-///
-/// # Safety
-/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_open_beside(store: *const Store, url: *const c_char) -> *mut Store {
     call(|| {
@@ -44,10 +36,6 @@ pub unsafe extern "C" fn bowwave_open_beside(store: *const Store, url: *const c_
     })
 }
 
-/// Closes a store.
-///
-/// # Safety
-/// A store no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_close(store: *mut Store) {
     call(|| {

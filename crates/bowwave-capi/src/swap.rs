@@ -26,7 +26,6 @@ pub struct Memory {
 /// `struct bowwave_swap_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "documented in the header")]
 pub struct SwapCounters {
     pub page_bytes: u64,
     pub frames: u64,
@@ -54,10 +53,6 @@ pub struct SwapCounters {
     pub bytes_written: u64,
 }
 
-/// Opens a spill for memory that may be larger than memory.
-///
-/// # Safety
-/// A NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_open(
     spill: *const c_char,
@@ -77,9 +72,6 @@ pub unsafe extern "C" fn bowwave_swap_open(
 }
 
 /// Closes a swap. Its memory stays valid.
-///
-/// # Safety
-/// A swap no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_close(swap: *mut Swap) {
     call(|| {
@@ -89,10 +81,6 @@ pub unsafe extern "C" fn bowwave_swap_close(swap: *mut Swap) {
     });
 }
 
-/// Allocates zeroed memory.
-///
-/// # Safety
-/// A swap, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_new(swap: *const Swap, len: usize) -> *mut Memory {
     call(|| {
@@ -106,10 +94,6 @@ pub unsafe extern "C" fn bowwave_memory_new(swap: *const Swap, len: usize) -> *m
     })
 }
 
-/// Frees memory.
-///
-/// # Safety
-/// Memory that is no longer accessed, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_free(memory: *mut Memory) {
     call(|| {
@@ -119,30 +103,18 @@ pub unsafe extern "C" fn bowwave_memory_free(memory: *mut Memory) {
     });
 }
 
-/// Address of the first byte.
-///
-/// # Safety
-/// Memory, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_address(memory: *const Memory) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
     call(|| Ok(unsafe { handle(memory, "memory")? }.address as *mut c_void))
 }
 
-/// Size in bytes.
-///
-/// # Safety
-/// Memory, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_size(memory: *const Memory) -> usize {
     // SAFETY: guaranteed by the caller.
     unsafe { memory.as_ref() }.map_or(0, |memory| memory.len)
 }
 
-/// Advises how bytes will be accessed, or discards them.
-///
-/// # Safety
-/// Memory, or NULL; discarded bytes are no longer in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_advise(
     memory: *const Memory,
@@ -163,10 +135,6 @@ pub unsafe extern "C" fn bowwave_memory_advise(
     })
 }
 
-/// Counters of a swap.
-///
-/// # Safety
-/// A swap, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_counters(
     swap: *const Swap,

@@ -88,7 +88,7 @@ fn a_store_that_accepts_nothing_fails_write_sync_and_close() {
     let served = mount(&directory, "write_errors=1,seed=1", &[]);
     let path = |name: &str| directory.at().join(name);
     let is_eio =
-        |result: std::io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+        |result: io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
 
     let mut file = fs::File::create(path("synced")).expect("names have no faults");
     // The first call after the failure reports it.

@@ -28,6 +28,8 @@ pub struct Stats {
     pub pages_filled: u64,
     /// Pages of those that no reader had requested.
     pub pages_readahead: u64,
+    /// Pages of those whose fill failed; pages of a reader's plan do not count.
+    pub pages_failed: u64,
     /// Pages read ahead and used.
     pub pages_used: u64,
     /// Pages read ahead for a reader's plan.
@@ -125,6 +127,7 @@ impl AddAssign for Stats {
         self.fills_promoted += other.fills_promoted;
         self.pages_filled += other.pages_filled;
         self.pages_readahead += other.pages_readahead;
+        self.pages_failed += other.pages_failed;
         self.pages_used += other.pages_used;
         self.pages_planned += other.pages_planned;
         self.pages_planned_used += other.pages_planned_used;

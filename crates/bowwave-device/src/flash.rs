@@ -319,12 +319,14 @@ const PLANES_MAX: u64 = 1 << 20;
 mod tests {
     use bowwave_core::Urgency;
 
+    use bowwave_core::schedule::Algorithm;
+
     use super::*;
     use crate::{DeviceSpec, RequestId};
 
     /// Completion times in microseconds, by number, of requests submitted at once.
     fn ends(device: &str, requests: &[(Direction, u64, u64)]) -> Vec<u64> {
-        let mut device = DeviceSpec::open(device).unwrap().build(1);
+        let mut device = DeviceSpec::open(device, &Algorithm::ALL).unwrap().build(1);
         for (id, &(direction, start, bytes)) in (0..).zip(requests) {
             let (id, urgency) = (RequestId(id), Urgency::Demand);
             device.submit(Instant(0), &Request { id, direction, start, bytes, urgency, owner: 0, object: 0 });

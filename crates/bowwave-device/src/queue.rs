@@ -1,9 +1,7 @@
 //! Configuration of a request queue, validated once.
 
 use std::fmt;
-use std::str::FromStr;
 
-use bowwave_baselines::{DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
 /// Settings of the queue in front of a device.
@@ -37,7 +35,7 @@ pub struct QueueConfig {
 }
 
 /// Order of dispatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elevator {
     /// In order of arrival.
     Noop,
@@ -53,12 +51,8 @@ pub enum Elevator {
     /// It does not wait for an owner whose requests came later on average (decaying over about
     /// eight requests).
     Anticipatory,
-    /// Linux 2.6.29's deadline ([`DEADLINE_RW`]).
-    DeadlineRw,
-    /// The core's scheduler: sync before async.
-    Deadline,
-    /// The original sync-before-async patch, to the letter ([`DEADLINE_LITERAL`]).
-    DeadlineLiteral,
+    /// The core's scheduler, with one of its algorithms or one of another crate.
+    Scheduler(Algorithm),
 }
 
 /// A setting of [`QueueConfig`] that is out of bounds.
@@ -107,14 +101,14 @@ impl QueueConfig {
 
     /// The same queue with another scheduler: the name of an [`Elevator`], optionally followed by a
     /// colon and settings of the core's scheduler, as in `deadline:starved=4,async_expire_ms=1000`.
-    /// Other settings keep their values.
+    /// Other settings keep their values. `schedulers` are the known algorithms.
     ///
     /// # Errors
     ///
     /// An unknown name or setting, or a value out of bounds: one line.
-    pub fn with_scheduler(&self, text: &str) -> Result<Self, String> {
+    pub fn with_scheduler(&self, text: &str, schedulers: &[Algorithm]) -> Result<Self, String> {
         let (name, knobs) = text.split_once(':').map_or((text, None), |(name, knobs)| (name, Some(knobs)));
-        let elevator: Elevator = name.parse()?;
+        let elevator = Elevator::parse(name, schedulers)?;
         let mut config = Self { elevator, ..self.clone() };
         match knobs {
             None => {}
@@ -157,24 +151,29 @@ impl Default for QueueConfig {
 }
 
 impl Elevator {
-    /// All elevators.
-    pub const ALL: [Self; 6] = [
-        Self::Noop,
-        Self::Clook,
-        Self::Anticipatory,
-        Self::DeadlineRw,
-        Self::Deadline,
-        Self::DeadlineLiteral,
-    ];
+    /// The elevators without a scheduler, and one for each of `schedulers`.
+    pub fn all(schedulers: &[Algorithm]) -> impl Iterator<Item = Self> {
+        // `noop` needs no scheduler.
+        let others = schedulers.iter().filter(|&&algorithm| algorithm != Algorithm::Noop);
+        [Self::Noop, Self::Clook, Self::Anticipatory].into_iter().chain(others.copied().map(Self::Scheduler))
+    }
+
+    /// The elevator of this name in [`all`](Self::all).
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn parse(name: &str, schedulers: &[Algorithm]) -> Result<Self, String> {
+        let known = || Self::all(schedulers).map(Self::name).collect::<Vec<_>>().join(", ");
+        let found = Self::all(schedulers).find(|elevator| elevator.name() == name);
+        found.ok_or_else(|| format!("unknown elevator `{name}`; known: {}", known()))
+    }
 
     /// The algorithm of the core's scheduler, if this elevator uses it.
     #[must_use]
     pub const fn algorithm(self) -> Option<Algorithm> {
         match self {
             Self::Noop | Self::Clook | Self::Anticipatory => None,
-            Self::DeadlineRw => Some(DEADLINE_RW),
-            Self::Deadline => Some(Algorithm::Deadline),
-            Self::DeadlineLiteral => Some(DEADLINE_LITERAL),
+            Self::Scheduler(algorithm) => Some(algorithm),
         }
     }
 
@@ -185,9 +184,7 @@ impl Elevator {
             Self::Noop => "noop",
             Self::Clook => "clook",
             Self::Anticipatory => "anticipatory",
-            Self::DeadlineRw => DEADLINE_RW.name(),
-            Self::Deadline => Algorithm::Deadline.name(),
-            Self::DeadlineLiteral => DEADLINE_LITERAL.name(),
+            Self::Scheduler(algorithm) => algorithm.name(),
         }
     }
 }
@@ -195,16 +192,6 @@ impl Elevator {
 impl fmt::Display for Elevator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for Elevator {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|elevator| elevator.name() == name);
-        found.ok_or_else(|| format!("unknown elevator `{name}`; known: {known}"))
     }
 }
 

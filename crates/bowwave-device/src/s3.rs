@@ -359,6 +359,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 6;
 
 #[cfg(test)]
 mod tests {
+    use bowwave_core::schedule::Algorithm;
+
     use super::*;
 
     use bowwave_core::Urgency;
@@ -367,7 +369,7 @@ mod tests {
 
     /// Completion times of `count` reads in milliseconds, `slots` at once, in order.
     fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {
-        let mut device = DeviceSpec::open(device).unwrap().build(3);
+        let mut device = DeviceSpec::open(device, &Algorithm::ALL).unwrap().build(3);
         let (mut ended, mut asked, mut now) = (Vec::new(), 0, Instant(0));
         while (ended.len() as u64) < count {
             while asked < count && asked - (ended.len() as u64) < device.depth() as u64 {
@@ -409,7 +411,7 @@ mod tests {
     #[test]
     fn bytes_that_were_asked_for_together_come_one_part_after_the_other() {
         let done = |direction| {
-            let mut device = DeviceSpec::open("s3-steady:total_mb_s=180").unwrap().build(3);
+            let mut device = DeviceSpec::open("s3-steady:total_mb_s=180", &Algorithm::ALL).unwrap().build(3);
             let request = |id, bytes| Request {
                 id: RequestId(id),
                 direction,

@@ -1,8 +1,6 @@
 //! Devices by name, file and override: `hdd`, `hdd:rpm=5400,depth=4`, `my.toml`, `my.toml:depth=4`.
 
-use std::str::FromStr;
-
-use bowwave_core::schedule::{KNOBS, SchedulerConfig};
+use bowwave_core::schedule::{Algorithm, KNOBS, SchedulerConfig};
 
 use super::flash::{Flash, FlashParameters};
 use super::hdd::{Hdd, HddParameters};
@@ -20,6 +18,7 @@ pub struct DeviceSpec {
     name: String,
     model: Model,
     queue: QueueConfig,
+    schedulers: &'static [Algorithm],
 }
 
 /// Parameters by model.
@@ -48,13 +47,14 @@ impl DeviceSpec {
     /// Opens one of [`names`](Self::names) or a TOML file, optionally followed by `:` and overrides
     /// (`key=value`, separated by commas).
     ///
-    /// A file names the device it is based on with `base = "hdd"` and sets the keys that differ.
+    /// A file names the device it is based on with `base = "hdd"` and sets the keys that differ. The
+    /// queue of a device may use one of `schedulers`.
     ///
     /// # Errors
     ///
     /// An unknown name or key, an unreadable file, or a value out of bounds: one line with place
     /// and cause.
-    pub fn open(text: &str) -> Result<Self, DeviceError> {
+    pub fn open(text: &str, schedulers: &'static [Algorithm]) -> Result<Self, DeviceError> {
         let (name, overrides) = split(text);
         let mut parameters = if is_file(name) {
             let content = std::fs::read_to_string(name);
@@ -72,7 +72,7 @@ impl DeviceSpec {
         if let Some(overrides) = overrides {
             parameters.add_overrides(text, overrides)?;
         }
-        Self::read(text, parameters)
+        Self::read(text, parameters, schedulers)
     }
 
     /// Parses the text of a device file; errors call it `name`.
@@ -80,11 +80,15 @@ impl DeviceSpec {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn parse(name: &str, text: &str) -> Result<Self, DeviceError> {
-        Self::read(name, based(name, text, 0)?)
+    pub fn parse(name: &str, text: &str, schedulers: &'static [Algorithm]) -> Result<Self, DeviceError> {
+        Self::read(name, based(name, text, 0)?, schedulers)
     }
 
-    fn read(name: &str, mut parameters: Parameters) -> Result<Self, DeviceError> {
+    fn read(
+        name: &str,
+        mut parameters: Parameters,
+        schedulers: &'static [Algorithm],
+    ) -> Result<Self, DeviceError> {
         let p = &mut parameters;
         let model = p.choice("model", |text| match text {
             "hdd" | "flash" | "s3" | "lustre" | "instant" => Ok(text.to_owned()),
@@ -97,9 +101,9 @@ impl DeviceSpec {
             "lustre" => Model::Lustre(LustreParameters::read(p)?),
             _ => Model::Instant,
         };
-        let queue = queue(p)?;
+        let queue = queue(p, schedulers)?;
         parameters.finish()?;
-        Ok(Self { name: name.to_owned(), model, queue })
+        Ok(Self { name: name.to_owned(), model, queue, schedulers })
     }
 
     /// The text it was opened with.
@@ -164,7 +168,7 @@ impl DeviceSpec {
     /// An unknown key or a value out of bounds.
     pub fn with(&self, key: &str, value: f64) -> Result<Self, DeviceError> {
         let separator = if split(&self.name).1.is_some() { ',' } else { ':' };
-        Self::open(&format!("{}{separator}{key}={value}", self.name))
+        Self::open(&format!("{}{separator}{key}={value}", self.name), self.schedulers)
     }
 
     /// Of a disk: the time to the first byte of a typical read, in nanoseconds, and its bytes a nanosecond after that.
@@ -194,14 +198,6 @@ impl DeviceSpec {
     #[must_use]
     pub fn queue(&self) -> &QueueConfig {
         &self.queue
-    }
-}
-
-impl FromStr for DeviceSpec {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
-        Self::open(text)
     }
 }
 
@@ -244,7 +240,7 @@ fn based(name: &str, text: &str, depth: usize) -> Result<Parameters, DeviceError
     Ok(parameters)
 }
 
-fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
+fn queue(p: &mut Parameters, schedulers: &[Algorithm]) -> Result<QueueConfig, DeviceError> {
     let requests_max = p.count("queue_requests_max", 1, 1 << 32)?;
     let congested_on = p.number("queue_congested_share", 0.0, 1.0)?;
     let mut scheduler = SchedulerConfig::default();
@@ -253,7 +249,7 @@ fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
         knob.set(&mut scheduler, value).map_err(|error| DeviceError(error.to_string()))?;
     }
     let config = QueueConfig {
-        elevator: p.choice("queue_elevator", Elevator::from_str)?,
+        elevator: p.choice("queue_elevator", |name| Elevator::parse(name, schedulers))?,
         scheduler,
         requests_max: requests_max as usize,
         congested_on: ((requests_max as f64 * congested_on) as usize).max(1),
@@ -308,13 +304,13 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        DeviceSpec::open(text).unwrap_err().to_string()
+        DeviceSpec::open(text, &Algorithm::ALL).unwrap_err().to_string()
     }
 
     #[test]
     fn every_embedded_device_opens() {
         for name in DeviceSpec::names() {
-            let spec = DeviceSpec::open(name).unwrap();
+            let spec = DeviceSpec::open(name, &Algorithm::ALL).unwrap();
             assert!(spec.queue().validate().is_ok(), "{name}");
             assert!(spec.build(1).depth() >= 1, "{name}");
         }
@@ -322,15 +318,17 @@ mod tests {
 
     #[test]
     fn overrides_change_single_parameters() {
-        assert_eq!(DeviceSpec::open("hdd:depth=4").unwrap().build(0).depth(), 4);
-        let spec = DeviceSpec::open("hdd:queue_elevator=anticipatory, queue_requests_max=64").unwrap();
+        assert_eq!(DeviceSpec::open("hdd:depth=4", &Algorithm::ALL).unwrap().build(0).depth(), 4);
+        let spec =
+            DeviceSpec::open("hdd:queue_elevator=anticipatory, queue_requests_max=64", &Algorithm::ALL)
+                .unwrap();
         assert_eq!((spec.queue().elevator, spec.queue().congested_on), (Elevator::Anticipatory, 56));
         assert_eq!(spec.name(), "hdd:queue_elevator=anticipatory, queue_requests_max=64");
     }
 
     #[test]
     fn the_depth_of_a_device_can_be_given() {
-        let depth = |name, depth| DeviceSpec::open(name).unwrap().with_depth(depth);
+        let depth = |name, depth| DeviceSpec::open(name, &Algorithm::ALL).unwrap().with_depth(depth);
         for name in ["hdd", "hdd:rpm=5400", "nvme", "s3:slots=3", "lustre"] {
             assert_eq!(depth(name, 7).unwrap().build(0).depth(), 7, "{name}");
         }
@@ -348,11 +346,12 @@ mod tests {
         for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
             assert_eq!(Some(knob.name), key.strip_prefix("queue_"));
         }
-        let spec = DeviceSpec::open("hdd:queue_starved=4,queue_async_expire_ms=0.5").unwrap();
+        let spec =
+            DeviceSpec::open("hdd:queue_starved=4,queue_async_expire_ms=0.5", &Algorithm::ALL).unwrap();
         let expected =
             SchedulerConfig { starved_max: 4, other_expire_ns: 500_000, ..SchedulerConfig::default() };
         assert_eq!(spec.queue().scheduler, expected);
-        let seeks = |name| DeviceSpec::open(name).unwrap().queue().scheduler.seeks;
+        let seeks = |name| DeviceSpec::open(name, &Algorithm::ALL).unwrap().queue().scheduler.seeks;
         assert_eq!(["hdd", "nvme", "ssd", "s3", "lustre"].map(seeks), [true, false, false, false, false]);
     }
 
@@ -373,10 +372,7 @@ mod tests {
             ("hdd:track_sectors_inner=2000", "must be at most track_sectors_outer, 1240"),
             ("hdd:head_skew_ms=9", "head_skew_ms = 9: must be below a revolution, 8.333"),
             ("hdd:sector_bytes=600", "must be a power of two"),
-            (
-                "hdd:queue_elevator=cfq",
-                "unknown elevator `cfq`; known: noop, clook, anticipatory, deadline-rw",
-            ),
+            ("hdd:queue_elevator=cfq", "unknown elevator `cfq`; known: noop, clook, anticipatory, deadline"),
             ("hdd:queue_batch=0", "queue_batch = 0: must be a number from 1 to 65536"),
             ("hdd:queue_starved=1.5", "queue_starved = 1.5: must be a whole number from 0 to 65536"),
             ("hdd:queue_aging_ms=-1", "queue_aging_ms = -1: must be a number from 0 to 3600000"),
@@ -393,12 +389,12 @@ mod tests {
             let message = error(text);
             assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
         }
-        assert!(DeviceSpec::open("hdd:").is_err());
+        assert!(DeviceSpec::open("hdd:", &Algorithm::ALL).is_err());
     }
 
     #[test]
     fn files_vary_a_base_and_errors_name_their_lines() {
-        let read = |text: &str| DeviceSpec::read("my", based("my.toml", text, 0)?);
+        let read = |text: &str| DeviceSpec::read("my", based("my.toml", text, 0)?, &Algorithm::ALL);
         assert_eq!(read("base = \"hdd\"\ndepth = 31 # NCQ\n").unwrap().build(0).depth(), 31);
         assert_eq!(read("base = \"s3-steady\"\nslots = 0x10").unwrap().build(0).depth(), 16);
         let cases = [
@@ -427,7 +423,7 @@ mod tests {
         use bowwave_core::{Instant, Urgency};
         for name in ["s3", "lustre", "nvme"] {
             let ends = |seed| {
-                let mut device = DeviceSpec::open(name).unwrap().build(seed);
+                let mut device = DeviceSpec::open(name, &Algorithm::ALL).unwrap().build(seed);
                 let mut ended = Vec::new();
                 for id in 0..8 {
                     let (id, direction, urgency) = (RequestId(id), Direction::Read, Urgency::Demand);

@@ -4,6 +4,7 @@
 //! the horizontal distance between two cumulative distributions of service time, here as a share of
 //! the reference's mean. `cargo run --release -p bowwave-sim --example devices` prints all checks.
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Instant, Urgency};
 
 use super::chance::{exp, quantile_normal};
@@ -71,7 +72,7 @@ struct Bench {
 
 impl Bench {
     fn open(text: &str) -> Result<Self, DeviceError> {
-        Ok(Self { device: DeviceSpec::open(text)?.build(1), now: 0, count: 0 })
+        Ok(Self { device: DeviceSpec::open(text, &Algorithm::ALL)?.build(1), now: 0, count: 0 })
     }
 
     fn submit(&mut self, direction: Direction, start: u64, bytes: u64) {
@@ -162,9 +163,10 @@ fn disk() -> Result<Vec<Check>, DeviceError> {
     let inner = open()?.rate(1, 0, sequential(space - 1024 * MB, 512 * KB, 2000));
     let random_ms = |bytes| Ok(mean(&open()?.run(Direction::Read, 1, 0, random(space, bytes, 20_000))) / 1e6);
     let small = sorted(open()?.run(Direction::Read, 1, 0, random(space, 4 * KB, 20_000)));
-    let parts = sorted(DeviceSpec::open("hdd")?.random_reads_ns(9, 8, 200_000).unwrap_or_default());
+    let parts =
+        sorted(DeviceSpec::open("hdd", &Algorithm::ALL)?.random_reads_ns(9, 8, 200_000).unwrap_or_default());
     let small_demerit = demerit(&small, |p| parts[(p * parts.len() as f64) as usize]);
-    let (by_cylinder, by_sector) = DeviceSpec::open("hdd")?.seek_ms().unwrap_or_default();
+    let (by_cylinder, by_sector) = DeviceSpec::open("hdd", &Algorithm::ALL)?.seek_ms().unwrap_or_default();
     // Command, seek, half a revolution, transfer at the mean rate.
     let expected = |bytes: f64| 0.665 + by_sector + 60e3 / 7200.0 / 2.0 + bytes / ((64.8e3 + 31.0e3) / 2.0);
     let maker = "Deskstar 7K500 specification, same maker and generation";

@@ -1,8 +1,10 @@
-//! Warm reads, in process, beside the kernel's `pread` of a page-cached file and beside `memcpy`, in one run.
+//! Warm reads, in process, beside the kernel's `pread` of a page-cached file and beside `memcpy`,
+//! in one run.
 //!
-//! `cargo bench -p bowwave-engine --bench warm [-- MIB…]` prints, for each file size and block size, the median over
-//! rounds of each and of their ratios, with the lowest and highest ratio. The three take turns, so that noise of the
-//! machine meets them alike. Then what 1, 2 and 4 threads get out of one file together, in random reads.
+//! `cargo bench -p bowwave-engine --bench warm [-- MIB…]` prints, for each file size and block
+//! size, the median over rounds of each and of their ratios, with the lowest and highest ratio. The
+//! three take turns, so that noise of the machine meets them alike. Then what 1, 2 and 4 threads
+//! get out of one file together, in random reads.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::fs::File as StdFile;

@@ -6,8 +6,8 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Limit of readahead in flight, in bytes, queued or at a store. Engines whose
-/// [`Options`](crate::Options) have the same budget, or clones of it, share it. [`part`](Self::part)
-/// creates a smaller budget within it, such as for one of several mounts.
+/// [`Options`](crate::Options) have the same budget, or clones of it, share it.
+/// [`part`](Self::part) creates a smaller budget within it, such as for one of several mounts.
 ///
 /// Demand reads are not limited. Readahead uses what is left as far as that makes requests worth
 /// making, or is omitted. The cache's size separately bounds unread pages in memory.
@@ -22,25 +22,25 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// # Ok::<(), bowwave_engine::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct AheadBudget(Arc<Purse>);
+pub struct AheadBudget(Arc<State>);
 
-struct Purse {
+struct State {
     bytes: u64,
     left: AtomicU64,
-    of: Option<AheadBudget>,
+    enclosing: Option<AheadBudget>,
 }
 
 impl AheadBudget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        Self(Arc::new(Purse { bytes, left: AtomicU64::new(bytes), of: None }))
+        Self(Arc::new(State { bytes, left: AtomicU64::new(bytes), enclosing: None }))
     }
 
     /// A budget within this one: readahead in flight counts in both.
     #[must_use]
     pub fn part(&self, bytes: u64) -> Self {
-        Self(Arc::new(Purse { bytes, left: AtomicU64::new(bytes), of: Some(self.clone()) }))
+        Self(Arc::new(State { bytes, left: AtomicU64::new(bytes), enclosing: Some(self.clone()) }))
     }
 
     /// Size of the budget in bytes.
@@ -55,50 +55,37 @@ impl AheadBudget {
         self.0.bytes - self.0.left.load(Ordering::Relaxed)
     }
 
-    /// Takes half of the rest; or `least` bytes if half is less; or what is left.
+    /// Takes half of what is left, at least `least` bytes, and at most all that is left here and in
+    /// every enclosing budget.
     fn draw(&self, least: u64) -> u64 {
-        let share = |left: u64| (left / 2).max(least).min(left);
-        let got = self.take(share);
-        match &self.0.of {
-            Some(whole) if got > 0 => {
-                let granted = whole.draw_up_to(got);
-                self.0.left.fetch_add(got - granted, Ordering::Relaxed);
-                granted
-            }
-            _ => got,
-        }
+        self.draw_share(&|left| (left / 2).max(least).min(left))
     }
 
-    fn draw_up_to(&self, bytes: u64) -> u64 {
-        let got = self.take(|left| left.min(bytes));
-        match &self.0.of {
-            Some(whole) if got > 0 => {
-                let granted = whole.draw_up_to(got);
-                self.0.left.fetch_add(got - granted, Ordering::Relaxed);
-                granted
-            }
-            _ => got,
-        }
-    }
-
-    fn take(&self, share: impl Fn(u64) -> u64) -> u64 {
-        let taken = self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+    fn draw_share(&self, share: &dyn Fn(u64) -> u64) -> u64 {
+        let drawn = self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             (left > 0).then(|| left - share(left))
         });
-        taken.map_or(0, share)
+        let drawn = drawn.map_or(0, share);
+        let Some(enclosing) = self.0.enclosing.as_ref().filter(|_| drawn > 0) else { return drawn };
+        let granted = enclosing.draw_share(&|left| left.min(drawn));
+        self.0.left.fetch_add(drawn - granted, Ordering::Relaxed);
+        granted
     }
 
     fn give(&self, bytes: u64) {
         self.0.left.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(whole) = &self.0.of {
-            whole.give(bytes);
+        if let Some(enclosing) = &self.0.enclosing {
+            enclosing.give(bytes);
         }
     }
 }
 
 impl fmt::Debug for AheadBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AheadBudget").field("bytes", &self.0.bytes).field("of", &self.0.of).finish()
+        f.debug_struct("AheadBudget")
+            .field("bytes", &self.0.bytes)
+            .field("enclosing", &self.0.enclosing)
+            .finish()
     }
 }
 

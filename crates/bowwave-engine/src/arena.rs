@@ -107,10 +107,10 @@ impl Arena {
 
     /// Prepares a frame for its fill: uses a huge page, as long as those are fast.
     ///
-    /// The kernel clears a huge page on first use. A host that lends a virtual machine its memory on use,
-    /// and takes back large free blocks, makes that ten times slower than small pages. Fast and slow
-    /// memory lie side by side, so each huge page is tried. After a slow one, pages are small for a
-    /// while, twice as long each time.
+    /// The kernel clears a huge page on first use. A host that lends a virtual machine its memory
+    /// on use, and takes back large free blocks, makes that ten times slower than small pages. Fast
+    /// and slow memory lie side by side, so each huge page is tried. After a slow one, pages are
+    /// small for a while, twice as long each time.
     pub(crate) fn settle(&self, frame: FrameId) {
         let end = (frame.0 as usize + 1) * self.page_size.bytes() as usize;
         if self.huge && end > self.settled.load(Ordering::Relaxed) {
@@ -135,7 +135,8 @@ impl Arena {
         // Frames are filled roughly in order: pages that were skipped lie before this one.
         let from = settled.max(page.saturating_sub(LEFT_OUT_MAX));
         let start = self.base.wrapping_add(from).cast::<c_void>();
-        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
+        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails,
+        // small pages serve.
         let advise = |advice| unsafe { madvise(start, to - from, advice) };
         if advise(Advice::LinuxHugepage).is_ok() && !comes_quickly(self.base.wrapping_add(page).cast()) {
             let _huge_ones_serve = advise(Advice::LinuxNoHugepage);

@@ -84,10 +84,7 @@ impl Budget {
         frames: u32,
         mut perform: impl FnMut(usize, Vec<Effect>),
     ) -> u32 {
-        let pool = self
-            .pool
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| Some(pool.saturating_sub(frames)));
-        let mut got = pool.map_or(0, |pool| pool.min(frames));
+        let mut got = self.draw(frames);
         for (number, shard) in shards.iter().enumerate() {
             let left = u32::try_from(shards.len() - number).expect("few shards");
             let mut effects = Vec::new();

@@ -12,8 +12,9 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::journal::Journal;
+use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
-use crate::queue::{Piece, Queue};
+use crate::queue::Queue;
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
@@ -21,7 +22,6 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, PoisonError};
 use crate::timer::{Job, Timer};
 use crate::wait::Delivery;
-use crate::whole::Room;
 
 /// A page cache over any number of stores. Cheap to clone; clones share one cache.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     budget: Budget,
     timer: Arc<Timer>,
     /// Memory for object uploads.
-    room: Room,
+    memory_pool: MemoryPool,
     queues: Mutex<Vec<Arc<Queue>>>,
     /// Counters of closed stores.
     past_stores: Mutex<(StoreStats, Latencies)>,
@@ -90,7 +90,7 @@ impl Engine {
             watches_dirty: AtomicBool::new(false),
             past_stores: Mutex::default(),
             timer: Arc::default(),
-            room: Room::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
+            memory_pool: MemoryPool::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
             queues: Mutex::default(),
             next_shard: AtomicUsize::new(0),
             next_uid: AtomicU64::new(0),
@@ -252,8 +252,8 @@ impl Inner {
     }
 
     /// Memory for object uploads.
-    pub(crate) fn room(&self) -> &Room {
-        &self.room
+    pub(crate) fn memory_pool(&self) -> &MemoryPool {
+        &self.memory_pool
     }
 
     /// Takes up to `frames` frames from the cache; returns how many.
@@ -325,11 +325,6 @@ impl Inner {
         }
     }
 
-    /// Sends a fill or a write-out again at `due`.
-    pub(crate) fn later(&self, due: Instant, piece: Piece) {
-        self.timer.add(due, Job::Send(piece));
-    }
-
     /// Pages became dirty: schedules their write-back by age.
     pub(crate) fn watch_dirty(&self) {
         if !self.watches_dirty.swap(true, Ordering::AcqRel) {
@@ -373,9 +368,9 @@ impl Inner {
             let mut unwanted = Vec::new();
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Send(piece) => {
-                        let queue = Arc::clone(&piece.entry().queue);
-                        queue.push(piece);
+                    Effect::Send(io) => {
+                        let queue = Arc::clone(&io.entry().queue);
+                        queue.push(io);
                         if !touched.iter().any(|other| Arc::ptr_eq(other, &queue)) {
                             touched.push(queue);
                         }
@@ -401,7 +396,7 @@ impl Inner {
             }
         }
         for queue in touched {
-            queue.pump(self);
+            queue.run(self);
         }
     }
 }

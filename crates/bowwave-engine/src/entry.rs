@@ -6,11 +6,11 @@ use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObj
 use bowwave_core::{FileId, FillError};
 
 use crate::files::Key;
-use crate::places::Places;
+use crate::object_upload::ObjectUpload;
+use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use crate::whole::Whole;
 
 /// One version of one object: the state its readers share. All names of a file share one entry.
 #[derive(Debug)]
@@ -42,17 +42,17 @@ pub(crate) struct FileEntry {
     damage: OnceLock<StoreError>,
     last_error: Mutex<Option<StoreError>>,
     pub(crate) writing: Writing,
-    /// The upload, if the object is being written to a store of whole objects.
-    pub(crate) whole: OnceLock<Arc<Whole>>,
+    /// The upload, if the object is being written to a store that accepts only complete objects.
+    pub(crate) upload: OnceLock<Arc<ObjectUpload>>,
     /// The memory of its pages, if it is mapped.
-    pub(crate) places: OnceLock<Arc<Places>>,
+    pub(crate) offset_mapped: OnceLock<Arc<OffsetMappedFrames>>,
 }
 
 /// State of a file's writers.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// Serializes writes, truncations and allocations, as a kernel's inode lock.
-    pub(crate) turn: Mutex<()>,
+    pub(crate) lock: Mutex<()>,
     /// Handles open for writing. Changes only under the lock of [`Files`](crate::files::Files).
     pub(crate) writers: AtomicU32,
     /// The object they write to, while handles are open for writing.
@@ -89,8 +89,8 @@ impl FileEntry {
             damage: OnceLock::new(),
             last_error: Mutex::default(),
             writing: Writing::default(),
-            whole: OnceLock::new(),
-            places: OnceLock::new(),
+            upload: OnceLock::new(),
+            offset_mapped: OnceLock::new(),
         }
     }
 

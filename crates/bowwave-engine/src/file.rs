@@ -1,13 +1,11 @@
 //! An open file: reads through the cache.
 
 mod attributes;
-mod length;
-mod planned;
-mod whole;
 mod write;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bowwave_backend::Identity;
@@ -15,7 +13,7 @@ use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, R
 
 use crate::engine::Inner;
 use crate::entry::FileEntry;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shard::{Effect, Found};
 use crate::store::StoreInner;
 use crate::sync::atomic::AtomicU64;
@@ -32,7 +30,7 @@ pub struct File {
     pub(crate) handle: HandleId,
     access: Access,
     /// Failed write-outs of the file when this handle last returned one.
-    errors_told: AtomicU64,
+    errors_returned: AtomicU64,
 }
 
 /// Access mode of a handle.
@@ -82,8 +80,8 @@ impl File {
         handle: HandleId,
         access: Access,
     ) -> Self {
-        let errors_told = AtomicU64::new(entry.write_errors().0);
-        Self { engine, store, entry, handle, access, errors_told }
+        let errors_returned = AtomicU64::new(entry.write_errors().0);
+        Self { engine, store, entry, handle, access, errors_returned }
     }
 
     /// Another read handle of the same version, with its own readahead state.
@@ -97,7 +95,7 @@ impl File {
     /// Current size in bytes: as of the open, and as writers changed it since.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.entry.whole.get().map_or_else(|| self.entry.size(), |whole| whole.size())
+        self.entry.upload.get().map_or_else(|| self.entry.size(), |upload| upload.size())
     }
 
     /// Identity, as of the last comparison with the store.
@@ -184,6 +182,58 @@ impl File {
         self.engine.perform(self.entry.shard, effects);
     }
 
+    /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as
+    /// columns, tensors or known records. The engine reads them ahead from now on, many at a time,
+    /// as far as readers need and memory allows, and nothing else, as long as reads follow the
+    /// plan. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing past
+    /// `end`.
+    ///
+    /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
+    /// pages that were read and not used count in
+    /// [`Stats::pages_abandoned`](crate::Stats::pages_abandoned).
+    ///
+    /// ```
+    /// use bowwave_engine::{Engine, Options};
+    ///
+    /// let engine = Engine::new(Options { cache_bytes: Some(8 << 20), ..Options::default() })?;
+    /// let file = engine.open("pattern:/64MiB")?;
+    /// let columns = [40 << 20..41 << 20, 3 << 20..5 << 20];
+    /// file.plan(columns.clone())?;
+    /// for column in columns {
+    ///     let mut bytes = vec![0; (column.end - column.start) as usize];
+    ///     file.read_at(column.start, &mut bytes)?;
+    /// }
+    /// # Ok::<(), bowwave_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Options` if more than 2^20 ranges wait to be read (adjacent ranges in order count once).
+    /// Then no range is accepted; pass the others later.
+    pub fn plan(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
+        let (page, size) = (self.engine.page_size(), self.entry.size());
+        let pages =
+            |range: Range<u64>| page.range_of(range.start, range.end.min(size).saturating_sub(range.start));
+        let ranges: Vec<PageRange> =
+            ranges.into_iter().map(pages).filter(|range| !range.is_empty()).collect();
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        self.engine.relieve(self.entry.shard);
+        let mut effects = Vec::new();
+        let shard = self.engine.shard(self.entry.shard);
+        let taken = shard.set_read_plan(self.handle, ranges, self.entry.queue.is_congested(), &mut effects);
+        self.engine.perform(self.entry.shard, effects);
+        taken.map_err(|error| Error::Options(error.to_string()))
+    }
+
+    /// Ends the read plan: the rest is not read, and readahead in flight without waiters is
+    /// cancelled.
+    pub fn end_plan(&self) {
+        let mut effects = Vec::new();
+        self.engine.shard(self.entry.shard).end_plan(self.handle, &mut effects);
+        self.engine.perform(self.entry.shard, effects);
+    }
+
     /// Counters of this file, over all handles.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -243,7 +293,7 @@ impl File {
 
     #[inline]
     fn check_readable(&self) -> Result<()> {
-        self.entry.whole.get().map_or(Ok(()), |whole| whole.check_readable())
+        self.entry.upload.get().map_or(Ok(()), |upload| upload.check_readable())
     }
 
     /// Requests a chunk from the cache, and carries out the effects.
@@ -312,8 +362,8 @@ impl Drop for File {
     /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost),
     /// [`objects_lost`](crate::StoreStats::objects_lost)).
     fn drop(&mut self) {
-        match self.entry.whole.get() {
-            Some(whole) => self.store.close_whole(whole, &self.entry, self.handle),
+        match self.entry.upload.get() {
+            Some(upload) => self.store.close_whole(upload, &self.entry, self.handle),
             None if self.is_writable() => self.store.close_writer(&self.entry),
             None => {}
         }

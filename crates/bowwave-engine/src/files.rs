@@ -151,7 +151,7 @@ impl Files {
         }
         entry.set_object(None);
         // A mapped file is never opened again: it is forgotten, with its memory and descriptor.
-        if entry.places.get().is_none() {
+        if entry.offset_mapped.get().is_none() {
             self.closings += 1;
             entry.closing.store(self.closings, Ordering::Relaxed);
             self.closed.push_back((self.closings, Arc::clone(entry)));

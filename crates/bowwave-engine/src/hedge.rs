@@ -6,36 +6,24 @@
 //!                        the read is late
 //! ```
 //!
+//! The core's dispatcher decides which reads are late, which are hedged, and which response counts.
 //! Each request has its own memory, since a store may write to a buffer until it returns it, however
-//! late. A read is late after the mean latency plus four times its deviation, as in TCP. The options
-//! limit the share of hedged reads: where all reads are late, hedging only adds load.
+//! late.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bowwave_backend::{Error as StoreError, Object, Profile, ReadBuf, ReadSink};
-use bowwave_core::network::Hedging;
+use bowwave_backend::{Error as StoreError, Object, ReadBuf, ReadSink};
+use bowwave_core::schedule::DispatchId;
 
-use crate::engine::Inner;
 use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::timer::Job;
-
-/// Longer requests are few, and their times depend on their length.
-const BYTES_MAX: usize = 256 << 10;
-/// Stores with a lower latency respond before a timer could fire.
-const LATENCY_MIN: Duration = Duration::from_millis(1);
-
-/// Latencies of a store's reads, and the number of hedged reads.
-#[derive(Debug)]
-pub(crate) struct Hedges {
-    hedging: Mutex<Hedging>,
-}
 
 /// A read that may be hedged.
 #[derive(Debug)]
 pub(crate) struct Race {
     queue: Arc<Queue>,
+    id: DispatchId,
     object: Arc<dyn Object>,
     offset: u64,
     state: Mutex<State>,
@@ -46,111 +34,80 @@ pub(crate) struct Race {
 struct State {
     /// Destination of the bytes, until they arrive.
     prize: Option<(ReadBuf, Box<dyn ReadSink>)>,
-    running: u32,
     error: Option<StoreError>,
 }
 
 /// One of the requests.
 struct Runner {
     race: Arc<Race>,
-    begun: Instant,
     is_second: bool,
     ended: bool,
 }
 
-impl Hedges {
-    /// For stores of sufficient latency, if enabled: hedges at most `percent` percent of demand
-    /// reads.
-    pub(crate) fn new(profile: &Profile, percent: u32) -> Option<Self> {
-        let suits = percent > 0 && profile.latency >= LATENCY_MIN && profile.alignment <= 1;
-        let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
-        suits.then(|| Self { hedging: Mutex::new(Hedging::new(latency_ns, percent)) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Hedging> {
-        self.hedging.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Race {
-    /// Reads `buf.len()` bytes, with a second request if the read is late and hedging is allowed.
+    /// Reads `buf.len()` bytes for a dispatch, with a second request if the dispatcher says so.
     pub(crate) fn run(
-        engine: &Arc<Inner>,
         queue: &Arc<Queue>,
+        id: DispatchId,
         object: Arc<dyn Object>,
         offset: u64,
         (buf, sink): (ReadBuf, Box<dyn ReadSink>),
     ) {
-        let Some(hedges) = queue.hedges().filter(|_| buf.len() <= BYTES_MAX) else {
-            return object.read(offset, buf, sink);
-        };
-        let late = Instant::now() + Duration::from_nanos(hedges.lock().begin());
-        let state = Mutex::new(State { prize: Some((buf, sink)), running: 0, error: None });
+        let bytes = buf.len() as u64;
+        let state = Mutex::new(State { prize: Some((buf, sink)), error: None });
         let unwanted = Arc::new(AtomicBool::new(false));
-        let race = Arc::new(Self { queue: Arc::clone(queue), object, offset, state, unwanted });
-        race.start(false);
-        if !race.unwanted.load(Ordering::Relaxed) {
-            engine.at(late, Job::Hedge(Arc::downgrade(&race)));
+        let race = Arc::new(Self { queue: Arc::clone(queue), id, object, offset, state, unwanted });
+        if queue.begin_race(bytes, &race) {
+            race.send(false);
+        } else if let Some((buf, sink)) = race.take() {
+            race.object.read(offset, buf, sink);
         }
     }
 
-    /// The read is late.
-    pub(crate) fn hedge(self: &Arc<Self>) {
-        let granted = || self.queue.hedges().is_some_and(|hedges| hedges.lock().grant());
-        if !self.unwanted.load(Ordering::Relaxed) && granted() {
-            self.queue.hedged();
-            self.start(true);
-        }
+    pub(crate) fn id(&self) -> DispatchId {
+        self.id
     }
 
-    fn start(self: &Arc<Self>, is_second: bool) {
-        let mut state = self.lock();
-        // It may have ended just now; then the hedge was counted in vain.
-        let Some(len) = state.prize.as_ref().map(|(buf, _)| buf.len()) else { return };
-        state.running += 1;
-        drop(state);
-        let runner = Runner { race: Arc::clone(self), begun: Instant::now(), is_second, ended: false };
+    /// Sends one of the requests, unless the read has just ended.
+    pub(crate) fn send(self: &Arc<Self>, is_second: bool) {
+        let Some(len) = self.lock().prize.as_ref().map(|(buf, _)| buf.len()) else { return };
+        let runner = Runner { race: Arc::clone(self), is_second, ended: false };
         self.object.read(self.offset, ReadBuf::zeroed(len), Box::new(runner));
     }
 
     /// A request returned bytes.
-    fn win(&self, from: &ReadBuf, bytes: usize, runner: &Runner) {
-        let prize = {
-            let mut state = self.lock();
-            state.running -= 1;
-            state.prize.take()
-        };
-        let Some((mut buf, sink)) = prize else { return };
-        self.unwanted.store(true, Ordering::Relaxed);
-        if let Some(hedges) = self.queue.hedges() {
-            let ns = u64::try_from(runner.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            hedges.lock().took(ns);
+    fn answered(&self, from: &ReadBuf, bytes: usize, is_second: bool) {
+        if self.queue.race_answered(self.id, is_second)
+            && let Some((mut buf, sink)) = self.take()
+        {
+            buf.copy_in(0, &from.to_vec()[..bytes]);
+            sink.done(buf, Ok(bytes));
         }
-        if runner.is_second {
-            self.queue.hedge_won();
-        }
-        buf.copy_in(0, &from.to_vec()[..bytes]);
-        sink.done(buf, Ok(bytes));
     }
 
     /// A request failed or was dropped.
-    fn lose(&self, error: Option<StoreError>) {
-        let (prize, error) = {
+    fn failed(&self, error: Option<StoreError>) {
+        let error = {
             let mut state = self.lock();
-            state.running -= 1;
-            let before = state.error.take();
-            state.error = error.or(before);
-            // The other request may still succeed.
-            let prize = if state.running == 0 { state.prize.take() } else { None };
-            (prize, state.error.clone())
+            state.error = error.or(state.error.take());
+            state.error.clone()
         };
-        let Some((buf, sink)) = prize else { return };
-        self.unwanted.store(true, Ordering::Relaxed);
-        match error {
-            Some(error) => sink.done(buf, Err(error)),
-            // The sink reports that itself.
-            None => drop((buf, sink)),
+        // The other request may still succeed.
+        if self.queue.race_failed(self.id)
+            && let Some((buf, sink)) = self.take()
+        {
+            match error {
+                Some(error) => sink.done(buf, Err(error)),
+                // The sink reports that itself.
+                None => drop((buf, sink)),
+            }
         }
+    }
+
+    /// Takes the destination: the read has ended.
+    fn take(&self) -> Option<(ReadBuf, Box<dyn ReadSink>)> {
+        self.unwanted.store(true, Ordering::Relaxed);
+        self.lock().prize.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -160,7 +117,7 @@ impl Race {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("State").field("ended", &self.prize.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -172,8 +129,8 @@ impl ReadSink for Runner {
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
         self.ended = true;
         match result {
-            Ok(bytes) => self.race.win(&buf, bytes, &self),
-            Err(error) => self.race.lose(Some(error)),
+            Ok(bytes) => self.race.answered(&buf, bytes, self.is_second),
+            Err(error) => self.race.failed(Some(error)),
         }
     }
 
@@ -189,20 +146,7 @@ impl ReadSink for Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         if !self.ended {
-            self.race.lose(None);
+            self.race.failed(None);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn low_latency_or_aligned_stores_are_not_hedged() {
-        let far = Profile { latency: Duration::from_millis(30), ..Profile::read_only("far") };
-        assert!(Hedges::new(&far, 0).is_none() && Hedges::new(&far, 1).is_some());
-        assert!(Hedges::new(&Profile { alignment: 512, ..far.clone() }, 5).is_none());
-        assert!(Hedges::new(&Profile { latency: Duration::from_micros(900), ..far }, 5).is_none());
     }
 }

@@ -8,8 +8,9 @@
 //!                                          └── buffer dropped ──► unpinned
 //! ```
 //!
-//! A failed ring, or a store that drops a request, ends the request although the buffer may still be
-//! written. Readers get the error at once. The frames return when the buffer is dropped, or never.
+//! A failed ring, or a store that drops a request, ends the request although the buffer may still
+//! be written. Readers get the error at once. The frames return when the buffer is dropped, or
+//! never.
 
 use bowwave_core::FrameId;
 

@@ -2,9 +2,10 @@
 //!
 //! # Structure
 //!
-//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend; a [`File`] is an open handle with its own
-//! readahead state. The engine decides under a shard's lock and acts outside it. Small reads that hit are the
-//! exception: they are copied under the lock, because pinning and unpinning would cost as much as the copy.
+//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend; a [`File`] is an open handle
+//! with its own readahead state. The engine decides under a shard's lock and acts outside it. Small
+//! reads that hit are the exception: they are copied under the lock, because pinning and unpinning
+//! would cost as much as the copy.
 
 mod ahead;
 mod arena;
@@ -21,8 +22,10 @@ mod journal;
 mod lease;
 mod mapped;
 mod memory;
+mod object_upload;
+mod offset_mapped;
 mod options;
-mod places;
+
 mod queue;
 mod request;
 mod settings;
@@ -32,13 +35,12 @@ mod store;
 mod sync;
 mod timer;
 mod wait;
-mod whole;
 mod write_out;
 
 pub use ahead::AheadBudget;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
-pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
+pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
 pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;
@@ -47,8 +49,8 @@ pub use file::File;
 pub use journal::Journal;
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
+pub use offset_mapped::Mapping;
 pub use options::{Options, Tuning};
-pub use places::Mapping;
 pub use settings::{SETTINGS, Setting, Settings, suitable_ra_pages};
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::{OpenOptions, Store};

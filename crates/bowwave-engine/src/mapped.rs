@@ -9,7 +9,7 @@ use bowwave_core::{Advice, Fault, FillError, PageCount, PageRange, Pattern, Stat
 
 use crate::error::Result;
 use crate::file::{File, Waiting};
-use crate::places::{Mapping, Places};
+use crate::offset_mapped::{Mapping, OffsetMappedFrames};
 use crate::shard::{Effect, Touch};
 
 /// What may be mapped together with a touched page.
@@ -31,20 +31,20 @@ pub struct Around {
 #[derive(Debug)]
 pub struct MappedFile {
     file: File,
-    places: Arc<Places>,
+    frames: Arc<OffsetMappedFrames>,
 }
 
 impl MappedFile {
     pub(crate) fn new(file: File) -> Self {
-        let places = Arc::clone(file.entry.places.get().expect("a mapped file has places"));
-        Self { file, places }
+        let frames = Arc::clone(file.entry.offset_mapped.get().expect("a mapped file has frames"));
+        Self { file, frames }
     }
 
     /// The same mapped file with its own readahead state, for another stream of touches, such as
     /// another thread's.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self { file: self.file.another(), places: Arc::clone(&self.places) }
+        Self { file: self.file.another(), frames: Arc::clone(&self.frames) }
     }
 
     /// The object as an ordinary open file, to read or advise. Reads and the mapping share pages.
@@ -63,12 +63,12 @@ impl MappedFile {
     /// other pages may be incomplete. The last page is zero past the end of the file.
     #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
-        self.places.memory()
+        self.frames.memory()
     }
 
     /// Sets the program's mapping, in place of an earlier one.
     pub fn attach(&self, mapping: Weak<dyn Mapping>) {
-        self.places.attach(mapping);
+        self.frames.attach(mapping);
     }
 
     /// Advises the whole mapping (`Normal`, `Sequential`, `Random`) or a range of bytes.
@@ -82,15 +82,16 @@ impl MappedFile {
         self.file.stats()
     }
 
-    /// Handles a fault at `offset`, in a mapping with the advice `pattern`. When the page is up to date,
-    /// calls `map` once with the bytes to map: the page and its surroundings within `around`. They do not
-    /// change during the call, which runs under a lock of the cache. `map` returns how many bytes it has
-    /// mapped, from the first on.
+    /// Handles a fault at `offset`, in a mapping with the advice `pattern`. When the page is up to
+    /// date, calls `map` once with the bytes to map: the page and its surroundings within `around`.
+    /// They do not change during the call, which runs under a lock of the cache. `map` returns how
+    /// many bytes it has mapped, from the first on.
     ///
     /// For any executor; the future may be dropped half-way.
     ///
     /// # Errors
-    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. `map` is not called then.
+    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says,
+    /// after retries. `map` is not called then.
     pub async fn fault(
         &self,
         offset: u64,

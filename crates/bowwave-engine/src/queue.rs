@@ -2,34 +2,35 @@
 //! flight.
 //!
 //! ```text
-//!   fills, write-outs ──push──► Dispatcher (merge, order, depth) ──pump──► request::send ──► store
-//!             promote, cancel ──┘                                                └── ended ──► pump
+//!   fills, write-outs ──push──► Dispatcher (merge, order, depth) ──run──► request::send ──► store
+//!             promote, cancel ──┤                                            │
+//!               timer: expire ──┘ ◄── pause ◄── failed, or a late read ◄─────┴── ended ──► run
 //! ```
 
-mod piece;
-mod pumping;
+mod io_request;
 mod shape;
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bowwave_backend::Profile;
 use bowwave_core::network::RetryLimits;
-use bowwave_core::schedule::{self, CONGESTED_REQUESTS, DispatchId, Dispatcher, Priority, RequestId};
+use bowwave_core::schedule::{self, DispatchId, Dispatcher, Expired, Priority, RequestId};
 use bowwave_core::{Instant, PageRange};
 
-pub(crate) use self::piece::{Demand, FillKey, Key, Piece, QueuedFill, QueuedWrite};
-use self::pumping::Pumping;
+pub(crate) use self::io_request::{Demand, FillKey, IoRequest, Key, QueuedFill, QueuedWrite};
 use self::shape::Shape;
 use crate::clock;
 use crate::engine::Inner;
-use crate::hedge::Hedges;
+use crate::hedge::Race;
 use crate::options::Options;
 use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, thread_local};
+use crate::timer::Job;
 use crate::write_out::Rest;
 
 /// The queue of one store.
@@ -44,8 +45,6 @@ pub(crate) struct Queue {
     congested: AtomicBool,
     /// Longest wait of a reader in nanoseconds, over all attempts.
     deadline_ns: Option<u64>,
-    /// Hedging of late reads, if enabled.
-    hedges: Option<Hedges>,
 }
 
 /// One request to the store.
@@ -70,24 +69,35 @@ pub(crate) enum Parts {
 #[derive(Debug)]
 struct State {
     /// Requests, and the time each was added.
-    dispatcher: Dispatcher<(Piece, Instant)>,
+    dispatcher: Dispatcher<(IoRequest, Instant)>,
     ids: HashMap<Key, RequestId>,
     /// Rests of writes that the store ended early.
     rests: VecDeque<Rest>,
-    /// Queued pages to read.
-    queued_fill_pages: u64,
+    /// Reads that may be hedged.
+    races: HashMap<DispatchId, Arc<Race>>,
+    /// When the engine's timer next runs the queue.
+    armed: Option<Instant>,
     stats: StoreStats,
     latencies: Latencies,
+}
+
+/// What a queue sends next.
+enum Next {
+    Request(Batch),
+    Rest(Rest),
+    /// The second request of a late read.
+    Hedge(Arc<Race>),
 }
 
 impl Queue {
     pub(crate) fn new(url: &str, profile: &Profile, options: &Options) -> Self {
         let shape = Shape::new(profile, options);
         let state = State {
-            dispatcher: shape.dispatcher(),
+            dispatcher: shape.dispatcher(profile, options),
             ids: HashMap::new(),
             rests: VecDeque::new(),
-            queued_fill_pages: 0,
+            races: HashMap::new(),
+            armed: None,
             stats: StoreStats::default(),
             latencies: Latencies::default(),
         };
@@ -99,7 +109,6 @@ impl Queue {
             state: Mutex::new(state),
             congested: AtomicBool::new(false),
             deadline_ns: profile.deadline.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-            hedges: Hedges::new(profile, options.hedge_percent),
         }
     }
 
@@ -114,31 +123,38 @@ impl Queue {
     }
 
     /// Adds a fill or a write-out.
-    pub(crate) fn push(&self, piece: Piece) {
-        let mut piece = piece;
-        let mut state = self.lock();
-        if self.shape.promotes() && piece.is_demanded() {
-            piece.set_demand();
+    pub(crate) fn push(&self, io: IoRequest) {
+        self.add(&mut self.lock(), io);
+    }
+
+    fn add(&self, state: &mut State, io: IoRequest) {
+        let mut io = io;
+        if self.shape.promotes() && io.is_demanded() {
+            io.set_demand();
         }
-        let urgency = piece.urgency();
+        let urgency = io.urgency();
         let now = clock::precise();
-        let (object, key, is_alone) = (piece.entry().uid, piece.key(), piece.is_left_over());
-        let PageRange { start, end } = piece.range();
+        let (object, key, is_alone) = (io.entry().uid, io.key(), io.is_left_over());
+        let PageRange { start, end } = io.range();
         let bytes = start.0 * self.page_bytes..end.0 * self.page_bytes;
-        let Range { start, end } = self.shape.address(piece.entry(), bytes);
-        let (direction, priority) = (piece.direction(), Priority::default());
+        let Range { start, end } = self.shape.address(io.entry(), bytes);
+        let (direction, priority) = (io.direction(), Priority::default());
         let request = schedule::Request { start, end, direction, object, urgency, priority };
-        state.queued_fill_pages += piece.fill_pages();
         let dispatcher = &mut state.dispatcher;
         let added = if is_alone {
-            dispatcher.add_alone(now, request, (piece, now))
+            dispatcher.add_alone(now, request, (io, now))
         } else {
-            dispatcher.add(now, request, (piece, now))
+            dispatcher.add(now, request, (io, now))
         };
         state.ids.insert(key, added.id);
         let waiting = state.dispatcher.waiting() as u64;
         state.stats.waiting_max = state.stats.waiting_max.max(waiting);
-        self.note_congestion(&state);
+        self.note_congestion(state);
+    }
+
+    /// Adds a failed fill or write-out again at `due`; [`run`](Self::run) must follow.
+    pub(crate) fn pause(&self, due: Instant, io: IoRequest) {
+        self.lock().dispatcher.pause(due, (io, due));
     }
 
     /// Makes a fill or a write-out a demand request, if it still waits: it then precedes the speculative ones.
@@ -146,8 +162,8 @@ impl Queue {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(&id) = state.ids.get(&key) else { return };
-        let (piece, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
-        piece.set_demand();
+        let (io, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
+        io.set_demand();
         // Without promotion it keeps its place.
         if let Some(id) = state.dispatcher.promote(clock::precise(), id) {
             state.ids.insert(key, id);
@@ -158,30 +174,32 @@ impl Queue {
     pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
         let mut state = self.lock();
         let id = *state.ids.get(&Key::Fill(key))?;
-        let ((piece, _), _) = state.dispatcher.cancel(id).expect("a request with a key waits");
-        state.forget(&piece);
+        let ((io, _), _) = state.dispatcher.cancel(id).expect("a request with a key waits");
+        state.ids.remove(&io.key());
         self.note_congestion(&state);
-        match piece {
-            Piece::Fill(fill) => Some(fill),
-            Piece::Write(_) => None,
+        match io {
+            IoRequest::Fill(fill) => Some(fill),
+            IoRequest::Write(_) => None,
         }
     }
 
-    /// Sends as many requests as the store has slots for.
+    /// Sends as many requests as the store has slots for, and those whose time has come.
     ///
     /// # Panics
     /// If the store does, after the other requests were sent: no later call may come to send them.
-    pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
-        let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
+    pub(crate) fn run(self: &Arc<Self>, engine: &Arc<Inner>) {
+        let Some(_running) = Running::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;
         loop {
-            let sent = if let Some(rest) = self.next_rest() {
-                catch_unwind(AssertUnwindSafe(|| rest.send()))
-            } else if let Some(batch) = self.next_request() {
-                catch_unwind(AssertUnwindSafe(|| request::send(engine, self, batch)))
-            } else {
-                break;
-            };
+            let next = self.next();
+            // Before the store is called: it may block.
+            self.arm(engine);
+            let Some(next) = next else { break };
+            let sent = catch_unwind(AssertUnwindSafe(|| match next {
+                Next::Request(batch) => request::send(engine, self, batch),
+                Next::Rest(rest) => rest.send(),
+                Next::Hedge(race) => race.send(true),
+            }));
             panic = panic.or_else(|| sent.err());
         }
         if let Some(panic) = panic {
@@ -189,13 +207,41 @@ impl Queue {
         }
     }
 
-    /// Stores the rest of a write for the next [`pump`](Self::pump). It still counts as in flight.
-    pub(crate) fn add_rest(&self, rest: Rest) {
-        self.lock().rests.push_back(rest);
+    /// Has the engine's timer run the queue at its next timed event.
+    fn arm(self: &Arc<Self>, engine: &Inner) {
+        let mut state = self.lock();
+        let Some(due) = state.dispatcher.next_timer() else { return };
+        if state.armed.is_some_and(|armed| armed <= due) {
+            return;
+        }
+        state.armed = Some(due);
+        drop(state);
+        engine.at(clock::instant(due), Job::Run(Arc::clone(self), due));
     }
 
-    fn next_rest(&self) -> Option<Rest> {
-        self.lock().rests.pop_front()
+    /// The timer that was set for `due` has expired.
+    pub(crate) fn expired(self: &Arc<Self>, engine: &Arc<Inner>, due: Instant) {
+        {
+            let mut state = self.lock();
+            // Another one may have been set for an earlier event.
+            state.armed = state.armed.filter(|&armed| armed != due);
+        }
+        self.run(engine);
+    }
+
+    /// Drops the requests that pause: the engine, and so its timer, has ended.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        let mut paused = Vec::new();
+        while let Some(event) = state.dispatcher.expire(Instant(u64::MAX)) {
+            paused.push(event);
+        }
+        drop(state);
+    }
+
+    /// Stores the rest of a write for the next [`run`](Self::run). It still counts as in flight.
+    pub(crate) fn add_rest(&self, rest: Rest) {
+        self.lock().rests.push_back(rest);
     }
 
     /// Bytes of fills arrived.
@@ -243,21 +289,27 @@ impl Queue {
         }
     }
 
-    /// Hedging of late reads, if enabled.
-    pub(crate) fn hedges(&self) -> Option<&Hedges> {
-        self.hedges.as_ref()
-    }
-
-    /// A late read was hedged.
-    pub(crate) fn hedged(&self) {
+    /// Enters a read that may be hedged. Returns whether it may.
+    pub(crate) fn begin_race(&self, bytes: u64, race: &Arc<Race>) -> bool {
         let mut state = self.lock();
-        state.stats.requests += 1;
-        state.stats.hedges += 1;
+        let hedged = state.dispatcher.sent(clock::precise(), race.id(), bytes);
+        if hedged {
+            state.races.insert(race.id(), Arc::clone(race));
+        }
+        hedged
     }
 
-    /// The second request completed first.
-    pub(crate) fn hedge_won(&self) {
-        self.lock().stats.hedges_won += 1;
+    /// A request of a read that may be hedged returned its bytes. Returns whether it is the first.
+    pub(crate) fn race_answered(&self, id: DispatchId, is_second: bool) -> bool {
+        let mut state = self.lock();
+        let is_first = state.dispatcher.answered(clock::precise(), id, is_second);
+        state.stats.hedges_won += u64::from(is_first && is_second);
+        is_first
+    }
+
+    /// A request of a read that may be hedged failed. Returns whether the read has failed.
+    pub(crate) fn race_failed(&self, id: DispatchId) -> bool {
+        self.lock().dispatcher.failed(id)
     }
 
     /// An object could not be published, and no handle was left to return the error.
@@ -269,6 +321,7 @@ impl Queue {
     pub(crate) fn ended(&self, id: DispatchId, tell: impl FnOnce(&mut StoreStats)) {
         let mut state = self.lock();
         let known = state.dispatcher.complete(clock::precise(), id);
+        state.races.remove(&id);
         debug_assert!(known, "{id:?} ends once");
         tell(&mut state.stats);
     }
@@ -314,19 +367,34 @@ impl Queue {
         self.lock().latencies.clone()
     }
 
-    /// The next request; none if the store is busy or no queued request may be sent.
-    fn next_request(&self) -> Option<Batch> {
+    /// What to send next; none if the store is busy or no queued request may be sent.
+    fn next(&self) -> Option<Next> {
         let mut state = self.lock();
         let state = &mut *state;
+        if let Some(rest) = state.rests.pop_front() {
+            return Some(Next::Rest(rest));
+        }
         let (now, mut parts) = (clock::precise(), Vec::new());
+        while let Some(event) = state.dispatcher.expire(now) {
+            match event {
+                Expired::Retry((io, _)) => self.add(state, io),
+                Expired::Hedge(id) => {
+                    state.stats.requests += 1;
+                    state.stats.hedges += 1;
+                    if let Some(race) = state.races.get(&id) {
+                        return Some(Next::Hedge(Arc::clone(race)));
+                    }
+                }
+            }
+        }
         let dispatch = state.dispatcher.next(now, &mut parts)?;
         let (mut fills, mut writes) = (Vec::new(), Vec::new());
-        for (piece, since) in parts {
-            state.forget(&piece);
-            state.latencies.record_queue(piece.work(), now.0.saturating_sub(since.0));
-            match piece {
-                Piece::Fill(fill) => fills.push(fill),
-                Piece::Write(write) => writes.push(write),
+        for (io, since) in parts {
+            state.ids.remove(&io.key());
+            state.latencies.record_queue(io.work(), now.0.saturating_sub(since.0));
+            match io {
+                IoRequest::Fill(fill) => fills.push(fill),
+                IoRequest::Write(write) => writes.push(write),
             }
         }
         // Reads and writes do not merge.
@@ -337,12 +405,11 @@ impl Queue {
         state.stats.in_flight_total += at_device;
         state.stats.waiting_total += state.dispatcher.waiting() as u64;
         self.note_congestion(state);
-        Some(Batch { id: dispatch.id, sent: now, parts })
+        Some(Next::Request(Batch { id: dispatch.id, sent: now, parts }))
     }
 
     fn note_congestion(&self, state: &State) {
-        let requests = self.shape.requests_of(state.queued_fill_pages * self.page_bytes);
-        self.congested.store(requests >= CONGESTED_REQUESTS as u64, Ordering::Relaxed);
+        self.congested.store(state.dispatcher.is_congested(), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -350,10 +417,40 @@ impl Queue {
     }
 }
 
-impl State {
-    /// A piece left the queue.
-    fn forget(&mut self, piece: &Piece) {
-        self.ids.remove(&piece.key());
-        self.queued_fill_pages -= piece.fill_pages();
+thread_local! {
+    /// Addresses of the queues that this thread runs, else 0. An array: a vector would be destroyed
+    /// before files are closed at the end of a thread.
+    static RUNNING: Cell<[usize; NESTED_MAX]> = const { Cell::new([0; NESTED_MAX]) };
+}
+
+/// Queues that a thread may run at once: a store that reads from another store makes two.
+const NESTED_MAX: usize = 8;
+
+/// While it lives, this thread runs a queue, so that a backend that completes inline does not
+/// recurse. (A flag of the queue would make one reader send all others' requests, and a panicking
+/// backend would leave it set.)
+struct Running(usize);
+
+impl Running {
+    /// `None` if this thread runs the queue already.
+    fn enter(queue: usize) -> Option<Self> {
+        let mut running = RUNNING.with(Cell::get);
+        if running.contains(&queue) {
+            return None;
+        }
+        // If all entries are used it recurses, which takes stack but works.
+        if let Some(free) = running.iter_mut().find(|place| **place == 0) {
+            *free = queue;
+            RUNNING.with(|of_thread| of_thread.set(running));
+        }
+        Some(Self(queue))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.with(|of_thread| {
+            of_thread.set(of_thread.get().map(|queue| if queue == self.0 { 0 } else { queue }));
+        });
     }
 }

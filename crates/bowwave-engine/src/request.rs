@@ -13,7 +13,7 @@ use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::hedge::Race;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill};
+use crate::queue::{Batch, IoRequest, Parts, Queue, QueuedFill};
 use crate::shard::Effect;
 use crate::write_out;
 
@@ -95,7 +95,7 @@ fn read(
             let message = format!("{}: not read by the deadline (--deadline)", sink.entry.name());
             sink.done(buf, Err(StoreError::new(ErrorKind::TimedOut, message)));
         }
-        Some(object) if demanded => Race::run(engine, queue, object, offset, (buf, sink)),
+        Some(object) if demanded => Race::run(queue, id, object, offset, (buf, sink)),
         Some(object) => object.read(offset, buf, sink),
         // The last handle was closed while this fill was queued.
         None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
@@ -230,7 +230,7 @@ impl Sink {
             stats.retries += retries;
             stats.latency_ns_total += latency;
         });
-        self.queue.pump(&self.engine);
+        self.queue.run(&self.engine);
     }
 
     /// A changed object may be one that the file no longer uses, because it is now written through
@@ -271,7 +271,7 @@ impl Sink {
         self.queue.ended(self.id, |stats| {
             stats.requests_failed += u64::from(failed);
         });
-        self.queue.pump(&self.engine);
+        self.queue.run(&self.engine);
     }
 
     /// Records how much of the first incomplete fill arrived, so that only the rest is requested,
@@ -341,7 +341,7 @@ fn retry_or_fail(
         match again {
             Some(time) => {
                 retries += 1;
-                engine.later(clock::instant(time), Piece::Fill(part));
+                entry.queue.pause(time, IoRequest::Fill(part));
             }
             None => failed.push((part.key.fill, Err(entry.note_error(error)))),
         }

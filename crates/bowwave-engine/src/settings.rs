@@ -209,8 +209,8 @@ pub const SETTINGS: &[Setting] = &[
                   mount, else mended",
         set: |s, text| {
             let clusters = CLUSTERS.iter().find(|(name, _)| *name == text).map(|(_, clusters)| *clusters);
-            let all = "suited, mended, learned, literal or before";
-            known(clusters, all).map(|clusters| s.options.range.clusters = clusters)
+            let all = CLUSTERS.map(|(name, _)| name).join(", ");
+            known(clusters, &format!("one of {all}")).map(|clusters| s.options.range.clusters = clusters)
         },
         get: |s| {
             let clusters = CLUSTERS.iter().find(|(_, clusters)| *clusters == s.options.range.clusters);

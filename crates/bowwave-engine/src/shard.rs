@@ -20,7 +20,7 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::options::Options;
-use crate::queue::{Demand, FillKey, Key, Piece, QueuedFill};
+use crate::queue::{Demand, FillKey, IoRequest, Key, QueuedFill};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wait::{Outcome, Slot};
@@ -84,7 +84,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a read or a write to the store.
-    Send(Piece),
+    Send(IoRequest),
     /// It has a waiter now.
     Promote(Arc<FileEntry>, Key),
     /// It is no longer needed.
@@ -418,7 +418,7 @@ impl Shard {
         for action in actions.drain(..) {
             match action {
                 Action::Decided(_) => {}
-                Action::Fill(fill) => effects.push(Effect::Send(Piece::Fill(self.queued(state, fill)))),
+                Action::Fill(fill) => effects.push(Effect::Send(IoRequest::Fill(self.queued(state, fill)))),
                 Action::Promote { fill } => {
                     if let Some(InFlight { entry, demanded, .. }) = state.fills.get(&fill) {
                         demanded.come(clock::precise());
@@ -442,7 +442,7 @@ impl Shard {
                 Action::Retired { frames } => self.arena.release(&frames),
                 Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
                 Action::WriteOut(write) => {
-                    effects.push(Effect::Send(Piece::Write(self.queued_write(state, write))));
+                    effects.push(Effect::Send(IoRequest::Write(self.queued_write(state, write))));
                 }
                 Action::PromoteWrite { id } => {
                     if let Some((entry, demanded)) = state.write_outs.get(&id) {

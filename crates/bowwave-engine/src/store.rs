@@ -5,12 +5,9 @@ mod names;
 mod open;
 mod whole;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use bowwave_backend::Profile;
-use bowwave_backend::{
-    Backend, DiskStats, Entry, Error as StoreError, ErrorKind, Identity, NetworkStats, Object,
-};
+use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Identity, Object, Profile};
 use bowwave_core::HandleId;
 
 use crate::engine::Inner;
@@ -19,7 +16,7 @@ use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::{Files, Key};
 use crate::mapped::MappedFile;
-use crate::places::Places;
+use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,66 +61,11 @@ impl Store {
         self.inner.profile.clone()
     }
 
-    /// Counters of requests over the network besides reads, and of failures; `None` for stores
-    /// without a network.
+    /// The store below the cache. Changes and uploads made through it bypass the cache; for those of names, use the
+    /// [`Namespace`](bowwave_backend::Namespace) of this `Store`.
     #[must_use]
-    pub fn network(&self) -> Option<NetworkStats> {
-        self.inner.backend.network()
-    }
-
-    /// Counters of a disk cache in front of the store; `None` without one.
-    #[must_use]
-    pub fn disk(&self) -> Option<DiskStats> {
-        self.inner.backend.disk()
-    }
-
-    /// Requests the root of the store once; returns a note on the store for users, if there is one.
-    ///
-    /// # Errors
-    /// As the store says, if the root cannot be read.
-    pub fn probe(&self) -> Result<Option<String>> {
-        Ok(self.inner.backend.probe()?)
-    }
-
-    /// Describes one entry; the empty path is the root. For a file being written, the size is
-    /// current.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub fn stat(&self, path: &Path) -> Result<Entry> {
-        if let Some(entry) = self.inner.stat_whole(path) {
-            return Ok(entry);
-        }
-        match self.inner.backend.stat(path) {
-            Ok(mut entry) => {
-                if let Some(identity) = &entry.identity
-                    && let Some(file) = self.inner.files().get(&Key::new(path, identity))
-                    && file.is_written()
-                {
-                    entry.size = file.size();
-                }
-                Ok(entry)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Lists a directory.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let mut entries = self.inner.backend.list(path)?;
-        self.inner.list_wholes(path, &mut entries);
-        Ok(entries)
-    }
-
-    /// Reads a symbolic link.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        Ok(self.inner.backend.read_link(path)?)
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.inner.backend
     }
 
     /// Opens an object. Its pages stay cached between opens as long as its identity is the same.
@@ -207,13 +149,13 @@ impl StoreInner {
         }
         // A mapped file keeps a descriptor if readahead was in flight when it was closed.
         self.files().sweep(engine);
-        let places = Arc::new(Places::new(pages.0, engine.page_size())?);
+        let places = Arc::new(OffsetMappedFrames::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
         let entry = engine.shard(shard).open_placed_file(pages, |file| {
             let queue = Arc::clone(&self.queue);
             let identity = object.identity().clone();
             let entry = FileEntry::new(engine.next_uid(), (shard, file), queue, path, identity);
-            entry.places.set(places).expect("it is new");
+            entry.offset_mapped.set(places).expect("it is new");
             entry
         });
         entry.set_object(Some(object));

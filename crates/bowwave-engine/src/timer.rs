@@ -1,15 +1,16 @@
-//! Timers: retries of fills and write-outs, reclaim of tasks' frames.
+//! Timers: timed events of queues, retries of parts, reclaim of tasks' frames.
 
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use bowwave_core::Instant as CoreInstant;
+
 use crate::engine::Inner;
-use crate::hedge::Race;
-use crate::queue::Piece;
+use crate::object_upload::Part;
+use crate::queue::Queue;
 use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
 use crate::wait::Slot;
-use crate::whole::Part;
 
 /// How long a woken task may leave its frames pinned before they are reclaimed.
 const TASK_PATIENCE: Duration = Duration::from_secs(1);
@@ -46,12 +47,10 @@ struct Waiting {
 /// A timed job.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Return a fill or a write-out to its queue.
-    Send(Piece),
+    /// Run a queue: its dispatcher has a timed event then.
+    Run(Arc<Queue>, CoreInstant),
     /// Write back old dirty pages, and repeat.
     WriteBack,
-    /// Hedge a late read, if it is still in flight.
-    Hedge(Weak<Race>),
     /// Send a part again.
     Part(Part),
     /// Reclaim the frames that a task has not collected.
@@ -66,17 +65,8 @@ pub(crate) enum Job {
 impl Job {
     fn carry_out(self, engine: &Arc<Inner>) {
         match self {
-            Self::Send(piece) => {
-                let queue = Arc::clone(&piece.entry().queue);
-                queue.push(piece);
-                queue.pump(engine);
-            }
+            Self::Run(queue, due) => queue.expired(engine, due),
             Self::Part(part) => part.send(),
-            Self::Hedge(race) => {
-                if let Some(race) = race.upgrade() {
-                    race.hedge();
-                }
-            }
             Self::WriteBack => engine.write_back_old(),
             Self::TakeBack { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
@@ -114,8 +104,17 @@ impl Timer {
 
     /// Ends the thread.
     pub(crate) fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         self.changed.notify_one();
+        for Waiting { job, .. } in waiting {
+            if let Job::Run(queue, _) = job {
+                // Its requests hold the queue.
+                queue.close();
+            }
+        }
     }
 
     fn run(&self, engine: &Weak<Inner>) {

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Piece, Queue, QueuedWrite};
+use crate::queue::{IoRequest, Queue, QueuedWrite};
 use crate::request::again_at;
 use crate::shard::Effect;
 
@@ -138,7 +138,7 @@ impl WriteSink for Sink {
                     // use more stack.
                     let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
                     queue.add_rest(Rest { object, buf: rest, sink: self });
-                    return queue.pump(&engine);
+                    return queue.run(&engine);
                 }
                 buf = rest;
                 Err(StoreError::new(ErrorKind::Io, "the file was closed"))
@@ -194,7 +194,7 @@ impl Sink {
             stats.retries += retries;
             stats.latency_ns_total += latency;
         });
-        self.queue.pump(&self.engine);
+        self.queue.run(&self.engine);
     }
 
     /// Whether the memory is back. If not, the write-outs end here, and their frames stay
@@ -225,7 +225,7 @@ impl Sink {
             match again_at(&self.engine, retry, error) {
                 Some(time) => {
                     retries += 1;
-                    self.engine.later(clock::instant(time), Piece::Write(part));
+                    self.queue.pause(time, IoRequest::Write(part));
                 }
                 None => failed.push((part.id, Err(FillError(0)))),
             }

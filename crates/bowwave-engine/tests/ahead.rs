@@ -88,7 +88,7 @@ fn engines_that_share_a_budget_stay_within_it_and_every_byte_is_right() {
         done.store(true, Ordering::Relaxed);
         watch.join().expect("no budget is overdrawn")
     });
-    assert!(most > MIB && most <= 4 * MIB, "{most} bytes at most on their way");
+    assert!(most > MIB && most <= 4 * MIB, "{most} bytes at most in flight");
     // Readahead in flight ends, and dropped engines return their budget.
     drop(engines);
     let begun = std::time::Instant::now();

@@ -1,5 +1,8 @@
 //! Hedged reads.
 
+#[path = "common/scripted.rs"]
+mod scripted;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink,
-    Result, WriteObject, pattern,
+    Backend as _, Error, ErrorKind, MemoryBackend, Profile, ReadBuf, ReadSink, pattern,
 };
 use bowwave_engine::{Engine, File, OpenOptions, Options, Policy, Store};
+use scripted::Scripted;
 
 const READ: usize = 4096;
 
@@ -79,10 +82,9 @@ fn hedging_hides_two_percent_of_slow_requests() {
 /// A store that completes a read only on request.
 #[derive(Clone, Debug)]
 struct Slow {
-    memory: MemoryBackend,
+    store: Scripted,
     held: Arc<(Mutex<Vec<Held>>, Condvar)>,
     reads: Arc<AtomicU64>,
-    writes: Arc<AtomicU64>,
 }
 
 struct Held {
@@ -97,14 +99,23 @@ impl std::fmt::Debug for Held {
     }
 }
 
-#[derive(Debug)]
-struct SlowObject(Arc<dyn WriteObject>, Slow);
-
 impl Slow {
     fn new() -> Self {
         let memory = MemoryBackend::new();
         memory.insert("a", vec![7; 1 << 20]);
-        Self { memory, held: Arc::default(), reads: Arc::default(), writes: Arc::default() }
+        let held: Arc<(Mutex<Vec<Held>>, Condvar)> = Arc::default();
+        let reads = Arc::new(AtomicU64::new(0));
+        let (holding, counted) = (Arc::clone(&held), Arc::clone(&reads));
+        let profile = Profile { latency: Duration::from_millis(5), ..memory.profile() };
+        let store = Scripted::new(memory, move |_, _, buf, sink| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let unwanted = sink.unwanted().unwrap_or_default();
+            holding.0.lock().expect("no panic").push(Held { buf, sink, unwanted });
+            holding.1.notify_all();
+        });
+        // Writes take much longer than the time at which a read is late.
+        let store = Scripted { profile, write_delay: Duration::from_millis(60), ..store };
+        Self { store, held, reads }
     }
 
     /// Waits for this many held reads, and takes them.
@@ -130,66 +141,6 @@ impl Held {
     }
 }
 
-impl Backend for Slow {
-    fn url(&self) -> &str {
-        "slow:"
-    }
-    fn profile(&self) -> Profile {
-        Profile { latency: Duration::from_millis(5), ..self.memory.profile() }
-    }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let inner = self.memory.open_write(path, &OpenWrite::default())?;
-        Ok(Arc::new(SlowObject(inner, self.clone())))
-    }
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Ok(Arc::new(SlowObject(self.memory.open_write(path, how)?, self.clone())))
-    }
-}
-
-impl Object for SlowObject {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn identity(&self) -> &Identity {
-        self.0.identity()
-    }
-    fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.1.reads.fetch_add(1, Ordering::Relaxed);
-        let unwanted = sink.unwanted().unwrap_or_default();
-        self.1.held.0.lock().expect("no panic").push(Held { buf, sink, unwanted });
-        self.1.held.1.notify_all();
-    }
-}
-
-impl WriteObject for SlowObject {
-    fn write(
-        &self,
-        offset: u64,
-        buf: bowwave_engine::backend::WriteBuf,
-        sink: Box<dyn bowwave_engine::backend::WriteSink>,
-    ) {
-        self.1.writes.fetch_add(1, Ordering::Relaxed);
-        // Much later than the time at which a read is late.
-        thread::sleep(Duration::from_millis(60));
-        self.0.write(offset, buf, sink);
-    }
-    fn sync(&self, data_only: bool) -> Result<()> {
-        self.0.sync(data_only)
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-    fn finish(&self) -> Result<Identity> {
-        self.0.finish()
-    }
-}
-
 fn read(file: &File) -> bowwave_engine::Result<u8> {
     let mut bytes = [0; READ];
     let outcome = file.read_at(0, &mut bytes);
@@ -203,7 +154,7 @@ fn read(file: &File) -> bowwave_engine::Result<u8> {
 /// requests.
 fn raced(then: impl FnOnce(Held, Held) + Send) -> (bowwave_engine::Result<u8>, Engine) {
     let (engine, slow) = (engine(100), Slow::new());
-    let store = engine.store_of(Arc::new(slow.clone()));
+    let store = engine.store_of(Arc::new(slow.store.clone()));
     let file = store.open(Path::new("a")).expect("opens");
     let got = thread::scope(|scope| {
         let reader = scope.spawn(|| read(&file));
@@ -219,7 +170,7 @@ fn raced(then: impl FnOnce(Held, Held) + Send) -> (bowwave_engine::Result<u8>, E
 fn the_first_response_counts_and_the_other_one_is_harmless() {
     let (got, engine) = raced(|first, second| {
         second.answer(2);
-        assert!(first.unwanted.load(Ordering::Relaxed), "nobody wants it any more");
+        assert!(first.unwanted.load(Ordering::Relaxed), "it is no longer needed");
         // It completes later all the same.
         first.answer(1);
     });
@@ -279,13 +230,13 @@ fn hedges_stay_within_their_share_if_all_reads_are_late() {
 #[test]
 fn late_writes_are_not_hedged() {
     let (engine, slow) = (engine(100), Slow::new());
-    let store = engine.store_of(Arc::new(slow.clone()));
+    let store = engine.store_of(Arc::new(slow.store.clone()));
     let options = OpenOptions { write: true, ..OpenOptions::default() };
     let file = store.open_with(Path::new("a"), &options).expect("opens");
     for n in 0..4 {
         file.write_at(n * 4096, &[9; 4096]).expect("it is taken");
         file.sync(true).expect("it is written");
     }
-    assert_eq!(slow.writes.load(Ordering::Relaxed), 4);
+    assert_eq!(slow.store.writes.load(Ordering::Relaxed), 4);
     assert_eq!((engine.stats().store.hedges, slow.reads.load(Ordering::Relaxed)), (0, 0));
 }

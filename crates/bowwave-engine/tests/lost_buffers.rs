@@ -1,34 +1,43 @@
 //! Leaked memory: it is not read or reused while a store may still write to it.
 
+#[path = "common/scripted.rs"]
+mod scripted;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
-};
+use bowwave_engine::backend::{Error, ErrorKind, MemoryBackend, ReadBuf};
 use bowwave_engine::{Engine, Options};
+use scripted::Scripted;
 
 /// A store that, while `failing`, ends requests but keeps their buffers, as a failed ring does.
 #[derive(Clone, Debug)]
 struct Keeper {
-    memory: MemoryBackend,
+    store: Scripted,
     failing: Arc<AtomicBool>,
-    retryable: bool,
     kept: Arc<Mutex<Vec<ReadBuf>>>,
     requests: Arc<AtomicU64>,
 }
-
-#[derive(Debug)]
-struct Kept(Arc<dyn Object>, Keeper);
 
 impl Keeper {
     fn new(bytes: Vec<u8>, retryable: bool) -> Self {
         let memory = MemoryBackend::new();
         memory.insert("a", bytes);
-        let failing = Arc::new(AtomicBool::new(true));
-        Self { memory, failing, retryable, kept: Arc::default(), requests: Arc::default() }
+        let (failing, kept) = (Arc::new(AtomicBool::new(true)), Arc::<Mutex<Vec<_>>>::default());
+        let requests = Arc::new(AtomicU64::new(0));
+        let state = (Arc::clone(&failing), Arc::clone(&kept), Arc::clone(&requests));
+        let store = Scripted::new(memory, move |object, offset, mut buf, sink| {
+            let (failing, kept, requests) = &state;
+            requests.fetch_add(1, Ordering::Relaxed);
+            if !failing.load(Ordering::Relaxed) {
+                return object.read(offset, buf, sink);
+            }
+            kept.lock().expect("no panic").push(buf.split_off(0));
+            sink.done(buf, Err(Error::new(ErrorKind::Io, "the ring has failed").retryable(retryable)));
+        });
+        Self { store, failing, kept, requests }
     }
 
     /// Writes late, as a kernel may that was never told to stop.
@@ -37,44 +46,6 @@ impl Keeper {
             let len = buf.len();
             buf.copy_in(0, &vec![0xEE; len]);
         }
-    }
-}
-
-impl Backend for Keeper {
-    fn url(&self) -> &str {
-        "keeper:"
-    }
-    fn profile(&self) -> Profile {
-        self.memory.profile()
-    }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        Ok(Arc::new(Kept(self.memory.open(path)?, self.clone())))
-    }
-}
-
-impl Object for Kept {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn identity(&self) -> &Identity {
-        self.0.identity()
-    }
-    fn read(&self, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let Self(object, keeper) = self;
-        keeper.requests.fetch_add(1, Ordering::Relaxed);
-        if !keeper.failing.load(Ordering::Relaxed) {
-            return object.read(offset, buf, sink);
-        }
-        let kept = buf.split_off(0);
-        keeper.kept.lock().expect("no panic").push(kept);
-        let error = Error::new(ErrorKind::Io, "the ring has failed").retryable(keeper.retryable);
-        sink.done(buf, Err(error));
     }
 }
 
@@ -94,7 +65,7 @@ fn leaked_frames_hold_no_page_until_they_are_back() {
     let source = bytes(16 << 20);
     let keeper = Keeper::new(source.clone(), false);
     let engine = engine();
-    let file = engine.store_of(Arc::new(keeper.clone())).open(Path::new("a")).expect("it is there");
+    let file = engine.store_of(Arc::new(keeper.store.clone())).open(Path::new("a")).expect("it is there");
     let mut read = vec![0; 256 << 10];
     let error = file.read_at(0, &mut read).expect_err("the store fails");
     assert!(error.to_string().contains("the ring has failed"), "{error}");
@@ -136,7 +107,7 @@ fn a_read_with_leaked_frames_is_retried_with_others() {
     let source = bytes(1 << 20);
     let keeper = Keeper::new(source.clone(), true);
     let engine = engine();
-    let file = engine.store_of(Arc::new(keeper.clone())).open(Path::new("a")).expect("it is there");
+    let file = engine.store_of(Arc::new(keeper.store.clone())).open(Path::new("a")).expect("it is there");
     let mut read = vec![0; 4096];
     // As many attempts as for any failed request, then the error.
     file.read_at(0, &mut read).expect_err("the store keeps failing");

@@ -1,6 +1,8 @@
 //! Regression tests with misbehaving stores.
 
-use std::fmt;
+#[path = "common/scripted.rs"]
+mod scripted;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,62 +10,23 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
-};
+use bowwave_engine::backend::{Error, ErrorKind, Identity, MemoryBackend, Profile, ReadBuf, ReadSink};
 use bowwave_engine::{Engine, Options, Policy, Store};
+use scripted::Scripted;
 
-type Read = dyn Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync;
-
-/// A store of one object whose reads the test defines.
-#[derive(Clone)]
-struct Odd {
-    identity: Identity,
-    read: Arc<Read>,
-}
-
-impl Odd {
-    fn store(size: u64, read: impl Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync + 'static) -> Store {
-        let options = Options { cache_bytes: Some(8 << 20), policy: Policy::None, ..Options::default() };
-        let odd = Self { identity: Identity { size, ..Identity::default() }, read: Arc::new(read) };
-        Engine::new(options).expect("valid options").store_of(Arc::new(odd))
+/// A store of objects of this size, without validators, whose reads the test defines.
+fn store(size: u64, read: impl Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync + 'static) -> Store {
+    let memory = MemoryBackend::new();
+    for name in ["a", "object"] {
+        memory.insert(name, Vec::new());
     }
-}
-
-impl fmt::Debug for Odd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Odd")
-    }
-}
-
-impl Backend for Odd {
-    fn url(&self) -> &str {
-        "odd:"
-    }
-    fn profile(&self) -> Profile {
-        Profile { slots: 1, ..Profile::read_only("odd") }
-    }
-    fn stat(&self, _path: &Path) -> Result<Entry> {
-        unreachable!("the tests only open")
-    }
-    fn list(&self, _path: &Path) -> Result<Vec<Entry>> {
-        unreachable!("the tests only open")
-    }
-    fn open(&self, _path: &Path) -> Result<Arc<dyn Object>> {
-        Ok(Arc::new(self.clone()))
-    }
-}
-
-impl Object for Odd {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        (self.read)(offset, buf, sink);
-    }
+    let odd = Scripted {
+        identity: Some(Identity { size, ..Identity::default() }),
+        profile: Profile { slots: 1, ..Profile::read_only("odd") },
+        ..Scripted::new(memory, move |_, offset, buf, sink| read(offset, buf, sink))
+    };
+    let options = Options { cache_bytes: Some(8 << 20), policy: Policy::None, ..Options::default() };
+    Engine::new(options).expect("valid options").store_of(Arc::new(odd))
 }
 
 fn serve(byte: u8, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
@@ -77,7 +40,7 @@ fn serve(byte: u8, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
 #[test]
 fn a_request_that_the_store_drops_is_retried() {
     let requests = AtomicU64::new(0);
-    let store = Odd::store(1 << 20, move |_, buf, sink| {
+    let store = store(1 << 20, move |_, buf, sink| {
         if requests.fetch_add(1, Ordering::Relaxed) > 0 {
             serve(7, buf, sink);
         }
@@ -91,7 +54,7 @@ fn a_request_that_the_store_drops_is_retried() {
 #[test]
 fn a_panicking_store_does_not_block_later_reads() {
     let requests = AtomicU64::new(0);
-    let store = Odd::store(1 << 20, move |_, buf, sink| {
+    let store = store(1 << 20, move |_, buf, sink| {
         assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "a bug of the store");
         serve(7, buf, sink);
     });
@@ -109,7 +72,7 @@ fn a_panicking_store_does_not_block_later_reads() {
 #[test]
 fn a_panic_in_a_retry_does_not_end_retries() {
     let requests = AtomicU64::new(0);
-    let store = Odd::store(1 << 20, move |_, buf, sink| match requests.fetch_add(1, Ordering::Relaxed) % 3 {
+    let store = store(1 << 20, move |_, buf, sink| match requests.fetch_add(1, Ordering::Relaxed) % 3 {
         0 => sink.done(buf, Err(Error::new(ErrorKind::Io, "try again").retryable(true))),
         1 => panic!("a bug of the store"),
         _ => serve(7, buf, sink),
@@ -135,7 +98,7 @@ fn a_panic_in_a_retry_does_not_end_retries() {
 fn without_validators_each_open_reads_again() {
     let byte = Arc::new(AtomicU8::new(1));
     let now = Arc::clone(&byte);
-    let store = Odd::store(4096, move |_, buf, sink| serve(now.load(Ordering::Relaxed), buf, sink));
+    let store = store(4096, move |_, buf, sink| serve(now.load(Ordering::Relaxed), buf, sink));
     let mut read = [0];
     store.open(Path::new("a")).expect("opens").read_at(0, &mut read).expect("it reads");
     byte.store(2, Ordering::Relaxed);
@@ -147,11 +110,11 @@ fn without_validators_each_open_reads_again() {
 #[test]
 fn impossible_sizes_are_refused() {
     for size in [u64::MAX, u64::MAX - 4095, 1 << 63] {
-        let store = Odd::store(size, |_, buf, sink| serve(7, buf, sink));
+        let store = store(size, |_, buf, sink| serve(7, buf, sink));
         let error = store.open(Path::new("a")).expect_err("no file is that long");
         assert_eq!(error.kind(), Some(ErrorKind::Protocol));
     }
-    let store = Odd::store((1 << 63) - 1, |_, buf, sink| serve(7, buf, sink));
+    let store = store((1 << 63) - 1, |_, buf, sink| serve(7, buf, sink));
     let file = store.open(Path::new("a")).expect("just below");
     let mut bytes = [0; 100];
     assert_eq!(file.read_at((1 << 63) - 11, &mut bytes).expect("it reads"), 10);
@@ -178,7 +141,7 @@ fn a_file_closed_once_stays_while_another_is_reopened_repeatedly() {
 /// Regression: the handle of a damaged object returned `Changed` at its next read.
 #[test]
 fn a_damaged_object_stays_damaged_for_its_handle() {
-    let store = Odd::store(1 << 20, |offset, buf, sink| match offset {
+    let store = store(1 << 20, |offset, buf, sink| match offset {
         0 => serve(1, buf, sink),
         _ => {
             let error = Error::new(ErrorKind::Corrupt, "odd:object: the bytes do not match").retryable(false);

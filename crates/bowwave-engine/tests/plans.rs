@@ -73,7 +73,7 @@ fn a_plan_is_requested_in_its_order_and_neighbours_as_one_request() {
     bench.read("b", 68);
     bench.gate.release();
     bench.gate.came(3);
-    assert_eq!(bench.gate.held().log[2], ('b', 68), "who waits goes before what is planned");
+    assert_eq!(bench.gate.held().log[2], ('b', 68), "demand overtakes planned reads");
     let gate = bench.gate.clone();
     let rest = bench.end(3);
     assert_eq!(rest.len(), 2, "{rest:?}");

@@ -1,7 +1,9 @@
 //! Every byte that the engine returns is the store's.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use bowwave_backend::{MemoryBackend, pattern};
@@ -202,22 +204,23 @@ fn the_journal_of_a_busy_engine_replays_to_the_same_actions() {
     }
 }
 
+struct Notify(mpsc::SyncSender<()>);
+
+impl Wake for Notify {
+    fn wake(self: Arc<Self>) {
+        // If the channel is full, a wake-up is pending already.
+        let _full = self.0.try_send(());
+    }
+}
+
+fn notifying_waker() -> (Waker, mpsc::Receiver<()>) {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    (Waker::from(Arc::new(Notify(sender))), receiver)
+}
+
 #[test]
 fn async_reads_give_the_same_bytes_and_may_be_dropped() {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::sync::mpsc;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    struct Notify(mpsc::SyncSender<()>);
-    impl Wake for Notify {
-        fn wake(self: Arc<Self>) {
-            // If the channel is full, a wake-up is pending already.
-            let _full = self.0.try_send(());
-        }
-    }
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let waker = Waker::from(Arc::new(Notify(sender)));
+    let (waker, receiver) = notifying_waker();
     let mut context = Context::from_waker(&waker);
 
     let engine = engine(small());
@@ -298,19 +301,7 @@ fn sixty_four_readers_of_a_tiny_cache_all_finish() {
 /// other reads got none.
 #[test]
 fn frames_of_a_woken_but_unpolled_task_are_reclaimed_and_it_reads_again() {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::sync::mpsc;
-    use std::task::{Context, Poll, Wake, Waker};
-
-    struct Notify(mpsc::SyncSender<()>);
-    impl Wake for Notify {
-        fn wake(self: Arc<Self>) {
-            self.0.try_send(()).ok();
-        }
-    }
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let waker = Waker::from(Arc::new(Notify(sender)));
+    let (waker, receiver) = notifying_waker();
     let mut context = Context::from_waker(&waker);
     let engine = engine(Options {
         cache_bytes: Some(512 << 10),

@@ -106,7 +106,7 @@ fn the_last_slots_are_left_for_demand_and_long_runs_are_split_over_the_others() 
     assert_eq!(bench.gate.held().log.len(), 62, "two of 64 are kept");
     bench.read("b", 0);
     bench.gate.came(63);
-    assert_eq!(bench.gate.held().log[62], ('b', 0), "it waits for nobody");
+    assert_eq!(bench.gate.held().log[62], ('b', 0), "a slot is free for it");
     let merged = bench.store.stats().scheduler.merged;
     assert!(merged > 60, "{merged} of 128 fills were merged");
     bench.end(0);
@@ -118,7 +118,7 @@ fn queued_requests_of_a_closed_file_are_not_sent() {
     let file = bench.open("a");
     file.advise(0, 8 * MIB, Advice::WillNeed);
     drop(file);
-    assert_eq!(bench.store.stats().scheduler.cancelled, 28, "four were on their way as one");
+    assert_eq!(bench.store.stats().scheduler.cancelled, 28, "four were in flight as one request");
     assert_eq!(bench.end(0).len(), 1);
 }
 
@@ -186,7 +186,7 @@ fn on_a_disk_demand_waits_for_one_batch_of_readahead() {
     // The median: if this thread is descheduled between the count and the request, one or two
     // samples may be off.
     assert!(passed[2] <= 4, "{passed:?} requests went before");
-    assert!(disk.store.stats().scheduler.dispatches() < 32, "readahead goes on meanwhile");
+    assert!(disk.store.stats().scheduler.dispatches() < 32, "readahead continues meanwhile");
 
     let disk = Disk::new(Algorithm::Noop);
     let passed = disk.passed(0);

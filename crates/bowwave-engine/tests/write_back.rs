@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Backend, MemoryBackend, Profile, Writes, open_url};
-use bowwave_engine::{Algorithm, Engine, ErrorKind, File, OpenOptions, Options, Store, Work};
+use bowwave_engine::{Algorithm, Engine, ErrorKind, File, Namespace as _, OpenOptions, Options, Store, Work};
 
 use common::{Directory, directory_store, small};
 use gate::{Bench, Gate, MIB};

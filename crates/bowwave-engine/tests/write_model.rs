@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use bowwave_backend::{Allocate, ErrorKind};
-use bowwave_engine::{File, OpenOptions, Options, Store};
+use bowwave_engine::{File, Namespace as _, OpenOptions, Options, Store};
 
 use common::{Directory, Random, directory_store, small};
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Allocate, Rename, SetAttributes, SetTime};
-use bowwave_engine::{Engine, ErrorKind, File, OpenOptions, Options, Store};
+use bowwave_engine::{Engine, ErrorKind, File, Namespace as _, OpenOptions, Options, Store};
 
 use common::{Directory, Random, directory_store, small};
 

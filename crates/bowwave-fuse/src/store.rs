@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use bowwave_engine::backend::{
-    Allocate, Entry, EntryKind, Error, ErrorKind, Identity, Owner, Rename, Result, SetAttributes, SetXattr,
-    StatFs, Writes,
+    Allocate, Entry, EntryKind, Error, ErrorKind, Identity, Namespace, Owner, Rename, Result, SetAttributes,
+    SetXattr, StatFs, Writes,
 };
 use bowwave_engine::{File, OpenOptions, Store};
 
@@ -19,15 +19,15 @@ impl Tree for Store {
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        Ok(Self::stat(self, path)?)
+        Namespace::stat(self, path)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        Ok(Self::list(self, path)?)
+        Namespace::list(self, path)
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        Ok(Self::read_link(self, path)?)
+        Namespace::read_link(self, path)
     }
 
     fn open(&self, path: &Path) -> Result<File> {
@@ -67,31 +67,31 @@ impl Tree for Store {
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        Ok(Self::create_directory(self, path, mode, owner)?)
+        Namespace::create_directory(self, path, mode, owner)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
-        Ok(Self::remove_file(self, path)?)
+        Namespace::remove_file(self, path)
     }
 
     fn remove_directory(&self, path: &Path) -> Result<()> {
-        Ok(Self::remove_directory(self, path)?)
+        Namespace::remove_directory(self, path)
     }
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        Ok(Self::rename(self, from, to, how)?)
+        Namespace::rename(self, from, to, how)
     }
 
     fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
-        Ok(Self::rename_with(self, from, to, how, attributes)?)
+        Namespace::rename_with(self, from, to, how, attributes)
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        Ok(Self::link(self, from, to)?)
+        Namespace::link(self, from, to)
     }
 
     fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
-        Ok(Self::symlink(self, target, path, owner)?)
+        Namespace::symlink(self, target, path, owner)
     }
 
     fn create_node(
@@ -102,35 +102,35 @@ impl Tree for Store {
         special_device: u64,
         owner: Option<Owner>,
     ) -> Result<()> {
-        Ok(Self::create_node(self, path, kind, mode, special_device, owner)?)
+        Namespace::create_node(self, path, kind, mode, special_device, owner)
     }
 
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        Ok(Self::set_attributes(self, path, attributes)?)
+        Namespace::set_attributes(self, path, attributes)
     }
 
     fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
-        Ok(Self::xattr(self, path, name)?)
+        Namespace::xattr(self, path, name)
     }
 
     fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
-        Ok(Self::list_xattrs(self, path)?)
+        Namespace::list_xattrs(self, path)
     }
 
     fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        Ok(Self::set_xattr(self, path, name, value, how)?)
+        Namespace::set_xattr(self, path, name, value, how)
     }
 
     fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
-        Ok(Self::remove_xattr(self, path, name)?)
+        Namespace::remove_xattr(self, path, name)
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        Ok(Self::statfs(self)?)
+        Namespace::statfs(self)
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
-        Ok(Self::sync_directory(self, path)?)
+        Namespace::sync_directory(self, path)
     }
 
     fn sync(&self) -> Result<()> {

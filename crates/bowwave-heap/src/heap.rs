@@ -242,7 +242,7 @@ impl Heap {
             }
             Err(error) => {
                 say(&format_args!(
-                    "process {} goes on with the memory that there is: {error}",
+                    "process {} continues without swapped memory: {error}",
                     std::process::id()
                 ));
                 FROM.store(usize::MAX, Ordering::Relaxed);

@@ -41,7 +41,7 @@ pub(crate) fn setup() -> &'static Setup {
         let swap = env::var_os(SWAP).and_then(|text| {
             let config = SwapConfig::parse(&text);
             if config.is_none() {
-                say(&format_args!("{SWAP}={}: not understood; going on without it", text.display()));
+                say(&format_args!("{SWAP}={}: not understood; ignored", text.display()));
             }
             config
         });

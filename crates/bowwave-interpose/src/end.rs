@@ -38,19 +38,11 @@ fn end(status: c_int) -> ! {
     unsafe { next::_exit(status) }
 }
 
-/// Ends the process immediately.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     end(status)
 }
 
-/// As `_exit`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "C's name")]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {

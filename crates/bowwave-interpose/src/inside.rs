@@ -47,9 +47,6 @@ struct Own {
 }
 
 /// Marks threads that bowwave starts as its own for their whole life.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,

@@ -66,13 +66,7 @@ pub(crate) fn set_errno(number: i32) {
 /// The error number for an engine error; prints the message if the number is not specific.
 pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
     match error {
-        bowwave_engine::Error::Store(cause) => {
-            let number = cause.program_errno();
-            if matches!(number, libc::EIO | libc::ESTALE | libc::EACCES | libc::ETIMEDOUT | libc::ENOTSUP) {
-                say(error);
-            }
-            Errno(number)
-        }
+        bowwave_engine::Error::Store(error) => of_store(error),
         _ => {
             say(error);
             Errno(libc::EINVAL)
@@ -80,11 +74,20 @@ pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
     }
 }
 
+/// As [`of_engine`], for an error of a store.
+pub(crate) fn of_store(error: &bowwave_engine::backend::Error) -> Errno {
+    let number = error.program_errno();
+    if matches!(number, libc::EIO | libc::ESTALE | libc::EACCES | libc::ETIMEDOUT | libc::ENOTSUP) {
+        say(error);
+    }
+    Errno(number)
+}
+
 /// The error number for a region error.
 pub(crate) fn of_region(error: &bowwave_region::Error) -> Errno {
     match error {
         bowwave_region::Error::Engine(error) => of_engine(error),
-        bowwave_region::Error::Store(error) => of_engine(&error.clone().into()),
+        bowwave_region::Error::Store(error) => of_store(error),
         bowwave_region::Error::System { error: cause, .. } => {
             say(error);
             Errno(cause.raw_os_error().unwrap_or(libc::EIO))

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_engine::{Engine, Entry, EntryKind, Error, Store};
+use bowwave_engine::{Engine, Entry, EntryKind, Error, Namespace as _, Store};
 use bowwave_interpose::say;
 
-use crate::errno::{Errno, Result, of_engine};
+use crate::errno::{Errno, Result, of_engine, of_store};
 use crate::setup::{Place, setup};
 
 /// An engine, and a store for each map.
@@ -69,11 +69,11 @@ impl Service {
         let store = self.store(place.map)?;
         let mut place = place.clone();
         for _ in 0..LINKS_MAX {
-            let entry = store.stat(&place.path).map_err(|error| of_engine(&error))?;
+            let entry = store.stat(&place.path).map_err(|error| of_store(&error))?;
             if entry.kind != EntryKind::Link || !follow {
                 return Ok((place, entry));
             }
-            let target = store.read_link(&place.path).map_err(|error| of_engine(&error))?;
+            let target = store.read_link(&place.path).map_err(|error| of_store(&error))?;
             place.path = beside(&place.path, &target).ok_or(Errno(libc::ENOENT))?;
         }
         Err(Errno(libc::ELOOP))

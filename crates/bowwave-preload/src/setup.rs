@@ -50,7 +50,7 @@ pub(crate) fn setup() -> &'static Setup {
     SETUP.get_or_init(|| {
         let text = |name| env::var(name).unwrap_or_default();
         let settings = text(OPTIONS).parse().unwrap_or_else(|error| {
-            say(&format_args!("{OPTIONS}: {error}; going on without them"));
+            say(&format_args!("{OPTIONS}: {error}; all options are ignored"));
             Settings::default()
         });
         // An unrepresentable time counts as missing.

@@ -84,9 +84,9 @@ impl Lab {
         // SAFETY: both are our mappings, and moved pages are not used again.
         unsafe {
             match self.how {
-                How::Copy => self.uffd.copy(address, source, len),
+                How::Copy => self.uffd.copy(address, source, len, false),
                 How::Move => self.uffd.move_pages(address, source, len),
-                How::Map => self.uffd.map(address..address + len),
+                How::Map => self.uffd.map(address..address + len, false),
             }
         }
     }

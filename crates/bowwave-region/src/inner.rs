@@ -300,7 +300,7 @@ impl Inner {
     fn fail(&self, page: u64, error: &bowwave_engine::Error) {
         let first = self.failed().pages.insert(page, error.to_string()).is_none();
         if first {
-            report(format_args!("bowwave: bytes from {page} of a mapped file cannot be had: {error}"));
+            report(format_args!("bowwave: cannot read a page of a mapped file at offset {page}: {error}"));
         }
         self.poison(page);
     }

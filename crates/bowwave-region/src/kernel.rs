@@ -76,7 +76,7 @@ impl Kernel {
     /// As of [`Uffd::map`].
     pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.uffd.map(range) }
+        unsafe { self.uffd.map(range, false) }
     }
 
     /// # Errors

@@ -126,7 +126,7 @@ impl Kernel {
 
     pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
         // SAFETY: guaranteed by the caller.
-        let mapped = unsafe { self.uffd.map(range.clone()) };
+        let mapped = unsafe { self.uffd.map(range.clone(), false) };
         self.wake_done(range, mapped)
     }
 

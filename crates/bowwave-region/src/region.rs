@@ -353,7 +353,7 @@ fn open_uffd(options: &MapOptions) -> Result<(Uffd, Scope)> {
     let open = |scope| Uffd::open(scope, options.delivery).map(|uffd| (uffd, scope));
     match (options.scope, options.delivery) {
         (Some(Scope::All), Delivery::Signal) => {
-            Err(Error::Range("touches of the kernel cannot be told by a signal: leave the scope to the program's, or have messages".into()))
+            Err(Error::Range("page faults of the kernel cannot be reported by a signal: use Scope::Program, or Delivery::Message for messages".into()))
         }
         (_, Delivery::Signal) => open(Scope::Program).map_err(uffd_refused),
         (Some(scope), Delivery::Message) => open(scope).map_err(uffd_refused),

@@ -306,6 +306,6 @@ mod tests {
         go_on.send(()).expect("it waits");
         handler.join().expect("it does not panic");
         assert!(served.load(Ordering::Relaxed));
-        assert_ne!(is_dropped.recv().expect("somebody drops it"), handler_id, "dropped in the handler");
+        assert_ne!(is_dropped.recv().expect("the last owner drops it"), handler_id, "dropped in the handler");
     }
 }

@@ -117,8 +117,8 @@ impl Uffd {
         Ok(unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut register)) }?)
     }
 
-    /// Copies `len` bytes from `source` to the pages at `target`, which must be missing, and wakes
-    /// threads that sleep on them.
+    /// Copies `len` bytes from `source` to the pages at `target`, which must be missing,
+    /// write-protected if `protected`, and wakes threads that sleep on them.
     ///
     /// # Errors
     /// [`Partial`]: `EEXIST` at an existing page, `EAGAIN` if the address space is changing,
@@ -126,20 +126,8 @@ impl Uffd {
     ///
     /// # Safety
     /// `source` is valid for reads; `target` lies in a registered range of the caller, and no code
-    /// relies on its pages being missing.
-    pub unsafe fn copy(&self, target: usize, source: *const u8, len: usize) -> Result<(), Partial> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.copy_as(target, source, len, false) }
-    }
-
-    /// As `copy`, write-protected if `protected`.
-    ///
-    /// # Errors
-    /// As [`copy`](Self::copy).
-    ///
-    /// # Safety
-    /// As [`copy`](Self::copy); `protected` only if writes are reported or tracked.
-    pub unsafe fn copy_as(
+    /// relies on its pages being missing. `protected` only if writes are reported or tracked.
+    pub unsafe fn copy(
         &self,
         target: usize,
         source: *const u8,
@@ -153,54 +141,6 @@ impl Uffd {
         // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut copy)) };
         Partial::check(result, copy.copied)
-    }
-
-    /// Maps the existing pages of the shared memory behind `range`, and wakes threads that sleep on
-    /// them.
-    ///
-    /// # Errors
-    /// [`Partial`]: `EEXIST` at a mapped page, `EFAULT` at a missing one, otherwise as
-    /// [`copy`](Self::copy).
-    ///
-    /// # Safety
-    /// The range lies in a registered range of the caller, and its pages have the content that
-    /// readers should see.
-    pub unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.map_as(range, false) }
-    }
-
-    /// As `map`, write-protected if `protected`.
-    ///
-    /// # Errors
-    /// As [`map`](Self::map).
-    ///
-    /// # Safety
-    /// As [`map`](Self::map); `protected` only if writes are reported or tracked.
-    pub unsafe fn map_as(&self, range: Range<usize>, protected: bool) -> Result<(), Partial> {
-        let mut map = Continue { range: Span::from(range), mode: mode_of(protected), mapped: 0 };
-        const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x07);
-        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
-        // besides.
-        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut map)) };
-        Partial::check(result, map.mapped)
-    }
-
-    /// Maps zero pages at `range`, whose pages must be missing, and wakes threads that sleep on
-    /// them.
-    ///
-    /// # Errors
-    /// [`Partial`], as [`copy`](Self::copy).
-    ///
-    /// # Safety
-    /// As [`copy`](Self::copy).
-    pub unsafe fn zero(&self, range: Range<usize>) -> Result<(), Partial> {
-        let mut zero = Continue { range: Span::from(range), mode: 0, mapped: 0 };
-        const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x04);
-        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
-        // besides.
-        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut zero)) };
-        Partial::check(result, zero.mapped)
     }
 
     /// Moves private pages from `source` to `target`, which must be missing; `source` is missing
@@ -220,6 +160,34 @@ impl Uffd {
         Partial::check(result, pages.copied)
     }
 
+    /// Maps the existing pages of the shared memory behind `range`, write-protected if `protected`,
+    /// and wakes threads that sleep on them.
+    ///
+    /// # Errors
+    /// [`Partial`]: `EEXIST` at a mapped page, `EFAULT` at a missing one, otherwise as
+    /// [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// The range lies in a registered range of the caller, and its pages have the content that
+    /// readers should see. `protected` only if writes are reported or tracked.
+    pub unsafe fn map(&self, range: Range<usize>, protected: bool) -> Result<(), Partial> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.resolve::<MAP>(range, mode_of(protected)) }
+    }
+
+    /// Maps zero pages at `range`, whose pages must be missing, and wakes threads that sleep on
+    /// them.
+    ///
+    /// # Errors
+    /// [`Partial`], as [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    pub unsafe fn zero(&self, range: Range<usize>) -> Result<(), Partial> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.resolve::<ZERO>(range, 0) }
+    }
+
     /// Poisons the missing pages of `range`: an access raises `SIGBUS`, a system call returns an
     /// error.
     ///
@@ -229,12 +197,20 @@ impl Uffd {
     /// # Safety
     /// The range lies in a registered range of the caller.
     pub unsafe fn poison(&self, range: Range<usize>) -> Result<(), Partial> {
-        let mut poison = Continue { range: Span::from(range), mode: 0, mapped: 0 };
-        const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x08);
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.resolve::<POISON>(range, 0) }
+    }
+
+    /// An ioctl that maps pages of a range.
+    ///
+    /// # Safety
+    /// As for the ioctl with this code.
+    unsafe fn resolve<const CODE: u32>(&self, range: Range<usize>, mode: u64) -> Result<(), Partial> {
+        let mut pages = Continue { range: Span::from(range), mode, mapped: 0 };
         // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
         // besides.
-        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut poison)) };
-        Partial::check(result, poison.mapped)
+        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut pages)) };
+        Partial::check(result, pages.mapped)
     }
 
     /// Wakes the threads that sleep on `range`; a thread whose page is still missing faults again.
@@ -385,6 +361,10 @@ struct Continue {
     mode: u64,
     mapped: i64,
 }
+
+const ZERO: u32 = opcode::read_write::<Continue>(GROUP, 0x04);
+const MAP: u32 = opcode::read_write::<Continue>(GROUP, 0x07);
+const POISON: u32 = opcode::read_write::<Continue>(GROUP, 0x08);
 
 fn call(flags: UserfaultfdFlags) -> io::Result<OwnedFd> {
     // SAFETY: nothing is registered yet; `register` states its own requirements.

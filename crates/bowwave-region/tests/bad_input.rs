@@ -5,26 +5,12 @@ mod common;
 
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
-use std::{env, fs, io, iter, thread};
+use std::{fs, io, iter, thread};
 
-use bowwave_engine::{Engine, Policy};
+use bowwave_engine::{Advice, Engine, Policy};
 use bowwave_region::uffd::Scope;
 use bowwave_region::{Error, MapOptions, Region};
-use common::{can_serve, expected, map};
-
-/// Runs one test of this file in its own process, which drops rights and resources that other tests
-/// need.
-fn alone(test: &str, act: impl FnOnce()) {
-    if env::var_os("BOWWAVE_REGION_CHILD").is_some() {
-        return act();
-    }
-    let mut child = Command::new(env::current_exe().expect("we run from a file"));
-    child.args(["--exact", test, "--test-threads=1"]).env("BOWWAVE_REGION_CHILD", "1");
-    let output = child.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-}
+use common::{alone, can_serve, expected, map, succeeds};
 
 fn engine() -> Engine {
     common::engine(8 << 20, Policy::OnDemand)
@@ -67,6 +53,15 @@ fn empty_unaligned_and_too_long_ranges_are_rejected_by_name() {
     region.populate(10_000, 0).expect("nothing is there");
     region.read(10_000, &mut []).expect("nothing is there");
     assert_eq!(region.as_slice()[9_999], expected("10000", 9_999));
+    let options = MapOptions { range: Some(8192..9_999), ..MapOptions::default() };
+    let part = map(&store, &options);
+    assert_eq!((part.len(), part.as_slice()[1_806]), (1_807, expected("10000", 9_998)));
+    assert!(part.populate(0, 1_808).is_err());
+    assert!(part.read(1_807, &mut [0]).is_err());
+    assert!(part.advise(1_808, 1, Advice::WillNeed).is_err());
+    part.advise(0, 0, Advice::Random).expect("within");
+    let why = refused(&engine, "pattern:/0", &MapOptions::default()).to_string();
+    assert!(why.contains("an empty file cannot be mapped"), "{why}");
     let directory = tempfile::tempdir().expect("a temporary directory");
     assert!(matches!(
         refused(&engine, &directory.path().display().to_string(), &MapOptions::default()),
@@ -82,7 +77,7 @@ fn without_permission_the_sysctl_is_named_and_program_faults_are_served() {
     {
         return;
     }
-    alone(name, || {
+    alone(name, succeeds, || {
         // SAFETY: drops the privileges of this process, whose other threads are idle.
         assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0, "{}", io::Error::last_os_error());
         let engine = engine();
@@ -98,11 +93,7 @@ fn without_permission_the_sysctl_is_named_and_program_faults_are_served() {
 
 #[test]
 fn a_sandbox_that_forbids_userfaultfd_is_named() {
-    let name = "a_sandbox_that_forbids_userfaultfd_is_named";
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    alone(name, || {
+    alone("a_sandbox_that_forbids_userfaultfd_is_named", succeeds, || {
         for (errno, hint) in
             [(libc::EPERM, "vm.unprivileged_userfaultfd"), (libc::ENOSYS, "CONFIG_USERFAULTFD")]
         {
@@ -139,11 +130,7 @@ fn forbid_userfaultfd(errno: u32) {
 
 #[test]
 fn a_limited_address_space_is_named() {
-    let name = "a_limited_address_space_is_named";
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    alone(name, || {
+    alone("a_limited_address_space_is_named", succeeds, || {
         let engine = engine();
         let store = engine.store("pattern:/1MiB").expect("a pattern");
         let region = map(&store, &MapOptions::default());
@@ -163,11 +150,7 @@ fn a_limited_address_space_is_named() {
 
 #[test]
 fn too_many_regions_are_rejected_and_existing_ones_continue() {
-    let name = "too_many_regions_are_rejected_and_existing_ones_continue";
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    alone(name, || {
+    alone("too_many_regions_are_rejected_and_existing_ones_continue", succeeds, || {
         let engine = engine();
         let store = engine.store("pattern:/1MiB").expect("a pattern");
         // Each descriptor of a region in turn is the one that exceeds the limit.

@@ -2,51 +2,20 @@
 //! no thread blocks forever.
 #![allow(unsafe_code, reason = "accesses mapped memory, forks")]
 
-use std::env;
+mod common;
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
 use bowwave_engine::backend::pattern;
-use bowwave_engine::{Advice, Engine, ErrorKind, Options, Policy, Store};
+use bowwave_engine::{Engine, ErrorKind, Options, Policy};
 use bowwave_region::uffd::{Delivery, Scope};
-use bowwave_region::{Error, MapOptions, Protection, Region};
-
-const PAGE: u64 = 4096;
-
-fn engine(cache_bytes: u64, policy: Policy) -> Engine {
-    let options = Options { cache_bytes: Some(cache_bytes), policy, ..Options::default() };
-    Engine::new(options).expect("a small cache")
-}
-
-fn map(store: &Store, options: &MapOptions) -> Region {
-    Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
-}
-
-/// The byte of `pattern:/SIZE` at an offset.
-fn expected(size: &str, offset: u64) -> u8 {
-    let mut byte = [0];
-    pattern::fill(pattern::seed(Path::new(size)), offset, &mut byte);
-    byte[0]
-}
-
-/// Runs one test of this file alone in its own process.
-fn in_child(test: &str) -> ExitStatus {
-    let program = env::current_exe().expect("we run from a file");
-    let mut child = Command::new(program);
-    child.args(["--exact", test, "--test-threads=1"]).env("BOWWAVE_REGION_CHILD", "1");
-    child.output().expect("it starts").status
-}
-
-fn is_child() -> bool {
-    env::var_os("BOWWAVE_REGION_CHILD").is_some()
-}
+use bowwave_region::{Error, MapOptions, Protection};
+use common::{PAGE, alone, engine, expected, map, raises_sigbus, succeeds};
 
 #[test]
 fn a_mapped_file_has_the_files_bytes() {
@@ -71,62 +40,22 @@ fn a_mapped_file_has_the_files_bytes() {
 }
 
 #[test]
-fn eight_threads_access_at_random_with_a_tenth_of_the_memory_and_failing_requests() {
-    let seed = env::var("BOWWAVE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11u64);
-    let hint = format!("BOWWAVE_SEED={seed}");
-    let touches: u64 = env::var("BOWWAVE_TOUCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_000);
-    let (size, bytes) = ("64MiB", 64u64 << 20);
-    let engine = engine(bytes / 10, Policy::Range);
-    let store = engine.store(&format!("fault:errors=0.01,seed={seed}:pattern:/{size}")).expect("a pattern");
-    let region = map(&store, &MapOptions::default());
-    let done = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for reader in 0..8 {
-            let (region, done, hint) = (&region, &done, &hint);
-            scope.spawn(move || {
-                let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader);
-                for turn in 0..touches / 8 {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    // Half of the accesses are near each other, half anywhere.
-                    let near = ((((turn / 64) * 7_919) % (bytes >> 20)) << 20) | ((state >> 40) & 0xF_FFFF);
-                    let offset = if state >> 63 == 0 { near } else { (state >> 20) % bytes };
-                    assert_eq!(
-                        region.as_slice()[offset as usize],
-                        expected(size, offset),
-                        "at {offset}, {hint}"
-                    );
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    assert_eq!(done.load(Ordering::Relaxed), touches / 8 * 8);
-    assert!(region.failures().is_empty(), "requests were tried again: {:?}", region.failures());
-    let stats = region.stats();
-    assert!(stats.pages_unmapped > 0 && stats.cache.pages_evicted > 0, "there was no pressure: {stats:?}");
-    assert!(engine.stats().frames_used * PAGE <= bytes / 10);
-}
-
-#[test]
 fn a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses() {
     let name = "a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses";
     let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
     let engine = Engine::new(options).expect("a small cache");
     let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
     let region = map(&store, &MapOptions::default());
-    if is_child() {
+    alone(name, raises_sigbus, || {
         std::hint::black_box(region.as_slice()[5000]);
-        unreachable!("a page that cannot be had was read");
-    }
+        unreachable!("the page was read without an error");
+    });
     let failed = region.populate(4096, 4096).expect_err("every request fails");
     assert!(matches!(failed, Error::Engine(_)), "{failed}");
     assert!(region.read(4096, &mut [0; 10]).is_err());
     let failures = region.failures();
     assert_eq!(failures.len(), 1);
     assert_eq!(failures[0].0, 4096);
-    let status = in_child(name);
-    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
 }
 
 #[test]
@@ -155,32 +84,6 @@ fn a_private_map_keeps_its_writes() {
     assert_eq!(byte[0], expected(size, 0), "the file is as it was");
     let mut plain = map(&store, &MapOptions::default());
     assert!(plain.as_mut_slice().is_none());
-}
-
-#[test]
-fn invalid_ranges_are_rejected_by_name() {
-    let engine = engine(8 << 20, Policy::OnDemand);
-    let store = engine.store("pattern:/1000000").expect("a pattern");
-    let refused = |range| {
-        let options = MapOptions { range: Some(range), ..MapOptions::default() };
-        Region::map(&store, Path::new(""), &options).expect_err("out of bounds").to_string()
-    };
-    assert_eq!(refused(0..1_000_001), "cannot map bytes 0 to 1000001: the file has 1000000 bytes");
-    assert_eq!(refused(4096..4096), "cannot map bytes 4096 to 4096: it is empty");
-    assert_eq!(refused(100..200), "cannot map bytes 100 to 200: it must begin at a multiple of 4096");
-    let options = MapOptions { range: Some(8192..999_999), ..MapOptions::default() };
-    let part = map(&store, &options);
-    assert_eq!(part.len(), 991_807);
-    for at in [0, 4095, 4096, 500_000, 991_806] {
-        assert_eq!(part.as_slice()[at], expected("1000000", 8192 + at as u64));
-    }
-    assert!(part.populate(0, 991_808).is_err());
-    assert!(part.read(991_807, &mut [0]).is_err());
-    assert!(part.advise(991_808, 1, Advice::WillNeed).is_err());
-    part.advise(0, 0, Advice::Random).expect("within");
-    let empty = engine.store("pattern:/0").expect("a pattern");
-    let refused = Region::map(&empty, Path::new(""), &MapOptions::default()).expect_err("nothing to map");
-    assert!(refused.to_string().contains("an empty file cannot be mapped"), "{refused}");
 }
 
 #[test]
@@ -228,36 +131,35 @@ fn system_calls_get_the_bytes_or_an_error() {
 
 #[test]
 fn a_child_has_no_region_memory_and_the_parent_continues() {
-    let name = "a_child_has_no_region_memory_and_the_parent_continues";
-    if !is_child() {
-        let status = in_child(name);
-        assert!(status.success(), "{status}");
-        return;
-    }
-    let engine = engine(8 << 20, Policy::OnDemand);
-    let store = engine.store("pattern:/8MiB").expect("a pattern");
-    let region = map(&store, &MapOptions::default());
-    assert_eq!(region.as_slice()[0], expected("8MiB", 0));
-    thread::scope(|scope| {
-        let region = &region;
-        let reader = scope.spawn(move || {
-            for at in (0..8 << 20).step_by(1000) {
-                assert_eq!(region.as_slice()[at], expected("8MiB", at as u64));
+    alone("a_child_has_no_region_memory_and_the_parent_continues", succeeds, || {
+        let engine = engine(8 << 20, Policy::OnDemand);
+        let store = engine.store("pattern:/8MiB").expect("a pattern");
+        let region = map(&store, &MapOptions::default());
+        assert_eq!(region.as_slice()[0], expected("8MiB", 0));
+        thread::scope(|scope| {
+            let region = &region;
+            let reader = scope.spawn(move || {
+                for at in (0..8 << 20).step_by(1000) {
+                    assert_eq!(region.as_slice()[at], expected("8MiB", at as u64));
+                }
+            });
+            // SAFETY: the child makes one access, which ends it.
+            unsafe {
+                let child = libc::fork();
+                assert!(child >= 0);
+                if child == 0 {
+                    std::hint::black_box(region.as_ptr().read_volatile());
+                    libc::_exit(0);
+                }
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                assert!(
+                    libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
+                    "status {status}"
+                );
             }
+            reader.join().expect("the parent's readers are served");
         });
-        // SAFETY: the child makes one access, which ends it.
-        unsafe {
-            let child = libc::fork();
-            assert!(child >= 0);
-            if child == 0 {
-                std::hint::black_box(region.as_ptr().read_volatile());
-                libc::_exit(0);
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status}");
-        }
-        reader.join().expect("the parent's readers are served");
     });
 }
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bowwave_engine::backend::{
-    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink,
-    Result, WriteObject,
+    Backend, Error, ErrorKind, Identity, MemoryBackend, Namespace, Object, Profile, ReadBuf, ReadSink, Result,
 };
 use bowwave_engine::{Engine, Options, Policy, Store};
 use bowwave_region::{MapOptions, Region, Touched};
@@ -125,20 +124,12 @@ impl Backend for Whimsical {
         Profile { slots: 2, ..Profile::read_only("model") }
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         Ok(Arc::new(Slow { identity: self.memory.open(path)?.identity().clone(), store: self.clone() }))
     }
 
-    fn open_write(&self, path: &Path, _how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Err(Error::new(ErrorKind::Unsupported, format!("{} is read-only", path.display())))
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        self.memory.namespace()
     }
 }
 

@@ -8,18 +8,16 @@ mod common;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use std::{env, hint, ptr, thread};
+use std::{hint, ptr, thread};
 
 use bowwave_backend::{Fault, Faults, MemoryBackend};
 use bowwave_engine::{Engine, ErrorKind, Options, Policy, Store};
 use bowwave_region::uffd::{Delivery, Scope};
 use bowwave_region::{Error, MapOptions, Protection, Region, Spill, Swap, SwapOptions};
-use common::{can_serve, engine, expected};
+use common::{alone, can_serve, engine, expected, raises_sigbus, succeeds};
 
 fn options() -> MapOptions {
     MapOptions { delivery: Delivery::Signal, ..MapOptions::default() }
@@ -27,21 +25,6 @@ fn options() -> MapOptions {
 
 fn map(store: &Store) -> Region {
     common::map(store, &options())
-}
-
-/// Runs one test of this file alone in its own process, in which this returns true. In the parent
-/// it returns false after it has passed the child's exit status and output to `check`.
-fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool {
-    const CHILD: &str = "BOWWAVE_SIGNALS_CHILD";
-    if env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let program = env::current_exe().expect("we run from a file");
-    let mut child = Command::new(program);
-    child.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
-    let output = child.output().expect("it starts");
-    check(output.status, &String::from_utf8_lossy(&output.stderr));
-    false
 }
 
 #[test]
@@ -78,44 +61,46 @@ fn faulting_threads_serve_themselves_without_handlers() {
 
 #[test]
 fn a_failed_fetch_raises_the_signal_and_prints_the_cause() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let child = is_child("a_failed_fetch_raises_the_signal_and_prints_the_cause", |status, said| {
-        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
-        assert!(said.contains("bytes from 4096 of a mapped file cannot be had"), "{said}");
-    });
-    if !child {
-        return;
-    }
-    let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
-    let engine = Engine::new(options).expect("a small cache");
-    let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
-    hint::black_box(map(&store).as_slice()[5000]);
-    unreachable!("a page that cannot be had was read");
+    alone(
+        "a_failed_fetch_raises_the_signal_and_prints_the_cause",
+        |status, said| {
+            raises_sigbus(status, said);
+            assert!(said.contains("cannot read a page of a mapped file at offset 4096"), "{said}");
+        },
+        || {
+            let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
+            let engine = Engine::new(options).expect("a small cache");
+            let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
+            hint::black_box(map(&store).as_slice()[5000]);
+            unreachable!("the page was read without an error");
+        },
+    );
 }
 
 #[test]
 fn a_failed_swap_in_raises_the_signal_and_prints_the_cause() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let child = is_child("a_failed_swap_in_raises_the_signal_and_prints_the_cause", |status, said| {
-        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
-        assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
-    });
-    if !child {
-        return;
-    }
-    let faults = Faults { errors: vec![(ErrorKind::Io, 1.0)], ..Faults::default() };
-    let store = Fault::new(Arc::new(MemoryBackend::new()), faults).expect("a thread");
-    let options =
-        SwapOptions { memory_bytes: Some(4 << 20), delivery: Delivery::Signal, ..SwapOptions::default() };
-    let swap = Swap::new(&Spill::store(Arc::new(store), "spill", 48 << 20), &options).expect("a swap");
-    let mut region = swap.region(16 << 20).expect("a region");
-    region.as_mut_slice().fill(7);
-    hint::black_box(region.as_slice().iter().step_by(4096).all(|&byte| byte == 7));
-    unreachable!("pages that cannot be had were read");
+    alone(
+        "a_failed_swap_in_raises_the_signal_and_prints_the_cause",
+        |status, said| {
+            raises_sigbus(status, said);
+            assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
+        },
+        || {
+            let faults = Faults { errors: vec![(ErrorKind::Io, 1.0)], ..Faults::default() };
+            let store = Fault::new(Arc::new(MemoryBackend::new()), faults).expect("a thread");
+            let options = SwapOptions {
+                memory_bytes: Some(4 << 20),
+                delivery: Delivery::Signal,
+                ..SwapOptions::default()
+            };
+            let swap =
+                Swap::new(&Spill::store(Arc::new(store), "spill", 48 << 20), &options).expect("a swap");
+            let mut region = swap.region(16 << 20).expect("a region");
+            region.as_mut_slice().fill(7);
+            hint::black_box(region.as_slice().iter().step_by(4096).all(|&byte| byte == 7));
+            unreachable!("the pages were read without an error");
+        },
+    );
 }
 
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);
@@ -133,66 +118,49 @@ extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
 
 #[test]
 fn other_signals_go_to_the_previous_handler() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let child = is_child("other_signals_go_to_the_previous_handler", |status, said| {
-        assert!(status.success(), "{status}: {said}");
+    alone("other_signals_go_to_the_previous_handler", succeeds, || {
+        // SAFETY: a handler that makes one system call.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = catch as extern "C" fn(_, _, _) as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+        }
+        let engine = engine(8 << 20, Policy::OnDemand);
+        let store = engine.store("pattern:/1MiB").expect("a pattern");
+        let region = map(&store);
+        assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
+        assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("short");
+        fs::write(&path, b"short").expect("writable");
+        let file = File::open(&path).expect("readable");
+        // SAFETY: the page beyond the file's end is accessed once, and then reads as zeros.
+        let byte = unsafe {
+            let at =
+                libc::mmap(ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+            at.cast::<u8>().add(5000).read_volatile()
+        };
+        assert_eq!(byte, 0);
+        assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
     });
-    if !child {
-        return;
-    }
-    // SAFETY: a handler that makes one system call.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = catch as extern "C" fn(_, _, _) as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
-    }
-    let engine = engine(8 << 20, Policy::OnDemand);
-    let store = engine.store("pattern:/1MiB").expect("a pattern");
-    let region = map(&store);
-    assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
-    assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("short");
-    fs::write(&path, b"short").expect("writable");
-    let file = File::open(&path).expect("readable");
-    // SAFETY: the page beyond the file's end is accessed once, and then reads as zeros.
-    let byte = unsafe {
-        let at = libc::mmap(ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        at.cast::<u8>().add(5000).read_volatile()
-    };
-    assert_eq!(byte, 0);
-    assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
 }
 
 /// Regression: a handler that relied on the next access to end the program lost a signal sent by a
 /// process.
 #[test]
 fn a_sent_signal_ends_the_program_as_before() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let child = is_child("a_sent_signal_ends_the_program_as_before", |status, said| {
-        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+    alone("a_sent_signal_ends_the_program_as_before", raises_sigbus, || {
+        raise_with_a_map(libc::SIG_DFL);
+        unreachable!("the signal was lost");
     });
-    if !child {
-        return;
-    }
-    raise_with_a_map(libc::SIG_DFL);
-    unreachable!("the signal was lost");
 }
 
 #[test]
 fn a_sent_signal_stays_ignored_and_faults_are_served() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let name = "a_sent_signal_stays_ignored_and_faults_are_served";
-    if is_child(name, |status, said| assert!(status.success(), "{status}: {said}")) {
+    alone("a_sent_signal_stays_ignored_and_faults_are_served", succeeds, || {
         raise_with_a_map(libc::SIG_IGN);
-    }
+    });
 }
 
 /// Sends the signal to this process, whose previous action is `before`; then accesses a mapped
@@ -254,72 +222,58 @@ fn raise() {
 
 #[test]
 fn a_forwarded_signal_has_the_mask_of_its_handler() {
-    let name = "a_forwarded_signal_has_the_mask_of_its_handler";
-    if !can_serve(Scope::Program)
-        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
-    {
-        return;
-    }
-    let _region = map_after(note_mask, 0);
-    let before = blocked();
-    raise();
-    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-    assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGBUS | 1 << libc::SIGUSR1);
-    assert_eq!(blocked(), before, "restored");
+    alone("a_forwarded_signal_has_the_mask_of_its_handler", succeeds, || {
+        let _region = map_after(note_mask, 0);
+        let before = blocked();
+        raise();
+        assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+        assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGBUS | 1 << libc::SIGUSR1);
+        assert_eq!(blocked(), before, "restored");
+    });
 }
 
 #[test]
 fn a_forwarded_signal_with_nodefer_is_not_blocked() {
-    let name = "a_forwarded_signal_with_nodefer_is_not_blocked";
-    if !can_serve(Scope::Program)
-        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
-    {
-        return;
-    }
-    let _region = map_after(note_mask, libc::SA_NODEFER);
-    let before = blocked();
-    raise();
-    assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGUSR1);
+    alone("a_forwarded_signal_with_nodefer_is_not_blocked", succeeds, || {
+        let _region = map_after(note_mask, libc::SA_NODEFER);
+        let before = blocked();
+        raise();
+        assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGUSR1);
+    });
 }
 
 #[test]
 fn a_handler_with_resethand_gets_one_signal_and_the_next_ends_the_program() {
-    if !can_serve(Scope::Program) {
-        return;
-    }
-    let name = "a_handler_with_resethand_gets_one_signal_and_the_next_ends_the_program";
-    let child = is_child(name, |status, said| {
-        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
-        assert!(said.contains("one signal, and the region goes on"), "{said}");
-    });
-    if !child {
-        return;
-    }
-    let region = map_after(note_mask, libc::SA_RESETHAND);
-    raise();
-    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-    assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
-    eprintln!("one signal, and the region goes on");
-    raise();
-    unreachable!("the handler ran twice, or the signal was lost");
+    alone(
+        "a_handler_with_resethand_gets_one_signal_and_the_next_ends_the_program",
+        |status, said| {
+            raises_sigbus(status, said);
+            assert!(said.contains("one signal, and the region works"), "{said}");
+        },
+        || {
+            let region = map_after(note_mask, libc::SA_RESETHAND);
+            raise();
+            assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+            assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
+            eprintln!("one signal, and the region works");
+            raise();
+            unreachable!("the handler ran twice, or the signal was lost");
+        },
+    );
 }
 
 #[test]
 fn system_calls_are_restarted_if_the_predecessor_restarts_them() {
-    let name = "system_calls_are_restarted_if_the_predecessor_restarts_them";
-    if !can_serve(Scope::Program)
-        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
-    {
-        return;
-    }
-    let _region = map_after(note_mask, libc::SA_RESTART);
-    // SAFETY: the structure is written before it is read.
-    let flags = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action);
-        action.sa_flags
-    };
-    assert_ne!(flags & libc::SA_RESTART, 0);
+    alone("system_calls_are_restarted_if_the_predecessor_restarts_them", succeeds, || {
+        let _region = map_after(note_mask, libc::SA_RESTART);
+        // SAFETY: the structure is written before it is read.
+        let flags = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action);
+            action.sa_flags
+        };
+        assert_ne!(flags & libc::SA_RESTART, 0);
+    });
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn touch_while_requests_fail_and_children_come_and_go(delivery: Delivery) {
     assert!(stats.1.store.requests_failed > 0, "no request has failed: {stats:?}");
     assert!(mapped > 0 && mapped <= resident + SLACK, "{mapped} mapped, {resident} in memory");
     assert!(resident <= budget + SLACK, "{resident} bytes in memory, of {budget}");
+    assert!(stats.1.frames_used * common::PAGE <= budget, "{stats:?}");
     println_once(&format!(
         "{touches} touches told by {delivery:?}, {} faults, at most {} MiB in memory and {} MiB mapped of a budget of {} MiB, {} requests of {} failed",
         stats.0.faults,

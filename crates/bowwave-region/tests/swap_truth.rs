@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{
-    Backend, Entry, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
-    OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
+    Backend, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
+    OpenWrite, ReadBuf, ReadSink, Result, Write, WriteBuf, WriteFaults, WriteObject, WriteSink,
 };
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Spill, Swap, SwapReport, SwapVec};
@@ -107,7 +107,7 @@ fn failing_one_request_in_a_hundred_loses_nothing() {
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
 
-/// So many writes fail that transfers always pause. The only accessing thread waits for them.
+/// Writes fail often enough that transfers always pause. The only accessing thread waits for them.
 #[test]
 fn a_failing_transfer_is_retried_without_another_fault() {
     for delivery in [Delivery::Message, Delivery::Signal] {
@@ -177,7 +177,7 @@ fn a_late_rejection_is_retried() {
             }
             assert!(swap.report().stats.write_errors > 0, "{:?}", swap.report());
             assert!(vec.iter().copied().eq(0..vec.len() as u64));
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the test waits");
         });
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()), "{delivery:?}");
     }
@@ -282,18 +282,18 @@ impl Backend for Filling {
     fn url(&self) -> &str {
         self.inner.url()
     }
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-    fn stat(&self, path: &std::path::Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-    fn list(&self, path: &std::path::Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
     fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
         self.inner.open(path)
     }
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Filling {
     fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let inner = self.inner.open_write(path, how)?;
         Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full), delay: self.delay }))

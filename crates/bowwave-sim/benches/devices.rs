@@ -8,6 +8,7 @@
 use std::error::Error;
 use std::time::Instant as Clock;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Random;
 use bowwave_core::{Config, Instant, Policy, Urgency};
 use bowwave_sim::device::{DeviceSpec, Direction, Request, RequestId};
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn machine(name: &str, bytes: u64, random: bool) -> Result<f64, Box<dyn Error>> {
     const PAGES: u64 = 2_000_000;
     const FILE_BYTES: u64 = PAGES * 4096;
-    let spec = DeviceSpec::open(name)?;
+    let spec = DeviceSpec::open(name, &ALGORITHMS)?;
     let queue = Queue::new(spec.build(1), spec.queue().clone())?;
     let config = Config { frames: 1 << 18, ra_pages: 256, policy: Policy::OnDemand, ..Config::default() };
     let setup = Setup {
@@ -84,7 +85,7 @@ fn machine(name: &str, bytes: u64, random: bool) -> Result<f64, Box<dyn Error>> 
 /// Million requests per second of real time, and the device's MB/s in virtual time.
 fn run(name: &str, depth: u64, bytes: u64, random: bool) -> Result<(f64, f64), Box<dyn Error>> {
     const COUNT: u64 = 500_000;
-    let spec = DeviceSpec::open(name)?;
+    let spec = DeviceSpec::open(name, &ALGORITHMS)?;
     let mut queue = Queue::new(spec.build(1), spec.queue().clone())?;
     let mut numbers = Random::from_state(1);
     let (mut completed, mut now, mut next) = (Vec::new(), 0, 0);

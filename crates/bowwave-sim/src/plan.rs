@@ -37,6 +37,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Eviction, FileId, Instant, Policy};
 use bowwave_trace::generate::{Pattern, Spec};
 use serde::Deserialize;
@@ -310,10 +311,10 @@ impl Sweep {
         });
         let policies = policies.collect::<Result<Vec<Policy>, String>>()?;
         for device in &self.devices {
-            DeviceSpec::open(device).map_err(|error| format!("devices: {error}"))?;
+            DeviceSpec::open(device, &ALGORITHMS).map_err(|error| format!("devices: {error}"))?;
         }
         for scheduler in self.schedulers.iter().filter(|name| !name.is_empty()) {
-            let known = QueueConfig::default().with_scheduler(scheduler);
+            let known = QueueConfig::default().with_scheduler(scheduler, &ALGORITHMS);
             known.map_err(|error| format!("schedulers: `{scheduler}`: {error}"))?;
         }
         let lengths = [

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, StreamConfig, Violation};
 
 use crate::device::{DeviceError, DeviceSpec};
@@ -162,7 +163,7 @@ impl Case {
     ///
     /// An invalid configuration or device.
     pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
-        let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
+        let device = DeviceSpec::open(&self.device, &ALGORITHMS).map_err(SweepError::Device)?;
         let config = Config {
             frames: self.frames().unwrap_or(Config::UNLIMITED),
             ra_pages: self.ra_pages,
@@ -173,7 +174,7 @@ impl Case {
         };
         let mut queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());
         if !self.scheduler.is_empty() {
-            queue = queue.with_scheduler(&self.scheduler).map_err(SweepError::Unfit)?;
+            queue = queue.with_scheduler(&self.scheduler, &ALGORITHMS).map_err(SweepError::Unfit)?;
         }
         let queue = Queue::new(device.build(self.seed), queue).map_err(SweepError::Queue)?;
         let faults = Faults { seed: self.seed, failing: common.failing };

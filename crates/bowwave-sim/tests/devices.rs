@@ -1,5 +1,6 @@
 //! Any device behind the queue of its own specification.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Instant, Random, Urgency};
 use bowwave_sim::device::{DeviceSpec, Direction, Request, RequestId};
 use bowwave_sim::queue::Queue;
@@ -25,7 +26,7 @@ fn any_text_is_a_device_or_one_line_of_error_and_any_device_ends_what_it_begins(
                 lines[place].pop();
             }
         }
-        match DeviceSpec::parse("my.toml", &lines.join("\n")) {
+        match DeviceSpec::parse("my.toml", &lines.join("\n"), &ALGORITHMS) {
             Ok(spec) => {
                 opened += 1;
                 serve(&spec, &mut random);

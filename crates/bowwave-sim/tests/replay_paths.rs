@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Eviction, Policy};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::fast::Writes;
@@ -105,7 +106,8 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
 #[test]
 fn no_run_beats_its_bounds() {
     for device in ["hdd", "nvme", "ssd", "s3-steady", "lustre", "hdd:bus_mb_s=10", "nvme:depth=1"] {
-        let limits = DeviceSpec::open(device).expect("a device").limits().expect("it takes time");
+        let limits =
+            DeviceSpec::open(device, &ALGORITHMS).expect("a device").limits().expect("it takes time");
         for pattern in patterns() {
             let workload = workload(pattern.clone(), 16 << 10, Op::Read);
             let future = Future::of(workload.trace(), Config::default().page_size, Writes::LeftOut)

@@ -247,12 +247,6 @@ impl HostileServer {
             below.filter_map(|below| below.split('/').next()).map(str::to_owned).collect();
         names.into_iter().filter(|name| !name.is_empty()).collect()
     }
-
-    /// Unfinished uploads.
-    #[must_use]
-    pub fn unfinished_uploads(&self) -> usize {
-        self.shared.inner().bucket.uploads().count()
-    }
 }
 
 impl Drop for HostileServer {

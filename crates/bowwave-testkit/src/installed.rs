@@ -28,11 +28,12 @@ pub const VERSITYGW_SECRET: &str = "bowwave-secret";
 impl InstalledServer {
     /// Starts versitygw, an S3 gateway, over `directory`: each directory in it is a bucket.
     ///
-    /// Credentials are [`VERSITYGW_KEY`] and [`VERSITYGW_SECRET`], the region is `us-east-1`. Files created in the
-    /// directory by other programs are objects without an ETag.
+    /// Credentials are [`VERSITYGW_KEY`] and [`VERSITYGW_SECRET`], the region is `us-east-1`. Files
+    /// created in the directory by other programs are objects without an ETag.
     ///
     /// # Errors
-    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its log.
+    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its
+    /// log.
     pub fn versitygw(directory: &Path) -> io::Result<Self> {
         Self::start("versitygw", |address, scratch| {
             let mut command = Command::new(program("versitygw")?);
@@ -46,10 +47,12 @@ impl InstalledServer {
         })
     }
 
-    /// Starts nginx over `directory`, with the `directives` in its `server` block, for example `autoindex on;`.
+    /// Starts nginx over `directory`, with the `directives` in its `server` block, for example
+    /// `autoindex on;`.
     ///
     /// # Errors
-    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its log.
+    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its
+    /// log.
     pub fn nginx(directory: &Path, directives: &str) -> io::Result<Self> {
         Self::start("nginx", |address, scratch| {
             let mut command = Command::new(program("nginx")?);
@@ -75,10 +78,12 @@ impl InstalledServer {
         })
     }
 
-    /// Starts `python3 -m http.server` over `directory`: directory listings, no ranges and no ETags.
+    /// Starts `python3 -m http.server` over `directory`: it lists directories, and has no ranges and
+    /// no ETags.
     ///
     /// # Errors
-    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its log.
+    /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its
+    /// log.
     pub fn python(directory: &Path) -> io::Result<Self> {
         Self::start("python3", |address, _| {
             let mut command = Command::new(program("python3")?);
@@ -139,7 +144,8 @@ impl Drop for InstalledServer {
     }
 }
 
-/// The path of an installed program: in `PATH`, the `sbin` directories, or where `tools/setup.sh` installs it.
+/// The path of an installed program: in `PATH`, the `sbin` directories, or where `tools/setup.sh`
+/// installs it.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`], with the command that installs it.

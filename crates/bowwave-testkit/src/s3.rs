@@ -11,11 +11,14 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::AUTHORIZATION;
 use hyper::service::Service;
 use hyper::{Method, Request, StatusCode};
+use percent_encoding::percent_decode_str;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, HttpResponse};
@@ -140,7 +143,8 @@ impl S3Server {
     ///
     /// If the directory cannot be written.
     pub fn tag(&self, bucket: &str, key: &str, tag: &str) -> io::Result<()> {
-        let (bucket, key) = (base64(bucket.as_bytes()), base64(key.as_bytes()));
+        // The server's names of its files with metadata.
+        let [bucket, key] = [bucket, key].map(|name| URL_SAFE_NO_PAD.encode(name));
         let place = self.root.join(format!(".bucket-{bucket}.object-{key}.internal.json"));
         fs::write(place, format!("{{\"e_tag\":\"{}\"}}", tag.escape_default()))
     }
@@ -166,7 +170,7 @@ struct Keys {
 impl Keys {
     /// Whether `path` (of a request, with escapes) is a directory and no key.
     fn is_directory(&self, path: &str) -> bool {
-        let path = plain_path(path);
+        let path = percent_decode_str(path).decode_utf8_lossy();
         let path = path.trim_start_matches('/');
         let key = path.split_once('/').map_or("", |(_, key)| key);
         let place = self.root.join(path);
@@ -227,27 +231,6 @@ impl Service<Request<Incoming>> for Keys {
     }
 }
 
-/// A path without escapes.
-fn plain_path(path: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = path.as_bytes();
-    while let [byte, after @ ..] = rest {
-        let escaped =
-            after.get(..2).filter(|_| *byte == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(plain) => {
-                bytes.push(plain);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn plain(status: StatusCode, body: &'static str) -> HttpResponse {
     let mut answer = HttpResponse::new(Body::from(body.to_owned()));
     *answer.status_mut() = status;
@@ -257,30 +240,3 @@ fn plain(status: StatusCode, body: &'static str) -> HttpResponse {
 /// S3's body of an internal error.
 const TROUBLE: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InternalError</Code>\
                        <Message>We encountered an internal error. Please try again.</Message></Error>";
-
-/// URL-safe base64 without padding: the server's encoding of metadata file names.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let word =
-            three.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - three.len()));
-        for digit in 0..=three.len() {
-            let index = word >> (18 - 6 * digit) & 63;
-            text.push(char::from(DIGITS[index as usize]));
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn base64_has_its_published_vectors() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("~~?", "fn4_")]
-        {
-            assert_eq!(super::base64(bytes.as_bytes()), text);
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! Little-endian numbers and records of a fixed size.
+//! Little-endian numbers, records of a fixed size, and lines of a bounded size.
 
 use std::io::{self, BufRead};
 
@@ -29,4 +29,43 @@ pub(crate) fn fill(input: &mut impl BufRead, record: &mut [u8]) -> io::Result<us
         }
     }
     Ok(filled)
+}
+
+/// Why a line could not be read.
+#[derive(Debug)]
+pub(crate) enum LineError {
+    Io(io::Error),
+    TooLong,
+}
+
+/// Appends a line with its end to `line`, which then has at most `bytes_max` bytes. Returns whether
+/// it has an end; only a last line may lack it.
+pub(crate) fn append_line(
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    bytes_max: usize,
+) -> Result<bool, LineError> {
+    loop {
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(LineError::Io(error)),
+        };
+        let end = chunk.iter().position(|&byte| byte == b'\n');
+        let count = end.map_or(chunk.len(), |end| end + 1);
+        if count > bytes_max - line.len() {
+            return Err(LineError::TooLong);
+        }
+        line.extend_from_slice(&chunk[..count]);
+        input.consume(count);
+        if end.is_some() || count == 0 {
+            return Ok(end.is_some());
+        }
+    }
+}
+
+/// `line` without its end.
+pub(crate) fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -1,8 +1,9 @@
 //! Rows of RFC 4180 CSV, bounded in size, with the first line of each field.
 
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 use crate::ROW_BYTES_MAX;
+use crate::bytes::{LineError, append_line, without_end};
 
 /// Maximum columns of a row; a longer row is rejected before its fields are stored.
 pub(crate) const COLUMNS: usize = 6;
@@ -38,8 +39,7 @@ pub(crate) struct Row<'a> {
 /// An invalid row.
 #[derive(Debug)]
 pub(crate) enum RowError {
-    Io(io::Error),
-    TooLong,
+    Line(LineError),
     /// A quoted field without end; its first line.
     Unclosed(u64),
     /// A misplaced quote; its line.
@@ -70,7 +70,7 @@ impl<R: BufRead> Rows<R> {
         if self.raw.contains(&b'"') {
             return self.quoted_row().map(Some);
         }
-        let line = trim_line_end(&self.raw);
+        let line = without_end(&self.raw);
         let mut row = Row { lines: [self.lines; COLUMNS], blank: line.is_empty(), ..Row::default() };
         for field in line.split(|&byte| byte == b',') {
             if let Some(place) = row.fields.get_mut(row.count) {
@@ -112,7 +112,7 @@ impl<R: BufRead> Rows<R> {
     /// the last.
     fn field(&mut self, mut at: usize) -> Result<Option<usize>, RowError> {
         if self.raw.get(at) != Some(&b'"') {
-            let line = trim_line_end(&self.raw);
+            let line = without_end(&self.raw);
             let end =
                 line[at..].iter().position(|&byte| byte == b',').map_or(line.len(), |length| at + length);
             if line[at..end].contains(&b'"') {
@@ -154,32 +154,13 @@ impl<R: BufRead> Rows<R> {
     /// Appends one line with its end to `raw`; false at the end of the input.
     fn append_line(&mut self) -> Result<bool, RowError> {
         let before = self.raw.len();
-        loop {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(RowError::Io(error)),
-            };
-            let end = chunk.iter().position(|&byte| byte == b'\n');
-            let taken = end.map_or(chunk.len(), |end| end + 1);
-            if taken > ROW_BYTES_MAX - self.raw.len() {
-                self.lines += 1;
-                return Err(RowError::TooLong);
-            }
-            self.raw.extend_from_slice(&chunk[..taken]);
-            self.input.consume(taken);
-            self.bytes += taken as u64;
-            if end.is_some() || taken == 0 {
-                break;
-            }
+        if let Err(error) = append_line(&mut self.input, &mut self.raw, ROW_BYTES_MAX) {
+            self.lines += u64::from(matches!(error, LineError::TooLong));
+            return Err(RowError::Line(error));
         }
+        self.bytes += (self.raw.len() - before) as u64;
         let any = self.raw.len() > before;
         self.lines += u64::from(any);
         Ok(any)
     }
-}
-
-fn trim_line_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -9,7 +9,6 @@ mod csv;
 mod error;
 pub mod generate;
 pub mod import;
-pub mod oracle_general;
 mod reader;
 mod record;
 mod words;

@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 
+use crate::bytes::LineError;
 use crate::csv::{COLUMNS, Row, RowError, Rows};
 use crate::error::{Place, quoted};
 use crate::record::UnknownOp;
@@ -63,7 +64,9 @@ impl<R: BufRead> Reader<R> {
         let row = match self.rows.next_row() {
             Ok(Some(row)) => row,
             Ok(None) => return Err(wrong("the file is empty".to_owned())),
-            Err(RowError::Io(error)) => return Err(Error::from_io(name, Place::Line(1), error)),
+            Err(RowError::Line(LineError::Io(error))) => {
+                return Err(Error::from_io(name, Place::Line(1), error));
+            }
             Err(_) => return Err(wrong("this is not a trace".to_owned())),
         };
         let mut fields = row.fields;
@@ -105,7 +108,7 @@ impl<R: BufRead> Reader<R> {
             match self.rows.next_row() {
                 Ok(None) => return Ok(false),
                 Ok(Some(row)) if row.blank => {}
-                Err(RowError::Io(error)) => {
+                Err(RowError::Line(LineError::Io(error))) => {
                     return Err(Error::from_io(&self.name, Place::Line(before + 1), error));
                 }
                 Ok(Some(_)) | Err(_) => {
@@ -128,8 +131,8 @@ impl<R: BufRead> Iterator for Reader<R> {
 
 fn row_error(name: &str, before: u64, error: RowError) -> Error {
     let (line, message) = match error {
-        RowError::Io(error) => return Error::from_io(name, Place::Line(before + 1), error),
-        RowError::TooLong => {
+        RowError::Line(LineError::Io(error)) => return Error::from_io(name, Place::Line(before + 1), error),
+        RowError::Line(LineError::TooLong) => {
             (before + 1, format!("the row is longer than {ROW_BYTES_MAX} bytes: is this a trace?"))
         }
         RowError::Unclosed(line) => (line, "a quoted value begins here and never ends".to_owned()),

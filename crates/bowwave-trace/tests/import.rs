@@ -5,8 +5,7 @@ use std::io::Cursor;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-use bowwave_trace::import::{self, BlockAction, Format, Import, Options, Repair, TracefsEvents};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, BlockAction, Format, Import, Objects, Options, Repair, TracefsEvents};
 use bowwave_trace::{Error, Op, Reader, Record, Writer, binary};
 
 /// A sample: its file, format and repairs. The expected records are in `expected/FILE.csv`.

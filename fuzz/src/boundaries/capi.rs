@@ -116,7 +116,7 @@ const FILE_BYTES: u64 = 1_000_003;
 const HANDLES_MAX: usize = 4;
 
 /// For spill files.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
+static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
 
 /// Open handles. The second of each pair is the handle it was opened from.
 #[derive(Default)]
@@ -390,7 +390,7 @@ impl Open {
     fn swap(&mut self, call: &Call) {
         match call {
             Call::SwapOpen { null, spill, memory } if self.swaps.len() < 2 => {
-                let directory = (!null).then(|| text(FOLDER.path().as_os_str().as_encoded_bytes()));
+                let directory = (!null).then(|| text(DIRECTORY.path().as_os_str().as_encoded_bytes()));
                 // Disk space is reserved, and memory may be locked.
                 let (spill, memory) = (spill.get() % (32 << 20), memory.get() % (16 << 20) + 1);
                 // SAFETY: a string or NULL.

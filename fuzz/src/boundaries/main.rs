@@ -1,5 +1,5 @@
-//! Fuzz targets of the boundaries to others: servers, disks, the kernel, programs in C. One program, whose target is named by the
-//! environment variable `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
+//! Fuzz targets of the boundaries to servers, disks, the kernel and C programs, in one program. The
+//! environment variable `BOWWAVE_FUZZ` names the target. Run them with `tools/fuzz.sh`.
 //!
 //! | target | what is arbitrary | what must hold |
 //! |---|---|---|

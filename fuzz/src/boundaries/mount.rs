@@ -363,7 +363,9 @@ impl Kernel {
             Step::Link { node, parent, name } => {
                 self.make(13, self.node(*parent), &longs(&[self.node(*node)]), name.bytes(), None)
             }
-            Step::Remove { parent, name, directory } => self.remove(self.node(*parent), name.bytes(), *directory),
+            Step::Remove { parent, name, directory } => {
+                self.remove(self.node(*parent), name.bytes(), *directory)
+            }
             Step::Rename { from, name, to, new, flags } => {
                 let (from, to) = ((self.node(*from), name.bytes()), (self.node(*to), new.bytes()));
                 self.rename(from, to, u32::from(flags % 4))

@@ -45,7 +45,8 @@ fn misnumbered(path: &str, text: &str, tree: &Tree) -> Option<String> {
 fn links(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     for (index, span) in line.split('`').enumerate() {
-        // A link's text may hold code, so a span may begin inside a link: `](` alone marks the target.
+        // A link's text may hold code, so a span may begin inside a link: `](` alone marks the
+        // target.
         if index % 2 == 0 {
             targets.extend(span.split("](").skip(1).filter_map(|rest| rest.split(')').next()));
         }

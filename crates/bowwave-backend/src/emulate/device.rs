@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_device::DeviceSpec;
 
 use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
@@ -101,7 +102,8 @@ impl Device {
                 ..base
             }),
             "hdd" => {
-                let disk = DeviceSpec::open("hdd").map_err(|error| invalid(error.to_string()))?;
+                let disk =
+                    DeviceSpec::open("hdd", &Algorithm::ALL).map_err(|error| invalid(error.to_string()))?;
                 Ok(Self { slots: 32, disk: Some(disk), ..base })
             }
             _ => {

@@ -47,8 +47,7 @@ pub(crate) use stall::Stall;
 
 use self::slow::Slow;
 use self::whole::Whole;
-use crate::wrap::{forward_lookups, forward_tree};
-use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject, Writes};
+use crate::{Backend, Object, Result, Writes};
 
 /// A store that answers no faster than a [`Device`] would.
 ///
@@ -80,10 +79,6 @@ impl Emulate {
     pub fn device(&self) -> &Device {
         &self.device
     }
-
-    fn below(&self) -> &dyn Backend {
-        &*self.store
-    }
 }
 
 impl Backend for Emulate {
@@ -91,28 +86,13 @@ impl Backend for Emulate {
         self.store.url()
     }
 
-    fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.store.network()
-    }
-
-    fn disk(&self) -> Option<crate::DiskStats> {
-        self.store.disk()
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }
 
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.store.open_write(path, how)
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.store)
     }
-
-    forward_lookups!();
-    forward_tree!();
 }
 
 /// What the schedule lets through: the first `bytes` bytes of request `id`; `over` if those are all.

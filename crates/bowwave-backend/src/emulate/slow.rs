@@ -8,8 +8,10 @@ use super::Device;
 use super::objects::{EmulatedObject, EmulatedWriteObject};
 use super::places::Places;
 use super::station::Station;
-use crate::wrap::{forward_lookups, forward_tree};
-use crate::{Backend, Error, ErrorKind, Object, OpenWrite, Profile, Result, WriteObject, Writes};
+use crate::{
+    Backend, Error, ErrorKind, Namespace, Object, OpenWrite, Profile, Result, Upload, Write, WriteObject,
+    Writes,
+};
 
 /// A store that answers no faster than a [`Device`] would.
 #[derive(Debug)]
@@ -28,12 +30,6 @@ impl Slow {
         })?;
         let url = format!("emulate:{}:{}", device.name, inner.url());
         Ok(Self { inner, device, url, station: Arc::new(station), places: Mutex::default() })
-    }
-
-    /// The store below, after the time that a request for metadata takes.
-    fn below(&self) -> &dyn Backend {
-        self.metadata();
-        &*self.inner
     }
 
     /// The store below, at once.
@@ -98,28 +94,58 @@ impl Backend for Slow {
         }
     }
 
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
-    fn disk(&self) -> Option<crate::DiskStats> {
-        self.inner.disk()
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.metadata();
         let inner = self.inner.open(path)?;
         Ok(Arc::new(self.object(path, inner, false)))
     }
 
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        self.inner.writer().map(|_| self as _)
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        self.metadata();
+        self.inner.probe()
+    }
+
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+}
+
+impl Namespace for Slow {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    /// The names below, after the time that a request for metadata takes.
+    fn names_below(&self) -> Option<&dyn Namespace> {
+        self.metadata();
+        self.inner.namespace()
+    }
+}
+
+impl Write for Slow {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         self.metadata();
         let inner = self.inner.open_write(path, how)?;
         Ok(Arc::new(self.write_object(path, inner)))
     }
 
-    forward_lookups!();
-    forward_tree!();
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        self.metadata();
+        self.inner.stray_uploads()
+    }
+
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        self.metadata();
+        self.inner.abort_upload(upload)
+    }
 }
 
 /// Ten times latency × bandwidth, to the nearest power of two, from 128 KiB to 32 MiB: the first byte is then a tenth.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::conformance::{self, Fixture};
-use crate::{Heard, MemoryBackend, PatternBackend, ReadBuf, pattern, start_read};
+use crate::{
+    Heard, MemoryBackend, Namespace as _, OpenWrite, PatternBackend, ReadBuf, Write as _, pattern, start_read,
+};
 
 struct Emulated(MemoryBackend, Device);
 
@@ -125,7 +127,7 @@ fn what_is_written_to_an_emulated_disk_lies_in_the_directory_when_the_write_has_
 #[test]
 fn a_write_takes_what_the_device_takes_and_so_does_a_flush() {
     let slow = [("write_latency", "20ms"), ("write_total", "10MB/s"), ("flush", "15ms"), ("latency", "0")];
-    let store = Emulate::new(Arc::new(MemoryBackend::new()), device("nvme", &slow)).unwrap();
+    let store: &dyn Backend = &Emulate::new(Arc::new(MemoryBackend::new()), device("nvme", &slow)).unwrap();
     let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
     let object = store.open_write("file".as_ref(), &create).unwrap();
     let begun = Instant::now();

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Requests go through one io_uring with its own thread (`ring`), or through a small thread pool if
-//! the kernel offers no ring (`threads`). After each read the file is checked: if inode, time of
+//! the kernel offers no ring. After each read the file is checked: if inode, time of
 //! modification or size have changed, the read fails. Files open for writing are exempt: our own
 //! writes change them.
 //!
@@ -11,22 +11,21 @@
 mod attributes;
 mod open;
 mod owner;
-mod place;
 mod request;
 #[cfg(feature = "io-uring")]
 mod ring;
 mod root;
-mod threads;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, OFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, Dir, OFlags, StatVfsMountFlags, major, minor};
 use rustix::io::Errno;
 
 use self::open::{ALIGNMENT, FileObject, OpenFile};
@@ -34,9 +33,10 @@ use self::request::Request;
 #[cfg(feature = "io-uring")]
 pub use self::ring::io_uring;
 use self::root::Root;
+use crate::pool::Pool;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,
-    SetAttributes, SetXattr, StatFs, WriteObject, Writes,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
+    Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes,
 };
 
 /// How reads and writes of files are carried out.
@@ -87,7 +87,7 @@ impl FileBackend {
         let read_only = rustix::fs::fstatvfs(root.directory())
             .is_ok_and(|room| room.f_flag.contains(StatVfsMountFlags::RDONLY));
         let writes = if read_only { Writes::No } else { Writes::Anywhere };
-        let rotates = place::rotates(root.directory());
+        let rotates = rotates(root.directory());
         let direct_writes_from = DIRECT_BYTES_MIN;
         Ok(Self { url, root, direct, slots, writes, rotates, direct_writes_from, carrier: Arc::new(carrier) })
     }
@@ -116,6 +116,25 @@ impl Backend for FileBackend {
             write_part_bytes: 1 << 20,
             ..Profile::read_only("file")
         }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let file = OpenFile::read(&self.root, path, self.direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Namespace for FileBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
@@ -155,17 +174,6 @@ impl Backend for FileBackend {
             }
             Err(error) => Err(at.failed(error)),
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let file = OpenFile::read(&self.root, path, self.direct)?;
-        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let direct = self.direct.then_some(self.direct_writes_from);
-        let file = OpenFile::write(&self.root.at(path)?, how, direct)?;
-        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -255,11 +263,20 @@ impl Backend for FileBackend {
     }
 }
 
+impl Write for FileBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let direct = self.direct.then_some(self.direct_writes_from);
+        let file = OpenFile::write(&self.root.at(path)?, how, direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
+    }
+}
+
 #[derive(Debug)]
 enum Carrier {
     #[cfg(feature = "io-uring")]
     Ring(ring::Ring),
-    Threads(threads::Threads),
+    /// Calls of `preadv` and `pwritev`.
+    Threads(Pool),
 }
 
 impl Carrier {
@@ -267,7 +284,7 @@ impl Carrier {
         match self {
             #[cfg(feature = "io-uring")]
             Self::Ring(ring) => ring.add(request),
-            Self::Threads(threads) => threads.add(request),
+            Self::Threads(pool) => pool.add(Box::new(request)),
         }
     }
 
@@ -290,8 +307,8 @@ impl Carrier {
                 Err(_) => {}
             }
         }
-        let threads = threads::Threads::start(slots.unwrap_or(THREADS)).map_err(|e| failed("threads", &e))?;
-        Ok(Self::Threads(threads))
+        let threads = slots.unwrap_or(THREADS).clamp(1, THREADS_MAX) as usize;
+        Pool::start("bowwave-file", threads).map(Self::Threads).map_err(|error| failed("threads", &error))
     }
 
     fn slots_default(&self) -> u32 {
@@ -301,6 +318,17 @@ impl Carrier {
             Self::Threads(_) => THREADS,
         }
     }
+}
+
+/// Whether a file system lies on a rotating disk, as the kernel reports it; a partition has its
+/// disk's flag.
+fn rotates(directory: impl AsFd) -> bool {
+    let Ok(stat) = rustix::fs::fstat(directory) else { return false };
+    let device = format!("/sys/dev/block/{}:{}", major(stat.st_dev), minor(stat.st_dev));
+    ["", "/.."].iter().any(|whole| {
+        let flag = std::fs::read_to_string(format!("{device}{whole}/queue/rotational"));
+        flag.is_ok_and(|flag| flag.trim() == "1")
+    })
 }
 
 fn special(place: &Path) -> Error {
@@ -325,8 +353,8 @@ pub fn io_uring() -> io::Result<()> {
 const RING_SLOTS: u32 = 64;
 /// Threads where there is no ring.
 const THREADS: u32 = 8;
+/// Most threads. More only compete for the device.
+const THREADS_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod write_tests;

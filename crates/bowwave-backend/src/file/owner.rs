@@ -24,8 +24,7 @@ impl Acting {
     ///
     /// Fails with a permission error if this process may not.
     pub(super) fn begin(owner: Option<Owner>) -> Result<Self, Errno> {
-        let before =
-            Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+        let before = Owner::of_process();
         let Some(owner) = owner.filter(|owner| *owner != before) else { return Ok(Self { before: None }) };
         // Created first, so that its drop undoes completed steps when a later one fails.
         let acting = Self { before: Some(before) };

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::open::{ALIGNMENT, OpenFile};
 use super::root::os_error;
+use crate::pool::Job;
 use crate::{Error, ReadBuf, ReadSink, Result, WriteBuf, WriteSink, generate};
 
 /// A read or a write, and its progress.
@@ -168,12 +169,30 @@ impl Request {
     }
 }
 
-/// How many bytes of a write should go past the kernel's cache: those that direct I/O can take, if they are many.
+impl Job for Request {
+    fn step(mut self: Box<Self>) -> Option<Box<dyn Job>> {
+        if self.is_empty() {
+            self.end_empty();
+            return None;
+        }
+        let (result, direct) = self.carry_out();
+        match self.advance(result, direct) {
+            After::More(request) => Some(Box::new(request)),
+            After::Ended => None,
+        }
+    }
+
+    fn refuse(self: Box<Self>, error: Error) {
+        self.end(Err(error));
+    }
+}
+
+/// Number of bytes at the beginning of a write that bypass the kernel's cache: those that direct I/O
+/// accepts, if they are many.
 ///
-/// Large writes are bulk, and what the kernel would keep of them is kept here already. More than that: what it has not
-/// taken has not ended, so that a scheduler above knows what waits for the device, a sync finds little left to do, and an
-/// error befalls the write itself, while its bytes are still at hand. Small ones the kernel takes at once, as it does
-/// without us, and puts neighbours together; so it gets the tail of a file, too, which is no whole block.
+/// The engine caches large writes itself, and a direct write ends only on the device. So the scheduler
+/// knows what waits for the device, a sync has little left to do, and errors reach the write itself.
+/// Small writes, and the tail of a file, go to the kernel, which merges neighbours.
 fn direct_bytes(file: &OpenFile, offset: u64, buf: &WriteBuf) -> usize {
     if !file.descriptor(offset, true).1 {
         return 0;

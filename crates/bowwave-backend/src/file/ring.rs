@@ -6,8 +6,8 @@
 //!                    +--------------+ --progress, done--> sinks
 //! ```
 //!
-//! The thread sleeps in the kernel until a read ends or the eventfd (itself read through the ring) says that the
-//! queue has grown.
+//! The thread sleeps in the kernel until a request completes, or the eventfd, which is read through the
+//! ring as well, reports a new request.
 
 #![expect(unsafe_code, reason = "the kernel writes into lent buffers while a submission is in flight")]
 
@@ -369,10 +369,10 @@ mod tests {
         let memory: Arc<Vec<u8>> = Arc::new(vec![0; 8192]);
         let weak: Weak<Vec<u8>> = Arc::downgrade(&memory);
         let base = memory.as_ptr().cast_mut();
-        // SAFETY: the vector lives as long as the owner, and nobody looks at its bytes. (They are not written either: the
-        // pipe is empty.)
+        // SAFETY: the vector lives as long as the owner, and its bytes are not accessed otherwise. (They
+        // are not written either: the pipe is empty.)
         let mut buf = unsafe { ReadBuf::from_raw_segments([(base, 8192)], memory) };
-        // As a wrapper that lets part of a read through.
+        // As a wrapper that passes on part of a read.
         let tail = buf.split_off(4096);
         let heard = start_read(&object, 0, buf);
         object.ring.shared.lock().fail_next = true;
@@ -383,18 +383,18 @@ mod tests {
             match heard.recv_timeout(Duration::from_millis(10)) {
                 Ok(Heard::Done(buf, result)) => break (buf, result),
                 Ok(Heard::Dropped) => panic!("no end"),
-                _ => assert!(Instant::now() < patience, "the sink hears nothing of the failure"),
+                _ => assert!(Instant::now() < patience, "the sink gets no error"),
             }
         };
         assert!(result.expect_err("the ring is broken").to_string().contains("io_uring"));
-        assert_eq!(buf.len(), 0, "the memory that the kernel may write to does not come back");
+        assert_eq!(buf.len(), 0, "memory that the kernel may write to is not returned");
         buf.unsplit(tail);
         drop((buf, heard));
-        assert!(weak.upgrade().is_some(), "the owner is lost with the memory");
+        assert!(weak.upgrade().is_some(), "the owner is leaked with the memory");
         let later = start_read(&object, 0, ReadBuf::zeroed(10));
         let Ok(Heard::Done(buf, Err(_))) = later.recv_timeout(Duration::from_secs(20)) else {
             panic!("a broken ring refuses")
         };
-        assert_eq!(buf.len(), 10, "what was never sent comes back");
+        assert_eq!(buf.len(), 10, "a buffer that was not submitted is returned");
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use self::object::MemoryObject;
 use self::tree::{Content, Inode, NAME_BYTES_MAX, find, os_error, parent};
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,
-    SetAttributes, SetXattr, StatFs, WriteObject, Writes, path,
+    Attributes as _, Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner,
+    Profile, Rename, Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes, path,
 };
 
 /// A file system in memory.
@@ -34,7 +34,7 @@ pub struct MemoryBackend {
 
 impl Default for MemoryBackend {
     fn default() -> Self {
-        Self { root: Arc::new(RwLock::new(tree::directory(0o755, ourselves(), false))) }
+        Self { root: Arc::new(RwLock::new(tree::directory(0o755, Owner::of_process(), false))) }
     }
 }
 
@@ -57,25 +57,27 @@ impl MemoryBackend {
         let mut root = self.change();
         let mut here = Arc::clone(&root);
         let Some(name) = path.file_name() else {
-            *root = Inode::file(0o644, ourselves());
+            *root = Inode::file(0o644, Owner::of_process());
             return fill(&root, &bytes.into());
         };
         for part in path.parent().unwrap_or_else(|| Path::new("")) {
             let mut directory = here.change_entries().expect("each step is a directory, by the step before");
             let below = directory.entries.entry(part.to_owned());
-            let below = below.or_insert_with(|| tree::directory(0o755, ourselves(), true));
+            let below = below.or_insert_with(|| tree::directory(0o755, Owner::of_process(), true));
             if !below.is_directory() {
-                *below = tree::directory(0o755, ourselves(), true);
+                *below = tree::directory(0o755, Owner::of_process(), true);
             }
             let below = Arc::clone(below);
             drop(directory);
             here = below;
         }
         let mut directory = here.change_entries().expect("as above");
-        let file =
-            directory.entries.entry(name.to_owned()).or_insert_with(|| Inode::file(0o644, ourselves()));
+        let file = directory
+            .entries
+            .entry(name.to_owned())
+            .or_insert_with(|| Inode::file(0o644, Owner::of_process()));
         if file.read_file().is_none() {
-            *file = Inode::file(0o644, ourselves());
+            *file = Inode::file(0o644, Owner::of_process());
         }
         fill(file, &bytes.into());
     }
@@ -160,11 +162,6 @@ impl MemoryBackend {
     }
 }
 
-/// This process's user.
-fn ourselves() -> Owner {
-    Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-}
-
 fn fill(inode: &Inode, bytes: &[u8]) {
     if let Some(mut file) = inode.change_file() {
         file.bytes.set_len(0);
@@ -186,6 +183,25 @@ impl Backend for MemoryBackend {
         }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let inode = with_bytes(find(&self.root(), path)?, path)?;
+        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), false)))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Namespace for MemoryBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         Ok(find(&self.root(), path)?.entry(path.file_name().unwrap_or_default()))
     }
@@ -205,29 +221,6 @@ impl Backend for MemoryBackend {
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let inode = with_bytes(find(&self.root(), path)?, path)?;
-        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), false)))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let make = |owner, _| Inode::file(how.mode, owner);
-        let inode = match how.create.then(|| self.add(path, EntryKind::File, how.owner, make)) {
-            None | Some(Ok(())) => find(&self.root(), path)?,
-            Some(Err(error)) if error.kind() == ErrorKind::Exists && !how.exclusive => {
-                find(&self.root(), path)?
-            }
-            Some(Err(error)) => return Err(error),
-        };
-        let inode = with_bytes(inode, path)?;
-        if how.truncate
-            && let Some(mut file) = inode.change_file()
-        {
-            file.bytes.set_len(0);
-        }
-        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), true)))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -317,7 +310,7 @@ impl Backend for MemoryBackend {
     }
 
     fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
-        Ok(find(&self.root(), path)?.list_xattrs())
+        find(&self.root(), path)?.list_xattrs()
     }
 
     fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
@@ -342,6 +335,26 @@ impl Backend for MemoryBackend {
             files_free: pages(wide(machine.freeram)),
             name_bytes_max: NAME_BYTES_MAX as u32,
         })
+    }
+}
+
+impl Write for MemoryBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let make = |owner, _| Inode::file(how.mode, owner);
+        let inode = match how.create.then(|| self.add(path, EntryKind::File, how.owner, make)) {
+            None | Some(Ok(())) => find(&self.root(), path)?,
+            Some(Err(error)) if error.kind() == ErrorKind::Exists && !how.exclusive => {
+                find(&self.root(), path)?
+            }
+            Some(Err(error)) => return Err(error),
+        };
+        let inode = with_bytes(inode, path)?;
+        if how.truncate
+            && let Some(mut file) = inode.change_file()
+        {
+            file.bytes.set_len(0);
+        }
+        Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), true)))
     }
 }
 

@@ -1,14 +1,13 @@
 //! Open files in memory.
 
-use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use super::tree::{Inode, os_error};
 use crate::generate::{self, Source};
 use crate::pool::{self, Job};
 use crate::{
-    Allocate, Attributes, Entry, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek, SetAttributes,
-    SetXattr, WriteBuf, WriteObject, WriteSink, path,
+    Allocate, Attributes, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek, WriteBuf, WriteObject,
+    WriteSink, path,
 };
 
 /// An open file.
@@ -80,7 +79,7 @@ impl Object for MemoryObject {
     }
 
     fn attributes(&self) -> Option<&dyn Attributes> {
-        Some(&*self.held)
+        Some(&*self.held.inode)
     }
 }
 
@@ -171,32 +170,6 @@ impl Job for Write {
 
     fn refuse(self: Box<Self>, error: Error) {
         self.sink.done(self.buf, Err(error));
-    }
-}
-
-impl Attributes for Held {
-    fn stat(&self) -> Result<Entry> {
-        Ok(self.inode.entry(OsStr::new("")))
-    }
-
-    fn set(&self, attributes: &SetAttributes) -> Result<()> {
-        self.inode.set(attributes)
-    }
-
-    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
-        self.inode.xattr(name)
-    }
-
-    fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        Ok(self.inode.list_xattrs())
-    }
-
-    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        self.inode.set_xattr(name, value, how)
-    }
-
-    fn remove_xattr(&self, name: &OsStr) -> Result<()> {
-        self.inode.remove_xattr(name)
     }
 }
 

@@ -10,7 +10,10 @@ use std::time::SystemTime;
 
 use super::URL;
 use super::bytes::Bytes;
-use crate::{Entry, EntryKind, Error, Identity, Owner, Result, SetAttributes, SetTime, SetXattr, Unix, path};
+use crate::{
+    Attributes, Entry, EntryKind, Error, Identity, Owner, Result, SetAttributes, SetTime, SetXattr, Unix,
+    path,
+};
 
 /// A file, directory, link or special file, independent of its names.
 #[derive(Debug)]
@@ -98,9 +101,7 @@ impl Inode {
         let Content::File(file) = &self.content else { return None };
         let mut file = file.write().unwrap_or_else(PoisonError::into_inner);
         file.version = next_version();
-        let mut meta = self.meta();
-        meta.modified = SystemTime::now();
-        meta.changed = meta.modified;
+        self.touch();
         Some(file)
     }
 
@@ -112,11 +113,15 @@ impl Inode {
     /// The directory's entries, for a change.
     pub(super) fn change_entries(&self) -> Option<RwLockWriteGuard<'_, Directory>> {
         let Content::Directory(directory) = &self.content else { return None };
+        self.touch();
+        Some(directory.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets the times of a change of the contents.
+    fn touch(&self) {
         let mut meta = self.meta();
         meta.modified = SystemTime::now();
         meta.changed = meta.modified;
-        drop(meta);
-        Some(directory.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the number of names.
@@ -129,10 +134,7 @@ impl Inode {
     /// Owner and mode bits of an entry created in this directory for `owner`.
     pub(super) fn heir(&self, owner: Option<Owner>, kind: EntryKind) -> (Owner, u32) {
         let meta = self.meta();
-        let owner = owner.unwrap_or_else(|| Owner {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        });
+        let owner = owner.unwrap_or_else(Owner::of_process);
         if meta.mode & 0o2000 == 0 {
             return (owner, 0);
         }
@@ -187,8 +189,14 @@ impl Inode {
             ..Entry::new(name, kind)
         }
     }
+}
 
-    pub(super) fn set(&self, attributes: &SetAttributes) -> Result<()> {
+impl Attributes for Inode {
+    fn stat(&self) -> Result<Entry> {
+        Ok(self.entry(OsStr::new("")))
+    }
+
+    fn set(&self, attributes: &SetAttributes) -> Result<()> {
         if attributes.mode.is_some() && matches!(self.content, Content::Link(_)) {
             return Err(os_error(Path::new(""), libc::EOPNOTSUPP));
         }
@@ -213,16 +221,16 @@ impl Inode {
         Ok(())
     }
 
-    pub(super) fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
+    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
         let value = self.meta().xattrs.get(name).cloned();
         value.ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
     }
 
-    pub(super) fn list_xattrs(&self) -> Vec<OsString> {
-        self.meta().xattrs.keys().cloned().collect()
+    fn list_xattrs(&self) -> Result<Vec<OsString>> {
+        Ok(self.meta().xattrs.keys().cloned().collect())
     }
 
-    pub(super) fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
         check_name(Path::new(name), name)?;
         let mut meta = self.meta();
         match (how, meta.xattrs.contains_key(name)) {
@@ -235,14 +243,14 @@ impl Inode {
         Ok(())
     }
 
-    pub(super) fn remove_xattr(&self, name: &OsStr) -> Result<()> {
+    fn remove_xattr(&self, name: &OsStr) -> Result<()> {
         let mut meta = self.meta();
         meta.changed = SystemTime::now();
         meta.xattrs.remove(name).map(drop).ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
     }
 }
 
-/// The root directory.
+/// A new directory.
 pub(super) fn directory(mode: u32, owner: Owner, implied: bool) -> Arc<Inode> {
     let directory = Directory { entries: BTreeMap::new(), implied };
     Inode::new(Content::Directory(RwLock::new(directory)), mode, owner, 0)

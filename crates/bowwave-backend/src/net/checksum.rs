@@ -6,12 +6,12 @@
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|
 //!   reads       |---a---|---b---|------c------|             b and c are pieces of parts
-//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece arrives
+//!   tally    …  a + b + c's first bytes  = part 1, compared when its last bytes arrive
 //! ```
 //!
 //! A read that holds a whole range with a checksum is verified before any byte of the range is passed
 //! on, and retried if it does not match. Sums of smaller reads are combined (cyclic sums can be). If
-//! all pieces of a range together do not match, the last of these reads fails, because the sums do
+//! the partial sums of a whole range do not match, the last of these reads fails, because the sums do
 //! not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -69,7 +69,7 @@ impl Algorithm {
         }
     }
 
-    /// The library's algorithm, if sums of pieces can be combined.
+    /// The library's algorithm, if sums of parts of a range can be combined.
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -183,13 +183,13 @@ pub(super) struct Verifier {
     sum: Option<Sum>,
     at: u64,
     /// Sums of incomplete ranges.
-    pieces: Vec<Piece>,
+    partial_sums: Vec<PartialSum>,
     compared: bool,
 }
 
 /// The sum of some bytes of an object.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PartialSum {
     range: Range<u64>,
     sum: u64,
 }
@@ -199,7 +199,7 @@ impl Verifier {
     fn new(range: &Range<u64>, sums: &[(Range<u64>, Checksum)]) -> Self {
         let item = |(span, checksum): &(Range<u64>, Checksum)| {
             let inside = span.start.max(range.start)..span.end.min(range.end);
-            // Sums of pieces can be combined only for cyclic checksums.
+            // Partial sums can be combined only for cyclic checksums.
             let useful = inside == *span || checksum.algorithm.crc().is_some();
             let place = |at: u64| i128::from(at) - i128::from(range.start);
             (inside.start < inside.end && useful).then(|| Item {
@@ -252,17 +252,17 @@ impl Verifier {
         Ok(())
     }
 
-    /// The sums of pieces of an object whose body began at `start`; the last one may be incomplete.
-    pub(super) fn pieces(mut self, start: u64) -> Vec<Piece> {
+    /// The partial sums of an object whose body began at `start`.
+    pub(super) fn partial_sums(mut self, start: u64) -> Vec<PartialSum> {
         if let (Some(item), Some(Sum::Crc(digest, _))) = (self.items.front(), self.sum.take())
             && !item.is_whole()
         {
-            self.pieces.push(Piece { range: item.range.start..self.at, sum: digest.finalize() });
+            self.partial_sums.push(PartialSum { range: item.range.start..self.at, sum: digest.finalize() });
         }
-        for piece in &mut self.pieces {
-            piece.range = piece.range.start + start..piece.range.end + start;
+        for partial in &mut self.partial_sums {
+            partial.range = partial.range.start + start..partial.range.end + start;
         }
-        self.pieces
+        self.partial_sums
     }
 
     fn end_item(&mut self) -> Result<(), String> {
@@ -273,7 +273,7 @@ impl Verifier {
                 item.checksum.compare(sum.end())
             }
             Sum::Crc(digest, _) => {
-                self.pieces.push(Piece { range: item.range, sum: digest.finalize() });
+                self.partial_sums.push(PartialSum { range: item.range, sum: digest.finalize() });
                 Ok(())
             }
             Sum::Sha(_) => Ok(()),
@@ -318,8 +318,9 @@ impl Checksums {
         headers: &HeaderMap,
     ) -> Verifier {
         let whole = 0..version.size();
-        let told = Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
-        match told {
+        let whole_checksum =
+            Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
+        match whole_checksum {
             Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
             // A checksum of part checksums, so each part has one.
             Some(_) => {
@@ -333,15 +334,15 @@ impl Checksums {
         }
     }
 
-    /// Records the end of a body, and the sums of its pieces.
+    /// Records the end of a body, and its partial sums.
     ///
     /// # Errors
     /// The difference, if all bytes of a range with a checksum are known now and do not match.
-    pub(super) fn note(
+    pub(super) fn record(
         &self,
         version: &Version,
         result: &Result<(), Error>,
-        pieces: Vec<Piece>,
+        partial_sums: Vec<PartialSum>,
     ) -> Result<(), String> {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
             self.damaged.store(true, Ordering::Relaxed);
@@ -350,13 +351,13 @@ impl Checksums {
         let parts = self.parts.get().into_iter().flatten().map(|(range, sum)| (range.clone(), sum));
         let spans: Vec<_> = whole.chain(parts).collect();
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        for piece in pieces {
+        for partial in partial_sums {
             let holds = |(span, _): &&(Range<u64>, &Checksum)| {
-                span.start <= piece.range.start && piece.range.end <= span.end
+                span.start <= partial.range.start && partial.range.end <= span.end
             };
             let Some((span, checksum)) = spans.iter().find(holds) else { continue };
             let Some(algorithm) = checksum.algorithm.crc() else { continue };
-            let Some((start, end, sum)) = joined(&mut tally, &piece, span, algorithm) else { continue };
+            let Some((start, end, sum)) = joined(&mut tally, &partial, span, algorithm) else { continue };
             if (start..end) == *span {
                 tally.remove(&start);
                 let bytes = sum.to_be_bytes()[8 - checksum.algorithm.bytes()..].to_vec();
@@ -372,15 +373,15 @@ impl Checksums {
     }
 }
 
-/// Adds a piece to the known pieces, and joins it with its neighbours within `span`. None if it
+/// Adds a partial sum to the known ones, and joins it with its neighbours within `span`. None if it
 /// overlaps one of them: it was read before.
 fn joined(
     tally: &mut BTreeMap<u64, (u64, u64)>,
-    piece: &Piece,
+    partial: &PartialSum,
     span: &Range<u64>,
     algorithm: CrcAlgorithm,
 ) -> Option<(u64, u64, u64)> {
-    let (mut start, mut end, mut sum) = (piece.range.start, piece.range.end, piece.sum);
+    let (mut start, mut end, mut sum) = (partial.range.start, partial.range.end, partial.sum);
     let before = tally.range(..=start).next_back().map(|(&at, &(until, sum))| (at, until, sum));
     let after = tally.range(start..).next().map(|(&at, &(until, sum))| (at, until, sum));
     if start >= end
@@ -393,7 +394,7 @@ fn joined(
         sum = checksum_combine(algorithm, first, sum, end - start);
         tally.remove(&at);
         start = at;
-        debug_assert!(until <= end, "the piece begins where the one before ends");
+        debug_assert!(until <= end, "the range begins where the one before ends");
     }
     if let Some((at, until, second)) = after.filter(|(at, until, _)| *at == end && *until <= span.end) {
         sum = checksum_combine(algorithm, sum, second, until - at);
@@ -458,7 +459,7 @@ mod tests {
         for step in 1..body.len() {
             let mut right = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
             assert!(body.chunks(step).try_for_each(|bytes| right.take(bytes)).is_ok(), "by {step}");
-            assert!(right.has_compared() && right.pieces(100).is_empty());
+            assert!(right.has_compared() && right.partial_sums(100).is_empty());
         }
         let mut wrong = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
         assert!(wrong.take(&body[..11]).is_ok());
@@ -485,9 +486,9 @@ mod tests {
         assert!(!Checksum { parts: Some(2), ..composite }.is_of_bytes());
     }
 
-    /// Pieces in any order, cut anywhere, some read twice.
+    /// Ranges in any order, cut anywhere, some read twice.
     #[test]
-    fn the_sums_of_pieces_are_put_together_in_any_order() {
+    fn partial_sums_combine_in_any_order() {
         let body: Vec<u8> = (0..200u32).map(|n| (n * 7) as u8).collect();
         let mut all = Algorithm::Crc64Nvme.begin();
         all.add(&body);
@@ -499,15 +500,16 @@ mod tests {
             digest.finalize()
         };
         let cuts = [0usize, 13, 50, 51, 120, 200];
-        let pieces: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
-        for first in 0..pieces.len() {
+        let partial_sums: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        for first in 0..partial_sums.len() {
             for step in [1, 2, 3, 4] {
                 let mut tally = BTreeMap::new();
-                let order = (0..pieces.len()).map(|n| &pieces[(first + n * step) % pieces.len()]);
+                let order =
+                    (0..partial_sums.len()).map(|n| &partial_sums[(first + n * step) % partial_sums.len()]);
                 let mut last = None;
                 for range in order.chain([&(10..60)]) {
-                    let piece = Piece { range: range.start as u64..range.end as u64, sum: sum(range) };
-                    last = joined(&mut tally, &piece, &(0..200), CrcAlgorithm::Crc64Nvme).or(last);
+                    let partial = PartialSum { range: range.start as u64..range.end as u64, sum: sum(range) };
+                    last = joined(&mut tally, &partial, &(0..200), CrcAlgorithm::Crc64Nvme).or(last);
                 }
                 assert_eq!(last, Some((0, 200, expected)), "from {first} by {step}");
             }
@@ -515,12 +517,12 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_breaks_off_counts_as_far_as_it_came() {
+    fn a_truncated_body_counts_as_far_as_it_came() {
         let mut half = verifier(&[(0..9, "4waSgw==")], 3..9);
         assert!(half.take(b"45").is_ok());
-        assert_eq!(half.known(2), 2, "pieces are handed on at once");
-        let pieces = half.pieces(3);
-        assert!(matches!(&pieces[..], [piece] if piece.range == (3..5)), "{pieces:?}");
+        assert_eq!(half.known(2), 2, "unverifiable bytes are passed on at once");
+        let partial_sums = half.partial_sums(3);
+        assert!(matches!(&partial_sums[..], [partial] if partial.range == (3..5)), "{partial_sums:?}");
     }
 
     #[test]

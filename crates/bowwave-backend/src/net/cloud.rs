@@ -20,13 +20,11 @@ use object_store::{
 
 use percent_encoding::utf8_percent_encode;
 
-use super::attributes::Header;
-use super::call;
 use super::checksum::{self, Checksums};
 use super::errors::store_error;
 use super::http::PATH;
 use super::listing::{self, ListedPart, ListedUpload};
-use super::meta::Meta;
+use super::meta::{Header, Meta};
 use super::stat_ahead::StatAhead;
 use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
@@ -112,8 +110,7 @@ impl Cloud {
     where
         F: Future<Output = Result<T>>,
     {
-        let client = &self.wire.client;
-        call::persist(client.limits.retry, &client.traffic, &self.wire.place, attempt).await
+        self.wire.client.persist(&self.wire.place, attempt).await
     }
 
     /// As [`persist`](Self::persist), for requests with long bodies, or that make the store copy.
@@ -122,10 +119,9 @@ impl Cloud {
         F: Future<Output = Result<T>>,
     {
         let client = &self.wire.client;
-        // All changes of objects pass here or through `tell`.
+        // All changes of objects pass here or through `change`.
         self.ahead.changed();
-        let done =
-            call::persist(client.limits.for_uploads(), &client.traffic, &self.wire.place, attempt).await;
+        let done = client.persist_within(client.limits.for_uploads(), &self.wire.place, attempt).await;
         self.ahead.changed();
         done
     }
@@ -172,15 +168,15 @@ impl Cloud {
 
     /// The headers of a directory's marker, whose key ends in `/`; `None` if there is none.
     pub(super) async fn head_marker(&self, key: &str, place: &str) -> Result<Option<HeaderMap>> {
-        let looked = self.persist(|| async {
+        self.persist(|| async {
             let incoming = self.wire.send(Outgoing::new(Method::HEAD, key), self.timeout()).await?;
             match incoming.status().as_u16() {
                 404 => Ok(None),
                 200..=299 => Ok(Some(incoming.headers().clone())),
                 _ => Err(explained(place, incoming).await),
             }
-        });
-        looked.await
+        })
+        .await
     }
 
     /// The error for a HEAD that a store rejected with `status`. A HEAD response has no body with
@@ -202,10 +198,7 @@ impl Cloud {
     /// if given.
     pub(super) async fn page(&self, pages: &Pages, retry: Option<&mut Retry>) -> Result<Bytes> {
         match retry {
-            Some(retry) => {
-                let (traffic, place) = (&self.wire.client.traffic, &self.wire.place);
-                call::go_on(retry, traffic, place, || self.page_once(pages)).await
-            }
+            Some(retry) => self.wire.client.go_on(retry, &self.wire.place, || self.page_once(pages)).await,
             None => self.persist(|| self.page_once(pages)).await,
         }
     }
@@ -231,6 +224,14 @@ impl Cloud {
         }
         let request = Outgoing { query: &query, ..Outgoing::new(Method::GET, "") };
         self.wire.xml(request, self.timeout()).await
+    }
+
+    /// The table of the checksums that S3 stores for the parts of an object.
+    pub(super) async fn part_table(&self, key: &str) -> Result<Bytes> {
+        let headers = [(ATTRIBUTES, "ETag,ObjectParts".to_owned()), (PARTS_MAX, "10000".to_owned())];
+        let query = [("attributes", "")];
+        let request = || Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::GET, key) };
+        self.persist(|| self.wire.xml(request(), self.timeout())).await
     }
 
     /// Parses a page.
@@ -318,11 +319,7 @@ impl Cloud {
             headers.push((METADATA_DIRECTIVE, "REPLACE".to_owned()));
             headers.extend(replaced.iter().cloned());
         }
-        self.persist_upload(|| async {
-            let request = Outgoing { headers: &headers, ..Outgoing::new(Method::PUT, to.as_ref()) };
-            self.wire.document(request, self.patience(from.size)).await.map(drop)
-        })
-        .await
+        self.copy_with(to.as_ref(), from.size, &headers).await
     }
 
     /// Copies an object of at most 5 GiB onto itself with new metadata, unless it was replaced
@@ -341,10 +338,9 @@ impl Cloud {
             // object.
             headers.push((http::header::IF_MATCH, etag.to_owned()));
         }
-        let copied = self.copy_itself(key, from.size, &headers).await;
-        let copied = match copied {
+        let copied = match self.copy_with(key, from.size, &headers).await {
             Err(error) if error.kind() == ErrorKind::Unsupported && headers.len() == plain + 2 => {
-                self.copy_itself(key, from.size, &headers[..=plain]).await
+                self.copy_with(key, from.size, &headers[..=plain]).await
             }
             copied => copied,
         };
@@ -354,7 +350,8 @@ impl Cloud {
         })
     }
 
-    async fn copy_itself(&self, key: &str, size: u64, headers: &[Header]) -> Result<()> {
+    /// Requests a copy to `key`; the headers name its source.
+    async fn copy_with(&self, key: &str, size: u64, headers: &[Header]) -> Result<()> {
         self.persist_upload(|| async {
             let request = Outgoing { headers, ..Outgoing::new(Method::PUT, key) };
             self.wire.document(request, self.patience(size)).await.map(drop)
@@ -364,7 +361,7 @@ impl Cloud {
 
     /// Removes an object; succeeds if there is none.
     pub(super) async fn delete(&self, key: &str) -> Result<()> {
-        let gone = self.persist(|| self.tell(Method::DELETE, key, &[], &[])).await;
+        let gone = self.persist(|| self.change(Method::DELETE, key, &[], &[])).await;
         gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
@@ -372,10 +369,10 @@ impl Cloud {
     pub(super) async fn mark(&self, key: &str, headers: &[Header]) -> Result<()> {
         let azure = [(AZURE_BLOB_TYPE, "BlockBlob".to_owned())];
         let headers: &[_] = if self.kind == Kind::Azure { &azure } else { headers };
-        self.persist(|| self.tell(Method::PUT, key, &[], headers)).await
+        self.persist(|| self.change(Method::PUT, key, &[], headers)).await
     }
 
-    async fn tell(
+    async fn change(
         &self,
         method: Method,
         key: &str,
@@ -384,9 +381,9 @@ impl Cloud {
     ) -> Result<()> {
         self.ahead.changed();
         let request = Outgoing { query, headers, ..Outgoing::new(method, key) };
-        let told = self.wire.document(request, self.timeout()).await.map(drop);
+        let done = self.wire.document(request, self.timeout()).await.map(drop);
         self.ahead.changed();
-        told
+        done
     }
 }
 
@@ -425,6 +422,10 @@ fn copy_condition(source: &Validators) -> Option<Header> {
     Some((name, value))
 }
 
+/// Requested attributes of an object.
+const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes");
+/// Most parts of a table.
+const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");

@@ -48,20 +48,18 @@ pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>)
 
 /// Fails without credentials for Google's storage.
 pub(super) fn google(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<()> {
+    let default = environment("HOME")
+        .map(|home| PathBuf::from(home).join(".config/gcloud/application_default_credentials.json"));
     let names = [
         "GOOGLE_SERVICE_ACCOUNT",
         "GOOGLE_SERVICE_ACCOUNT_PATH",
         "GOOGLE_SERVICE_ACCOUNT_KEY",
         "GOOGLE_APPLICATION_CREDENTIALS",
     ];
-    let default = environment("HOME")
-        .map(|home| PathBuf::from(home).join(".config/gcloud/application_default_credentials.json"));
-    let known = names.iter().any(|name| environment(name).map(Zeroizing::new).is_some())
+    let known = is_one_set(environment, &names)
         || default.is_some_and(|file| file.is_file())
         || vendor.is_some_and(|vendor| vendor.contains("Google"));
-    let remedy = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to a key file, or read public data \
-                  anonymously";
-    if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Google credentials; {remedy}"))) }
+    require(known, url, "Google", "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to a key file")
 }
 
 /// Fails without credentials for Azure's storage.
@@ -78,11 +76,18 @@ pub(super) fn azure(url: &str, environment: Environment<'_>, vendor: Option<&str
         "AZURE_USE_AZURE_CLI",
         "IDENTITY_ENDPOINT",
     ];
-    let known = names.iter().any(|name| environment(name).map(Zeroizing::new).is_some())
-        || vendor.is_some_and(|vendor| vendor.contains("Microsoft"));
-    let remedy = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY), or read \
-                  public data anonymously";
-    if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Azure credentials; {remedy}"))) }
+    let known = is_one_set(environment, &names) || vendor.is_some_and(|vendor| vendor.contains("Microsoft"));
+    let variables = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY)";
+    require(known, url, "Azure", variables)
+}
+
+fn is_one_set(environment: Environment<'_>, names: &[&str]) -> bool {
+    names.iter().any(|name| environment(name).map(Zeroizing::new).is_some())
+}
+
+fn require(known: bool, url: &str, cloud: &str, variables: &str) -> Result<()> {
+    let why = || format!("no {cloud} credentials; set {variables}, or read public data anonymously");
+    if known { Ok(()) } else { Err(unauthenticated(url, &why())) }
 }
 
 /// Vendor of this machine: clouds set their name there, and only clouds have a metadata service.

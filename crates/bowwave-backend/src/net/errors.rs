@@ -1,14 +1,140 @@
-//! Meaning of the library's errors.
+//! Network errors: from a response, a failed exchange or the object-store library to the error for
+//! callers.
 
+use std::error::Error as StdError;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+#[cfg(feature = "s3")]
 use object_store::Error as StoreError;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-use super::client::{chain, transport_error};
-use crate::{Error, ErrorKind, path};
+use super::validator::rfc1123;
+use crate::{Error, ErrorKind};
 
+/// The error for a response, unless it is a success.
+pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap) -> Option<Error> {
+    let (kind, remedy) = match status.as_u16() {
+        200..=299 => return None,
+        401 => (ErrorKind::Unauthenticated, "; give credentials"),
+        403 => (ErrorKind::PermissionDenied, "; the credentials, or their absence, do not suffice"),
+        404 | 410 => (ErrorKind::NotFound, ""),
+        408 => (ErrorKind::TimedOut, ""),
+        412 => (ErrorKind::Changed, ": the object has changed since it was opened; open it again"),
+        429 | 503 => (ErrorKind::Throttled, ": the server asks to slow down"),
+        501 => (ErrorKind::Unsupported, ": the server does not know this kind of request"),
+        500..=599 => (ErrorKind::Unavailable, ": the server has failed"),
+        300..=399 => {
+            (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")
+        }
+        _ => (ErrorKind::Protocol, ": the server refuses the request"),
+    };
+    let error = Error::new(kind, format!("{place}: {status}{remedy}"));
+    Some(match retry_after(headers) {
+        Some(pause) => error.after(pause),
+        None => error,
+    })
+}
+
+/// The error for a failure of the client or of a library above it.
+pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> Error {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(known) = error.downcast_ref::<Error>() {
+            return known.clone();
+        }
+        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+            return client_error(place, error);
+        }
+        cause = error.source();
+    }
+    Error::new(ErrorKind::Protocol, format!("{place}: {}", chain(error)))
+}
+
+fn client_error(place: &str, error: &reqwest::Error) -> Error {
+    let (kind, what) = if error.is_timeout() {
+        (ErrorKind::TimedOut, "no answer in time")
+    } else if error.is_connect() && root(error).contains("certificate") {
+        let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
+        let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
+        return error.retryable(false);
+    } else if error.is_connect() && root(error).contains("InvalidContentType") {
+        let what = "the server does not speak TLS; use http://, and --allow-http";
+        return Error::new(ErrorKind::Unavailable, format!("{place}: {what}")).retryable(false);
+    } else if error.is_connect() {
+        let address = error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+        let address =
+            address.map_or_else(|| "the server".to_owned(), |(host, port)| format!("{host}:{port}"));
+        let what = match chain(error).contains("dns error") {
+            true => format!("{address} has no address; check the name"),
+            false => format!("cannot connect to {address}; is the server up and the address right?"),
+        };
+        return Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
+    } else if (error.is_body() || error.is_decode()) && !broken_connection(error) {
+        (ErrorKind::Truncated, "the body ended early")
+    } else if error.is_builder() || error.is_redirect() {
+        (ErrorKind::Protocol, "the request cannot be made")
+    } else {
+        (ErrorKind::Unavailable, "the connection broke")
+    };
+    Error::new(kind, format!("{place}: {what} ({})", root(error)))
+}
+
+fn broken_connection(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return error.kind() != io::ErrorKind::UnexpectedEof;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// All causes of an error, outermost first, on one line.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Many libraries repeat the cause in their own text.
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    one_line(&text)
+}
+
+/// The innermost cause.
+fn root(error: &dyn StdError) -> String {
+    let mut error = error;
+    while let Some(cause) = error.source() {
+        error = cause;
+    }
+    one_line(&error.to_string())
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+/// The error for an error of the object-store library.
+#[cfg(feature = "s3")]
 pub(super) fn store_error(place: &str, error: &StoreError) -> Error {
     let (kind, what) = match error {
         StoreError::NotFound { .. } => (ErrorKind::NotFound, "no such object or bucket"),
-        StoreError::Precondition { .. } | StoreError::NotModified { .. } => return path::changed(place),
+        StoreError::Precondition { .. } | StoreError::NotModified { .. } => {
+            return crate::path::changed(place);
+        }
         StoreError::PermissionDenied { .. } => {
             (ErrorKind::PermissionDenied, "the credentials do not suffice")
         }
@@ -23,8 +149,43 @@ pub(super) fn store_error(place: &str, error: &StoreError) -> Error {
 }
 
 /// The server's message: the text of its `<Message>`, or all.
+#[cfg(feature = "s3")]
 fn brief(error: &StoreError) -> String {
     let text = chain(error);
     let message = text.split_once("<Message>").and_then(|(_, rest)| Some(rest.split_once("</Message>")?.0));
     message.map_or_else(|| text.clone(), str::to_owned)
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    // Other values, such as a negative number, request no pause.
+    let pause = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => rfc1123(value)?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(pause.min(RETRY_AFTER_MAX))
+}
+
+/// Most bytes of a server's message: servers put whole pages into their errors.
+const MESSAGE_BYTES_MAX: usize = 300;
+/// Longest pause that is honoured; a server that requests more is as good as down.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_after_is_seconds_or_a_date_and_anything_else_is_none() {
+        let of = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().expect("a header"));
+            retry_after(&headers)
+        };
+        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        assert_eq!(of("1000000000"), Some(RETRY_AFTER_MAX));
+        assert_eq!(of("Fri, 31 Dec 9999 23:59:59 GMT"), Some(RETRY_AFTER_MAX));
+        assert_eq!(of("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert_eq!((of("-5"), of("soon"), of("")), (None, None, None));
+    }
 }

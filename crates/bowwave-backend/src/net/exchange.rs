@@ -2,6 +2,7 @@
 //! kind.
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use http::StatusCode;
 use http::header::HeaderMap;
 use tokio::time::Sleep;
 
-use super::client::{chain, transport_error};
+use super::call::Traffic;
+use super::errors::{chain, transport_error};
 use super::limits::{ERROR_BYTES_MAX, ERROR_TEXT_WAIT, Limits, at, now};
-use super::traffic::Traffic;
 #[cfg(feature = "s3")]
 use super::upload;
 use crate::{Error, ErrorKind, Options, Result};
@@ -25,7 +26,7 @@ use crate::{Error, ErrorKind, Options, Result};
 pub(crate) struct Client {
     http: reqwest::Client,
     pub(crate) limits: Limits,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl Client {
@@ -38,7 +39,7 @@ impl Client {
     /// Sends a request without a body and returns the response as soon as its head arrives. `place`
     /// names the object in errors.
     pub(crate) async fn send(&self, place: &str, request: reqwest::Request) -> Result<Incoming> {
-        self.traffic.sent();
+        self.traffic.count(|stats| stats.requests += 1);
         let sent = now();
         match tokio::time::timeout(self.limits.timeout, self.http.execute(request)).await {
             Ok(Ok(response)) => Ok(self.incoming(place, response, sent)),
@@ -55,13 +56,13 @@ impl Client {
         request: http::Request<object_store::client::HttpRequestBody>,
         patience: Duration,
     ) -> Result<Incoming> {
-        self.traffic.sent();
+        self.traffic.count(|stats| stats.requests += 1);
         let response = upload::send(&self.http, place, request, patience).await?;
         Ok(self.incoming(place, response, now()))
     }
 
     fn incoming(&self, place: &str, response: reqwest::Response, sent: Instant) -> Incoming {
-        self.traffic.responded();
+        self.traffic.responded.store(true, Ordering::Relaxed);
         let mut pace = Pace::new(self.limits.pace, sent);
         pace.head(now());
         let timer = Box::pin(tokio::time::sleep_until(at(pace.due())));

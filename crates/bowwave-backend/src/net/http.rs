@@ -12,28 +12,27 @@ use base64::prelude::BASE64_STANDARD;
 use bowwave_core::network::Validators;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RANGE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RANGE,
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use reqwest::Url;
 
-use super::call::persist;
 use super::checksum::Checksums;
-use super::client::status_error;
+use super::errors::status_error;
 use super::exchange::{Client, Incoming};
 use super::index::{self, Refused};
 use super::limits::LIST_PAGE_BYTES_MAX;
 use super::ranged::{Remote, Source, Version};
-use super::redirect::{self, REDIRECTS_MAX};
 use super::runtime::{self, Gate};
 use super::validator::{ContentRange, identity, rfc1123, text, validators};
-use super::whole::{Unranged, Wholes};
+use super::whole::{Unranged, WholeFiles};
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, NetworkStats, Object, Options, Profile, Result,
+    path,
 };
 
-/// One object of a web server, or all below a directory (a URL that ends in `/`), as far as the server lists it.
+/// One object of a web server, or all objects below a directory (a URL that ends in `/`).
 #[derive(Debug)]
 pub struct HttpBackend {
     /// For messages: without password and query.
@@ -46,7 +45,7 @@ pub struct HttpBackend {
     /// Whether directories are listed by the server's index pages.
     index: bool,
     list_entries_max: u64,
-    wholes: Wholes,
+    wholes: WholeFiles,
 }
 
 impl HttpBackend {
@@ -64,7 +63,7 @@ impl HttpBackend {
         let client = Client::new(options, slots)?;
         let (require_version, index) = (options.require_version, options.web_index);
         let (url, gate, list_entries_max) = (redacted(url), Gate::new(slots), options.list_entries_max);
-        let wholes = Wholes::new(options.no_range_bytes_max);
+        let wholes = WholeFiles::new(options.no_range_bytes_max);
         Ok(Self { url, base, client, gate, slots, require_version, index, list_entries_max, wholes })
     }
 
@@ -89,8 +88,7 @@ impl HttpBackend {
             let (url, place) = self.place(file)?;
             let client = self.client.clone();
             let lacks = runtime::wait(async move {
-                persist(client.limits.retry, &client.traffic, &place, || lacks_ranges(&client, &url, &place))
-                    .await
+                client.persist(&place, || lacks_ranges(&client, &url, &place)).await
             })?;
             let most = crate::size_text(self.wholes.file_bytes_max);
             match lacks {
@@ -114,9 +112,7 @@ impl HttpBackend {
             return Ok(Seen::Directory);
         }
         let client = self.client.clone();
-        runtime::wait(async move {
-            persist(client.limits.retry, &client.traffic, &place, || look(&client, url.clone(), &place)).await
-        })
+        runtime::wait(async move { client.persist(&place, || look(&client, url.clone(), &place)).await })
     }
 }
 
@@ -136,17 +132,27 @@ impl Backend for HttpBackend {
         }
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        let name = path.file_name().unwrap_or_default().to_owned();
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         match self.look(path)? {
-            Seen::Directory => Ok(Entry::directory(&name)),
-            Seen::File { version, .. } => {
-                let modified = version.modified.as_deref().and_then(rfc1123);
-                let identity = identity(&version, modified);
-                let size = identity.size;
-                Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
+            Seen::Directory => Err(path::is_a_directory(&self.url, path)),
+            Seen::File { version: validators, coding } => {
+                // The requested URL, not the redirection's target, which may be signed and expire.
+                let url = self.place(path)?.0;
+                let place: Arc<str> = path::place(&self.url, path).into();
+                let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
+                let (source, checksums) = (
+                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
+                    Checksums::default(),
+                );
+                let version = Version { place, identity, validators, coding, source, checksums };
+                version.require(self.require_version)?;
+                Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }
         }
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
     }
 
     fn probe(&self) -> Result<Option<String>> {
@@ -160,9 +166,8 @@ impl Backend for HttpBackend {
         if !self.index {
             let client = self.client.clone();
             return runtime::wait(async move {
-                persist(client.limits.retry, &client.traffic, &place, || reach(&client, &url, &place)).await
-            })
-            .map(|()| None);
+                client.persist(&place, || reach(&client, &url, &place)).await.map(|()| None)
+            });
         }
         match self.list(Path::new("")) {
             Ok(entries) => {
@@ -180,6 +185,29 @@ impl Backend for HttpBackend {
                 }
                 _ => Err(error),
             },
+        }
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.client.traffic.stats())
+    }
+}
+
+impl Namespace for HttpBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        match self.look(path)? {
+            Seen::Directory => Ok(Entry::directory(&name)),
+            Seen::File { version, .. } => {
+                let modified = version.modified.as_deref().and_then(rfc1123);
+                let identity = identity(&version, modified);
+                let size = identity.size;
+                Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
+            }
         }
     }
 
@@ -205,10 +233,7 @@ impl Backend for HttpBackend {
         let client = self.client.clone();
         let page = runtime::wait({
             let place = place.clone();
-            async move {
-                persist(client.limits.retry, &client.traffic, &place, || index_page(&client, &url, &place))
-                    .await
-            }
+            async move { client.persist(&place, || index_page(&client, &url, &place)).await }
         })?;
         let Some(page) = page else { return Err(path::not_a_directory(&self.url, path)) };
         match index::read(&page.kind, &page.body, &page.url, self.list_entries_max) {
@@ -220,29 +245,6 @@ impl Backend for HttpBackend {
                 Err(Error::new(ErrorKind::TooLarge, message))
             }
         }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        match self.look(path)? {
-            Seen::Directory => Err(path::is_a_directory(&self.url, path)),
-            Seen::File { version: validators, coding } => {
-                // The requested URL, not the redirection's target, which may be signed and expire.
-                let url = self.place(path)?.0;
-                let place: Arc<str> = path::place(&self.url, path).into();
-                let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
-                let (source, checksums) = (
-                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
-                    Checksums::default(),
-                );
-                let version = Version { place, identity, validators, coding, source, checksums };
-                version.require(self.require_version)?;
-                Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
-            }
-        }
-    }
-
-    fn network(&self) -> Option<NetworkStats> {
-        Some(self.client.traffic.stats())
     }
 }
 
@@ -393,7 +395,7 @@ async fn follow(
         let mut url = url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let incoming = client.send(place, request(&method, &url, headers)).await?;
-            match redirect::target(place, &url, &incoming)? {
+            match redirection(place, &url, &incoming)? {
                 None => return Ok((incoming, url)),
                 Some(next) => url = next,
             }
@@ -403,6 +405,53 @@ async fn follow(
     };
     let late = || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long"));
     tokio::time::timeout(client.limits.timeout, hops).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Where the response to a request for `from` redirects to; `None` if it does not redirect.
+///
+/// User and password of `from` are sent to the same origin only, and never from `https` to `http`.
+/// The query of `from` may be a signature, and is never sent: there is no `Referer`.
+///
+/// # Errors
+/// `Protocol` if the redirection is not followed.
+fn redirection(place: &str, from: &Url, response: &Incoming) -> Result<Option<Url>> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let location = text(response.headers(), LOCATION);
+    let refused =
+        |why: &str| Err(Error::new(ErrorKind::Protocol, format!("{place}: {}: {why}", response.status())));
+    let Some(location) = location else { return refused("a redirection without a Location") };
+    let Ok(to) = from.join(&location) else { return refused("a redirection to something that is no URL") };
+    match redirected_url(from, to) {
+        Ok(to) => Ok(Some(to)),
+        Err(why) => refused(why),
+    }
+}
+
+/// Where a redirection leads, with the credentials that are sent there.
+///
+/// # Errors
+/// Why it is not followed.
+pub(super) fn redirected_url(from: &Url, mut to: Url) -> std::result::Result<Url, &'static str> {
+    match (from.scheme(), to.scheme()) {
+        (_, "https") | ("http", "http") => {}
+        ("https", "http") => return Err("a redirection from https to http is not followed"),
+        _ => return Err("a redirection to another scheme is not followed"),
+    }
+    if to.host_str().is_none() {
+        return Err("a redirection without a host");
+    }
+    // Credentials in the server's `Location` are ignored. Neither call fails for a URL with a host.
+    let (user, password) = if from.origin() == to.origin() {
+        (from.username().to_owned(), from.password().map(str::to_owned))
+    } else {
+        (String::new(), None)
+    };
+    to.set_username(&user).map_err(|()| "a redirection without a host")?;
+    to.set_password(password.as_deref()).map_err(|()| "a redirection without a host")?;
+    to.set_fragment(None);
+    Ok(to)
 }
 
 pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String)]) -> reqwest::Request {
@@ -444,6 +493,8 @@ fn redacted(url: &str) -> String {
     }
 }
 
+/// Most redirections in a row; more are a loop.
+const REDIRECTS_MAX: u32 = 5;
 const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
 /// Files of a directory that are probed for range support: empty ones are not conclusive.
 const PROBED_FILES: usize = 3;
@@ -455,3 +506,35 @@ pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').
 
 /// Bytes of a path or key that are escaped.
 pub(super) const PATH: &AsciiSet = &QUERY.remove(b'/');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(from: &str, location: &str) -> std::result::Result<String, &'static str> {
+        let from: Url = from.parse().unwrap();
+        redirected_url(&from, from.join(location).unwrap()).map(Into::into)
+    }
+
+    #[test]
+    fn credentials_stay_with_their_origin() {
+        let from = "http://user:secret@a.example:81/dir/file?signature=1";
+        assert_eq!(to(from, "other").unwrap(), "http://user:secret@a.example:81/dir/other");
+        assert_eq!(to(from, "//a.example:81/x#part").unwrap(), "http://user:secret@a.example:81/x");
+        for elsewhere in
+            ["http://b.example/x", "http://a.example/x", "https://a.example:81/x", "http://x:y@b.example/x"]
+        {
+            let target = to(from, elsewhere).unwrap();
+            assert!(!target.contains('@') && !target.contains("signature"), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_keeps_or_betters_the_scheme() {
+        assert!(to("http://a.example/", "https://b.example/").is_ok());
+        assert!(to("https://a.example/", "http://a.example/").is_err());
+        for other in ["file:///etc/passwd", "ftp://b.example/x", "data:text/plain,x"] {
+            assert!(to("http://a.example/", other).is_err(), "{other}");
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! Index pages of web servers: the names in a directory.
 //!
-//! Pages of nginx, Apache, caddy, lighttpd and Python's `http.server` are read, and the JSON of nginx and caddy. Only names
-//! and kinds are taken: pages round sizes and times, and HEAD tells them exactly.
+//! Supported are the pages of nginx, Apache, caddy, lighttpd and Python's `http.server`, and the JSON of
+//! nginx and caddy. Only names and kinds are used: pages round sizes and times, and HEAD returns them
+//! exactly.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +18,7 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
 use crate::{Entry, EntryKind};
 
-/// Why a page is not listed.
+/// Why a page is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// It is no index page, for this reason.
@@ -26,13 +27,14 @@ pub(super) enum Refused {
     TooMany,
 }
 
-/// The entries of the directory at `url`, by name, of a page of the media type `kind`; at most `entries_max`.
+/// Parses a page of the media type `kind`: the entries of the directory at `url`, by name, at most
+/// `entries_max`.
 ///
-/// A link is an entry if it leads from `url` one level down: links to the parent, to other hosts, with queries (which sort
-/// columns) and names that no file can have are left out.
+/// A link is an entry if it leads one level down from `url`. Ignored are links to the parent and to
+/// other hosts, links with queries (which sort columns), and invalid names.
 ///
 /// # Errors
-/// [`Refused`] says why there are none.
+/// [`Refused`] if the page is no index, or too large.
 pub(super) fn read(kind: &str, page: &[u8], url: &Url, entries_max: u64) -> Result<Vec<Entry>, Refused> {
     let mut found = Found { names: BTreeMap::new(), entries_max };
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -66,9 +68,9 @@ impl Found {
 fn html(page: &[u8], url: &Url, found: &mut Found) -> Result<(), Refused> {
     let directory: Vec<u8> = percent_decode_str(url.path()).collect();
     let mut emitter = DefaultEmitter::<()>::default();
-    // What a script or a style sheet has between its tags is no element.
+    // Scripts and style sheets contain no elements.
     emitter.naively_switch_states(true);
-    // The text of the title or heading that is open.
+    // Text of the open title or heading.
     let mut heading: Option<Vec<u8>> = None;
     let (mut title, mut is_index) = (String::new(), false);
     for Ok(token) in Tokenizer::new_with_emitter(page, emitter) {
@@ -105,7 +107,7 @@ fn html(page: &[u8], url: &Url, found: &mut Found) -> Result<(), Refused> {
     }
 }
 
-/// Whether the title or heading of a page says that it is the index of `directory`.
+/// Whether a title or heading is that of the index of `directory`.
 fn is_heading(text: &[u8], directory: &[u8]) -> bool {
     let text = text.trim_ascii();
     let begins = |known: &&str| {
@@ -115,7 +117,7 @@ fn is_heading(text: &[u8], directory: &[u8]) -> bool {
     HEADINGS.iter().any(begins) || text == directory || Some(text) == directory.strip_suffix(b"/")
 }
 
-/// The name of the entry that a link leads to, and whether it says that it is a directory.
+/// The name of the entry that a link leads to, and whether it ends in a slash.
 fn child(tag: &StartTag<()>, url: &Url, directory: &[u8]) -> Option<(Vec<u8>, bool)> {
     let (_, href) = tag.attributes.iter().find(|(name, _)| name.as_slice() == b"href")?;
     let href = std::str::from_utf8(href.value.as_slice()).ok()?;
@@ -123,7 +125,7 @@ fn child(tag: &StartTag<()>, url: &Url, directory: &[u8]) -> Option<(Vec<u8>, bo
     if to.origin() != url.origin() || to.query().is_some() || to.fragment().is_some() {
         return None;
     }
-    // An escaped slash is one level down like any other: the file that it belongs to cannot be named.
+    // An escaped slash counts as a slash: no file has one in its name.
     let name = percent_decode_str(to.path()).collect::<Vec<u8>>().strip_prefix(directory)?.to_vec();
     let is_directory = name.ends_with(b"/");
     Some((name, is_directory))
@@ -179,9 +181,9 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// What titles and headings of index pages begin with.
+/// Prefixes of titles and headings of index pages.
 const HEADINGS: [&str; 3] = ["Index of", "Directory listing for", "Directory: "];
-/// Most bytes of a title that are looked at; paths of Linux have 4096 at most.
+/// Most bytes of a title that are kept; Linux paths have at most 4096.
 const HEADING_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

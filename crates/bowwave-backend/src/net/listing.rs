@@ -1,18 +1,22 @@
 //! Pages of listings: S3's and Google's `ListBucketResult`, Azure's `EnumerationResults`.
 
-use super::{checksum, validator, xml};
-use bowwave_core::network::Validators;
+use std::ops::Range;
 use std::time::SystemTime;
 
-/// One page.
+use bowwave_core::network::Validators;
+
+use super::checksum::{Algorithm, Checksum};
+use super::{validator, xml};
+
+/// A page of objects.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) objects: Vec<Listed>,
-    /// Common prefixes, each with the slash at its end.
+    /// Common prefixes, each with its slash.
     pub(super) prefixes: Vec<String>,
-    /// Whether the store says that more follows.
+    /// Whether the store announces more entries.
     pub(super) truncated: Option<bool>,
-    /// Where the next page begins.
+    /// Token of the next page.
     pub(super) next: Option<String>,
 }
 
@@ -24,24 +28,23 @@ pub(super) struct Listed {
     pub(super) modified: Option<SystemTime>,
 }
 
-/// Reads a page of S3 or Google.
+/// Parses a page of S3 or Google.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is invalid.
 pub(super) fn s3(document: &[u8]) -> Result<Page, String> {
     let (mut page, mut object, mut prefix) = (Page::default(), Listed::default(), String::new());
     xml::read(document, &["ListBucketResult"], |path, text| {
-        let names: [&str; 3] = [1, 2, 3].map(|depth| path.get(depth).map_or("", String::as_str));
-        match names {
-            ["Contents", "Key", ""] => text.clone_into(&mut object.key),
-            ["Contents", "Size", ""] => object.version.size = Some(size(text)?),
-            ["Contents", "ETag", ""] => object.version.etag = tag(text),
-            ["Contents", "LastModified", ""] => object.modified = validator::rfc3339(text),
-            ["Contents", "", ""] => page.objects.push(complete(std::mem::take(&mut object))?),
-            ["CommonPrefixes", "Prefix", ""] => text.clone_into(&mut prefix),
-            ["CommonPrefixes", "", ""] => page.prefixes.push(std::mem::take(&mut prefix)),
-            ["IsTruncated", "", ""] => page.truncated = Some(truth(text)?),
-            ["NextContinuationToken", "", ""] => page.next = Some(text.to_owned()),
+        match path {
+            "Contents/Key" => text.clone_into(&mut object.key),
+            "Contents/Size" => object.version.size = Some(size(text)?),
+            "Contents/ETag" => object.version.etag = tag(text),
+            "Contents/LastModified" => object.modified = validator::rfc3339(text),
+            "Contents" => page.objects.push(complete(std::mem::take(&mut object))?),
+            "CommonPrefixes/Prefix" => text.clone_into(&mut prefix),
+            "CommonPrefixes" => page.prefixes.push(std::mem::take(&mut prefix)),
+            "IsTruncated" => page.truncated = Some(truth(text)?),
+            "NextContinuationToken" => page.next = Some(text.to_owned()),
             _ => {}
         }
         Ok(())
@@ -49,31 +52,30 @@ pub(super) fn s3(document: &[u8]) -> Result<Page, String> {
     Ok(page)
 }
 
-/// Reads a page of Azure.
+/// Parses a page of Azure.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is invalid.
 pub(super) fn azure(document: &[u8]) -> Result<Page, String> {
     let (mut page, mut object, mut prefix) = (Page::default(), Listed::default(), String::new());
     let mut is_directory = false;
     xml::read(document, &["EnumerationResults"], |path, text| {
-        let names: [&str; 4] = [1, 2, 3, 4].map(|depth| path.get(depth).map_or("", String::as_str));
-        match names {
-            ["Blobs", "Blob", "Name", ""] => text.clone_into(&mut object.key),
-            ["Blobs", "Blob", "Properties", "Content-Length"] => object.version.size = Some(size(text)?),
-            ["Blobs", "Blob", "Properties", "Etag"] => object.version.etag = tag(text),
-            ["Blobs", "Blob", "Properties", "Last-Modified"] => object.modified = validator::rfc1123(text),
-            ["Blobs", "Blob", "Properties", "ResourceType"] => is_directory = text == "directory",
-            ["Blobs", "Blob", "", ""] => {
+        match path {
+            "Blobs/Blob/Name" => text.clone_into(&mut object.key),
+            "Blobs/Blob/Properties/Content-Length" => object.version.size = Some(size(text)?),
+            "Blobs/Blob/Properties/Etag" => object.version.etag = tag(text),
+            "Blobs/Blob/Properties/Last-Modified" => object.modified = validator::rfc1123(text),
+            "Blobs/Blob/Properties/ResourceType" => is_directory = text == "directory",
+            "Blobs/Blob" => {
                 let object = std::mem::take(&mut object);
-                // Hierarchical accounts list their directories besides.
+                // Hierarchical accounts list their directories as well.
                 if !std::mem::take(&mut is_directory) {
                     page.objects.push(complete(object)?);
                 }
             }
-            ["Blobs", "BlobPrefix", "Name", ""] => text.clone_into(&mut prefix),
-            ["Blobs", "BlobPrefix", "", ""] => page.prefixes.push(std::mem::take(&mut prefix)),
-            ["NextMarker", "", "", ""] if !text.is_empty() => page.next = Some(text.to_owned()),
+            "Blobs/BlobPrefix/Name" => text.clone_into(&mut prefix),
+            "Blobs/BlobPrefix" => page.prefixes.push(std::mem::take(&mut prefix)),
+            "NextMarker" if !text.is_empty() => page.next = Some(text.to_owned()),
             _ => {}
         }
         Ok(())
@@ -81,7 +83,7 @@ pub(super) fn azure(document: &[u8]) -> Result<Page, String> {
     Ok(page)
 }
 
-/// An unfinished upload, as a bucket lists it.
+/// An unfinished upload in a listing.
 #[derive(Debug, Default)]
 pub(super) struct ListedUpload {
     pub(super) key: String,
@@ -94,27 +96,26 @@ pub(super) struct ListedUpload {
 pub(super) struct UploadPage {
     pub(super) uploads: Vec<ListedUpload>,
     pub(super) truncated: Option<bool>,
-    /// Key and id that the next page begins behind.
+    /// Key and identifier after which the next page begins.
     pub(super) next: Option<(String, String)>,
 }
 
-/// Reads a page of unfinished uploads.
+/// Parses a page of unfinished uploads.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is invalid.
 pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, String> {
     let (mut page, mut upload) = (UploadPage::default(), ListedUpload::default());
     let (mut key, mut id) = (String::new(), String::new());
     xml::read(document, &["ListMultipartUploadsResult"], |path, text| {
-        let names: [&str; 3] = [1, 2, 3].map(|depth| path.get(depth).map_or("", String::as_str));
-        match names {
-            ["Upload", "Key", ""] => text.clone_into(&mut upload.key),
-            ["Upload", "UploadId", ""] => text.clone_into(&mut upload.id),
-            ["Upload", "Initiated", ""] => upload.begun = validator::rfc3339(text),
-            ["Upload", "", ""] => page.uploads.push(std::mem::take(&mut upload)),
-            ["IsTruncated", "", ""] => page.truncated = Some(truth(text)?),
-            ["NextKeyMarker", "", ""] => text.clone_into(&mut key),
-            ["NextUploadIdMarker", "", ""] => text.clone_into(&mut id),
+        match path {
+            "Upload/Key" => text.clone_into(&mut upload.key),
+            "Upload/UploadId" => text.clone_into(&mut upload.id),
+            "Upload/Initiated" => upload.begun = validator::rfc3339(text),
+            "Upload" => page.uploads.push(std::mem::take(&mut upload)),
+            "IsTruncated" => page.truncated = Some(truth(text)?),
+            "NextKeyMarker" => text.clone_into(&mut key),
+            "NextUploadIdMarker" => text.clone_into(&mut id),
             _ => {}
         }
         Ok(())
@@ -137,27 +138,26 @@ pub(super) struct ListedPart {
 #[derive(Debug, Default)]
 pub(super) struct PartPage {
     pub(super) parts: Vec<ListedPart>,
-    /// The number that the next page begins behind, if more follows.
+    /// Part number after which the next page begins, if there is one.
     pub(super) next: Option<u64>,
 }
 
-/// Reads a page of the parts of an upload.
+/// Parses a page of the parts of an upload.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is invalid.
 pub(super) fn parts(document: &[u8]) -> Result<PartPage, String> {
     let (mut page, mut part) = (PartPage::default(), ListedPart::default());
     let (mut truncated, mut next) = (false, None);
     xml::read(document, &["ListPartsResult"], |path, text| {
-        let names: [&str; 3] = [1, 2, 3].map(|depth| path.get(depth).map_or("", String::as_str));
-        match names {
-            ["Part", "PartNumber", ""] => part.number = size(text)?,
-            ["Part", "ETag", ""] => text.trim().clone_into(&mut part.etag),
-            ["Part", "Size", ""] => part.size = size(text)?,
-            ["Part", checksum::CRC64NVME, ""] => part.crc64nvme = Some(text.trim().to_owned()),
-            ["Part", "", ""] => page.parts.push(std::mem::take(&mut part)),
-            ["IsTruncated", "", ""] => truncated = truth(text)?,
-            ["NextPartNumberMarker", "", ""] => next = Some(size(text)?),
+        match path {
+            "Part/PartNumber" => part.number = size(text)?,
+            "Part/ETag" => text.trim().clone_into(&mut part.etag),
+            "Part/Size" => part.size = size(text)?,
+            "Part/ChecksumCRC64NVME" => part.crc64nvme = Some(text.trim().to_owned()),
+            "Part" => page.parts.push(std::mem::take(&mut part)),
+            "IsTruncated" => truncated = truth(text)?,
+            "NextPartNumberMarker" => next = Some(size(text)?),
             _ => {}
         }
         Ok(())
@@ -169,8 +169,38 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, String> {
     }
 }
 
-/// Whether a key (of a directory with its slash) is a path of proper names. Stores allow keys such as `a//b` and `../c`, which
-/// no file can have: they are left out.
+/// The ranges and checksums of parts in a document of an object's attributes, if it describes the
+/// version `tag` of `size` bytes.
+pub(super) fn part_checksums(document: &[u8], tag: &str, size: u64) -> Option<Vec<(Range<u64>, Checksum)>> {
+    let (mut found, mut bytes, mut sum, mut end, mut is_version) = (Vec::new(), None, None, 0u64, false);
+    let read =
+        xml::read(document, &["GetObjectAttributesResponse", "GetObjectAttributesOutput"], |path, text| {
+            match path {
+                "ETag" => is_version = text.trim().trim_matches('"') == tag,
+                "ObjectParts/Part/Size" => bytes = text.trim().parse::<u64>().ok(),
+                "ObjectParts/Part" => {
+                    let bytes = bytes.take().filter(|bytes| *bytes > 0).ok_or("a part has no size")?;
+                    let start = end;
+                    end = start.checked_add(bytes).ok_or("parts are larger than any object")?;
+                    found.extend(sum.take().map(|sum| (start..end, sum)));
+                }
+                _ => {
+                    let name = path.strip_prefix("ObjectParts/Part/");
+                    let algorithm =
+                        Algorithm::ALL.into_iter().find(|algorithm| Some(algorithm.names().1) == name);
+                    sum = algorithm
+                        .and_then(|algorithm| Checksum::parse(algorithm, text))
+                        .or_else(|| sum.take());
+                }
+            }
+            Ok(())
+        });
+    // A table with gaps, or of another version, would reject correct bytes.
+    (read.is_ok() && is_version && end == size).then_some(found)
+}
+
+/// Whether a key (of a directory with its slash) is a path of valid names. Stores allow keys such as
+/// `a//b` and `../c`, which no file can have: they are omitted.
 pub(super) fn is_path(key: &str) -> bool {
     let bare = key.strip_suffix('/').unwrap_or(key);
     bare.split('/').all(|part| !matches!(part, "" | "." | ".."))
@@ -202,7 +232,7 @@ fn truth(text: &str) -> Result<bool, String> {
     }
 }
 
-/// An entity tag with its quotes: Azure's lists leave them out.
+/// An entity tag with its quotes, which Azure's listings omit.
 fn tag(text: &str) -> Option<String> {
     let text = text.trim();
     match text {
@@ -290,6 +320,27 @@ mod tests {
         assert_eq!(parts(document(more).as_bytes()).unwrap().next, Some(2));
         assert!(parts(document("<IsTruncated>true</IsTruncated>").as_bytes()).is_err());
         assert!(parts(b"<html></html>").is_err());
+    }
+
+    #[test]
+    fn a_table_of_parts_counts_only_if_it_is_of_the_version_and_whole() {
+        let part = |n: u32, size: u64| {
+            format!(
+                "<Part><PartNumber>{n}</PartNumber><ChecksumCRC32C>4waSgw==</ChecksumCRC32C><Size>{size}</Size></Part>"
+            )
+        };
+        let document = |parts: &str| {
+            format!(
+                "<GetObjectAttributesResponse><ETag>tag-2</ETag><ObjectParts>{parts}</ObjectParts></GetObjectAttributesResponse>"
+            )
+        };
+        let both = document(&(part(1, 9) + &part(2, 4)));
+        let found = part_checksums(both.as_bytes(), "tag-2", 13).expect("a table");
+        assert_eq!(found.iter().map(|(range, _)| range.clone()).collect::<Vec<_>>(), [0..9, 9..13]);
+        assert!(part_checksums(both.as_bytes(), "other-2", 13).is_none());
+        assert!(part_checksums(both.as_bytes(), "tag-2", 14).is_none());
+        assert!(part_checksums(document(&part(1, u64::MAX)).as_bytes(), "tag-2", 13).is_none());
+        assert!(part_checksums(b"<html></html>", "tag-2", 13).is_none());
     }
 
     /// Quadratic reading would take half an hour here.

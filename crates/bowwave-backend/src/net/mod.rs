@@ -1,32 +1,23 @@
-//! Stores behind a network: the runtime, the client and the errors that HTTP and object stores share.
+//! Stores behind a network: HTTP and object stores.
 
 mod call;
 mod checksum;
-mod client;
+mod errors;
 mod exchange;
 pub(crate) mod http;
 mod index;
-mod intake;
 mod limits;
 mod ranged;
-mod redirect;
 pub(crate) mod runtime;
-pub(crate) mod traffic;
 mod validator;
 mod whole;
 
-#[cfg(feature = "s3")]
-mod attributes;
 #[cfg(feature = "s3")]
 mod cloud;
 #[cfg(feature = "s3")]
 mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
-#[cfg(feature = "s3")]
-mod errors;
-#[cfg(feature = "s3")]
-mod lend;
 #[cfg(feature = "s3")]
 mod listing;
 #[cfg(feature = "s3")]
@@ -39,8 +30,6 @@ pub(crate) mod object;
 mod object_upload;
 #[cfg(feature = "s3")]
 pub(crate) mod open;
-#[cfg(feature = "s3")]
-mod parts;
 #[cfg(feature = "s3")]
 mod plan;
 #[cfg(feature = "s3")]
@@ -55,6 +44,6 @@ mod writer;
 mod xml;
 
 #[cfg(all(any(test, feature = "fuzzing"), feature = "s3"))]
-pub(crate) mod fuzzing;
+pub(crate) mod fuzz;
 #[cfg(all(test, feature = "s3"))]
 mod tests;

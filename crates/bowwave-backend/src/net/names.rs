@@ -1,8 +1,9 @@
 //! Names in a bucket: objects and directories are created, removed and renamed.
 //!
-//! A directory is a common prefix. `mkdir` stores a marker: an empty object whose key is the directory's with a slash
-//! at its end, as the consoles of the clouds do. Without a marker a directory exists as long as an object is in it.
-//! Removing the last object stores a marker, so that `rm` of a file never removes its directory.
+//! A directory is a common prefix. `mkdir` stores a marker, as the consoles of the clouds do: an empty
+//! object whose key is that of the directory with a slash. Without a marker, a directory exists while
+//! it contains an object. Removing the last object stores a marker, so that `rm` of a file never
+//! removes its directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +12,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use object_store::path::Path as Key;
 
-use super::attributes::{self, COPY_WHOLE_BYTES_MAX, Header, Stored};
 use super::cloud::Kind;
-use super::meta::Meta;
+use super::meta::{self, COPY_WHOLE_BYTES_MAX, Header, Meta, Stored};
 use super::object::{ObjectBackend, Standing};
-use super::object_upload::{ObjectUpload, Place};
+use super::object_upload::{Location, ObjectUpload};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
@@ -196,8 +196,8 @@ impl ObjectBackend {
         Ok((key, place))
     }
 
-    fn place(&self, key: Key, name: String) -> Place {
-        Place { cloud: Arc::clone(&self.cloud), key, name: name.into(), sizes: Sizes::default() }
+    fn place(&self, key: Key, name: String) -> Location {
+        Location { cloud: Arc::clone(&self.cloud), key, name: name.into(), sizes: Sizes::default() }
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
@@ -230,7 +230,8 @@ impl ObjectBackend {
         if self.has_others(&directory, &key)? { Ok(()) } else { self.mark(&directory, Vec::new()) }
     }
 
-    /// Whether a directory has objects besides `key`. A marker has the key of its directory here, without the slash.
+    /// Whether a directory has objects besides `key`. A marker counts as the key of its directory,
+    /// without the slash.
     fn has_others(&self, directory: &Key, key: &Key) -> Result<bool> {
         // The marker, `key` and one more.
         let found = self.list_keys(&format!("{directory}/"), 3)?;
@@ -242,7 +243,8 @@ impl ObjectBackend {
         runtime::wait(async move { cloud.mark(&key, &headers).await })
     }
 
-    /// Stores attributes of a file or a directory. A directory without a marker gets one; the bucket itself has none.
+    /// Stores attributes of a file or a directory. A directory without a marker gets one; the bucket
+    /// itself has none.
     pub(super) fn set_stored(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
         if !self.cloud.attributes {
             return Err(self.no_attributes(path));
@@ -255,7 +257,7 @@ impl ObjectBackend {
             }
             let headers = self.replaced(&meta, attributes, &place)?;
             let place = self.place(key, place);
-            return runtime::wait(async move { attributes::replace(&place, meta, headers).await });
+            return runtime::wait(async move { meta::replace(&place, meta, headers).await });
         }
         let marked = self.headers_of_marker(path)?;
         let stored = Stored::of(&marked, EntryKind::Directory);
@@ -315,7 +317,7 @@ impl ObjectBackend {
         if !self.cloud.attributes {
             return Ok(Vec::new());
         }
-        attributes::resent(headers, wanted, kind, place)
+        meta::resent(headers, wanted, kind, place)
     }
 
     fn delete(&self, key: String) -> Result<()> {
@@ -334,9 +336,9 @@ impl ObjectBackend {
                 let source = Version::of_object(&to.cloud, &to.name, from);
                 let object_upload = ObjectUpload::new(&to, Some(Arc::new(source)), size);
                 object_upload.set_headers(headers);
-                let published = object_upload.publish(&to, exclusive).await;
+                let published = object_upload.publish(exclusive).await;
                 if published.is_err() {
-                    object_upload.give_up(&to).await;
+                    object_upload.abort().await;
                 }
                 return published.map(drop);
             }

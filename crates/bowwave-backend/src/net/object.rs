@@ -17,18 +17,18 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
-use super::attributes::Stored;
 use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
 use super::validator::identity;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
+    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, NetworkStats, Object, OpenWrite,
+    Options, Owner, Write,
 };
 use crate::{Profile, Rename, Result, SetAttributes, Upload, WriteObject, Writes, path};
 
@@ -195,8 +195,8 @@ impl ObjectBackend {
             let ControlFlow::Continue(new_entries) = take(page) else { return Ok(()) };
             // Pages without new entries share one deadline.
             retry = if new_entries > 0 { retry_of_page() } else { after };
-            let told = Page { new_entries, bytes, truncated, next: next.as_deref() };
-            let goes_on = listing.page(now(), told).map_err(|end| self.endless(&pages.prefix, end))?;
+            let received = Page { new_entries, bytes, truncated, next: next.as_deref() };
+            let goes_on = listing.page(now(), received).map_err(|end| self.endless(&pages.prefix, end))?;
             if !goes_on {
                 return Ok(());
             }
@@ -301,6 +301,41 @@ impl Backend for ObjectBackend {
         }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let (_, place) = self.key(path)?;
+        let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
+        let version = Version::of_object(&self.cloud, &place.into(), meta);
+        version.require(self.require_version)?;
+        Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
+        match self.standing(Path::new(""))? {
+            Standing::Nothing if self.new_prefix => Ok(Some(note())),
+            Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
+            _ => Ok(None),
+        }
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.cloud.wire.client.traffic.stats())
+    }
+}
+
+impl Namespace for ObjectBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
         let standing = match self.looked_ahead(path)? {
@@ -324,15 +359,6 @@ impl Backend for ObjectBackend {
             // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
-        }
-    }
-
-    fn probe(&self) -> Result<Option<String>> {
-        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
-        match self.standing(Path::new(""))? {
-            Standing::Nothing if self.new_prefix => Ok(Some(note())),
-            Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
-            _ => Ok(None),
         }
     }
 
@@ -422,18 +448,6 @@ impl Backend for ObjectBackend {
         Ok(left_out)
     }
 
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let (_, place) = self.key(path)?;
-        let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
-        let version = Version::of_object(&self.cloud, &place.into(), meta);
-        version.require(self.require_version)?;
-        Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Ok(Arc::new(self.writer(path, how)?))
-    }
-
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         self.create_marker(path, &Stored::new(mode, owner))
     }
@@ -471,9 +485,11 @@ impl Backend for ObjectBackend {
         }
         self.rename_entry(from, to, how, attributes)
     }
+}
 
-    fn network(&self) -> Option<NetworkStats> {
-        Some(self.cloud.wire.client.traffic.stats())
+impl Write for ObjectBackend {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        Ok(Arc::new(self.writer(path, how)?))
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {

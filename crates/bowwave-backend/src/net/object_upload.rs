@@ -9,20 +9,18 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::PutPayload;
 use object_store::path::Path as Key;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::attributes::{self, Header};
 use super::cloud::{Assembly, Cloud, Part, unhex};
-use super::lend::lend;
 use super::listing::ListedPart;
-use super::meta::Meta;
+use super::meta::{self, Header, Meta};
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::ranged::Version;
 use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink, path};
 
-/// Location of an object, and its bucket.
-#[derive(Debug)]
-pub(super) struct Place {
+/// Location of an object, and its bucket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
     pub(super) cloud: Arc<Cloud>,
     pub(super) key: Key,
     /// For messages.
@@ -33,8 +31,8 @@ pub(super) struct Place {
 /// The next version of an object, during its upload.
 #[derive(Debug)]
 pub(super) struct ObjectUpload {
+    place: Location,
     plan: Plan,
-    part: u64,
     /// The version that this one continues.
     base: Option<Arc<Version>>,
     /// Publish only over the version with this tag.
@@ -80,13 +78,13 @@ struct Gathered {
 
 impl ObjectUpload {
     /// A version that begins empty, or as `base`; then the first write will be at `offset`.
-    pub(super) fn new(place: &Place, base: Option<Arc<Version>>, offset: u64) -> Self {
+    pub(super) fn new(place: &Location, base: Option<Arc<Version>>, offset: u64) -> Self {
         let size = base.as_ref().map_or(0, |base| base.identity.size);
         let large = place.cloud.copies_parts() && size >= place.sizes.copied_singly * place.sizes.part;
         let copied = if large { offset.min(size / place.sizes.part * place.sizes.part) } else { 0 };
         Self {
             plan: Plan::new(place.sizes, copied),
-            part: place.sizes.part,
+            place: place.clone(),
             base,
             replaces: None,
             upload: OnceCell::new(),
@@ -112,14 +110,8 @@ impl ObjectUpload {
 
     /// Admits a write of `len` bytes at `offset`. If they are all the bytes so far, and a short
     /// part, `copy` returns them and the write has ended.
-    pub(super) fn admit(
-        &self,
-        place: &Place,
-        offset: u64,
-        len: u64,
-        copy: impl FnOnce() -> Bytes,
-    ) -> Result<bool> {
-        let refused = |kind, why: &str| Err(Error::new(kind, format!("{}: {why}", place.name)));
+    pub(super) fn admit(&self, offset: u64, len: u64, copy: impl FnOnce() -> Bytes) -> Result<bool> {
+        let refused = |kind, why: &str| Err(self.error(kind, why));
         let end = offset.saturating_add(len);
         if end > OBJECT_BYTES_MAX {
             return refused(ErrorKind::TooLarge, "an object has 5 TiB at most");
@@ -131,10 +123,10 @@ impl ObjectUpload {
             );
         }
         let mut inner = self.inner();
-        if len < self.part && end < inner.end.max(self.base_size()) {
+        if len < self.place.sizes.part && end < inner.end.max(self.base_size()) {
             return refused(ErrorKind::Invalid, "a part is short, and not the last");
         }
-        let alone = offset == 0 && len < self.part && inner.slots.is_empty();
+        let alone = offset == 0 && len < self.place.sizes.part && inner.slots.is_empty();
         inner.end = inner.end.max(end);
         if offset == 0 {
             inner.short = alone.then(copy);
@@ -148,22 +140,21 @@ impl ObjectUpload {
     }
 
     /// Carries out an admitted write, and ends it.
-    pub(super) async fn write(&self, place: &Place, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+    pub(super) async fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let index = self.plan.slot_at(offset);
         let slot = self.inner().slots.get(&index).map(Arc::clone);
         let Some(slot) = slot else {
-            let error = Error::new(ErrorKind::Io, format!("{}: a write was not admitted", place.name));
-            return sink.done(buf, Err(error));
+            return sink.done(buf, Err(self.error(ErrorKind::Io, "a write was not admitted")));
         };
         let mut slot = slot.lock().await;
         let range = self.plan.range(index);
-        if range.end - range.start > self.part {
-            return self.gather(place, index, &mut slot, offset - range.start, buf, sink).await;
+        if range.end - range.start > self.place.sizes.part {
+            return self.gather(index, &mut slot, offset - range.start, buf, sink).await;
         }
         *slot = Slot::Failed;
         let len = buf.len();
         let (payload, returned) = lend(buf);
-        let sent = place.cloud.persist_upload(|| self.send(place, index, payload.clone())).await;
+        let sent = self.place.cloud.persist_upload(|| self.send(index, payload.clone())).await;
         drop(payload);
         // Received when the connection has released the last byte.
         let Ok(buf) = returned.await else { return };
@@ -177,41 +168,31 @@ impl ObjectUpload {
     }
 
     /// Keeps a part of a slot until its neighbours arrive; the last one sends them all.
-    async fn gather(
-        &self,
-        place: &Place,
-        index: usize,
-        slot: &mut Slot,
-        at: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
+    async fn gather(&self, index: usize, slot: &mut Slot, at: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let range = self.plan.range(index);
         let bytes = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         if !matches!(slot, Slot::Gathered(_)) {
             if matches!(slot, Slot::Sent { .. }) {
                 let why = "a part of a large object cannot be written again before the object is finished";
-                return sink
-                    .done(buf, Err(Error::new(ErrorKind::Unsupported, format!("{}: {why}", place.name))));
+                return sink.done(buf, Err(self.error(ErrorKind::Unsupported, why)));
             }
             // Two slots always fit: one to gather, one to send.
             let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).min(ROOM_MIB / 2);
             let Ok(room) = Arc::clone(&self.room).acquire_many_owned(mib).await else {
-                let error = Error::new(ErrorKind::Io, format!("{}: the upload was given up", place.name));
-                return sink.done(buf, Err(error));
+                return sink.done(buf, Err(self.error(ErrorKind::Io, "the upload was aborted")));
             };
-            let have = vec![0; bytes / usize::try_from(self.part).unwrap_or(1)];
+            let have = vec![0; bytes / usize::try_from(self.place.sizes.part).unwrap_or(1)];
             *slot = Slot::Gathered(Gathered { bytes: vec![0; bytes], have, _room: room });
         }
         let Slot::Gathered(gathered) = slot else { return };
         let (len, start) = (buf.len(), usize::try_from(at).unwrap_or(0));
         buf.copy_out(0, &mut gathered.bytes[start..start + len]);
-        gathered.have[start / usize::try_from(self.part).unwrap_or(1)] = len as u64;
-        let whole = gathered.have.iter().all(|&have| have == self.part);
+        gathered.have[start / usize::try_from(self.place.sizes.part).unwrap_or(1)] = len as u64;
+        let whole = gathered.have.iter().all(|&have| have == self.place.sizes.part);
         sink.done(buf, Ok(len));
         if whole {
             let bytes = Bytes::from(std::mem::take(&mut gathered.bytes));
-            match self.send_persistently(place, index, &bytes).await {
+            match self.send_persistently(index, &bytes).await {
                 Ok(part) => *slot = Slot::Sent { part, len: bytes.len() as u64 },
                 // Finishing retries, and returns the error.
                 Err(_) => gathered.bytes = bytes.into(),
@@ -219,20 +200,20 @@ impl ObjectUpload {
         }
     }
 
-    async fn send(&self, place: &Place, index: usize, payload: PutPayload) -> Result<Part> {
-        let id = self.upload_id(place).await?;
-        let copies = self.copies(place);
-        place.cloud.put_part(&place.key, &place.name, (id, copies), index, payload).await
+    async fn send(&self, index: usize, payload: PutPayload) -> Result<Part> {
+        let (id, place) = (self.upload_id().await?, &self.place);
+        place.cloud.put_part(&place.key, &place.name, (id, self.copies()), index, payload).await
     }
 
-    async fn send_persistently(&self, place: &Place, index: usize, bytes: &Bytes) -> Result<Part> {
-        place.cloud.persist_upload(|| self.send(place, index, PutPayload::from_bytes(bytes.clone()))).await
+    async fn send_persistently(&self, index: usize, bytes: &Bytes) -> Result<Part> {
+        let send = || self.send(index, PutPayload::from_bytes(bytes.clone()));
+        self.place.cloud.persist_upload(send).await
     }
 
-    async fn upload_id(&self, place: &Place) -> Result<&str> {
+    async fn upload_id(&self) -> Result<&str> {
         let begin = || async {
-            let headers = self.inner().headers.clone();
-            let id = place.cloud.begin(&place.key, &place.name, self.copies(place), &headers).await?;
+            let (place, headers) = (&self.place, self.inner().headers.clone());
+            let id = place.cloud.begin(&place.key, &place.name, self.copies(), &headers).await?;
             self.inner().sent = headers;
             Ok(id)
         };
@@ -240,12 +221,13 @@ impl ObjectUpload {
     }
 
     /// Whether the server may copy ranges of the earlier version into this one.
-    fn copies(&self, place: &Place) -> bool {
-        self.base.is_some() && place.cloud.copies_parts()
+    fn copies(&self) -> bool {
+        self.base.is_some() && self.place.cloud.copies_parts()
     }
 
     /// Publishes this version. No write may run meanwhile.
-    pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<Meta> {
+    pub(super) async fn publish(&self, exclusive: bool) -> Result<Meta> {
+        let place = &self.place;
         let (short, end, headers) = {
             let inner = self.inner();
             let short = inner.short.clone().filter(|_| inner.slots.is_empty());
@@ -255,41 +237,38 @@ impl ObjectUpload {
             let bytes = short.unwrap_or_default();
             return place.cloud.put(&place.key, &place.name, bytes, exclusive, &headers).await;
         }
-        let id = place.cloud.persist_upload(|| self.upload_id(place)).await?;
+        let id = place.cloud.persist_upload(|| self.upload_id()).await?;
         let parts: Vec<Part> = futures_util::stream::iter(0..self.plan.slots(end))
-            .map(|index| self.part(place, index, end))
+            .map(|index| self.part(index, end))
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
         let before = self.base.as_ref().and_then(|base| base.meta());
         let replaces = self.replaces.as_deref();
-        let made = Assembly { id, parts: &parts, size: end, exclusive, replaces, before: before.as_ref() };
-        let published = place.cloud.complete(&place.key, &place.name, made).await?;
+        let assembly =
+            Assembly { id, parts: &parts, size: end, exclusive, replaces, before: before.as_ref() };
+        let published = place.cloud.complete(&place.key, &place.name, assembly).await?;
         if self.inner().sent == headers {
             return Ok(published);
         }
         // They changed after the first part was sent.
-        attributes::replace(place, published, headers).await?;
-        place
-            .cloud
-            .head(&place.key, &place.name)
-            .await?
-            .ok_or_else(|| path::not_found(&place.name, Path::new("")))
+        meta::replace(place, published, headers).await?;
+        let found = place.cloud.head(&place.key, &place.name).await?;
+        found.ok_or_else(|| path::not_found(&place.name, Path::new("")))
     }
 
     /// The upload's part for a slot of an object that ends at `end`.
-    async fn part(&self, place: &Place, index: usize, end: u64) -> Result<Part> {
+    async fn part(&self, index: usize, end: u64) -> Result<Part> {
         let range = self.plan.range(index);
         let range = range.start..range.end.min(end);
         let missing = |what: &str| {
-            let message = format!("{}: {what} at {}; write it again", place.name, range.start);
-            Error::new(ErrorKind::Invalid, message)
+            self.error(ErrorKind::Invalid, &format!("{what} at {}; write it again", range.start))
         };
         let slot = self.inner().slots.get(&index).map(Arc::clone);
         let Some(slot) = slot else {
             let base = self.base.as_ref().filter(|base| range.end <= base.identity.size);
             return match base {
-                Some(base) => self.bring_in(place, index, base, range).await,
+                Some(base) => self.bring_in(index, base, range).await,
                 None => Err(missing("a part is missing")),
             };
         };
@@ -302,7 +281,7 @@ impl ObjectUpload {
                 self.complete_gathered(gathered, &range, missing).await?;
                 let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
                 let bytes = Bytes::from(std::mem::take(&mut gathered.bytes));
-                let sent = self.send_persistently(place, index, &bytes.slice(..len)).await;
+                let sent = self.send_persistently(index, &bytes.slice(..len)).await;
                 gathered.bytes = bytes.into();
                 sent?
             }
@@ -319,8 +298,8 @@ impl ObjectUpload {
         missing: impl Fn(&str) -> Error,
     ) -> Result<()> {
         for part in 0..gathered.have.len() {
-            let start = range.start + part as u64 * self.part;
-            let wanted = start..(start + self.part).min(range.end);
+            let start = range.start + part as u64 * self.place.sizes.part;
+            let wanted = start..(start + self.place.sizes.part).min(range.end);
             if wanted.is_empty() || gathered.have[part] == wanted.end - wanted.start {
                 continue;
             }
@@ -338,15 +317,15 @@ impl ObjectUpload {
     }
 
     /// Copies a range of the earlier version into this one.
-    async fn bring_in(&self, place: &Place, index: usize, base: &Version, range: Range<u64>) -> Result<Part> {
-        let id = self.upload_id(place).await?;
+    async fn bring_in(&self, index: usize, base: &Version, range: Range<u64>) -> Result<Part> {
+        let (id, place) = (self.upload_id().await?, &self.place);
         if place.cloud.copies_parts()
             && let Some(source) = base.meta()
         {
             return place.cloud.copy_part(&place.key, id, index, &source, range).await;
         }
         let bytes = base.bytes(range).await?;
-        self.send_persistently(place, index, &bytes).await
+        self.send_persistently(index, &bytes).await
     }
 
     /// Continues the upload `id`, whose `parts` the store has. Parts that `fits` accepts need not
@@ -388,10 +367,10 @@ impl ObjectUpload {
     }
 
     /// Aborts the upload.
-    pub(super) async fn give_up(&self, place: &Place) {
+    pub(super) async fn abort(&self) {
         if let Some(id) = self.upload.get() {
             // On failure it remains as a stray upload, which the list of uploads shows.
-            place.cloud.abort(place.key.as_ref(), id).await.ok();
+            self.place.cloud.abort(self.place.key.as_ref(), id).await.ok();
         }
     }
 
@@ -404,8 +383,47 @@ impl ObjectUpload {
         self.base.as_ref().map_or(0, |base| base.identity.size)
     }
 
+    fn error(&self, kind: ErrorKind, why: &str) -> Error {
+        Error::new(kind, format!("{}: {why}", self.place.name))
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of `buf` for a request, without a copy, and the channel that returns `buf` when all
+/// references to them are dropped.
+fn lend(buf: WriteBuf) -> (PutPayload, oneshot::Receiver<WriteBuf>) {
+    let (back, returned) = oneshot::channel();
+    let segments = buf.segments().len();
+    let lent = Arc::new(Lent { buf: Some(buf), back: Some(back) });
+    let pieces = (0..segments).map(|segment| Bytes::from_owner(Segment { lent: Arc::clone(&lent), segment }));
+    (pieces.collect(), returned)
+}
+
+struct Lent {
+    buf: Option<WriteBuf>,
+    back: Option<oneshot::Sender<WriteBuf>>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let (Some(buf), Some(back)) = (self.buf.take(), self.back.take()) {
+            // Without a receiver the buffer is dropped here.
+            back.send(buf).ok();
+        }
+    }
+}
+
+struct Segment {
+    lent: Arc<Lent>,
+    segment: usize,
+}
+
+impl AsRef<[u8]> for Segment {
+    fn as_ref(&self) -> &[u8] {
+        self.lent.buf.as_ref().map_or(&[], |buf| buf.segment(self.segment))
     }
 }
 
@@ -414,3 +432,22 @@ const AT_ONCE: usize = 16;
 /// Memory for slots of several parts of one object; two slots always fit, however large. Smaller:
 /// fewer parallel uploads.
 const ROOM_MIB: u32 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_returns_when_its_last_piece_is_dropped() {
+        let mut buf = WriteBuf::from_vec(b"abcdef".to_vec());
+        let tail = buf.split_off(2);
+        buf.unsplit(tail);
+        let (payload, mut returned) = lend(buf);
+        let kept = payload.as_ref()[1].clone();
+        assert_eq!(Bytes::from(payload), "abcdef");
+        assert!(returned.try_recv().is_err(), "a piece is still read");
+        assert_eq!(kept, "cdef");
+        drop(kept);
+        assert_eq!(returned.try_recv().expect("all pieces are gone").to_vec(), b"abcdef");
+    }
+}

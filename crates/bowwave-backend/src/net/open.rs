@@ -13,10 +13,10 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::client::chain;
 use super::cloud::{Cloud, Kind, Parts};
 use super::connector::Connector;
 use super::credentials::{self, Aws, Environment, vendor};
+use super::errors::chain;
 use super::exchange::Client;
 use super::object::ObjectBackend;
 use super::stat_ahead::StatAhead;

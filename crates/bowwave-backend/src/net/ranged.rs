@@ -1,9 +1,8 @@
-//! Reading ranges of one version of an object over HTTP: a file of a web server or an object of a bucket.
+//! Reads of ranges of one version of an object over HTTP: a file of a web server or an object of a
+//! bucket.
 
-use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
@@ -14,21 +13,20 @@ use object_store::path::Path as Key;
 use reqwest::Url;
 use tokio::sync::oneshot;
 
-use super::call::persist;
+use super::call::by_deadline;
 use super::checksum::{self, Checksum, Checksums, Verifier};
-use super::client::status_error;
 #[cfg(feature = "s3")]
 use super::cloud::{Cloud, Kind};
-use super::exchange::{Client, Incoming};
+use super::errors::status_error;
+use super::exchange::{Client, Incoming, Next};
 use super::http as web;
-use super::intake::Intake;
+#[cfg(feature = "s3")]
+use super::listing;
 #[cfg(feature = "s3")]
 use super::meta::Meta;
-#[cfg(feature = "s3")]
-use super::parts;
 use super::runtime::{self, AsyncWork, Gate};
 use super::validator::{condition, response};
-use super::whole::{Unranged, Whole};
+use super::whole::{Unranged, WholeFile};
 #[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
@@ -112,7 +110,17 @@ impl Version {
         match &self.source {
             Source::Web(..) => Ok(Vec::new()),
             #[cfg(feature = "s3")]
-            Source::Bucket(cloud, key) => parts::table(cloud, key.as_ref(), self).await,
+            Source::Bucket(cloud, key) => {
+                let Some(tag) = self.validators.strong() else { return Ok(Vec::new()) };
+                match cloud.part_table(key.as_ref()).await {
+                    Ok(table) => {
+                        let found = listing::part_checksums(&table, tag.trim_matches('"'), self.size());
+                        Ok(found.unwrap_or_default())
+                    }
+                    Err(error) if error.is_retryable() => Err(error),
+                    Err(_) => Ok(Vec::new()),
+                }
+            }
         }
     }
 
@@ -136,7 +144,7 @@ impl Version {
     /// Reads through `gate`.
     pub(super) fn read(self: &Arc<Self>, gate: &Gate, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let len = generate::within(self.size(), offset, buf.len());
-        let intake = Intake::new(buf, len, sink);
+        let intake = Intake { buf, len, taken: 0, reported: 0, sink };
         if len == 0 {
             return intake.end(Ok(()));
         }
@@ -150,15 +158,15 @@ impl Version {
     pub(super) async fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
         let client = self.source.client();
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        persist(client.limits.retry, &client.traffic, &self.place, || async {
+        let bytes = client.persist(&self.place, || async {
             let (incoming, _) = self.get(&range).await?;
             let bytes = incoming.collect(len).await?;
             if bytes.len() == len {
                 return Ok(bytes);
             }
             Err(Error::new(ErrorKind::Truncated, format!("{}: the body ended early", self.place)))
-        })
-        .await
+        });
+        bytes.await
     }
 
     /// Requests a range, and checks the response.
@@ -206,7 +214,7 @@ impl Version {
     }
 
     /// All bytes, from a server without range requests.
-    async fn whole(self: &Arc<Self>) -> Result<Arc<Whole>> {
+    async fn whole(self: &Arc<Self>) -> Result<Arc<WholeFile>> {
         let (size, place) = (self.size(), &self.place);
         let most = self.unranged().map_or(0, |unranged| unranged.wholes.file_bytes_max);
         if size > most {
@@ -330,9 +338,10 @@ impl Object for Remote {
             Ok(version.checksums.verifier(&version, &range, &HeaderMap::new()).await)
         })?;
         let taken = verifier.take(bytes);
-        let noted = || self.version.checksums.note(&self.version, &Ok(()), verifier.pieces(offset));
+        let recorded =
+            || self.version.checksums.record(&self.version, &Ok(()), verifier.partial_sums(offset));
         let corrupt = |what| Error::new(ErrorKind::Corrupt, format!("{}: {what}", self.version.place));
-        taken.and_then(|()| noted()).map_err(|what| corrupt(what).retryable(false))
+        taken.and_then(|()| recorded()).map_err(|what| corrupt(what).retryable(false))
     }
 }
 
@@ -344,7 +353,7 @@ struct Fetch {
 
 impl AsyncWork for Fetch {
     async fn run(mut self) {
-        let unwanted = self.intake.unwanted();
+        let unwanted = self.intake.sink.unwanted();
         // A dropped request closes its connection, and its sink gets no more events.
         if let Some(result) = runtime::unless(unwanted, self.fetch()).await {
             self.intake.end(result);
@@ -355,8 +364,8 @@ impl AsyncWork for Fetch {
 impl Fetch {
     async fn fetch(&mut self) -> Result<()> {
         let version = Arc::clone(&self.version);
-        let range = self.offset..self.offset + self.intake.len() as u64;
-        let (deadline, place) = (self.intake.deadline(), &version.place);
+        let range = self.offset..self.offset + self.intake.len as u64;
+        let (deadline, place) = (self.intake.sink.deadline().map(Into::into), &version.place);
         let got = match version.lacks_ranges() {
             true => None,
             false => match by_deadline(deadline, place, version.get(&range)).await {
@@ -367,22 +376,25 @@ impl Fetch {
         let Some((incoming, mut verifier)) = got else {
             let whole = by_deadline(deadline, place, version.whole()).await?;
             let (start, end) = (range.start as usize, range.end as usize);
-            self.intake.take_all(&whole.bytes[start..end]);
+            self.intake.buf.copy_in(0, &whole.bytes[start..end]);
+            self.intake.taken = end - start;
             return Ok(());
         };
         let mut taken = self.intake.take(&version.place, incoming, &mut verifier).await;
         let (traffic, compared) = (&version.source.client().traffic, verifier.has_compared());
-        let noted = version.checksums.note(&version, &taken, verifier.pieces(range.start));
-        if let (Ok(()), Err(what)) = (&taken, noted) {
+        let recorded = version.checksums.record(&version, &taken, verifier.partial_sums(range.start));
+        if let (Ok(()), Err(what)) = (&taken, recorded) {
             let message = format!("{}: {what}", version.place);
             taken = Err(Error::new(ErrorKind::Corrupt, message).retryable(false));
         }
         match &taken {
             Ok(()) if compared => {
                 version.checksums.verified();
-                traffic.checked(true);
+                traffic.count(|stats| stats.verified += 1);
             }
-            Err(error) if error.kind() == ErrorKind::Corrupt => traffic.checked(false),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                traffic.count(|stats| stats.corrupt += 1);
+            }
             Ok(()) => {}
             Err(error) => traffic.failed(error.kind()),
         }
@@ -390,15 +402,73 @@ impl Fetch {
     }
 }
 
-/// The result of `call`, or an error if it takes longer than the read may.
-async fn by_deadline<T>(
-    deadline: Option<Instant>,
-    place: &str,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let Some(deadline) = deadline else { return call.await };
-    tokio::time::timeout_at(deadline.into(), call).await.unwrap_or_else(|_| {
-        let message = format!("{place}: no response by the deadline (--deadline)");
-        Err(Error::new(ErrorKind::TimedOut, message))
-    })
+/// Copies the body of one response into the lent buffer, reports progress, and ends the read.
+struct Intake {
+    buf: ReadBuf,
+    /// Expected bytes of the response.
+    len: usize,
+    /// Bytes received.
+    taken: usize,
+    /// Bytes of the last progress report.
+    reported: usize,
+    sink: Box<dyn ReadSink>,
 }
+
+impl Intake {
+    /// Receives a whole body: exactly `len` bytes. `place` names the object in errors.
+    /// Bytes under a checksum are reported once they are verified.
+    async fn take(&mut self, place: &str, mut incoming: Incoming, verifier: &mut Verifier) -> Result<()> {
+        let mut deadline = self.sink.deadline();
+        loop {
+            let bytes = match incoming.next(deadline).await {
+                // All bytes arrived: the connection's end does not matter.
+                Err(_) if self.taken == self.len => break,
+                Err(error) => {
+                    self.report(verifier);
+                    return Err(error);
+                }
+                Ok(Next::Bytes(bytes)) => bytes,
+                Ok(Next::End) => break,
+                Ok(Next::Due) => {
+                    deadline = self.sink.deadline();
+                    continue;
+                }
+            };
+            if bytes.len() > self.len - self.taken {
+                let message = format!("{place}: the body is longer than the {} bytes it announced", self.len);
+                return Err(Error::new(ErrorKind::Protocol, message));
+            }
+            self.buf.copy_in(self.taken, &bytes);
+            self.taken += bytes.len();
+            verifier
+                .take(&bytes)
+                .map_err(|what| Error::new(ErrorKind::Corrupt, format!("{place}: {what}")))?;
+            if self.taken - self.reported >= STEP_BYTES && self.taken < self.len {
+                self.report(verifier);
+            }
+        }
+        if self.taken < self.len {
+            self.report(verifier);
+            let message = format!("{place}: the body ended after {} of {} bytes", self.taken, self.len);
+            return Err(Error::new(ErrorKind::Truncated, message));
+        }
+        Ok(())
+    }
+
+    /// Ends the read: with all bytes, or with an error.
+    fn end(self, result: Result<()>) {
+        let taken = self.taken;
+        self.sink.done(self.buf, result.map(|()| taken));
+    }
+
+    fn report(&mut self, verifier: &Verifier) {
+        let known = verifier.known(self.taken);
+        if known > self.reported {
+            self.reported = known;
+            self.sink.progress(known);
+        }
+    }
+}
+
+/// Bytes between two progress reports.
+const STEP_BYTES: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! The async runtime of this crate, and its entry points.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -49,12 +49,14 @@ pub(crate) async fn unless<T>(unwanted: Option<Arc<AtomicBool>>, work: impl Futu
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     slots: Arc<Semaphore>,
-    inside: Arc<AtomicUsize>,
+    /// A permit for each read that runs or waits.
+    inside: Arc<Semaphore>,
 }
 
 impl Gate {
     pub(crate) fn new(slots: u32) -> Self {
-        Self { slots: Arc::new(Semaphore::new(slots.max(1) as usize)), inside: Arc::new(AtomicUsize::new(0)) }
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self { slots: semaphore(slots.max(1) as usize), inside: semaphore(WAITING_MAX) }
     }
 
     /// Starts `work` once a slot is free; returns it with an error if too many wait.
@@ -66,17 +68,16 @@ impl Gate {
             Ok(runtime) => runtime,
             Err(error) => return Err((work, error)),
         };
-        let place = Place(Arc::clone(&self.inside));
-        if self.inside.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+        let Ok(inside) = Arc::clone(&self.inside).try_acquire_owned() else {
             return Err((work, Error::new(ErrorKind::Throttled, "too many requests are waiting")));
-        }
+        };
         let slots = Arc::clone(&self.slots);
         runtime.spawn(async move {
             // The semaphore is never closed; if it were, only the count of waiters would limit the
             // work.
             let slot = slots.acquire().await;
             work.run().await;
-            drop((slot, place));
+            drop((slot, inside));
         });
         Ok(())
     }
@@ -85,15 +86,6 @@ impl Gate {
 /// Work for a slot.
 pub(crate) trait AsyncWork {
     fn run(self) -> impl Future<Output = ()> + Send;
-}
-
-/// Leaves the gate on drop.
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn get() -> Result<&'static Runtime> {

@@ -1,4 +1,4 @@
-//! The suite against real servers; servers that lie are in `liars`.
+//! The conformance suite against real servers; `liars` has servers that break the protocol.
 
 mod attributes;
 mod hostile;
@@ -6,18 +6,16 @@ mod liars;
 mod writes;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bowwave_testkit::{HttpServer, S3Server};
+use bowwave_testkit::{HttpServer, InstalledServer, S3Server};
 
 use crate::conformance::{self, Fixture};
-use crate::{Backend, Credentials, EntryKind, ErrorKind, Options, open_url, read_exact};
+use crate::{Backend, Credentials, EntryKind, ErrorKind, Namespace as _, Options, open_url, read_exact};
 
-/// A directory that a server shows.
+/// A directory that a server serves.
 struct Served {
     directory: tempfile::TempDir,
     below: &'static str,
@@ -32,7 +30,7 @@ impl Fixture for Served {
         let place = self.directory.path().join(self.below).join(path);
         fs::create_dir_all(place.parent().expect("below the root")).unwrap();
         fs::write(&place, bytes).unwrap();
-        // Last-Modified has whole seconds: changes in tests must not be quicker than that.
+        // `Last-Modified` is in whole seconds, and changes in tests are closer together.
         let time = SystemTime::UNIX_EPOCH
             + Duration::from_secs(1_000_000_000 + self.puts.fetch_add(1, Ordering::Relaxed));
         fs::File::options().write(true).open(&place).unwrap().set_modified(time).unwrap();
@@ -50,7 +48,7 @@ impl Fixture for Served {
 fn web() -> (HttpServer, Served) {
     let directory = tempfile::tempdir().unwrap();
     let server = HttpServer::start(directory.path()).unwrap();
-    // The server has no index pages: its directories are 404.
+    // The server has no index pages: it responds 404 for directories.
     let (url, options) = (server.url(), Options { web_index: false, ..Options::default() });
     (server, Served { directory, below: "", puts: AtomicU64::new(0), url, options, lists: false })
 }
@@ -98,15 +96,15 @@ fn a_directory_on_a_web_server_is_known_by_its_slash() {
 fn files_of_a_server_without_ranges_are_read_whole_up_to_a_limit() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), vec![7; 100_000]).unwrap();
-    let mut python = Python::serve(directory.path());
-    let url = format!("http://127.0.0.1:{}/", python.port());
+    let python = InstalledServer::python(directory.path()).expect("this test needs python3");
+    let url = python.url();
     let open = |no_range_bytes_max| {
         let options = Options { no_range_bytes_max, ..Options::default() };
         open_url(&url, &options).unwrap().open("file".as_ref()).unwrap()
     };
     let object = open(100_000);
     assert_eq!(object.size(), 100_000);
-    // The whole file is what such a server sends, and it is right.
+    // Such a server sends the whole file.
     assert_eq!(read_exact(&*object, 0, 100_000, PATIENCE).unwrap(), vec![7; 100_000]);
     assert_eq!(read_exact(&*object, 10, 10, PATIENCE).unwrap(), vec![7; 10]);
     let object = open(99_999);
@@ -182,45 +180,6 @@ fn plain_http_endpoints_are_refused_unless_allowed() {
     let store = open_url("s3://bucket", &Options { allow_http: true, ..options }).unwrap();
     let error = store.open("file".as_ref()).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
-}
-
-/// The server that comes with Python: no ranges.
-struct Python(Child, Option<u16>);
-
-impl Python {
-    fn serve(directory: &Path) -> Self {
-        let script = "import http.server, functools, sys\n\
-            class H(http.server.SimpleHTTPRequestHandler):\n  def log_message(self, *a): pass\n\
-            s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(H, directory=sys.argv[1]))\n\
-            print(s.server_port, flush=True)\n\
-            s.serve_forever()";
-        let child = Command::new("python3")
-            .args(["-c", script])
-            .arg(directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 is needed for this test");
-        Self(child, None)
-    }
-
-    fn port(&mut self) -> u16 {
-        use std::io::BufRead as _;
-        let Self(child, port) = self;
-        *port.get_or_insert_with(|| {
-            let mut line = String::new();
-            let output = child.stdout.take().expect("is piped");
-            std::io::BufReader::new(output).read_line(&mut line).expect("it says its port");
-            line.trim().parse().expect("a port")
-        })
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

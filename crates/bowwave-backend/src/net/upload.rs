@@ -17,10 +17,11 @@ use object_store::client::{HttpError, HttpRequest, HttpRequestBody};
 
 use tokio::time::Instant;
 
-use super::client::transport_error;
+use super::errors::transport_error;
 use crate::{Error, ErrorKind, Result};
 
-/// Sends `request` and returns the response; fails if neither body nor response moves for `patience`.
+/// Sends `request` and returns the response; fails if neither body nor response moves for
+/// `patience`.
 pub(super) async fn send(
     client: &reqwest::Client,
     place: &str,
@@ -123,7 +124,7 @@ mod tests {
     use crate::Options;
     use crate::net::{exchange, runtime};
 
-    /// Sends 32 MiB, more than the system's buffers hold, to a server that does `deed` with them.
+    /// Sends 32 MiB, more than the system's buffers hold, to a server that handles them by `deed`.
     fn put(deed: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}/object", listener.local_addr().unwrap());
@@ -142,7 +143,7 @@ mod tests {
         let status = put(|stream| {
             let (mut taken, mut bytes) = (0, vec![0; 1 << 20]);
             while taken < BYTES {
-                // Longer than the patience in all; all the time some bytes move.
+                // Longer than the patience in total, but some bytes move all the time.
                 thread::sleep(PATIENCE / 6);
                 let before = taken;
                 while taken < BYTES && taken < before + (1 << 20) {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_nobody_takes_is_given_up() {
+    fn a_body_that_is_not_accepted_fails() {
         let (done, wait) = std::sync::mpsc::sync_channel::<()>(1);
         let error = put(move |_| wait.recv().unwrap_or_default()).unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");

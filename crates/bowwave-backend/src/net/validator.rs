@@ -1,6 +1,6 @@
 //! Headers that identify a response's version and range.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bowwave_core::network::{Condition, Response, Strength, Validators};
 use http::header::{
@@ -28,7 +28,8 @@ pub(super) fn condition(version: &Validators) -> Option<(HeaderName, String)> {
     }
 }
 
-/// The head of a response as the core checks it. `coding` is the `Content-Encoding` that the object was opened with.
+/// The head of a response as the core checks it. `coding` is the object's `Content-Encoding` at the
+/// open.
 pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -> Response {
     let has_range = headers.contains_key(CONTENT_RANGE);
     let found = ContentRange::of(headers);
@@ -73,7 +74,7 @@ pub(super) fn rfc1123(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text).ok()
 }
 
-/// `Content-Range: bytes FIRST-LAST/TOTAL`, as a half-open range; `None` where the server does not say.
+/// `Content-Range: bytes FIRST-LAST/TOTAL`, as a half-open range; `None` for `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentRange {
     pub(super) range: Option<(u64, u64)>,
@@ -103,18 +104,8 @@ impl ContentRange {
 
 /// A time such as `2026-11-22T03:44:23.000Z`, as lists have it, to the second; `None` for others.
 pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
-    let (date, time) = text.trim().split_once('T')?;
-    let mut date = date.split('-').map(|part| part.parse::<u64>().ok());
-    let mut time = time.strip_suffix('Z')?.split([':', '.']).map(|part| part.parse::<u64>().ok());
-    let next = |parts: &mut dyn Iterator<Item = Option<u64>>| parts.next().flatten();
-    let (year, month, day) = (next(&mut date)?, next(&mut date)?, next(&mut date)?);
-    let (hour, minute, second) = (next(&mut time)?, next(&mut time)?, next(&mut time)?);
-    let proper = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !proper || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let days = days_since_1970(year, month - 1, day);
-    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+    let seconds = text.trim().strip_suffix('Z')?.split('.').next()?;
+    humantime::parse_rfc3339(&format!("{seconds}Z")).ok()
 }
 
 /// The value of a header. Also `None` for several different values: any of them may be right.
@@ -136,20 +127,10 @@ fn number(text: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// `month` from 0.
-fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
-    // Years that begin in March end with the leap day.
-    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
-    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
-    let in_year = (153 * month + 2) / 5 + day - 1;
-    365 * year + leaps(year) + in_year - DAYS_TO_1970
-}
-
-/// Days from 1 March of year 0 to 1 January 1970.
-const DAYS_TO_1970: u64 = 719_468;
-
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
     use bowwave_core::network::{Expected, Fault};
 

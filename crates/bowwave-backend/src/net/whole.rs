@@ -1,4 +1,4 @@
-//! Whole files of web servers without range requests, in memory during reads.
+//! WholeFile files of web servers without range requests, in memory during reads.
 //!
 //! A file is requested once for all of its reads, while its bytes stay in memory. They are dropped
 //! when the file is closed, or when another file needs the memory and no read copies from them. The
@@ -16,35 +16,35 @@ use crate::{Error, ErrorKind, Result};
 
 /// Memory for whole files of one server. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Wholes {
+pub(super) struct WholeFiles {
     /// Size of the largest file that is read whole, in bytes.
     pub(super) file_bytes_max: u64,
     /// A permit is [`UNIT`] bytes.
     memory: Arc<Semaphore>,
-    kept: Arc<Mutex<Kept>>,
+    retained: Arc<Mutex<Retained>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Retained {
     /// Least recently read first.
-    files: VecDeque<Arc<Whole>>,
-    /// Files that wait for memory: while there are some, no file is kept.
+    files: VecDeque<Arc<WholeFile>>,
+    /// Files that wait for memory: while there are some, no file is retained.
     waiting: usize,
 }
 
 /// The bytes of a file.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct WholeFile {
     pub(super) bytes: Bytes,
     _memory: OwnedSemaphorePermit,
 }
 
-impl Wholes {
+impl WholeFiles {
     /// Memory for two files of `file_bytes_max` bytes: one is read while another one arrives.
     pub(super) fn new(file_bytes_max: u64) -> Self {
         let units = usize::try_from(file_bytes_max.div_ceil(UNIT)).unwrap_or(usize::MAX);
         let memory = Semaphore::new(units.saturating_mul(2).min(u32::MAX as usize));
-        Self { file_bytes_max, memory: Arc::new(memory), kept: Arc::default() }
+        Self { file_bytes_max, memory: Arc::new(memory), retained: Arc::default() }
     }
 
     /// Memory for a file of `bytes` bytes; drops other files if needed.
@@ -52,13 +52,13 @@ impl Wholes {
         let closed = |_| Error::new(ErrorKind::Io, "the memory for whole files is closed");
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let waiting = {
-            let mut kept = self.lock();
+            let mut retained = self.lock();
             loop {
                 if let Ok(memory) = Arc::clone(&self.memory).try_acquire_many_owned(units) {
                     return Ok(memory);
                 }
-                if kept.files.pop_front().is_none() {
-                    kept.waiting += 1;
+                if retained.files.pop_front().is_none() {
+                    retained.waiting += 1;
                     break Waiting(self);
                 }
             }
@@ -69,26 +69,26 @@ impl Wholes {
     }
 
     /// Keeps a file that was just read.
-    fn keep(&self, whole: &Arc<Whole>) {
-        let mut kept = self.lock();
-        kept.files.retain(|other| !Arc::ptr_eq(other, whole));
-        if kept.waiting == 0 {
-            kept.files.push_back(Arc::clone(whole));
+    fn keep(&self, whole: &Arc<WholeFile>) {
+        let mut retained = self.lock();
+        retained.files.retain(|other| !Arc::ptr_eq(other, whole));
+        if retained.waiting == 0 {
+            retained.files.push_back(Arc::clone(whole));
         }
     }
 
-    fn forget(&self, whole: &Weak<Whole>) {
+    fn forget(&self, whole: &Weak<WholeFile>) {
         self.lock().files.retain(|other| Arc::as_ptr(other) != whole.as_ptr());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Retained> {
         // The list is valid whatever a panicking holder did.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Counts as waiting until it is dropped.
-struct Waiting<'a>(&'a Wholes);
+struct Waiting<'a>(&'a WholeFiles);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -99,16 +99,16 @@ impl Drop for Waiting<'_> {
 /// How an open file of a web server is read without range requests.
 #[derive(Debug)]
 pub(super) struct Unranged {
-    pub(super) wholes: Wholes,
+    pub(super) wholes: WholeFiles,
     /// The server responded with the whole file to a range request.
     lacks_ranges: AtomicBool,
-    bytes: Mutex<Weak<Whole>>,
+    bytes: Mutex<Weak<WholeFile>>,
     /// Held during the request, so that the file is requested once for all of its readers.
     turn: AsyncMutex<()>,
 }
 
 impl Unranged {
-    pub(super) fn new(wholes: Wholes) -> Self {
+    pub(super) fn new(wholes: WholeFiles) -> Self {
         let (lacks_ranges, bytes, turn) = (AtomicBool::new(false), Mutex::default(), AsyncMutex::default());
         Self { wholes, lacks_ranges, bytes, turn }
     }
@@ -122,7 +122,7 @@ impl Unranged {
     }
 
     /// The bytes of the file, of `size` bytes; `request` reads them if they are not in memory.
-    pub(super) async fn whole<F>(&self, size: u64, request: impl FnOnce() -> F) -> Result<Arc<Whole>>
+    pub(super) async fn whole<F>(&self, size: u64, request: impl FnOnce() -> F) -> Result<Arc<WholeFile>>
     where
         F: Future<Output = Result<Bytes>>,
     {
@@ -132,7 +132,7 @@ impl Unranged {
             Some(whole) => whole,
             None => {
                 let memory = self.wholes.reserve(size).await?;
-                let whole = Arc::new(Whole { bytes: request().await?, _memory: memory });
+                let whole = Arc::new(WholeFile { bytes: request().await?, _memory: memory });
                 *self.weak() = Arc::downgrade(&whole);
                 whole
             }
@@ -141,7 +141,7 @@ impl Unranged {
         Ok(whole)
     }
 
-    fn weak(&self) -> MutexGuard<'_, Weak<Whole>> {
+    fn weak(&self) -> MutexGuard<'_, Weak<WholeFile>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    async fn read(file: &Unranged, size: usize) -> (Arc<Whole>, bool) {
+    async fn read(file: &Unranged, size: usize) -> (Arc<WholeFile>, bool) {
         let requested = AtomicBool::new(false);
         let request = || async {
             requested.store(true, Ordering::Relaxed);
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_file_is_requested_once_until_others_need_its_memory() {
         block_on(async {
-            let wholes = Wholes::new(100_000);
+            let wholes = WholeFiles::new(100_000);
             let files: Vec<_> = (0..3).map(|_| Unranged::new(wholes.clone())).collect();
             assert!(read(&files[0], 100_000).await.1);
             assert!(!read(&files[0], 100_000).await.1);
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_closed_file_leaves_no_bytes() {
         block_on(async {
-            let wholes = Wholes::new(100_000);
+            let wholes = WholeFiles::new(100_000);
             let free = wholes.memory.available_permits();
             let file = Unranged::new(wholes.clone());
             let (whole, _) = read(&file, 100_000).await;
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_file_waits_for_memory_that_reads_still_use() {
         block_on(async {
-            let wholes = Wholes::new(100_000);
+            let wholes = WholeFiles::new(100_000);
             let files: Vec<_> = (0..3).map(|_| Unranged::new(wholes.clone())).collect();
             let (first, second) = (read(&files[0], 100_000).await.0, read(&files[1], 100_000).await.0);
             let third = read(&files[2], 100_000);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_request_that_fails_or_is_dropped_gives_its_memory_back() {
         block_on(async {
-            let wholes = Wholes::new(100_000);
+            let wholes = WholeFiles::new(100_000);
             let free = wholes.memory.available_permits();
             let file = Unranged::new(wholes.clone());
             let failed = || async { Err(Error::new(ErrorKind::Truncated, "x")) };

@@ -15,8 +15,8 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
 use percent_encoding::utf8_percent_encode;
 
-use super::client::{one_line, status_error, transport_error};
 use super::connector::redirected;
+use super::errors::{one_line, status_error, transport_error};
 use super::exchange::{Client, Incoming};
 use super::http::{PATH, QUERY};
 use super::limits::{DOCUMENT_BYTES_MAX, LIST_PAGE_BYTES_MAX};
@@ -206,7 +206,8 @@ impl Wire {
         }
     }
 
-    /// The URL of an object for a request that names it as its source: with a shared access signature, where Azure wants one.
+    /// The URL of an object as the source of a copy; with a shared access signature where Azure needs
+    /// one.
     pub(super) async fn source_url(&self, key: &str) -> Result<String> {
         let place = self.place_of(key);
         let mut url: reqwest::Url = format!("{}/{}", self.base, utf8_percent_encode(key, PATH))
@@ -242,9 +243,9 @@ pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
 /// The error with the server's explanation, of the kind that its code means.
 pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
     let code = xml::find(body.as_bytes(), "Error", "Code").unwrap_or_default();
-    let said = xml::find(body.as_bytes(), "Error", "Message").filter(|said| !said.trim().is_empty());
-    let said = said.map_or_else(String::new, |said| format!(" ({})", one_line(&said)));
-    let kind = |kind, what: &str| Error::new(kind, format!("{place}: {what}{said}"));
+    let message = xml::find(body.as_bytes(), "Error", "Message").filter(|message| !message.trim().is_empty());
+    let message = message.map_or_else(String::new, |message| format!(" ({})", one_line(&message)));
+    let kind = |kind, what: &str| Error::new(kind, format!("{place}: {what}{message}"));
     let plain = status_error(place, status, headers);
     let exactly = |kind, what: &str| Error::new(kind, format!("{place}: {what}"));
     let explained = match (status.as_u16(), code.trim()) {
@@ -276,7 +277,9 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
         }
         (_, "ExpiredToken") => exactly(ErrorKind::Unauthenticated, "the session token has expired"),
         _ => match &plain {
-            Some(error) => Error::new(error.kind(), format!("{error}{said}")).retryable(error.is_retryable()),
+            Some(error) => {
+                Error::new(error.kind(), format!("{error}{message}")).retryable(error.is_retryable())
+            }
             None => kind(ErrorKind::Protocol, "the store refuses the request"),
         },
     };

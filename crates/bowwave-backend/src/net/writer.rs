@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::RwLock;
 
-use super::attributes::{Header, Stored};
 use super::cloud::Kind;
-use super::object_upload::{ObjectUpload, Place};
+use super::meta::{Header, Stored};
+use super::object_upload::{Location, ObjectUpload};
 use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
 use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
@@ -25,7 +25,7 @@ pub(super) struct CloudWriter {
 
 #[derive(Debug)]
 struct Shared {
-    place: Place,
+    place: Location,
     /// Shared by writes; exclusive for operations that need them to have ended.
     turn: RwLock<()>,
     state: Mutex<State>,
@@ -45,7 +45,7 @@ impl CloudWriter {
     /// An object that is `published` already, or not; a `fresh` one is published even without a
     /// write.
     pub(super) fn new(
-        place: Place,
+        place: Location,
         gate: Gate,
         published: Option<Arc<Version>>,
         fresh: bool,
@@ -116,7 +116,7 @@ impl WriteObject for CloudWriter {
         let shared = Arc::clone(&self.shared);
         runtime::wait(async move {
             let stored = shared.state().stored;
-            shared.give_up(|place| Some(begun(place, &stored, None, 0))).await;
+            shared.abort(|place| Some(begun(place, &stored, None, 0))).await;
             Ok(())
         })
     }
@@ -129,7 +129,7 @@ impl WriteObject for CloudWriter {
     fn abort(&self) {
         let shared = Arc::clone(&self.shared);
         let abandoned = runtime::wait(async move {
-            shared.give_up(|_| None).await;
+            shared.abort(|_| None).await;
             Ok(())
         });
         // Without network threads there is no upload.
@@ -141,19 +141,12 @@ impl WriteObject for CloudWriter {
         upload: &Upload,
         fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
     ) -> Result<Vec<Range<u64>>> {
-        let (shared, id) = (Arc::clone(&self.shared), upload.id.clone());
-        let object_upload = shared.state().object_upload.clone();
+        let object_upload = self.shared.state().object_upload.clone();
         // Only a version that begins empty: copied parts have no checksum of bytes.
-        let Some(object_upload) =
-            object_upload.filter(|object_upload| !object_upload.is_begun() && object_upload.size() == 0)
-        else {
-            return Ok(Vec::new());
-        };
-        let place = Arc::clone(&self.shared);
-        let parts =
-            runtime::wait(
-                async move { place.place.cloud.uploaded_parts(place.place.key.as_ref(), &id).await },
-            )?;
+        let empty = object_upload.filter(|started| !started.is_begun() && started.size() == 0);
+        let Some(object_upload) = empty else { return Ok(Vec::new()) };
+        let (place, id) = (self.shared.place.clone(), upload.id.clone());
+        let parts = runtime::wait(async move { place.cloud.uploaded_parts(place.key.as_ref(), &id).await })?;
         Ok(object_upload.adopt(&upload.id, parts, fits))
     }
 
@@ -164,8 +157,8 @@ impl WriteObject for CloudWriter {
             let turn = shared.turn.write().await;
             let object_upload = shared.state().object_upload.take();
             drop(turn);
-            Ok(object_upload.is_some_and(|object_upload| object_upload.is_begun())
-                && shared.place.cloud.kind != Kind::Azure)
+            let is_begun = object_upload.is_some_and(|upload| upload.is_begun());
+            Ok(is_begun && shared.place.cloud.kind != Kind::Azure)
         });
         left.unwrap_or(false)
     }
@@ -194,11 +187,9 @@ impl WriteObject for CloudWriter {
 
 impl Drop for CloudWriter {
     fn drop(&mut self) {
-        let begun =
-            self.shared.state().object_upload.as_ref().is_some_and(|object_upload| object_upload.is_begun());
-        if begun {
+        if self.shared.state().object_upload.as_ref().is_some_and(|upload| upload.is_begun()) {
             let shared = Arc::clone(&self.shared);
-            runtime::spawn(async move { shared.give_up(|_| None).await });
+            runtime::spawn(async move { shared.abort(|_| None).await });
         }
     }
 }
@@ -230,8 +221,8 @@ impl Shared {
             (state.object_upload.clone(), state.exclusive)
         };
         if let Some(object_upload) = object_upload {
-            object_upload.set_headers(self.headers());
-            let meta = object_upload.publish(&self.place, exclusive).await?;
+            object_upload.set_headers(headers(&self.place, &self.state().stored));
+            let meta = object_upload.publish(exclusive).await?;
             let target = Version::of_object(&self.place.cloud, &self.place.name, meta);
             let mut state = self.state();
             state.published = Some(Arc::new(target));
@@ -243,32 +234,28 @@ impl Shared {
         Ok(published.map(|target| target.identity.clone()).unwrap_or_default())
     }
 
-    fn headers(&self) -> Vec<Header> {
-        headers(&self.place, &self.state().stored)
-    }
-
     /// Aborts the upload, and begins the `next` one.
-    async fn give_up(&self, next: impl FnOnce(&Place) -> Option<ObjectUpload>) {
+    async fn abort(&self, next: impl FnOnce(&Location) -> Option<ObjectUpload>) {
         let turn = self.turn.write().await;
         let object_upload = {
             let mut state = self.state();
             std::mem::replace(&mut state.object_upload, next(&self.place).map(Arc::new))
         };
         if let Some(object_upload) = object_upload {
-            object_upload.give_up(&self.place).await;
+            object_upload.abort().await;
         }
         drop(turn);
     }
 }
 
 /// An upload of a version with these attributes.
-fn begun(place: &Place, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> ObjectUpload {
+fn begun(place: &Location, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> ObjectUpload {
     let object_upload = ObjectUpload::new(place, base, offset);
     object_upload.set_headers(headers(place, stored));
     object_upload
 }
 
-fn headers(place: &Place, stored: &Stored) -> Vec<Header> {
+fn headers(place: &Location, stored: &Stored) -> Vec<Header> {
     if place.cloud.attributes { stored.headers(EntryKind::File) } else { Vec::new() }
 }
 
@@ -286,9 +273,9 @@ impl AsyncWork for Part {
         let turn = shared.turn.read().await;
         let object_upload = shared.object_upload(offset);
         let len = buf.len();
-        match object_upload.admit(&shared.place, offset, len as u64, || Bytes::from(buf.to_vec())) {
+        match object_upload.admit(offset, len as u64, || Bytes::from(buf.to_vec())) {
             Ok(true) => sink.done(buf, Ok(len)),
-            Ok(false) => object_upload.write(&shared.place, offset, buf, sink).await,
+            Ok(false) => object_upload.write(offset, buf, sink).await,
             Err(error) => sink.done(buf, Err(error)),
         }
         drop(turn);

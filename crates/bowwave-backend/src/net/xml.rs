@@ -7,36 +7,34 @@ use quick_xml::events::{BytesRef, Event};
 const DEPTH_MAX: usize = 12;
 
 /// Parses a document whose root element is one of `roots`, names without prefixes. At the end of
-/// each element, calls `end` with the names from the root down to it, and its text.
+/// each element, calls `end` with its path below the root, such as `Contents/Key`, and its text.
 ///
 /// # Errors
 /// Why the document is invalid, for a message.
 pub(super) fn read(
     document: &[u8],
     roots: &[&str],
-    mut end: impl FnMut(&[String], &str) -> Result<(), String>,
+    mut end: impl FnMut(&str, &str) -> Result<(), String>,
 ) -> Result<(), String> {
     let document = std::str::from_utf8(document).map_err(|_| "it is not UTF-8".to_owned())?;
     let mut reader = Reader::from_str(document.trim_start_matches('\u{feff}'));
-    let (mut path, mut text, mut ended) = (Vec::<String>::new(), String::new(), false);
+    let (mut path, mut text, mut ended) = (Path::default(), String::new(), false);
     loop {
         let event = reader.read_event().map_err(|error| format!("it is no XML ({error})"))?;
         match event {
             Event::Start(element) => {
-                enter(&mut path, element.local_name().as_ref(), roots, ended)?;
+                path.enter(element.local_name().as_ref(), roots, ended)?;
                 text.clear();
             }
             Event::Empty(element) => {
-                enter(&mut path, element.local_name().as_ref(), roots, ended)?;
-                end(&path, "")?;
-                path.pop();
-                ended = path.is_empty();
+                path.enter(element.local_name().as_ref(), roots, ended)?;
+                end(path.below_root(), "")?;
+                ended = path.leave();
             }
             Event::End(_) => {
-                end(&path, &text)?;
-                path.pop();
+                end(path.below_root(), &text)?;
                 text.clear();
-                ended = path.is_empty();
+                ended = path.leave();
             }
             Event::Text(part) => text.push_str(&part.decode().map_err(|error| error.to_string())?),
             Event::CData(part) => text.push_str(&part.decode().map_err(|error| error.to_string())?),
@@ -56,7 +54,8 @@ pub(super) fn find(document: &[u8], root: &str, name: &str) -> Option<String> {
     let mut found = None;
     // Text found before an error counts.
     let _ = read(document, &[root], |path, text| {
-        if path.last().is_some_and(|last| last == name) && found.is_none() {
+        let last = if path.is_empty() { root } else { path.rsplit('/').next().unwrap_or(path) };
+        if last == name && found.is_none() {
             found = Some(text.to_owned());
         }
         Ok(())
@@ -70,17 +69,41 @@ pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn enter(path: &mut Vec<String>, name: &[u8], roots: &[&str], ended: bool) -> Result<(), String> {
-    let name = String::from_utf8_lossy(name);
-    if path.is_empty() && (ended || !roots.contains(&&*name)) {
-        let name: String = name.chars().take(40).collect();
-        return Err(format!("it is <{name}> in place of <{}>", roots.join("> or <")));
+/// The names of the open elements.
+#[derive(Default)]
+struct Path {
+    /// With a slash after each; a name has none.
+    names: String,
+    /// Start of each name.
+    starts: Vec<usize>,
+}
+
+impl Path {
+    fn enter(&mut self, name: &[u8], roots: &[&str], ended: bool) -> Result<(), String> {
+        let name = String::from_utf8_lossy(name);
+        if self.starts.is_empty() && (ended || !roots.contains(&&*name)) {
+            let name: String = name.chars().take(40).collect();
+            return Err(format!("it is <{name}> in place of <{}>", roots.join("> or <")));
+        }
+        if self.starts.len() == DEPTH_MAX {
+            return Err(format!("its elements lie more than {DEPTH_MAX} deep"));
+        }
+        self.starts.push(self.names.len());
+        self.names.push_str(&name);
+        self.names.push('/');
+        Ok(())
     }
-    if path.len() == DEPTH_MAX {
-        return Err(format!("its elements lie more than {DEPTH_MAX} deep"));
+
+    /// Leaves the innermost element; returns whether it was the root.
+    fn leave(&mut self) -> bool {
+        self.names.truncate(self.starts.pop().unwrap_or(0));
+        self.starts.is_empty()
     }
-    path.push(name.into_owned());
-    Ok(())
+
+    fn below_root(&self) -> &str {
+        let start = self.starts.get(1).copied().unwrap_or(self.names.len());
+        self.names[start..].trim_end_matches('/')
+    }
 }
 
 /// The character of a reference such as `&amp;` or `&#10;`. A document's own entities are rejected.
@@ -110,7 +133,7 @@ mod tests {
     fn texts(document: &str) -> Result<Vec<(String, String)>, String> {
         let mut texts = Vec::new();
         read(document.as_bytes(), &["a"], |path, text| {
-            texts.push((path.join("/"), text.to_owned()));
+            texts.push((path.to_owned(), text.to_owned()));
             Ok(())
         })
         .map(|()| texts)
@@ -121,8 +144,8 @@ mod tests {
         let document = "<?xml version=\"1.0\"?>\n<a xmlns='u'><s3:b>x&amp;y&#10;&quot;&lt;<![CDATA[<]]></s3:b> <c/></a>\n";
         let pair = |path: &str, text: &str| (path.to_owned(), text.to_owned());
         let found = texts(document).unwrap();
-        assert_eq!(found[..2], [pair("a/b", "x&y\n\"<<"), pair("a/c", "")]);
-        assert_eq!(found[2].0, "a");
+        assert_eq!(found[..2], [pair("b", "x&y\n\"<<"), pair("c", "")]);
+        assert_eq!(found[2].0, "");
     }
 
     #[test]

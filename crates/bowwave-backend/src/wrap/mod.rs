@@ -2,7 +2,6 @@
 
 mod disk_cache;
 mod fault;
-mod forward;
 mod limit;
 mod throttle;
 mod trace;
@@ -16,8 +15,6 @@ use std::sync::Arc;
 pub use disk_cache::fuzz_disk_segment;
 pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
-use forward::backend_by_field;
-pub(crate) use forward::{forward_lookups, forward_tree, forward_xattrs};
 pub use limit::Limit;
 pub use throttle::Throttle;
 pub use trace::{Operation, Record, Trace, TraceLog};
@@ -25,7 +22,7 @@ pub(crate) use url::open;
 
 use crate::{
     Allocate, Attributes, Backend, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
-    WriteBuf, WriteObject, WriteSink,
+    Upload, Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Changes of a wrapper to requests and to the profile; by default none.
@@ -76,10 +73,6 @@ impl<L: Layer> Wrapped<L> {
         let url = format!("{name}:{}", inner.url());
         Self { inner, layer: Arc::new(layer), url }
     }
-
-    fn below(&self) -> &dyn Backend {
-        &*self.inner
-    }
 }
 
 impl<L: Layer> Backend for Wrapped<L> {
@@ -91,19 +84,21 @@ impl<L: Layer> Backend for Wrapped<L> {
         self.layer.profile(self.inner.profile())
     }
 
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
-    fn disk(&self) -> Option<DiskStats> {
-        self.inner.disk()
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let inner = self.inner.open(path)?;
         Ok(Arc::new(WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer) }))
     }
 
+    fn writer(&self) -> Option<&dyn Write> {
+        self.inner.writer().map(|_| self as _)
+    }
+
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+}
+
+impl<L: Layer> Write for Wrapped<L> {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let writes = self.inner.open_write(path, how)?;
         let inner: Arc<dyn Object> = Arc::clone(&writes) as _;
@@ -113,9 +108,34 @@ impl<L: Layer> Backend for Wrapped<L> {
         }))
     }
 
-    forward_lookups!();
-    forward_tree!();
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        self.inner.stray_uploads()
+    }
+
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        self.inner.abort_upload(upload)
+    }
 }
+
+/// Implements `Backend` for a public wrapper by its field `store`.
+macro_rules! backend_by_field {
+    ($name:ident) => {
+        impl crate::Backend for $name {
+            fn url(&self) -> &str {
+                self.store.url()
+            }
+
+            fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
+                self.store.open(path)
+            }
+
+            fn below(&self) -> Option<&dyn crate::Backend> {
+                Some(&self.store)
+            }
+        }
+    };
+}
+use backend_by_field;
 
 #[derive(Debug)]
 struct WrappedObject<L> {

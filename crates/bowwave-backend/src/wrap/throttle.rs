@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{forward_lookups, forward_tree};
 use crate::emulate::{Device, Emulate};
-use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject};
+use crate::{Backend, Object, Result, Write};
 
 /// A store whose reads have a common throughput limit, shared evenly among the reads in flight;
 /// writes have the same limit.
@@ -33,37 +32,20 @@ impl Throttle {
     }
 }
 
-impl Throttle {
-    fn below(&self) -> &dyn Backend {
-        &*self.inner
-    }
-}
-
 impl Backend for Throttle {
     fn url(&self) -> &str {
         &self.url
-    }
-
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
-    fn disk(&self) -> Option<crate::DiskStats> {
-        self.inner.disk()
     }
 
     fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }
 
-    fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.store.open_write(path, how)
+    fn writer(&self) -> Option<&dyn Write> {
+        self.store.writer()
     }
 
-    forward_lookups!();
-    forward_tree!();
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
 }

@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-use bowwave_trace::import::{self, BlockAction, Format, Import, Options, TracefsEvents};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, BlockAction, Format, Import, Objects, Options, TracefsEvents};
 use bowwave_trace::{Record, Writer, binary};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_backend::{Entry, EntryKind, ErrorKind, open_url};
+use bowwave_backend::{Entry, EntryKind, ErrorKind, Namespace as _, open_url};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 

@@ -141,11 +141,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     )?);
     let metadata = args.owners.metadata_of(&opened)?;
     // Probes a slow store while Ctrl-C still simply ends the process; the mount probes it again.
-    if let Some(note) = opened.store.probe()? {
+    if let Some(note) = opened.store.backend().probe()? {
         background::note(args.tell_ready, &note)?;
     }
     if let Some(age) = args.abort_uploads {
-        let aborted = uploads::abort_old(&opened.store, age)?;
+        let aborted = uploads::abort_old(opened.store.backend(), age)?;
         if aborted > 0 {
             note!("{aborted} uploads that were not finished are aborted");
         }
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     let signals = signals().map_err(|error| failed!("cannot listen for signals: {error}"))?;
     let options = MountOptions {
-        caution: opened.store.network().is_some(),
+        caution: opened.store.backend().network().is_some(),
         lists_sizes: opened.store.profile().lists_sizes,
         metadata,
         ..args.options()

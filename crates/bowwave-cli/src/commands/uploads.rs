@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::{Backend, Upload, open_url};
-use bowwave_engine::Store;
+use bowwave_backend::{Backend, Upload, Write as _, open_url};
 use serde::Serialize;
 
 use crate::output::{self, Output};
@@ -52,17 +51,12 @@ struct Row {
 }
 
 /// Aborts the uploads of a store that are at least `age` old; returns their number.
-pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> {
+pub(super) fn abort_old(store: &dyn Backend, age: Duration) -> Result<usize, Failure> {
     let mut uploads = store.stray_uploads()?;
     let now = SystemTime::now();
     uploads.retain(|upload| is_old(upload, now, age));
     for upload in &uploads {
-        if let Err(error) = store.abort_upload(upload) {
-            let list = || store.stray_uploads().map_err(Failure::from);
-            if stays(upload, list)? {
-                return Err(Failure::from(error));
-            }
-        }
+        abort(store, upload, true)?;
     }
     Ok(uploads.len())
 }
@@ -95,15 +89,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// report that with different errors, so a new listing decides.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
     let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
-    let list = || backend.stray_uploads().map_err(Failure::from);
-    if stays(upload, list)? { Err(Failure::from(error)) } else { Ok(()) }
+    if stays(backend, upload)? { Err(Failure::from(error)) } else { Ok(()) }
 }
 
 /// Whether an upload that could not be aborted still exists a moment later: the server may be
 /// completing it.
-fn stays(upload: &Upload, list: impl Fn() -> Result<Vec<Upload>, Failure>) -> Result<bool, Failure> {
+fn stays(backend: &dyn Backend, upload: &Upload) -> Result<bool, Failure> {
     for _ in 0..LOOKS {
-        if !list()?.contains(upload) {
+        if !backend.stray_uploads()?.contains(upload) {
             return Ok(false);
         }
         thread::sleep(LOOK_EVERY);

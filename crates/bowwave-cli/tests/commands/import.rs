@@ -28,7 +28,7 @@ fn what_was_mended_is_counted_on_standard_error() {
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(output.status.success());
     assert!(
-        said.contains("bowwave: note: mappings of files, whose touches are not in such a log: 4\n"),
+        said.contains("bowwave: note: mappings of files, whose accesses are not in such a log: 4\n"),
         "{said}"
     );
 }

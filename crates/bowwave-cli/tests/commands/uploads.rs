@@ -4,7 +4,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::common::{bowwave, failure, run};
-use bowwave_backend::{Credentials, OpenWrite, Options, Result, WriteBuf, WriteObject, WriteSink, open_url};
+use bowwave_backend::{
+    Credentials, OpenWrite, Options, Result, Write as _, WriteBuf, WriteObject, WriteSink, open_url,
+};
 use bowwave_testkit::S3Server;
 use serde_json::Value;
 

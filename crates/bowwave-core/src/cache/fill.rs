@@ -7,7 +7,7 @@ use super::table::Slot;
 use super::{Cache, FillState};
 use crate::event::{Action, FillError, Urgency};
 use crate::id::{FileId, FillId, FrameId};
-use crate::page::{PageIndex, PageRange};
+use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::FillReport;
 use crate::time::Instant;
 
@@ -35,7 +35,7 @@ impl Cache {
         self.ahead -= state.ahead;
         match result {
             Ok(()) => {
-                self.report_fill(&state);
+                self.report_fill(&state, state.range, false);
                 self.succeed(&state, out);
             }
             Err(error) => {
@@ -104,6 +104,8 @@ impl Cache {
         let lost = error == FillError::ABANDONED;
         let again = !lost && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
         let mut wanted: Vec<FrameId> = Vec::new();
+        let mut absent: Vec<PageIndex> = Vec::new();
+        let mut failed = 0;
         for id in frames {
             let frame = self.frames.get(id);
             if again && frame.pins > 0 {
@@ -111,9 +113,12 @@ impl Cache {
                 continue;
             }
             let (file, index, pins) = (frame.file, frame.index, frame.pins);
+            let planned = frame.has(Flag::Planned);
             if frame.state != State::Doomed {
                 self.table.set(file, index, Slot::EMPTY);
+                absent.push(index);
             }
+            failed += u64::from(self.frames.take_unused(id) && !planned);
             if lost {
                 self.frames.pin(id);
             }
@@ -122,6 +127,13 @@ impl Cache {
             } else {
                 self.frames.free(id);
             }
+        }
+        if let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) {
+            file.stats.pages_failed += failed;
+        }
+        for run in absent.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let range = PageRange::from_start(run[0], PageCount(run.len() as u64));
+            self.report_fill(&fill, range, true);
         }
         if again {
             self.fill_again(&fill, &wanted, out);
@@ -168,18 +180,19 @@ impl Cache {
         }
     }
 
-    /// Reports a successful fill to the file's policy.
-    pub(super) fn report_fill(&mut self, fill: &FillState) {
+    /// Reports the end of a fill, or of a part of it, to the file's policy.
+    fn report_fill(&mut self, fill: &FillState, range: PageRange, failed: bool) {
         let now = self.now;
         let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
         let Some(policy) = &mut file.policy else { return };
         let since = |then: Instant| now.0.saturating_sub(then.0);
         policy.on_fill(&FillReport {
             now,
-            range: fill.range,
+            range,
             took_ns: since(fill.begun),
             waited_ns: fill.overtaken.map(since),
             demanded: fill.urgency == Urgency::Demand && fill.overtaken.is_none(),
+            failed,
         });
     }
 

@@ -2,6 +2,8 @@
 
 /// A read is late, before any was measured, after this multiple of the store's typical latency.
 pub const LATE_AT_FIRST: u64 = 3;
+/// Stores with a lower latency, in nanoseconds, respond before a timer could fire.
+const LATENCY_MIN_NS: u64 = 1_000_000;
 
 /// Latencies of a store's reads, and the number of hedged reads.
 ///
@@ -18,7 +20,14 @@ pub struct Hedging {
 }
 
 impl Hedging {
-    /// For a store of this typical latency. At most `percent` percent of its reads are hedged.
+    /// For a store of this typical latency, if it is high enough: at most `percent` percent of its
+    /// reads are hedged.
+    #[must_use]
+    pub fn for_store(latency_ns: u64, percent: u32) -> Option<Self> {
+        (percent > 0 && latency_ns >= LATENCY_MIN_NS).then(|| Self::new(latency_ns, percent))
+    }
+
+    /// For a store of this typical latency, whatever it is.
     #[must_use]
     pub fn new(latency_ns: u64, percent: u32) -> Self {
         let deviation_ns = latency_ns * (LATE_AT_FIRST - 1) / 4;

@@ -56,7 +56,8 @@ pub enum ListingEnd {
 #[derive(Clone, Debug)]
 pub struct Listing {
     limits: ListingLimits,
-    /// Hashes of the tokens. Two tokens that share one end the listing with an error, once in 10^13 listings of 1000 pages.
+    /// Hashes of the tokens. Two tokens that share one end the listing with an error, once in 10^13
+    /// listings of 1000 pages.
     tokens: BTreeSet<u64>,
     idle: u32,
     entries: u64,

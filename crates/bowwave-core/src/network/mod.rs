@@ -1,5 +1,5 @@
-//! What a client of a remote store decides: when to retry, when to give up, which version a response is of, when a listing
-//! makes no progress.
+//! What a client of a remote store decides: when to retry, when to give up, which version a
+//! response is of, when a listing makes no progress.
 //!
 //! ```text
 //!   call ──► Retry ──► attempt: Conditions ──► head ──► body ──► done
@@ -7,9 +7,9 @@
 //!              └───────── Failure ◄── Validators ┴─ Pace ─┘
 //! ```
 //!
-//! All of it is pure: a driver passes the time, the size of what arrived and a random number, and carries out the answer.
-//! The network backends and the engine are the drivers in real time. The simulator runs the same code against servers that
-//! stall, lie and replace objects, from a seed.
+//! All of it is pure: a driver passes the time, the size of what arrived and a random number, and
+//! carries out the answer. The network backends and the engine are the drivers in real time. The
+//! simulator runs the same code against servers that stall, lie and replace objects, from a seed.
 
 mod hedge;
 mod listing;

@@ -5,10 +5,11 @@ use crate::Instant;
 /// When a response counts as too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceLimits {
-    /// Nanoseconds without a byte after which the attempt has failed; also the period over which throughput is measured.
+    /// Nanoseconds without a byte after which the attempt has failed; also the period over which
+    /// throughput is measured.
     pub silence_ns: u64,
-    /// Least bytes a second, measured over each period. 0 accepts any throughput. Larger values give up slow links; smaller
-    /// ones let a server that drips bytes hold a read.
+    /// Least bytes a second, measured over each period. 0 accepts any throughput. Larger values
+    /// give up slow links; smaller ones let a server that drips bytes hold a read.
     pub least_rate: u64,
 }
 
@@ -30,7 +31,8 @@ pub enum TooSlow {
     },
 }
 
-/// Watches one response: the head must arrive within a period, then each period must bring enough bytes.
+/// Watches one response: the head must arrive within a period, then each period must bring enough
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     limits: PaceLimits,
@@ -58,7 +60,8 @@ impl Pace {
     /// Bytes of the body have arrived. None is no sign of life.
     ///
     /// # Errors
-    /// As [`check`](Self::check): bytes that come after a period that brought too few do not save it.
+    /// As [`check`](Self::check): bytes that come after a period that brought too few do not save
+    /// it.
     pub fn bytes(&mut self, now: Instant, bytes: u64) -> Result<(), TooSlow> {
         self.check(now)?;
         if bytes > 0 {

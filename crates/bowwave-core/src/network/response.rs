@@ -75,7 +75,8 @@ impl Expected {
                 if response.range != Some((self.start, self.end)) {
                     return Err(Fault::OtherRange);
                 }
-                // Without a strong tag the size is part of what identifies the version, and `bytes 0-9/*` hides it.
+                // Without a strong tag the size is part of what identifies the version, and `bytes
+                // 0-9/*` hides it.
                 let hidden = self.version.size.is_some() && response.version.size.is_none();
                 if hidden && self.version.strength() != Strength::Strong {
                     return Err(Fault::Unversioned);

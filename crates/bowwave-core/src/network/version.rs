@@ -20,8 +20,8 @@ pub enum Condition<'a> {
     IfMatch(&'a str),
     /// `If-Unmodified-Since` with the second after this time.
     ///
-    /// The header has whole seconds. A server that compares the fraction of a second of its file system with it would refuse
-    /// the very version that has this `Last-Modified`.
+    /// The header has whole seconds. A server that compares the fraction of a second of its file
+    /// system with it would refuse the very version that has this `Last-Modified`.
     IfUnmodifiedSinceNext(&'a str),
 }
 
@@ -30,7 +30,8 @@ pub enum Condition<'a> {
 pub enum Strength {
     /// Not at all, except by size: bytes of two versions of one size may mix unnoticed.
     None,
-    /// By the time of modification, in whole seconds: two versions of one size and one second may mix.
+    /// By the time of modification, in whole seconds: two versions of one size and one second may
+    /// mix.
     Dated,
     /// By a strong entity tag: bytes of two versions never mix.
     Strong,
@@ -41,7 +42,8 @@ pub enum Strength {
 pub enum Difference {
     /// It is of another version.
     Changed,
-    /// It lacks the validators that the version was opened with, so nothing shows which version it is of.
+    /// It lacks the validators that the version was opened with, so nothing shows which version it
+    /// is of.
     Missing,
 }
 
@@ -67,8 +69,9 @@ impl Validators {
         }
     }
 
-    /// Checks that a response with these `found` validators is of this version: servers may ignore conditions. All validators
-    /// that both have must agree, and the one that identifies this version must be there.
+    /// Checks that a response with these `found` validators is of this version: servers may ignore
+    /// conditions. All validators that both have must agree, and the one that identifies this
+    /// version must be there.
     ///
     /// # Errors
     /// [`Difference`] says which of the two does not hold.
@@ -94,7 +97,8 @@ impl Validators {
     }
 }
 
-/// Whether an entity tag is weak, in the spelling of any server: `W/` is case-sensitive, but servers are not.
+/// Whether an entity tag is weak, in the spelling of any server: `W/` is case-sensitive, but
+/// servers are not.
 fn is_weak(etag: &str) -> bool {
     etag.trim_start().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("w/"))
 }

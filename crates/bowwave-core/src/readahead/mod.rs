@@ -46,7 +46,7 @@ pub trait Readahead: CloneState + fmt::Debug + Send {
     /// for policies with [`Capabilities::evictions`].
     fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
 
-    /// A fill of the file succeeded. Called only for policies with [`Capabilities::per_file`].
+    /// A fill of the file ended. Called only for policies with [`Capabilities::per_file`].
     fn on_fill(&mut self, _report: &FillReport) {}
 }
 
@@ -161,7 +161,8 @@ pub struct View<'a> {
 pub struct WasteCounts {
     /// Pages used by readers: demand reads, and pages read ahead and then used.
     pub consumed: u64,
-    /// Pages read ahead and unused: cached, in flight or evicted. Planned pages do not count.
+    /// Pages read ahead and unused: cached, in flight or evicted. Neither planned pages nor pages
+    /// of failed fills count.
     pub unread: u64,
 }
 
@@ -189,6 +190,8 @@ pub struct FillReport {
     pub waited_ns: Option<u64>,
     /// Whether a reader waited for it from the beginning.
     pub demanded: bool,
+    /// It failed or was cancelled: `range` are pages of it that are absent and not requested again.
+    pub failed: bool,
 }
 
 /// Limits of a [`View`].
@@ -410,7 +413,8 @@ impl WasteCounts {
     pub(crate) fn of(stats: &Stats) -> Self {
         let demanded = stats.pages_filled.saturating_sub(stats.pages_readahead);
         let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
-        let unread = stats.pages_readahead.saturating_sub(stats.pages_used).saturating_sub(planned);
+        let settled = stats.pages_used + stats.pages_failed;
+        let unread = stats.pages_readahead.saturating_sub(settled).saturating_sub(planned);
         Self { consumed: demanded.saturating_add(stats.pages_used), unread }
     }
 }

@@ -184,6 +184,9 @@ impl Readahead for Stream {
 
     fn on_fill(&mut self, report: &FillReport) {
         let (lo, hi) = (report.range.start.0, report.range.end.0);
+        if report.failed {
+            return self.table.failed(lo, hi);
+        }
         // Stores that take no time (tests, simulations) carry no fill times.
         if report.took_ns == 0 {
             return;

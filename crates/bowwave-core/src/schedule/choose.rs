@@ -1,7 +1,8 @@
 //! Which request goes next: the rules of the algorithms.
 //!
-//! All but `noop` share one algorithm. A batch continues in disk order as long as it may. Then a group is chosen, favoured
-//! first, and its batch begins where the last one ended, or at the group's earliest deadline.
+//! All but `noop` share one algorithm. A batch continues in disk order as long as it may. Then a
+//! group is chosen, favoured first. Its batch begins where the last one ended, or at the group's
+//! earliest deadline.
 
 use super::config::{Algorithm, Group};
 use super::items::{Item, NONE};
@@ -9,12 +10,12 @@ use super::request::{Class, Direction, Priority, Reason, Request};
 use super::{AtDevice, Dispatch, DispatchId, Scheduler, State};
 use crate::time::Instant;
 
-/// Of which lane, which item, why, and the group of the batch that begins with it.
+/// The next item, and why.
 pub(super) struct Choice {
-    lane: usize,
+    level: usize,
     pub(super) item: u32,
     reason: Reason,
-    /// None if the batch goes on.
+    /// The group of the batch that begins; none if the batch continues.
     batch: Option<Group>,
 }
 
@@ -35,21 +36,21 @@ impl Scheduler {
         }
     }
 
-    /// Priorities are mq-deadline's: strict, also against what a higher one has at the device, but for those that have
-    /// waited too long.
+    /// Priorities are strict, as in mq-deadline: a lower one also waits for what a higher one has
+    /// at the device. Requests that have waited for the aging time go first.
     pub(super) fn choose(&mut self, now: Instant) -> Option<Choice> {
         let may_async = self.depth.may_dispatch(now, self.async_at_device);
-        if !may_async && self.lanes.iter().any(|lane| lane.head(Group::Other).is_some()) {
+        if !may_async && self.levels.iter().any(|level| level.head(Group::Other).is_some()) {
             self.depth.refused();
         }
         if let Some(choice) = self.aged(now, may_async) {
             return Some(choice);
         }
-        for lane in 0..Priority::ALL.len() {
-            if !self.lanes[lane].is_empty() {
-                return self.choose_in(lane, now, may_async);
+        for level in 0..Priority::ALL.len() {
+            if !self.levels[level].is_empty() {
+                return self.choose_in(level, now, may_async);
             }
-            if self.config.algorithm.is_deadline() && self.at_device[lane] > 0 {
+            if self.config.algorithm.is_deadline() && self.at_device[level] > 0 {
                 return None;
             }
         }
@@ -57,17 +58,17 @@ impl Scheduler {
     }
 
     fn aged(&self, now: Instant, may_async: bool) -> Option<Choice> {
-        // Alone, a priority is never behind another.
-        let busy = |lane: &usize| !self.lanes[*lane].is_empty() || self.at_device[*lane] > 0;
+        // A single priority waits for no other.
+        let busy = |level: &usize| !self.levels[*level].is_empty() || self.at_device[*level] > 0;
         if !self.config.algorithm.is_deadline() || (0..Priority::ALL.len()).filter(busy).count() < 2 {
             return None;
         }
-        for lane in 1..Priority::ALL.len() {
+        for level in 1..Priority::ALL.len() {
             for &group in &Group::ALL[..if may_async { 2 } else { 1 }] {
-                if let Some(item) = self.lanes[lane].head(group)
+                if let Some(item) = self.levels[level].head(group)
                     && now.0.saturating_sub(self.items[item].added.0) >= self.config.aging_ns
                 {
-                    return Some(Choice { lane, item, reason: Reason::Aged, batch: Some(group) });
+                    return Some(Choice { level, item, reason: Reason::Aged, batch: Some(group) });
                 }
             }
         }
@@ -76,25 +77,30 @@ impl Scheduler {
 
     fn choose_in(&mut self, index: usize, now: Instant, may_async: bool) -> Option<Choice> {
         let algorithm = self.config.algorithm;
-        let lane = &self.lanes[index];
-        let head = |group| lane.head(group).filter(|_| group == Group::Favoured || may_async);
+        let level = &self.levels[index];
+        let head = |group| level.head(group).filter(|_| group == Group::Favoured || may_async);
         if matches!(algorithm, Algorithm::Noop) {
-            let item = lane.head(Group::Favoured)?;
-            return Some(Choice { lane: index, item, reason: Reason::Arrival, batch: Some(Group::Favoured) });
+            let item = level.head(Group::Favoured)?;
+            return Some(Choice {
+                level: index,
+                item,
+                reason: Reason::Arrival,
+                batch: Some(Group::Favoured),
+            });
         }
-        let next = lane.next.filter(|&(item, _)| {
+        let next = level.next.filter(|&(item, _)| {
             let request = &self.items[item].request;
             (may_async && !self.is_crowded(request)) || self.group(request) == Group::Favoured
         });
         if let Some((item, reason)) = next
-            && lane.batched < self.config.batch_requests
-            && !(self.config.batch_contiguous && self.items[item].request.start != lane.position)
+            && level.batched < self.config.batch_requests
+            && !(self.config.batch_contiguous && self.items[item].request.start != level.position)
         {
-            return Some(Choice { lane: index, item, reason, batch: None });
+            return Some(Choice { level: index, item, reason, batch: None });
         }
         let favoured = head(Group::Favoured);
         let both = favoured.is_some() && head(Group::Other).is_some();
-        let floor = both && lane.starved >= self.config.starved_max;
+        let floor = both && level.starved >= self.config.starved_max;
         let group = if favoured.is_none() || floor { Group::Other } else { Group::Favoured };
         let first = head(group)?;
         let crowded = group == Group::Other && self.is_crowded(&self.items[first].request);
@@ -102,17 +108,17 @@ impl Scheduler {
             return None;
         }
         let expired = self.items[first].deadline < now;
-        let goes_on = next.filter(|&(item, _)| {
+        let continues = next.filter(|&(item, _)| {
             let next = self.group(&self.items[item].request);
             let onward = match algorithm {
                 Algorithm::Noop | Algorithm::Deadline => next == group,
-                Algorithm::Other(kind) => kind.begins_onward(group, next, lane.batch_group),
+                Algorithm::Other(kind) => kind.begins_onward(group, next, level.batch_group),
             };
             onward && !expired
         });
-        let starved = if group == Group::Other { 0 } else { lane.starved + u32::from(both) };
-        self.lanes[index].starved = starved;
-        let (item, reason) = match goes_on {
+        let starved = if group == Group::Other { 0 } else { level.starved + u32::from(both) };
+        self.levels[index].starved = starved;
+        let (item, reason) = match continues {
             Some((item, _)) if floor && self.group(&self.items[item].request) == Group::Other => {
                 (item, Reason::Floor)
             }
@@ -121,10 +127,10 @@ impl Scheduler {
             None if floor => (first, Reason::Floor),
             None => (first, Reason::Oldest),
         };
-        Some(Choice { lane: index, item, reason, batch: Some(group) })
+        Some(Choice { level: index, item, reason, batch: Some(group) })
     }
 
-    /// Whether the device has so much that an async request is to wait.
+    /// Whether an async request has to wait for others at the device.
     fn is_crowded(&self, request: &Request) -> bool {
         let config = &self.config;
         if !config.algorithm.is_deadline() {
@@ -137,29 +143,29 @@ impl Scheduler {
         waits || self.at_device() >= config.async_beside_max as usize
     }
 
-    /// Hands an item to the device and finds out what its batch goes on with.
+    /// Dispatches an item and finds what its batch continues with.
     pub(super) fn take(&mut self, now: Instant, choice: &Choice, bytes: u64) -> Dispatch {
-        let &Choice { lane: index, item: whole, reason, batch } = choice;
+        let &Choice { level: index, item: whole, reason, batch } = choice;
         let item = self.cut(index, whole, bytes);
-        let lane = &mut self.lanes[index];
+        let level = &mut self.levels[index];
         match batch {
-            Some(group) => (lane.batch_group, lane.batched) = (group, 1),
-            None => lane.batched += 1,
+            Some(group) => (level.batch_group, level.batched) = (group, 1),
+            None => level.batched += 1,
         }
-        lane.position = self.items[item].request.end;
+        level.position = self.items[item].request.end;
         let next = self.next_of_batch(index, item);
         let request = self.items[item].request;
         let (group, class) = (self.group(&request), self.class(&request));
-        let lane = &mut self.lanes[index];
+        let level = &mut self.levels[index];
         if item == whole {
-            lane.next = None;
-            lane.remove(&mut self.items, item, group, self.config.seeks);
+            level.next = None;
+            level.remove(&mut self.items, item, group, self.config.seeks);
             self.waiting -= 1;
         }
-        lane.next = next;
+        level.next = next;
         let counts_async = self.config.algorithm.is_deadline() && class == Class::Async;
         self.at_device[index] += 1;
-        // Where one async request is enough to be slow beside, nearly alone is not alone.
+        // Where one async request makes sync ones slow, `alone` means without it.
         let alone = if self.config.async_bytes_min == u64::MAX {
             self.async_at_device <= 1
         } else {
@@ -181,9 +187,9 @@ impl Scheduler {
         Dispatch { id, request, class, added, deadline, reason }
     }
 
-    /// The first parts of a waiting item, as many as it takes to have `bytes`, as an item of their own that stands in no
-    /// line; the item itself if that takes all of them.
-    fn cut(&mut self, lane: usize, whole: u32, bytes: u64) -> u32 {
+    /// Splits off the first parts of a waiting item, until they have `bytes`, as an item in no FIFO
+    /// and no tree. Returns the item itself if that takes all parts.
+    fn cut(&mut self, level: usize, whole: u32, bytes: u64) -> u32 {
         let item = self.items[whole];
         let Request { start, end, .. } = item.request;
         let mut last = item.first;
@@ -202,31 +208,34 @@ impl Scheduler {
             part = self.parts[part].next;
         }
         self.items[whole].first = core::mem::replace(&mut self.parts[last].next, NONE);
-        self.lanes[lane].resize(&mut self.items, whole, middle, end, self.config.seeks);
+        self.levels[level].resize(&mut self.items, whole, middle, end, self.config.seeks);
         front
     }
 
-    /// What a batch goes on with behind an item, which need not stand in the tree.
+    /// What a batch continues with after an item, which need not be in the tree.
     fn next_of_batch(&mut self, index: usize, item: u32) -> Option<(u32, Reason)> {
         if !self.config.seeks {
             return None;
         }
-        let lane = &self.lanes[index];
-        let behind = || lane.behind(&self.items, item, true);
-        let nearest = behind().next()?;
+        let level = &self.levels[index];
+        let mut behind = level.behind(&self.items, item, true);
+        let nearest = behind.next()?;
+        let behind = core::iter::once(nearest).chain(behind);
         let search = self.config.batch_requests as usize;
         let group = |item: u32| self.group(&self.items[item].request);
         let next = match self.config.algorithm {
             Algorithm::Noop => return None,
-            Algorithm::Deadline => behind().take(search).find(|&item| group(item) <= lane.batch_group),
-            Algorithm::Other(kind) => kind
-                .next(lane.batch_group, search, &mut behind().map(group))
-                .and_then(|step| behind().nth(step)),
+            Algorithm::Deadline => behind.take(search).find(|&item| group(item) <= level.batch_group),
+            Algorithm::Other(kind) => match kind.next(level.batch_group, search, &mut behind.map(group)) {
+                Some(0) => Some(nearest),
+                Some(step) => level.behind(&self.items, item, true).nth(step),
+                None => None,
+            },
         };
         if let Some(next) = next {
             return Some((next, Reason::Batch));
         }
-        self.lanes[index].batch_group = group(nearest);
+        self.levels[index].batch_group = group(nearest);
         Some((nearest, Reason::Demoted))
     }
 }

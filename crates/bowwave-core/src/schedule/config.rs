@@ -1,4 +1,4 @@
-//! How a scheduler is set up, checked once.
+//! The configuration of a scheduler, validated once.
 
 use core::fmt;
 
@@ -38,8 +38,8 @@ pub trait AlgorithmKind: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether a batch of `group` may begin with the next request in disk order, which is of `next`,
-    /// instead of the oldest request of `group`. `last` is the group of the last batch.
+    /// Whether a batch of `group` may begin with the next request in disk order, which is of
+    /// `next`, instead of the oldest request of `group`. `last` is the group of the last batch.
     fn begins_onward(&self, group: Group, next: Group, last: Group) -> bool {
         let _ = last;
         next == group
@@ -47,8 +47,8 @@ pub trait AlgorithmKind: fmt::Debug + Send + Sync {
 
     /// Which request of `behind` continues a batch of `batch`, counted from 0. `behind` has the
     /// groups of the requests behind the batch in disk order; `search` is
-    /// [`batch_requests`](SchedulerConfig::batch_requests). If there is no such request, the batch is
-    /// demoted: it continues with the first of `behind`, and is of that request's group.
+    /// [`batch_requests`](SchedulerConfig::batch_requests). If there is no such request, the batch
+    /// is demoted: it continues with the first of `behind`, and is of that request's group.
     fn next(&self, batch: Group, search: usize, behind: &mut dyn Iterator<Item = Group>) -> Option<usize>;
 }
 
@@ -64,61 +64,67 @@ pub enum Group {
 /// Knobs of a [`Scheduler`](super::Scheduler). Times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
-    /// In which order.
+    /// The order of requests.
     pub algorithm: Algorithm,
-    /// Time from adding to the deadline of what is favoured: sync requests, reads.
+    /// Time until the deadline of a favoured request: sync requests, reads. Shorter times interrupt
+    /// disk order more often.
     pub favoured_expire_ns: u64,
-    /// The same of what is not: async requests, writes.
+    /// Time until the deadline of other requests: async requests, writes.
     pub other_expire_ns: u64,
-    /// Most requests of a batch, which is not interrupted; also how far the next of its class is searched. At least 1.
+    /// Maximum requests of a batch, which is not interrupted; also how many requests are searched
+    /// for the next of its class. At least 1.
     pub batch_requests: u32,
-    /// How often in succession a batch of the favoured class may begin while one of the other waits.
+    /// How many favoured batches in succession may begin while a request of the other group waits.
     pub starved_max: u32,
-    /// Whether a request that does not begin where the last one ended ends a batch, as in Linux 2.6.24 to 2.6.27.
+    /// Whether a request that does not begin where the last one ended ends a batch, as in Linux
+    /// 2.6.24 to 2.6.27.
     pub batch_contiguous: bool,
     /// Whether requests merge with one that ends where they begin.
     pub merge_back: bool,
     /// Whether requests merge with one that begins where they end.
     pub merge_front: bool,
-    /// Most bytes of a merged request. A longer one that is added alone stays as it is.
+    /// Maximum bytes of a merged request. A longer one that is added alone stays as it is.
     pub request_bytes_max: u64,
-    /// Whether neighbouring addresses are cheap to do one after another. If not (object stores, which have slots and no
-    /// head), batches are of one request, and each class is served in order of its deadlines.
+    /// Whether the device has a head, so that adjacent addresses are cheap in sequence. If not, as
+    /// in object stores, batches have one request, and each class is served in order of deadlines.
     pub seeks: bool,
-    /// Whether a waiting request becomes sync when somebody comes to wait for it. To see what that is worth.
+    /// Whether a waiting request becomes sync when a reader begins to wait for it. Off only to
+    /// measure the effect.
     pub promotion: bool,
-    /// How long a request of a lower priority waits before it goes first. Used by [`Algorithm::Deadline`] only, as is all
-    /// that follows.
+    /// How long a request of a lower priority waits before it goes first. Used by
+    /// [`Algorithm::Deadline`] only, as are all fields below.
     pub aging_ns: u64,
-    /// Most async requests at the device, however fast sync ones are. At least 1.
+    /// Maximum async requests at the device, however fast sync ones are. At least 1.
     pub async_depth_max: u32,
-    /// With how many async requests at the device it begins. If that is less than the most, the limit grows with each that
-    /// comes back, until sync ones are slow; and what was then taken off it is given back if less came through without. At
-    /// least 1.
+    /// Initial limit of async requests at the device. If it is below the maximum, it grows by one
+    /// with each completed async request, until sync ones are slow. It is then halved, and restored
+    /// if that lowers throughput. At least 1.
     pub async_depth_start: u32,
-    /// Async requests go only while fewer than so many requests of any class are at the device, so that the last slots are
-    /// there for who comes and waits; unless one has expired, or its turn has come by `starved_max`. At least 1.
+    /// Async requests are dispatched only while fewer requests than this, of any class, are at the
+    /// device: the last slots are for demand. Expired requests and those chosen by `starved_max`
+    /// are exempt. At least 1.
     pub async_beside_max: u32,
-    /// While a sync request is at the device, write-back does not join it, unless it has expired, or as many sync requests have
-    /// gone there since its last one as `starved_max` says. For devices that put what they have in an order of their own: a
-    /// stream of writes would go before whoever waits, however few of them are there at once.
+    /// Whether write-back waits while a sync request is at the device. Expired requests go, and one
+    /// after `starved_max` sync requests. For devices that reorder their queue: there, even a few
+    /// writes of a stream delay sync requests.
     pub write_back_waits: bool,
-    /// While sync requests take longer at the device than so many times what they take nearly alone, fewer async ones go there. At
-    /// least 1; [`u32::MAX`] for no such limit.
+    /// The limit of async requests falls while sync ones take longer than this multiple of their
+    /// time beside at most one async request. At least 1; [`u32::MAX`] for no such limit.
     pub sync_slowdown_max: u32,
-    /// Sync requests that take no longer than this are never slow, whatever they take alone.
+    /// Sync requests that take no longer than this are never slow.
     pub sync_fast_ns: u64,
-    /// Only sync requests of at most so many bytes tell whether they are slow: longer ones are it by themselves. [`u64::MAX`] for all.
+    /// Maximum bytes of a sync request whose time is measured; longer ones are slow because of
+    /// their length. [`u64::MAX`] for all.
     pub sync_sample_bytes_max: u64,
-    /// If sync requests are slow beside one async request, it is shortened down to so many bytes, as far as it was merged.
-    /// [`u64::MAX`] for never.
+    /// If sync requests are slow beside one async request, merged async requests are split, down to
+    /// this number of bytes. [`u64::MAX`] for never.
     pub async_bytes_min: u64,
 }
 
 impl SchedulerConfig {
-    /// The published figures of an algorithm, and ours where there are none: Linux's 0.5 s and 5 s, 16 and 2; requests up
-    /// to 512 KiB; aging after 10 s as mq-deadline has it; 64 async requests at a device, fewer if sync ones take twice
-    /// their time.
+    /// The published figures of an algorithm, else ours: Linux's 0.5 s and 5 s, 16 and 2; requests
+    /// up to 512 KiB; mq-deadline's aging after 10 s; 64 async requests at a device, fewer if sync
+    /// ones take twice their time.
     #[must_use]
     pub const fn of(algorithm: Algorithm) -> Self {
         Self {
@@ -145,10 +151,10 @@ impl SchedulerConfig {
         }
     }
 
-    /// For a store that memory is swapped to, which takes `depth` requests at once and `latency_ns` for one alone: pages
-    /// that someone waits for are single and many, readahead and write-out are long. So requests are no longer than it takes to
-    /// be efficient where nothing has to be sought, writes wait for readers, and what keeps those that wait for single pages
-    /// no longer than three times the latency does no harm; what does is shortened.
+    /// For a swap store that serves `depth` requests at once, a single one in `latency_ns`. Demand
+    /// reads are many single pages; readahead and write-out are long. Without a head, requests are
+    /// only as long as efficiency needs, and writes wait for readers. Delays of demand up to three
+    /// times the latency are accepted; beyond, async requests become fewer and shorter.
     #[must_use]
     pub fn for_spill(depth: u32, latency_ns: u64, seeks: bool) -> Self {
         let beside = (depth - depth / 8).max(1);

@@ -1,15 +1,15 @@
-//! How many async requests may be at the device, so that a deep device queue does not hold demand hostage.
+//! The limit of async requests at the device, so that a deep device queue does not delay demand.
 //!
-//! After Kyber (Linux), which sizes the share of each kind of request by measured latency. Kyber needs goals in
-//! milliseconds; here the goal is relative to what sync requests take with at most one async request at the device, in the
-//! best stretch of time so far. That best is forgotten slowly, for a device may become slower; and while it is not known,
-//! the limit goes down until it is. Where each request at the device may carry as much as the last, the limit also follows
-//! what it [gains](super::gain).
+//! After Kyber (Linux), which limits each kind of request by measured latency. Kyber needs targets
+//! in milliseconds. Here the target is relative to the best average time of sync requests beside at
+//! most one async request. The best is forgotten slowly, since a device may become slower. While it
+//! is unknown, the limit falls. Where throughput grows with every request at the device, the limit
+//! also follows the [throughput](super::gain).
 
 use super::gain::Gain;
 use crate::time::Instant;
 
-/// The limit, and what it follows.
+/// The limit, and its measurements.
 #[derive(Clone, Debug)]
 pub(super) struct AsyncDepth {
     max: u32,
@@ -20,16 +20,16 @@ pub(super) struct AsyncDepth {
     window_ends: Instant,
     /// Sync requests that ended in this window.
     all: Sum,
-    /// Of these, the ones that went there when at most one async request was there.
+    /// Of these, the ones dispatched while at most one async request was at the device.
     alone: Sum,
-    /// The least average of those over a window.
+    /// The lowest average of those over a window.
     best_ns: u64,
-    /// Windows in succession without sync requests.
+    /// Successive windows without sync requests.
     silent: u32,
-    /// Bytes that an async request is cut to, and between which bounds.
+    /// Maximum bytes of an async request, and its bounds.
     bytes: u64,
     bytes_bounds: (u64, u64),
-    /// If the limit follows what it gains.
+    /// If the limit follows the throughput.
     gain: Option<Gain>,
     window_begun: Instant,
 }
@@ -46,15 +46,16 @@ impl Sum {
     }
 }
 
-/// Long enough for some requests of a disk, short beside what a person notices.
+/// Length of a window. Shorter: too few requests of a disk. Longer: people notice the delays.
 const WINDOW_NS: u64 = 100_000_000;
-/// The best average grows by this part of it each window, so that it follows a device that becomes slower by half within
-/// some seconds.
+/// The best average grows by one in this many each window, so that it follows a device that becomes
+/// slower by half within seconds.
 const FORGET_SHARE: u64 = 64;
-/// Where it is not gone down to one: what sync requests take alone is hardly ever seen, and must not be forgotten meanwhile. It
-/// doubles in a minute.
+/// The same if the limit follows the throughput. It then hardly ever falls to one, so the best is
+/// rarely measured and must be remembered for longer. It doubles in a minute.
 const FORGET_SHARE_BY_GAIN: u64 = 1024;
-/// Windows without sync requests until the limit grows: 2 s, so that who syncs each second finds it as it was.
+/// Windows without sync requests until the limit grows: 2 s, so that it is kept between the syncs
+/// of a program that syncs each second.
 const SILENT_WINDOWS: u32 = 20;
 
 impl AsyncDepth {
@@ -76,22 +77,23 @@ impl AsyncDepth {
         }
     }
 
-    /// Begins with `start`, if that is less than the most, and goes by what is gained.
+    /// Begins with `start`, if that is below the maximum, and follows the throughput.
     pub(super) fn by_gain(self, start: u32) -> Self {
         if start < self.max { Self { now: start, gain: Some(Gain::new()), ..self } } else { self }
     }
 
-    /// Where one long request is enough to make sync ones slow: shortens them down to `min` bytes, from `max`, once only one is left.
+    /// Once the limit is one, splits async requests from `max` down to `min` bytes: one long
+    /// request can make sync ones slow.
     pub(super) const fn shortening(self, min: u64, max: u64) -> Self {
         Self { bytes: max, bytes_bounds: (min, max), ..self }
     }
 
-    /// Most bytes of an async request.
+    /// Maximum bytes of an async request.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether one more async request may go to the device, where there are so many.
+    /// Whether another async request may go to the device, which has `at_device`.
     pub(super) fn may_dispatch(&mut self, now: Instant, at_device: u32) -> bool {
         self.turn(now);
         at_device < self.now
@@ -104,19 +106,20 @@ impl AsyncDepth {
         }
     }
 
-    /// A request has come back from the device.
+    /// The device has completed a request.
     pub(super) fn done(&mut self, bytes: u64, is_async: bool) {
         if self.gain.as_mut().is_some_and(|gain| gain.done(bytes, is_async)) {
             self.now = (self.now + 1).min(self.max);
         }
     }
 
-    /// How many there may be at the device.
+    /// Maximum async requests at the device.
     pub(super) const fn limit(&self) -> u32 {
         self.now
     }
 
-    /// Learns what a sync request took at the device, and whether it went there with at most one async one there.
+    /// Records the time of a sync request at the device, and whether it was dispatched beside at
+    /// most one async one.
     pub(super) fn sync_done(&mut self, now: Instant, took_ns: u64, alone: bool) {
         self.turn(now);
         for sum in [Some(&mut self.all), alone.then_some(&mut self.alone)].into_iter().flatten() {
@@ -125,8 +128,8 @@ impl AsyncDepth {
         }
     }
 
-    /// Ends a window that is over: half the limit if sync requests were slow, one more if they were not, twice if there
-    /// have been none for long.
+    /// Ends a window that is over: halves the limit if sync requests were slow, else raises it by
+    /// one; doubles it if there were none for long.
     fn turn(&mut self, now: Instant) {
         if now < self.window_ends || self.slowdown_max == u32::MAX {
             return;
@@ -175,7 +178,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Ten sync requests of so long in each of `windows` windows from `at` on.
+    /// Ten sync requests of `took_ms` in each of `windows` windows from `at` on.
     fn feed(depth: &mut AsyncDepth, at: &mut u64, windows: u64, took_ms: u64) {
         for _ in 0..windows * 10 {
             *at += 10 * MS;
@@ -197,7 +200,7 @@ mod tests {
         for window in 1..20 {
             depth.may_dispatch(Instant(at + window * 100 * MS), 0);
         }
-        assert!(depth.limit() <= before + 1, "who syncs each second finds it as it was");
+        assert!(depth.limit() <= before + 1, "it is kept between syncs of each second");
         for window in 20..28 {
             depth.may_dispatch(Instant(at + window * 100 * MS), 0);
         }

@@ -3,19 +3,22 @@
 //!
 //! ```text
 //!   add, merge ──► waiting ──next──► at the device (up to the depth) ──► complete
-//!                     ▲                                                     │ failed: retry_at
-//!                     └────── resume ◄── paused until due ◄── pause ◄───────┘
+//!                     ▲                │ late: a second request             │ failed
+//!                     └──── expire ◄───┴── paused until due ◄── pause ◄─────┘
 //! ```
 //!
 //! A driver sends what [`next`](Dispatcher::next) returns and reports its end. It calls
-//! [`resume`](Dispatcher::resume) at the time that [`due`](Dispatcher::due) returns, so a completion
-//! never sleeps.
+//! [`expire`](Dispatcher::expire) at the time of [`next_timer`](Dispatcher::next_timer), so a
+//! completion never sleeps. [`Retry`](crate::network::Retry) decides whether a failed request
+//! pauses, and until when.
 
 use alloc::vec::Vec;
 
-use super::{Added, Dispatch, DispatchId, Remains, Request, RequestId, Scheduler, SchedulerConfig};
-use super::{SchedulerStats, State};
+use super::race::Races;
+use super::{Added, Direction, Dispatch, DispatchId, Remains, Request, RequestId, Scheduler};
+use super::{SchedulerConfig, SchedulerStats, State};
 use crate::config::ConfigError;
+use crate::network::Hedging;
 use crate::time::Instant;
 
 /// Requests that a queue holds before it is full: `BLKDEV_MAX_RQ` of Linux.
@@ -25,12 +28,6 @@ pub const QUEUE_REQUESTS: usize = 128;
 pub const CONGESTED_REQUESTS: usize = QUEUE_REQUESTS * 7 / 8;
 /// Parallel reads of one run split the smallest request of a spread run into this many parts.
 const PARTS: u64 = 4;
-/// Retries of a request to a local store. At one failure in a hundred, one request in 10^12 fails
-/// for good.
-pub const RETRIES_MAX: u32 = 5;
-/// Pause before the second retry and later ones, in nanoseconds, times the number of the retry.
-/// Shorter pauses fail with the store; longer ones delay a page that the store has by then.
-const RETRY_PAUSE_NS: u64 = 1_000_000;
 
 /// The requests for one store, each with a payload of the driver.
 #[derive(Debug)]
@@ -42,10 +39,23 @@ pub struct Dispatcher<T> {
     waiting: Vec<Option<T>>,
     /// Payloads that wait for their retry. Unordered: there are few.
     paused: Vec<(Instant, T)>,
+    /// Reads that may be requested twice, if that is enabled.
+    races: Option<Races>,
     /// Bytes that wait or are at the device.
     pending_bytes: u64,
+    /// Bytes of reads that wait.
+    waiting_read_bytes: u64,
     /// Requests so far that merge with none.
     loners: u64,
+}
+
+/// What a timer of a [`Dispatcher`] asks of its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired<T> {
+    /// The pause of a failed request is over: [add](Dispatcher::add_alone) it again.
+    Retry(T),
+    /// A read is late: request it a second time, into other memory.
+    Hedge(DispatchId),
 }
 
 impl<T> Dispatcher<T> {
@@ -64,17 +74,23 @@ impl<T> Dispatcher<T> {
             spread_bytes_min,
             waiting: Vec::new(),
             paused: Vec::new(),
+            races: None,
             pending_bytes: 0,
+            waiting_read_bytes: 0,
             loners: 0,
         })
+    }
+
+    /// The same dispatcher, which hedges late reads.
+    #[must_use]
+    pub fn with_hedging(self, hedging: Hedging) -> Self {
+        Self { races: Some(Races::new(hedging)), ..self }
     }
 
     /// Takes a request, merged with a waiting one if possible.
     pub fn add(&mut self, now: Instant, request: Request, payload: T) -> Added {
         let added = self.scheduler.add(now, request);
-        self.pending_bytes += request.bytes();
-        self.keep(added.id, Some(payload));
-        added
+        self.added(&request, added, payload)
     }
 
     /// Takes a request that merges with no other: the retry of a request that failed beside others.
@@ -89,9 +105,14 @@ impl<T> Dispatcher<T> {
     /// The payload, if it does not.
     pub fn merge(&mut self, request: &Request, payload: T) -> Result<Added, T> {
         let Some(added) = self.scheduler.merge(request) else { return Err(payload) };
+        Ok(self.added(request, added, payload))
+    }
+
+    fn added(&mut self, request: &Request, added: Added, payload: T) -> Added {
         self.pending_bytes += request.bytes();
+        self.waiting_read_bytes += read_bytes(request.direction, request.bytes());
         self.keep(added.id, Some(payload));
-        Ok(added)
+        added
     }
 
     /// The next request for the device, whose payloads are appended to `parts` in order of address.
@@ -108,6 +129,7 @@ impl<T> Dispatcher<T> {
                 .min(self.scheduler.config.request_bytes_max),
         };
         let dispatch = self.scheduler.dispatch_up_to(now, |request| request.share(enough, least / PARTS))?;
+        self.waiting_read_bytes -= read_bytes(dispatch.request.direction, dispatch.request.bytes());
         let waiting = &mut self.waiting;
         parts.extend(self.scheduler.parts(dispatch.id).filter_map(|id| waiting[id.slot()].take()));
         Some(dispatch)
@@ -143,8 +165,10 @@ impl<T> Dispatcher<T> {
             return None;
         }
         let part = self.scheduler.parts[id.index];
+        let direction = self.scheduler.items[part.item].request.direction;
         let remains = self.scheduler.cancel(id)?;
         self.pending_bytes -= part.end - part.start;
+        self.waiting_read_bytes -= read_bytes(direction, part.end - part.start);
         Some((self.waiting[id.slot()].take()?, remains))
     }
 
@@ -167,16 +191,45 @@ impl<T> Dispatcher<T> {
         self.paused.iter_mut().map(|(_, payload)| payload)
     }
 
-    /// When [`resume`](Self::resume) has a payload.
-    #[must_use]
-    pub fn due(&self) -> Option<Instant> {
-        self.paused.iter().map(|&(due, _)| due).min()
+    /// A demand read was sent. Returns whether it may be hedged; if so, the driver reports its
+    /// responses with [`answered`](Self::answered) and [`failed`](Self::failed).
+    pub fn sent(&mut self, now: Instant, id: DispatchId, bytes: u64) -> bool {
+        self.races.as_mut().is_some_and(|races| races.begin(now, id, bytes))
     }
 
-    /// A payload whose pause is over, for another [`add`](Self::add).
-    pub fn resume(&mut self, now: Instant) -> Option<T> {
-        let at = self.paused.iter().position(|&(due, _)| due <= now)?;
-        Some(self.paused.remove(at).1)
+    /// A request of a hedged read returned its bytes. Returns whether it was the first to do so.
+    pub fn answered(&mut self, now: Instant, id: DispatchId, is_second: bool) -> bool {
+        self.races.as_mut().is_some_and(|races| races.answered(now, id, is_second))
+    }
+
+    /// A request of a hedged read failed. Returns whether the read has failed: it has no other
+    /// request in flight, and had no response.
+    pub fn failed(&mut self, id: DispatchId) -> bool {
+        self.races.as_mut().is_some_and(|races| races.failed(id))
+    }
+
+    /// When [`expire`](Self::expire) has an event.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        let retry = self.paused.iter().map(|&(due, _)| due).min();
+        let hedge = self.races.as_ref().and_then(Races::next_timer);
+        retry.into_iter().chain(hedge).min()
+    }
+
+    /// The next event whose time has come.
+    pub fn expire(&mut self, now: Instant) -> Option<Expired<T>> {
+        if let Some(at) = self.paused.iter().position(|&(due, _)| due <= now) {
+            return Some(Expired::Retry(self.paused.remove(at).1));
+        }
+        self.races.as_mut()?.expire(now).map(Expired::Hedge)
+    }
+
+    /// Whether so many reads wait that readahead should wait, too. Counted in requests of the
+    /// largest size, as they merge.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        let requests = self.waiting_read_bytes / self.scheduler.config.request_bytes_max.max(1);
+        requests >= CONGESTED_REQUESTS as u64
     }
 
     /// Requests that wait, after merging.
@@ -210,10 +263,7 @@ impl<T> Dispatcher<T> {
     }
 }
 
-/// When a request to a local store is sent again after it has failed `failures` times: at once after
-/// the first failure, later after a pause. None after [`RETRIES_MAX`] retries.
-#[must_use]
-pub fn retry_at(now: Instant, failures: u32) -> Option<Instant> {
-    let pause = if failures > 1 { RETRY_PAUSE_NS * u64::from(failures) } else { 0 };
-    (failures <= RETRIES_MAX).then(|| Instant(now.0.saturating_add(pause)))
+/// The bytes, if they are read.
+fn read_bytes(direction: Direction, bytes: u64) -> u64 {
+    if direction == Direction::Read { bytes } else { 0 }
 }

@@ -1,74 +1,77 @@
-//! What a limit on async requests is worth: bytes that come through under it.
+//! The throughput under a limit on async requests.
 //!
-//! A store of many servers behind a link is slow for reasons of its own, and each of its connections may carry as much as the
-//! last. How many pay is found out: the limit begins low and grows by one with each async request that comes back, as the
-//! window of TCP does; and what is given up because demand is slow is taken back if less comes through without it.
+//! A store of many servers behind a link may be slow without being busy, and throughput may grow
+//! with each connection. So the useful number is measured. The limit begins low and grows by one
+//! with each completed async request, like TCP's window. A limit that was halved because demand is
+//! slow is restored if throughput falls.
 
-/// The windows of a limit.
+/// Throughput by window.
 #[derive(Clone, Debug)]
 pub(super) struct Gain {
     /// Sync requests were never slow so far.
     starting: bool,
-    /// Whether more async requests than the limit wanted to go, in this window.
+    /// Whether the limit held back async requests in this window.
     binding: bool,
-    /// Bytes that came back in this window.
+    /// Bytes completed in this window.
     done: u64,
-    /// Most bytes a second of one lately.
+    /// Recent maximum of bytes a second.
     rate_max: u64,
-    /// What was given up lately.
-    abandoned: Option<GivenUp>,
+    /// The recent halving whose effect is not known yet.
+    halved: Option<Halved>,
     /// Windows until the limit may be halved again.
     hold: u32,
 }
 
-/// A limit that was halved.
+/// A halved limit.
 #[derive(Clone, Copy, Debug)]
-struct GivenUp {
+struct Halved {
+    /// The limit before.
     limit: u32,
     /// Windows since.
     windows: u32,
 }
 
-/// In the first window after it was halved, requests come back that went to the device before.
+/// Windows after which a halving is judged: in the first one, requests from before it complete.
 const SETTLED_WINDOWS: u32 = 2;
-/// With half of them, at least so many percent must come through. Not of what it was before: several halves might cost a little each.
+/// Minimum throughput after a halving, in percent of the recent maximum. Relative to the throughput
+/// before it, several halvings could each cost a little.
 const KEPT_PERCENT: u64 = 85;
-/// The most that came through is forgotten by this part of it in a window: by half in some four seconds.
+/// The maximum falls by one in this many each window: by half in about four seconds.
 const FORGET_SHARE: u64 = 64;
-/// Windows after which it is tried again, if less did: 2 s.
+/// Windows without another halving after one that cost too much: 2 s.
 const HOLD_WINDOWS: u32 = 20;
 
 impl Gain {
     pub(super) const fn new() -> Self {
-        Self { starting: true, binding: false, done: 0, rate_max: 0, abandoned: None, hold: 0 }
+        Self { starting: true, binding: false, done: 0, rate_max: 0, halved: None, hold: 0 }
     }
 
-    /// An async request stays behind because of the limit.
+    /// The limit holds back an async request.
     pub(super) const fn refused(&mut self) {
         self.binding = true;
     }
 
-    /// A request has come back. Whether there may be one more.
+    /// A request has completed. Returns whether the limit grows by one.
     pub(super) const fn done(&mut self, bytes: u64, is_async: bool) -> bool {
         self.done = self.done.saturating_add(bytes);
         is_async && self.starting && self.binding
     }
 
-    /// A window of so long is over. The limit before it was halved, if that has cost too much.
+    /// A window has ended. Returns the limit to restore, if halving it cost too much.
     pub(super) fn turn(&mut self, passed_ns: u64) -> Option<u32> {
         let bytes = u128::from(core::mem::take(&mut self.done));
         let rate = u64::try_from(bytes * 1_000_000_000 / u128::from(passed_ns.max(1))).unwrap_or(u64::MAX);
         self.rate_max = rate.max(self.rate_max - self.rate_max / FORGET_SHARE);
         let was_binding = core::mem::take(&mut self.binding);
         self.hold = self.hold.saturating_sub(1);
-        let abandoned = self.abandoned.as_mut()?;
-        abandoned.windows += 1;
-        let GivenUp { limit, windows } = *abandoned;
+        let halved = self.halved.as_mut()?;
+        halved.windows += 1;
+        let Halved { limit, windows } = *halved;
         if windows < SETTLED_WINDOWS {
             return None;
         }
-        self.abandoned = None;
-        // If the limit kept nothing back, fewer bytes were asked for.
+        self.halved = None;
+        // If the limit held back no request, fewer bytes were requested.
         let cost = was_binding && rate < self.rate_max / 100 * KEPT_PERCENT;
         if cost {
             self.hold = HOLD_WINDOWS;
@@ -76,13 +79,13 @@ impl Gain {
         cost.then_some(limit)
     }
 
-    /// Sync requests were slow in the window that is over: whether the limit of then is to be halved.
+    /// Sync requests were slow in the last window. Returns whether to halve the limit.
     pub(super) fn halves(&mut self, limit: u32) -> bool {
         self.starting = false;
-        if self.hold > 0 || self.abandoned.is_some() {
+        if self.hold > 0 || self.halved.is_some() {
             return false;
         }
-        self.abandoned = Some(GivenUp { limit, windows: 0 });
+        self.halved = Some(Halved { limit, windows: 0 });
         true
     }
 }
@@ -94,7 +97,7 @@ mod tests {
     const WINDOW_NS: u64 = 100_000_000;
     const MB: u64 = 1_000_000;
 
-    /// A window in which so many bytes came back and more wanted to go.
+    /// A window in which `bytes` bytes completed and the limit held back more.
     fn window(gain: &mut Gain, bytes: u64) -> Option<u32> {
         gain.refused();
         gain.done(bytes, true);
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_bytes_that_nobody_held_back_were_not_asked_for() {
+    fn fewer_bytes_below_the_limit_restore_nothing() {
         let mut gain = Gain::new();
         window(&mut gain, 6 * MB);
         assert!(gain.halves(32));

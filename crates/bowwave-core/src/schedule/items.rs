@@ -1,10 +1,11 @@
-//! Requests in memory: what goes to the device as one (an item), and the added requests that it was merged from (parts).
+//! Requests in memory: items, which go to the device, and their parts, the added requests that were
+//! merged.
 
 use super::request::{Request, RequestId};
 pub(super) use crate::slab::{NONE, Slab};
 use crate::time::Instant;
 
-/// What goes to the device as one request.
+/// A request for the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub(super) request: Request,
@@ -27,13 +28,13 @@ pub(super) enum State {
     AtDevice(AtDevice),
 }
 
-/// What is remembered of a dispatch.
+/// An item at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AtDevice {
     pub(super) since: Instant,
-    /// Whether it went there as an async request.
+    /// Whether it counts as an async request there.
     pub(super) counts_async: bool,
-    /// Whether at most one async request was there then.
+    /// Whether at most one async request was there when it was dispatched.
     pub(super) alone: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Knobs of a scheduler by name, as device files, plans and command lines have them: `deadline:starved=4,aging_ms=2000`.
+//! Settings of a scheduler by name, as in device files, experiments and on command lines:
+//! `deadline:starved=4,aging_ms=2000`.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,34 +8,31 @@ use core::fmt;
 
 use super::config::{Algorithm, SchedulerConfig};
 
-/// A knob that people may turn.
+/// A setting of a scheduler: a field of [`SchedulerConfig`].
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// Its name; one that ends in `_ms` is a time in milliseconds, the others are whole numbers.
+    /// Its name. One that ends in `_ms` is a time in milliseconds; the others are whole numbers.
     pub name: &'static str,
-    /// What it does, in a few words.
-    pub what: &'static str,
-    /// Least value.
+    /// Minimum.
     pub low: f64,
-    /// Greatest value.
+    /// Maximum.
     pub high: f64,
     get: fn(&SchedulerConfig) -> f64,
     set: fn(&mut SchedulerConfig, f64),
 }
 
-/// A knob that does not exist, or a value that it cannot have: one line that names it and the bound.
+/// An unknown setting or a value out of bounds, in one line with the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnobError(String);
 
-/// Longest time: beyond it a deadline is none.
+/// Longest time; a longer deadline has no effect.
 const HOUR_MS: f64 = 3_600_000.0;
 const MS: f64 = 1e6;
 
-/// Every knob.
+/// Every setting.
 pub const KNOBS: [Knob; 14] = [
     Knob {
         name: "sync_expire_ms",
-        what: "time to the deadline of a sync request; of a read with deadline-rw",
         low: 0.0,
         high: HOUR_MS,
         get: |config| config.favoured_expire_ns as f64 / MS,
@@ -42,7 +40,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "async_expire_ms",
-        what: "the same of an async request; of a write with deadline-rw",
         low: 0.0,
         high: HOUR_MS,
         get: |config| config.other_expire_ns as f64 / MS,
@@ -50,7 +47,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "batch",
-        what: "most requests of a batch (fifo_batch), and how far the next of its class is searched",
         low: 1.0,
         high: 65_536.0,
         get: |config| f64::from(config.batch_requests),
@@ -58,7 +54,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "starved",
-        what: "the floor: sync batches that may begin in succession while async waits (writes_starved)",
         low: 0.0,
         high: 65_536.0,
         get: |config| f64::from(config.starved_max),
@@ -66,7 +61,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "contiguous",
-        what: "1: a gap ends a batch, as in Linux 2.6.24 to 2.6.27",
         low: 0.0,
         high: 1.0,
         get: |config| f64::from(u8::from(config.batch_contiguous)),
@@ -74,7 +68,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "front_merges",
-        what: "1: requests merge with one that begins where they end",
         low: 0.0,
         high: 1.0,
         get: |config| f64::from(u8::from(config.merge_front)),
@@ -82,7 +75,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "seeks",
-        what: "1: neighbours are cheap one after another; 0: slots without a head, so batches are of one request",
         low: 0.0,
         high: 1.0,
         get: |config| f64::from(u8::from(config.seeks)),
@@ -90,7 +82,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "promotion",
-        what: "1: what waits becomes sync when somebody comes to wait for it; 0: it keeps its place",
         low: 0.0,
         high: 1.0,
         get: |config| f64::from(u8::from(config.promotion)),
@@ -98,7 +89,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "aging_ms",
-        what: "how long a request of a lower priority waits before it goes first; deadline alone",
         low: 0.0,
         high: HOUR_MS,
         get: |config| config.aging_ns as f64 / MS,
@@ -106,7 +96,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "async_depth",
-        what: "most async requests at the device; deadline alone",
         low: 1.0,
         high: 65_536.0,
         get: |config| f64::from(config.async_depth_max),
@@ -114,7 +103,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "async_depth_start",
-        what: "with how many of them it begins, to grow and shrink by what is gained; 0: with the most, which stays; deadline alone",
         low: 0.0,
         high: 65_536.0,
         get: |config| {
@@ -124,7 +112,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "sync_slowdown",
-        what: "from so many times what sync requests take nearly alone, fewer async ones go to the device; 0: never; deadline alone",
         low: 0.0,
         high: 65_536.0,
         get: |config| {
@@ -134,7 +121,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "sync_fast_ms",
-        what: "sync requests that take no longer than this are never slow; deadline alone",
         low: 0.0,
         high: HOUR_MS,
         get: |config| config.sync_fast_ns as f64 / MS,
@@ -142,7 +128,6 @@ pub const KNOBS: [Knob; 14] = [
     },
     Knob {
         name: "sync_sample_kb",
-        what: "longest sync request that tells whether they are slow; 0: all do; deadline alone",
         low: 0.0,
         high: 4_194_304.0,
         get: |config| {
@@ -159,7 +144,7 @@ pub const KNOBS: [Knob; 14] = [
 ];
 
 impl Knob {
-    /// What it is set to.
+    /// Its value.
     #[must_use]
     pub fn of(&self, config: &SchedulerConfig) -> f64 {
         (self.get)(config)
@@ -174,7 +159,7 @@ impl Knob {
     /// Sets it.
     ///
     /// # Errors
-    /// What the value must be.
+    /// A value out of bounds.
     pub fn set(&self, config: &mut SchedulerConfig, value: f64) -> Result<(), KnobError> {
         let Self { low, high, .. } = *self;
         if !(low..=high).contains(&value) || (self.is_whole() && value % 1.0 != 0.0) {
@@ -187,7 +172,8 @@ impl Knob {
 }
 
 impl SchedulerConfig {
-    /// Parses the name of one of `known` and, behind a colon, knobs: `deadline:starved=4,batch=8`.
+    /// Parses the name of one of `known` and, after a colon, settings:
+    /// `deadline:starved=4,batch=8`.
     ///
     /// # Errors
     /// A name that is not among `known`, which the error lists; otherwise as [`turn`](Self::turn).
@@ -204,10 +190,10 @@ impl SchedulerConfig {
         Ok(config)
     }
 
-    /// Sets knobs that a text names: `starved=4,batch=8`.
+    /// Changes settings: `starved=4,batch=8`.
     ///
     /// # Errors
-    /// A text that is not of that form, a knob that does not exist, a value that it cannot have.
+    /// A text of another form, an unknown setting, or a value out of bounds.
     pub fn turn(&mut self, knobs: &str) -> Result<(), KnobError> {
         for text in knobs.split(',') {
             let not_so = || KnobError(format!("`{text}` is not of the form knob=number"));

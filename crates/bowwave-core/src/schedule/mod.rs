@@ -1,29 +1,36 @@
-//! The order in which a device is asked: who waits comes first, and nobody starves.
+//! The order of requests to a device: sync requests precede async ones, and neither starves.
 //!
 //! ```text
 //!   add ──► merged, sorted by address and by deadline ──► dispatch ──► device ──► complete
 //!              promote, cancel ────────┘       └─ a reason for each
 //! ```
 //!
-//! A pure state machine, as the cache is: it has no clock and does nothing. The driver adds requests, takes as many
-//! dispatches as the device has room for, and completes each of them once. Times never go back.
+//! A [`Scheduler`] is a pure state machine without a clock, as the cache is. Its driver adds
+//! requests, takes as many dispatches as the device accepts, and completes each of them once. Times
+//! must not go back. A [`Dispatcher`] adds what drivers share: the depth, payloads, retries and
+//! hedged reads.
 //!
 //! | algorithm | what it follows |
 //! |---|---|
 //! | `noop` | order of arrival |
-//! | `deadline` | the patch "Reduce latencies for synchronous writes", posted to linux-kernel on 24 April 2009, as its text means it |
+//! | `deadline` | the text of the patch "Reduce latencies for synchronous writes" (linux-kernel, 2009) |
 //!
-//! `deadline` serves batches of up to 16 requests in disk order, sync or async. Sync batches go first, but after two of
-//! them a waiting async request begins a batch. A batch begins where the last one ended. If a deadline has passed
-//! (0.5 s for sync, 5 s for async), it begins with the request whose deadline that is. A batch continues with the next
-//! request of its class within 16 requests. If there is none, the batch is demoted to the other class.
+//! `deadline` serves batches of up to 16 requests in disk order, sync or async. Sync batches go
+//! first, but after two of them a waiting async request begins a batch. A batch begins where the
+//! last one ended. If a deadline has passed (0.5 s for sync, 5 s for async), it begins with the
+//! request whose deadline that is. A batch continues with the next request of its class within 16
+//! requests. If there is none, the batch is demoted to the other class.
 //!
-//! Another crate adds an algorithm with [`AlgorithmKind`]. `bowwave-baselines` has Linux 2.6.29's, and the patch's code.
+//! Another crate adds an algorithm with [`AlgorithmKind`]. `bowwave-baselines` has Linux 2.6.29's,
+//! and the patch's code.
 //!
-//! Beyond the patch, `deadline` alone: readahead is async and only demand is sync (Linux took every read as sync);
-//! requests of different classes do not merge, for a tail behind a demand read must not make it longer; priorities and
-//! aging as in Linux's mq-deadline; [promotion](Scheduler::promote); a limit on async requests at the device that follows
-//! how long sync ones take there, and on async requests where little room is left.
+//! `deadline` alone goes beyond the patch:
+//!
+//! - Readahead is async and only demand is sync. Linux took every read as sync.
+//! - Requests of different classes do not merge: an async tail must not make a demand read longer.
+//! - Priorities and aging are those of Linux's mq-deadline.
+//! - A waiting request can be [promoted](Scheduler::promote).
+//! - Async requests at the device are limited by the service times of sync ones, and by free slots.
 //!
 //! Adding may allocate; dispatching, promoting and completing do not.
 
@@ -34,12 +41,13 @@ mod dispatcher;
 mod gain;
 mod items;
 mod knobs;
-mod lane;
+mod level;
+mod race;
 mod request;
 mod stats;
 
 pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig};
-pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, QUEUE_REQUESTS, RETRIES_MAX, retry_at};
+pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, Expired, QUEUE_REQUESTS};
 pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
 pub use stats::SchedulerStats;
@@ -49,7 +57,7 @@ use crate::event::Urgency;
 use crate::time::Instant;
 use depth::AsyncDepth;
 use items::{AtDevice, Item, NONE, Part, Slab, State};
-use lane::{Lane, Touching};
+use level::{Level, Touching};
 
 /// The requests for one device. See the [module](self).
 #[derive(Debug)]
@@ -57,38 +65,38 @@ pub struct Scheduler {
     config: SchedulerConfig,
     items: Slab<Item>,
     parts: Slab<Part>,
-    /// By priority; algorithms without priorities use one.
-    lanes: [Lane; Priority::ALL.len()],
-    /// Items that wait.
+    /// By priority. Algorithms without priorities use one.
+    levels: [Level; Priority::ALL.len()],
+    /// Waiting items.
     waiting: usize,
     /// Items at the device, by priority.
     at_device: [usize; Priority::ALL.len()],
     async_at_device: u32,
-    /// Sync requests that went to the device since the last of write-back.
+    /// Sync requests dispatched since the last write-back.
     sync_in_a_row: u32,
     depth: AsyncDepth,
     stats: SchedulerStats,
 }
 
-/// What became of a request that was offered.
+/// The result of adding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// Its name.
+    /// Its identifier.
     pub id: RequestId,
-    /// Whether it became part of one that waits.
+    /// Whether it merged with a waiting request.
     pub merged: bool,
-    /// Whether two that waited thereby became one.
+    /// Whether it closed the gap between two waiting requests, which are now one.
     pub closed: bool,
 }
 
-/// What is left of a waiting request after a part of it was cancelled.
+/// What is left of a waiting request after one of its parts was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
-    /// Nothing: it was alone.
+    /// Nothing: it had one part.
     Nothing,
-    /// The others, still one.
+    /// One request.
     One,
-    /// The others, no longer next to each other.
+    /// Two requests that are not adjacent.
     Two,
 }
 
@@ -109,7 +117,7 @@ impl Scheduler {
             config,
             items: Slab::default(),
             parts: Slab::default(),
-            lanes: [const { Lane::new() }; Priority::ALL.len()],
+            levels: [const { Level::new() }; Priority::ALL.len()],
             waiting: 0,
             at_device: [0; Priority::ALL.len()],
             async_at_device: 0,
@@ -121,7 +129,7 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request, merged with one that waits if it can be.
+    /// Takes a request, merged with a waiting one if possible.
     ///
     /// # Panics
     /// If the request has no bytes: a bug of the driver.
@@ -143,19 +151,19 @@ impl Scheduler {
         let item = Item { request, added: now, deadline, first: part, last: part, older, newer, state };
         let item = self.items.insert(item);
         self.parts[part].item = item;
-        let lane = self.lane(&request);
-        self.lanes[lane].insert(&mut self.items, item, group, self.config.seeks);
+        let level = self.level(&request);
+        self.levels[level].insert(&mut self.items, item, group, self.config.seeks);
         self.waiting += 1;
         self.stats.added += 1;
         Added { id: self.parts.id(part), merged: false, closed: false }
     }
 
-    /// Takes a request only if it can be merged with one that waits, whose deadline it then shares.
+    /// Takes a request only if it merges with a waiting one, whose deadline it then shares.
     pub fn merge(&mut self, request: &Request) -> Option<Added> {
-        let lane = self.lane(request);
+        let level = self.level(request);
         let space = if self.config.seeks { 0 } else { request.object };
         let bytes = (space, request.start, request.end);
-        let touching = self.lanes[lane].touching(&self.items, request.direction as usize, bytes);
+        let touching = self.levels[level].touching(&self.items, request.direction as usize, bytes);
         let Touching { below, above } = touching;
         let below = below.filter(|&item| self.config.merge_back && self.fits(item, request));
         let above = above.filter(|&item| self.config.merge_front && self.fits(item, request));
@@ -172,7 +180,7 @@ impl Scheduler {
             self.items[item].first = part;
         }
         let (start, end) = (start.min(item_start), end.max(item_end));
-        self.lanes[lane].resize(&mut self.items, item, start, end, self.config.seeks);
+        self.levels[level].resize(&mut self.items, item, start, end, self.config.seeks);
         let merges_to_sync = match self.config.algorithm {
             Algorithm::Noop | Algorithm::Deadline => true,
             Algorithm::Other(kind) => kind.merges_to_sync(),
@@ -180,20 +188,21 @@ impl Scheduler {
         if merges_to_sync && request.urgency == Urgency::Demand {
             self.items[item].request.urgency = Urgency::Demand;
         }
-        let closed = below.is_some() && above.is_some_and(|above| self.close(lane, item, above));
+        let closed = below.is_some() && above.is_some_and(|above| self.close(level, item, above));
         self.stats.added += 1;
         self.stats.merged += 1;
         Some(Added { id: self.parts.id(part), merged: true, closed })
     }
 
-    /// What goes to the device now; none if nothing waits, or all that waits must wait for what is there.
+    /// The next request for the device. None if no request waits, or if all that wait must wait for
+    /// those at the device.
     pub fn dispatch(&mut self, now: Instant) -> Option<Dispatch> {
         self.dispatch_up_to(now, |_| u64::MAX)
     }
 
-    /// The same, but of what was merged only as many of the first parts as it takes to have the bytes that `enough` says,
-    /// and at least one: the others stay in line as they are. For devices that serve several requests at once, where one long request would
-    /// leave the others nothing.
+    /// Like [`dispatch`](Self::dispatch), but splits a merged request: its first parts go, until
+    /// they have the bytes that `enough` returns, at least one part. The rest keeps its place. For
+    /// devices that serve several requests at once, where one long request would leave slots idle.
     pub fn dispatch_up_to(&mut self, now: Instant, enough: impl FnOnce(&Request) -> u64) -> Option<Dispatch> {
         let choice = self.choose(now)?;
         let request = &self.items[choice.item].request;
@@ -202,9 +211,10 @@ impl Scheduler {
         Some(self.take(now, &choice, bytes))
     }
 
-    /// Someone now waits for this request: it becomes sync in its place on the disk, with the deadline of a sync request
-    /// that is added now, or its own if that is earlier. Whether it still waits; if not, or without
-    /// [`promotion`](SchedulerConfig::promotion), nothing changes.
+    /// Makes a waiting request sync, with all it was merged with. It keeps its place in disk order.
+    /// Its deadline becomes that of a sync request added now, unless its own is earlier. Returns
+    /// whether it waits. If not, or without [`promotion`](SchedulerConfig::promotion), nothing
+    /// changes.
     pub fn promote(&mut self, now: Instant, id: RequestId) -> bool {
         if !self.config.promotion || !self.parts.is_current(id.index, id.generation) {
             return false;
@@ -218,17 +228,18 @@ impl Scheduler {
         self.items[item].request.urgency = Urgency::Demand;
         let after = self.group(&self.items[item].request);
         if before != after {
-            let lane = self.lane(&self.items[item].request);
-            self.lanes[lane].step_out(&mut self.items, item, before);
+            let level = self.level(&self.items[item].request);
+            self.levels[level].step_out(&mut self.items, item, before);
             let deadline = Instant(now.0.saturating_add(self.config.favoured_expire_ns));
             self.items[item].deadline = self.items[item].deadline.min(deadline);
-            self.lanes[lane].line_up(&mut self.items, item, after);
+            self.levels[level].line_up(&mut self.items, item, after);
         }
         true
     }
 
-    /// The same for this request alone: what it was merged with stays as it is. For long merged requests, of which the part
-    /// that someone waits for must not wait for all the rest. The request gets a new name. None if it no longer waits, or without [`promotion`](SchedulerConfig::promotion).
+    /// Like [`promote`](Self::promote), but this request leaves the merged one, so that it need not
+    /// wait for the rest of a long one. Returns its new identifier. None if it does not wait, or
+    /// without [`promotion`](SchedulerConfig::promotion).
     pub fn promote_alone(&mut self, now: Instant, id: RequestId) -> Option<RequestId> {
         if !self.config.promotion || !self.parts.is_current(id.index, id.generation) {
             return None;
@@ -253,15 +264,15 @@ impl Scheduler {
     /// Moves a waiting item's deadline forward.
     fn hasten(&mut self, item: u32, deadline: Instant) {
         let group = self.group(&self.items[item].request);
-        let lane = self.lane(&self.items[item].request);
+        let level = self.level(&self.items[item].request);
         if deadline < self.items[item].deadline {
-            self.lanes[lane].step_out(&mut self.items, item, group);
+            self.levels[level].step_out(&mut self.items, item, group);
             self.items[item].deadline = deadline;
-            self.lanes[lane].line_up(&mut self.items, item, group);
+            self.levels[level].line_up(&mut self.items, item, group);
         }
     }
 
-    /// Drops a request that still waits. None if it does not: nothing changes, and it will be completed.
+    /// Drops a waiting request. None if it does not wait: it will be completed.
     pub fn cancel(&mut self, id: RequestId) -> Option<Remains> {
         if !self.parts.is_current(id.index, id.generation) {
             return None;
@@ -274,7 +285,8 @@ impl Scheduler {
         Some(self.drop_part(id.index, part))
     }
 
-    /// The device has done a dispatch; the names of its requests are no longer valid. `false` if there is no such dispatch.
+    /// The device has ended a dispatch; the identifiers of its requests are no longer valid.
+    /// `false` if there is no such dispatch.
     pub fn complete(&mut self, now: Instant, id: DispatchId) -> bool {
         if !self.items.is_current(id.index, id.generation) {
             return false;
@@ -288,7 +300,7 @@ impl Scheduler {
             part = next;
         }
         self.items.release(id.index);
-        self.at_device[self.lane(&item.request)] -= 1;
+        self.at_device[self.level(&item.request)] -= 1;
         self.depth.done(item.request.bytes(), counts_async);
         if counts_async {
             self.async_at_device -= 1;
@@ -298,7 +310,7 @@ impl Scheduler {
         true
     }
 
-    /// The requests that a dispatch was merged from, in order of address; none after it was completed.
+    /// The requests of a dispatch, in order of address; none after it was completed.
     pub fn parts(&self, id: DispatchId) -> impl Iterator<Item = RequestId> {
         let known = self.items.is_current(id.index, id.generation);
         let mut part = if known { self.items[id.index].first } else { NONE };
@@ -309,7 +321,7 @@ impl Scheduler {
         })
     }
 
-    /// Requests that wait, after merging.
+    /// Waiting requests, after merging.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -321,24 +333,24 @@ impl Scheduler {
         self.items.len() - self.waiting
     }
 
-    /// How many async requests may be at the device now.
+    /// Maximum async requests at the device now.
     #[must_use]
     pub const fn async_depth(&self) -> u32 {
         self.depth.limit()
     }
 
-    /// What has happened so far.
+    /// Counts since the beginning.
     #[must_use]
     pub const fn stats(&self) -> &SchedulerStats {
         &self.stats
     }
 
-    fn lane(&self, request: &Request) -> usize {
+    fn level(&self, request: &Request) -> usize {
         let deadline = self.config.algorithm.is_deadline();
         (if deadline { request.priority } else { Priority::default() }) as usize
     }
 
-    /// Whether a request may become part of a waiting one that it touches.
+    /// Whether a request may merge with an adjacent waiting one.
     fn fits(&self, item: u32, request: &Request) -> bool {
         let other = &self.items[item].request;
         (other.direction, other.object) == (request.direction, request.object)
@@ -346,26 +358,27 @@ impl Scheduler {
             && other.bytes().saturating_add(request.bytes()) <= self.config.request_bytes_max
     }
 
-    /// Makes one of two that touch, if they may be: it has the earlier deadline, and that one's place in line.
-    fn close(&mut self, lane: usize, below: u32, above: u32) -> bool {
+    /// Makes one of two adjacent items, if they may merge. It gets the earlier deadline, with its
+    /// place in the FIFO.
+    fn close(&mut self, level: usize, below: u32, above: u32) -> bool {
         let upper = self.items[above];
         let group = self.group(&upper.request);
         if !self.fits(below, &upper.request) || self.group(&self.items[below].request) != group {
             return false;
         }
         let seeks = self.config.seeks;
-        let lane = &mut self.lanes[lane];
-        lane.remove(&mut self.items, above, group, seeks);
+        let level = &mut self.levels[level];
+        level.remove(&mut self.items, above, group, seeks);
         self.items.release(above);
         let start = self.items[below].request.start;
-        lane.resize(&mut self.items, below, start, upper.request.end, seeks);
+        level.resize(&mut self.items, below, start, upper.request.end, seeks);
         let lower = &mut self.items[below];
         let last = core::mem::replace(&mut lower.last, upper.last);
         lower.added = lower.added.min(upper.added);
         if upper.deadline < lower.deadline {
             lower.deadline = upper.deadline;
-            lane.step_out(&mut self.items, below, group);
-            lane.line_up(&mut self.items, below, group);
+            level.step_out(&mut self.items, below, group);
+            level.line_up(&mut self.items, below, group);
         }
         self.parts[last].next = upper.first;
         let mut part = upper.first;
@@ -380,18 +393,18 @@ impl Scheduler {
 
     fn drop_part(&mut self, index: u32, part: Part) -> Remains {
         let item = self.items[part.item];
-        let (lane, group) = (self.lane(&item.request), self.group(&item.request));
-        let (lane, seeks) = (&mut self.lanes[lane], self.config.seeks);
+        let (level, group) = (self.level(&item.request), self.group(&item.request));
+        let (level, seeks) = (&mut self.levels[level], self.config.seeks);
         self.parts.release(index);
         if item.first == item.last {
-            lane.remove(&mut self.items, part.item, group, seeks);
+            level.remove(&mut self.items, part.item, group, seeks);
             self.items.release(part.item);
             self.waiting -= 1;
             return Remains::Nothing;
         }
         if item.first == index {
             self.items[part.item].first = part.next;
-            lane.resize(&mut self.items, part.item, part.end, item.request.end, seeks);
+            level.resize(&mut self.items, part.item, part.end, item.request.end, seeks);
             return Remains::One;
         }
         let mut before = item.first;
@@ -400,13 +413,13 @@ impl Scheduler {
         }
         self.parts[before].next = NONE;
         self.items[part.item].last = before;
-        lane.resize(&mut self.items, part.item, item.request.start, part.start, seeks);
+        level.resize(&mut self.items, part.item, item.request.start, part.start, seeks);
         if part.next == NONE {
             return Remains::One;
         }
         let request = Request { start: part.end, ..item.request };
         let upper = self.items.insert(Item { request, first: part.next, ..item });
-        lane.insert(&mut self.items, upper, group, seeks);
+        level.insert(&mut self.items, upper, group, seeks);
         self.waiting += 1;
         let mut rest = part.next;
         while rest != NONE {

@@ -1,27 +1,27 @@
-//! What goes into the scheduler and what comes out.
+//! The scheduler's input and output.
 
 use crate::event::Urgency;
 use crate::time::Instant;
 
-/// I/O that someone wants done: bytes of one object, one way.
+/// A request: bytes of one object, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// First byte: an address on the device, or in the object if places mean nothing to the store.
+    /// First byte: an address on the device, or in the object if the store has no addresses.
     pub start: u64,
     /// One past the last byte; above `start`.
     pub end: u64,
-    /// Which way the bytes go.
+    /// Direction of the transfer.
     pub direction: Direction,
     /// The file or object: a merged request never spans two.
     pub object: u64,
-    /// Whether someone waits for it: demand reads and the writes of an fsync are [`Urgency::Demand`], readahead and
-    /// write-back are [`Urgency::Readahead`].
+    /// Demand reads and the writes of an fsync are [`Urgency::Demand`], readahead and write-back
+    /// are [`Urgency::Readahead`].
     pub urgency: Urgency,
-    /// The priority of whoever wants it.
+    /// Its priority.
     pub priority: Priority,
 }
 
-/// Which way the bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the device.
@@ -30,83 +30,85 @@ pub enum Direction {
     Write,
 }
 
-/// Whether someone waits.
+/// Whether a reader or an fsync waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Someone does.
+    /// It does.
     Sync,
-    /// Nobody does.
+    /// The request is speculative, or write-back.
     Async,
 }
 
-/// The classes of `ionice`. A lower one is served when no higher one waits or is at the device, or when it has waited too
-/// long.
+/// The classes of `ionice`. A lower one is served when no higher one waits or is at the device, or
+/// when it has waited too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Before all others.
     RealTime,
-    /// What is not said otherwise.
+    /// The default.
     #[default]
     BestEffort,
-    /// When nothing else is to do.
+    /// After all others.
     Idle,
 }
 
-/// Names an added request until it is completed or cancelled. The same name comes again 2^32 requests later at the earliest.
+/// Identifies an added request until it is completed or cancelled. It is reused after 2^32 requests
+/// at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// Names what goes to the device as one, from its dispatch to its completion. The same name comes again 2^32 requests
-/// later at the earliest.
+/// Identifies a dispatch until it is completed. It is reused after 2^32 requests at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DispatchId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// A decision: this goes to the device now, and why.
+/// A request for the device, and why it goes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatch {
-    /// For [`Scheduler::complete`](super::Scheduler::complete) and [`Scheduler::parts`](super::Scheduler::parts).
+    /// For [`Scheduler::complete`](super::Scheduler::complete) and
+    /// [`Scheduler::parts`](super::Scheduler::parts).
     pub id: DispatchId,
-    /// All bytes of the requests that were merged; the urgency and priority are those it is scheduled with.
+    /// All bytes of the merged requests, with the urgency and priority it is scheduled with.
     pub request: Request,
     /// Its class as the algorithm sees it ([`AlgorithmKind::class`](super::AlgorithmKind::class)).
     pub class: Class,
     /// When its oldest part was added.
     pub added: Instant,
-    /// When it was to be dispatched; none without deadlines.
+    /// Its deadline, if the algorithm has deadlines.
     pub deadline: Option<Instant>,
-    /// Why it, and why now.
+    /// Why it goes now.
     pub reason: Reason,
 }
 
 /// Why a request was dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It had come first, and nothing else counts.
+    /// It is the oldest, and the algorithm has no other order.
     Arrival,
-    /// The batch goes on with the next of its class in disk order.
+    /// The batch continues with the next request of its class in disk order.
     Batch,
-    /// The batch goes on in disk order with the lower class: within the search there was none of its own.
+    /// The batch continues in disk order with the lower class: the search found none of its own.
     Demoted,
-    /// A batch begins where the last one ended: nothing of its class has waited too long.
+    /// A batch begins where the last one ended: no deadline of its class has passed.
     Onward,
-    /// A batch begins with the request whose deadline is next: nothing of its class lies ahead.
+    /// A batch begins with the earliest deadline: no request of its class lies ahead.
     Oldest,
     /// A batch begins with the request whose deadline has passed.
     Expired,
-    /// A batch of the disfavoured class begins, for the favoured one was chosen before it as often as it may be.
+    /// A batch of the disfavoured class begins: the favoured one had its maximum of turns.
     Floor,
-    /// Its priority is low, but it has waited so long that it goes first.
+    /// Its priority is low, but it has waited for the aging time.
     Aged,
 }
 
 impl RequestId {
-    /// A small number that no other request has that has not ended: an index for what the driver remembers of it.
+    /// A small number, unique among the requests that have not ended: an index for the driver's
+    /// data.
     #[must_use]
     pub const fn slot(self) -> usize {
         self.index as usize
@@ -120,9 +122,9 @@ impl Request {
         self.end - self.start
     }
 
-    /// Bytes that are enough of what was merged, where `enough` would be of any: as many requests as that makes, but of one length, since
-    /// the last byte comes with the longest of them. Less by a part that `parts` are half of: whole parts go, and one in
-    /// excess makes it longer than the rest.
+    /// Bytes at which to split this request into requests of equal length, of at most `enough`
+    /// bytes: the longest one would end last. Whole parts go, so a split happens up to a part
+    /// later. Half of `parts`, the usual bytes of a part, is subtracted to make up for that.
     #[must_use]
     pub const fn share(&self, enough: u64, parts: u64) -> u64 {
         let bytes = self.bytes();
@@ -133,7 +135,7 @@ impl Request {
         share.saturating_sub(parts / 2)
     }
 
-    /// Whether someone waits for it.
+    /// Its class.
     #[must_use]
     pub const fn class(&self) -> Class {
         match self.urgency {

@@ -1,4 +1,4 @@
-//! What a scheduler counts.
+//! Counters of a scheduler.
 
 use super::request::Reason;
 
@@ -8,13 +8,13 @@ use super::request::Reason;
 pub struct SchedulerStats {
     /// Requests added, merged ones included.
     pub added: u64,
-    /// Requests that became part of one that waited.
+    /// Requests merged into a waiting one.
     pub merged: u64,
-    /// Waiting requests that became one with another, because a request between them was added.
+    /// Waiting requests that became one because a request between them was added.
     pub closed: u64,
-    /// Waiting requests whose class became sync because someone waits now.
+    /// Waiting requests promoted to sync.
     pub promoted: u64,
-    /// Requests that were dropped before the device had them.
+    /// Requests cancelled before dispatch.
     pub cancelled: u64,
     /// By reason, in the order of [`Reason::ALL`].
     pub(super) dispatched: [u64; Reason::ALL.len()],

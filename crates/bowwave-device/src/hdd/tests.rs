@@ -1,5 +1,6 @@
 //! Behaviour of the disk's buffer, head and command queue; `validate` has the figures.
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Instant, Urgency};
 
 use crate::{Device, DeviceSpec, Direction, Request, RequestId};
@@ -12,7 +13,7 @@ struct Disk {
 
 impl Disk {
     fn open(text: &str) -> Self {
-        Self { device: DeviceSpec::open(text).unwrap().build(0), now: 0 }
+        Self { device: DeviceSpec::open(text, &Algorithm::ALL).unwrap().build(0), now: 0 }
     }
 
     /// Time of one request, in microseconds.

@@ -21,7 +21,7 @@ impl File {
         let object = self.entry.object();
         let mut entry = match object.as_deref().and_then(Object::attributes) {
             Some(attributes) => attributes.stat()?,
-            None if self.entry.whole.get().is_some() => self.whole_attributes()?,
+            None if self.entry.upload.get().is_some() => self.upload_attributes()?,
             None => Entry { identity: Some(self.identity()), ..Entry::new("", EntryKind::File) },
         };
         entry.size = size();
@@ -35,8 +35,8 @@ impl File {
     /// As the store says. `Unsupported` if the store is no file system, except for an object that
     /// is being written to a store with attributes.
     pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
-        if let Some(whole) = self.entry.whole.get() {
-            return whole.set_attributes(attributes);
+        if let Some(upload) = self.entry.upload.get() {
+            return upload.set_attributes(attributes);
         }
         if attributes.modified.is_none() {
             return self.with_attributes(|object| object.set(attributes));
@@ -79,6 +79,16 @@ impl File {
     /// As [`xattr`](Self::xattr).
     pub fn remove_xattr(&self, name: &OsStr) -> Result<()> {
         self.with_attributes(|object| object.remove_xattr(name))
+    }
+
+    /// Attributes of an object that is being written; the store knows those of others.
+    pub(super) fn upload_attributes(&self) -> Result<Entry> {
+        let upload = self.entry.upload.get().filter(|upload| upload.is_pending() || upload.is_unlinked());
+        let Some(upload) = upload else {
+            let message = format!("{}: this store tells of objects by their names", self.entry.name());
+            return Err(StoreError::new(ErrorKind::Unsupported, message).into());
+        };
+        Ok(Entry { identity: Some(self.identity()), ..upload.describe("".as_ref()) })
     }
 
     fn with_attributes<T>(

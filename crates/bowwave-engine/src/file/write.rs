@@ -1,15 +1,15 @@
 //! Writes: bytes go to pages of the cache, and from there to the store: beyond the background
 //! limit, by age, for a sync, and at close.
 
-use bowwave_backend::{Error as StoreError, ErrorKind, WriteObject};
+use bowwave_backend::{Allocate, Error as StoreError, ErrorKind, WriteObject};
 use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
 
 use super::{Access, File, with_scratch};
 use crate::error::Result;
+use crate::object_upload::{ObjectUpload, Writer};
 use crate::shard::Written;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, MutexGuard, PoisonError};
-use crate::whole::Writer;
 
 /// Bytes copied at a time under the shard's lock. Larger: other users of the shard wait longer.
 const COPY_BYTES: usize = 256 << 10;
@@ -33,12 +33,12 @@ impl File {
     /// `ReadOnly` if the file was not opened for writing; `TooLarge` past 2^63 bytes. As the store
     /// says, if a partly changed page must be read first, or if the store accepts no writes.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        if let Some((whole, writer)) = self.whole() {
-            return Ok(whole.write(writer, offset, buf)?.1);
+        if let Some((upload, writer)) = self.upload() {
+            return Ok(upload.write(writer, offset, buf)?.1);
         }
-        let turn = self.turn_to_write()?;
+        let guard = self.lock_for_writing()?;
         let offset = if self.access == Access::Append { self.entry.size() } else { offset };
-        self.write_in_turn(&turn, offset, buf)
+        self.write_locked(&guard, offset, buf)
     }
 
     /// Appends `buf`, atomically with other appends; returns its offset, and the bytes written as
@@ -47,18 +47,18 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        if let Some((whole, writer)) = self.whole() {
-            return whole.write(Writer { appends: true, ..writer }, 0, buf);
+        if let Some((upload, writer)) = self.upload() {
+            return upload.write(Writer { appends: true, ..writer }, 0, buf);
         }
-        let turn = self.turn_to_write()?;
+        let guard = self.lock_for_writing()?;
         let offset = self.entry.size();
-        Ok((offset, self.write_in_turn(&turn, offset, buf)?))
+        Ok((offset, self.write_locked(&guard, offset, buf)?))
     }
 
     /// Whether the file has bytes that the store does not have yet.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.entry.whole.get().is_some_and(|whole| whole.is_upload()) || self.store.is_dirty(&self.entry)
+        self.entry.upload.get().is_some_and(|upload| upload.is_pending()) || self.store.is_dirty(&self.entry)
     }
 
     /// Returns when the store has all bytes written to the file so far, through any handle. Does
@@ -70,7 +70,7 @@ impl File {
     /// returned an error. Rejected pages stay dirty. The next flush or sync retries them, or
     /// write-back after [`Options::dirty_expire`](crate::Options::dirty_expire).
     pub fn flush(&self) -> Result<()> {
-        self.hand_over(SyncFor::Close)
+        self.flush_for(SyncFor::Close)
     }
 
     /// As [`flush`](Self::flush), with priority over speculative requests: for callers that sync
@@ -79,18 +79,18 @@ impl File {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn flush_for_sync(&self) -> Result<()> {
-        self.hand_over(SyncFor::Safety)
+        self.flush_for(SyncFor::Safety)
     }
 
-    fn hand_over(&self, why: SyncFor) -> Result<()> {
-        if let Some((whole, writer)) = self.whole() {
-            return whole.flush(writer);
+    fn flush_for(&self, why: SyncFor) -> Result<()> {
+        if let Some((upload, writer)) = self.upload() {
+            return upload.flush(writer, false);
         }
         if self.is_writable() {
             if !self.entry.is_nameless() {
                 self.store.write_out(&self.entry, ALL, why);
             }
-            self.tell_errors()?;
+            self.return_error()?;
         }
         Ok(())
     }
@@ -101,37 +101,156 @@ impl File {
     /// # Errors
     /// As [`flush`](Self::flush), and errors of the store's flush.
     pub fn sync(&self, data_only: bool) -> Result<()> {
-        if let Some((whole, writer)) = self.whole() {
-            return whole.sync(writer);
+        if let Some((upload, writer)) = self.upload() {
+            return upload.sync(writer);
         }
         self.store.write_out(&self.entry, ALL, SyncFor::Safety);
         let synced = self.store.sync_entry(&self.entry, data_only);
-        self.tell_errors()?;
+        self.return_error()?;
         synced
     }
 
     /// Returns a write-out error once.
-    fn tell_errors(&self) -> Result<()> {
+    fn return_error(&self) -> Result<()> {
         let (count, error) = self.entry.write_errors();
-        let told = self.errors_told.swap(count, Ordering::AcqRel);
+        let returned = self.errors_returned.swap(count, Ordering::AcqRel);
         match error {
-            Some(error) if count != told => Err(error.into()),
+            Some(error) if count != returned => Err(error.into()),
             _ => Ok(()),
         }
     }
 
+    /// Whether this is an unpublished object that is open for writing. A sync or close publishes
+    /// it.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.entry.upload.get().is_some_and(|upload| upload.is_new())
+    }
+
+    /// As [`flush`](Self::flush). Also publishes an object that was created or truncated but never
+    /// written.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_untouched(&self) -> Result<()> {
+        match self.upload() {
+            Some((upload, writer)) => upload.flush(writer, true),
+            None => self.flush(),
+        }
+    }
+
+    /// Ends writing through this handle, as close does, and returns errors. Dropping the handle
+    /// then does nothing more.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn end_writing(&self) -> Result<()> {
+        match self.upload() {
+            Some((upload, writer)) => upload.end(writer),
+            None if self.is_writable() => self.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends writing through this handle without publishing the object, which stays as it is. Has no
+    /// effect on files that accept writes anywhere.
+    pub fn abandon(&self) {
+        if let Some((upload, _)) = self.upload() {
+            upload.abandon(self.handle);
+        }
+    }
+
+    /// Truncates the file to `len` bytes, or extends it with zeros.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        if let Some((upload, writer)) = self.upload() {
+            return upload.set_len(writer, len);
+        }
+        let _guard = self.lock_for_writing()?;
+        if i64::try_from(len).is_err() {
+            let message = format!("{}: no file has {len} bytes", self.entry.name());
+            return Err(StoreError::new(ErrorKind::TooLarge, message).into());
+        }
+        let object = self.write_object()?;
+        let page = self.engine.page_size();
+        self.discard_pages(PageRange { start: PageIndex(page.count_for(len).0), end: ALL.end });
+        if len < self.entry.size() {
+            // The truncated page is read again.
+            self.flush_pages(page.range_of(len, 1))?;
+        }
+        object.set_len(len)?;
+        self.entry.set_stored(len);
+        self.set_length(len, len);
+        Ok(())
+    }
+
+    /// Changes how `len` bytes at `offset` are allocated, as `fallocate` does.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at). `Unsupported` where the store cannot, `NoSpace` where it
+    /// does not fit, `Invalid` for no bytes.
+    pub fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        if let Some(error) =
+            self.refused_for_upload("room in an object cannot be reserved, nor holes be made")
+        {
+            return Err(error.into());
+        }
+        let _guard = self.lock_for_writing()?;
+        let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
+        let Some(end) = end.filter(|_| len > 0) else {
+            let (kind, what) = match len {
+                0 => (ErrorKind::Invalid, "no bytes"),
+                _ => (ErrorKind::TooLarge, "bytes beyond 2^63"),
+            };
+            return Err(StoreError::new(kind, format!("{}: {what} to allocate", self.entry.name())).into());
+        };
+        self.flush_pages(ALL)?;
+        self.write_object()?.allocate(offset, len, how)?;
+        let size = self.entry.size();
+        let size = match how {
+            Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false } => size.max(end),
+            Allocate::Reserve { .. } | Allocate::Zero { .. } | Allocate::Punch => size,
+            Allocate::Collapse => size.saturating_sub(len),
+            Allocate::Insert => size + len,
+        };
+        self.entry.set_stored(size);
+        self.set_length(size, offset.min(size));
+        Ok(())
+    }
+
+    /// The store gave the file another length, or other bytes from `changed` on.
+    fn set_length(&self, len: u64, changed: u64) {
+        let page = self.engine.page_size();
+        let shard = self.engine.shard(self.entry.shard);
+        let from = page.index_of(changed.min(self.entry.size()));
+        let is_longer = len > self.entry.size();
+        if is_longer {
+            shard.set_pages(self.entry.file, page.count_for(len));
+        } else {
+            self.entry.set_size(len);
+        }
+        shard.invalidate_pages(self.entry.file, PageRange { start: from, end: PageIndex(u64::MAX) });
+        if is_longer {
+            self.entry.set_size(len);
+        } else {
+            shard.set_pages(self.entry.file, page.count_for(len));
+        }
+    }
+
     /// Waits for exclusive access to change the file.
-    pub(super) fn turn_to_write(&self) -> Result<MutexGuard<'_, ()>> {
+    pub(super) fn lock_for_writing(&self) -> Result<MutexGuard<'_, ()>> {
         if !self.is_writable() {
             let message = format!("{}: was not opened for writing", self.entry.name());
             return Err(StoreError::new(ErrorKind::ReadOnly, message).into());
         }
-        let turn = self.entry.writing.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.entry.writing.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_stale()?;
-        Ok(turn)
+        Ok(guard)
     }
 
-    fn write_in_turn(&self, _turn: &MutexGuard<'_, ()>, offset: u64, buf: &[u8]) -> Result<usize> {
+    fn write_locked(&self, _guard: &MutexGuard<'_, ()>, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset.checked_add(buf.len() as u64).filter(|&end| i64::try_from(end).is_ok());
         if end.is_none() {
             let message = format!("{}: no file has bytes beyond 2^63", self.entry.name());
@@ -216,12 +335,24 @@ impl File {
     /// As [`flush`](Self::flush), for some pages.
     pub(super) fn flush_pages(&self, range: PageRange) -> Result<()> {
         self.store.write_out(&self.entry, range, SyncFor::Safety);
-        self.tell_errors()
+        self.return_error()
     }
 
     /// Discards written pages that are not in the store, and waits for those in flight.
     pub(super) fn discard_pages(&self, range: PageRange) {
         self.store.discard(&self.entry, range);
+    }
+
+    /// The upload and this handle as its writer, if the file is an upload.
+    pub(super) fn upload(&self) -> Option<(&Arc<ObjectUpload>, Writer<'_>)> {
+        let upload = self.entry.upload.get()?;
+        let appends = self.access == Access::Append;
+        Some((upload, Writer { entry: &self.entry, handle: self.handle, appends }))
+    }
+
+    /// The error for an operation that uploads do not support, if this is one.
+    pub(super) fn refused_for_upload(&self, what: &str) -> Option<StoreError> {
+        self.entry.upload.get().map(|upload| upload.unsupported(what))
     }
 }
 

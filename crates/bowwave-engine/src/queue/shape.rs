@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bowwave_backend::Profile;
+use bowwave_core::network::Hedging;
 use bowwave_core::schedule::{Dispatcher, SchedulerConfig};
 
 use crate::entry::FileEntry;
@@ -75,11 +76,17 @@ impl Shape {
         self.config.promotion
     }
 
-    /// An empty dispatcher. Only devices without a head have their slots filled evenly.
-    pub(super) fn dispatcher<T>(&self) -> Dispatcher<T> {
+    /// An empty dispatcher. Only devices without a head have their slots filled evenly. Aligned reads
+    /// are not hedged, since their buffers would have to be aligned, too.
+    pub(super) fn dispatcher<T>(&self, profile: &Profile, options: &Options) -> Dispatcher<T> {
         let spread = if self.config.seeks { 0 } else { (self.best / SPREAD).max(1) };
         let dispatcher = Dispatcher::new(self.config.clone(), self.depth as usize, spread);
-        dispatcher.expect("every knob is at least 1")
+        let dispatcher = dispatcher.expect("every knob is at least 1");
+        let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
+        match Hedging::for_store(latency_ns, options.hedge_percent) {
+            Some(hedging) if profile.alignment <= 1 => dispatcher.with_hedging(hedging),
+            _ => dispatcher,
+        }
     }
 
     /// Scheduler address of bytes: on the device if it has a head, else in their file.
@@ -87,9 +94,29 @@ impl Shape {
         let place = if self.config.seeks { entry.place() % PLACES } else { 0 };
         place + bytes.start..place + bytes.end
     }
+}
 
-    /// Bytes in units of the best size.
-    pub(super) fn requests_of(&self, bytes: u64) -> u64 {
-        bytes / self.best
+#[cfg(test)]
+mod tests {
+    use bowwave_core::schedule::{Direction, Priority, Request};
+    use bowwave_core::{Instant, Urgency};
+
+    use super::*;
+
+    #[test]
+    fn low_latency_or_aligned_stores_are_not_hedged() {
+        let is_hedged = |profile: &Profile, hedge_percent| {
+            let options = Options { hedge_percent, ..Options::default() };
+            let mut dispatcher = Shape::new(profile, &options).dispatcher(profile, &options);
+            let (direction, urgency, priority) = (Direction::Read, Urgency::Demand, Priority::default());
+            let read = Request { start: 0, end: 4096, direction, object: 0, urgency, priority };
+            dispatcher.add(Instant(0), read, ());
+            let dispatch = dispatcher.next(Instant(0), &mut Vec::new()).expect("it waits");
+            dispatcher.sent(Instant(0), dispatch.id, 4096)
+        };
+        let far = Profile { latency: Duration::from_millis(30), ..Profile::read_only("far") };
+        assert!(!is_hedged(&far, 0) && is_hedged(&far, 1));
+        assert!(!is_hedged(&Profile { alignment: 512, ..far.clone() }, 5));
+        assert!(!is_hedged(&Profile { latency: Duration::from_micros(900), ..far }, 5));
     }
 }

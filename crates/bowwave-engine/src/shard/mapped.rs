@@ -141,7 +141,7 @@ impl Shard {
 
     /// Sets the frames of a fill to their pages' offset-mapped memory.
     pub(super) fn place(&self, entry: &FileEntry, range: PageRange, frames: &[FrameId]) {
-        let Some(places) = entry.places.get() else { return };
+        let Some(places) = entry.offset_mapped.get() else { return };
         for (&frame, page) in frames.iter().zip(range.start.0..) {
             self.arena.set_place(frame, places.address(PageIndex(page)));
         }
@@ -173,6 +173,6 @@ impl Shard {
     }
 }
 
-fn placed(state: &State, file: FileId) -> Option<&crate::places::Places> {
-    Some(state.files.get(file.0 as usize)?.as_ref()?.places.get()?)
+fn placed(state: &State, file: FileId) -> Option<&crate::offset_mapped::OffsetMappedFrames> {
+    Some(state.files.get(file.0 as usize)?.as_ref()?.offset_mapped.get()?)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bowwave_backend::{Error as StoreError, ErrorKind, OpenWrite, Owner, WriteObject, Writes};
+use bowwave_backend::{Error as StoreError, ErrorKind, OpenWrite, Owner, Write as _, WriteObject, Writes};
 use bowwave_core::SyncFor;
 
 use super::{Store, StoreInner, check_size};

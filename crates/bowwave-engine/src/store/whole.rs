@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bowwave_backend::{
-    Entry, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject, Writes,
+    Entry, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Write as _, WriteObject, Writes,
 };
 use bowwave_core::HandleId;
 
@@ -13,9 +13,9 @@ use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::Files;
+use crate::object_upload::{Discarded, ObjectUpload, Slots, Unlinked, Writer};
 use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::whole::{Discarded, Slots, Unlinked, Whole, Writer};
 
 /// Current uploads of a store.
 #[derive(Debug)]
@@ -48,26 +48,26 @@ impl Wholes {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn at(&self, path: &Path) -> Option<Arc<Whole>> {
-        self.lock().get(path).and_then(|entry| entry.whole.get().cloned())
+    fn at(&self, path: &Path) -> Option<Arc<ObjectUpload>> {
+        self.lock().get(path).and_then(|entry| entry.upload.get().cloned())
     }
 
     /// Matching uploads, in order of their paths.
-    fn that(&self, fits: impl Fn(&Path, &Whole) -> bool) -> Vec<(PathBuf, Arc<Whole>)> {
+    fn that(&self, fits: impl Fn(&Path, &ObjectUpload) -> bool) -> Vec<(PathBuf, Arc<ObjectUpload>)> {
         let written = self.lock();
         let all =
-            written.iter().filter_map(|(path, entry)| Some((path.clone(), Arc::clone(entry.whole.get()?))));
+            written.iter().filter_map(|(path, entry)| Some((path.clone(), Arc::clone(entry.upload.get()?))));
         let mut found: Vec<_> = all.filter(|(path, whole)| fits(path, whole)).collect();
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found
     }
 
     /// Forgets an upload that lost its name.
-    fn forget(&self, path: &Path, whole: &Arc<Whole>) {
+    fn forget(&self, path: &Path, whole: &Arc<ObjectUpload>) {
         let mut written = self.lock();
         if written
             .get(path)
-            .and_then(|entry| entry.whole.get())
+            .and_then(|entry| entry.upload.get())
             .is_some_and(|known| Arc::ptr_eq(known, whole))
         {
             written.remove(path);
@@ -76,23 +76,6 @@ impl Wholes {
 }
 
 impl Store {
-    /// Unfinished uploads of any program, neither finished nor aborted; none for stores without
-    /// uploads. Includes those of active writers.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub fn stray_uploads(&self) -> Result<Vec<Upload>> {
-        Ok(self.inner.backend.stray_uploads()?)
-    }
-
-    /// Aborts an upload; its active writer fails.
-    ///
-    /// # Errors
-    /// As the store says; `NotFound` if it no longer exists.
-    pub fn abort_upload(&self, upload: &Upload) -> Result<()> {
-        Ok(self.inner.backend.abort_upload(upload)?)
-    }
-
     /// Returns when all closed objects are published, as far as possible.
     ///
     /// # Errors
@@ -101,8 +84,8 @@ impl Store {
     pub(super) fn settle_wholes(&self) -> Result<()> {
         let mut unfinished = Vec::new();
         for (path, whole) in self.inner.wholes.that(|_, _| true) {
-            whole.settle();
-            if whole.is_upload() {
+            whole.wait_for_publication();
+            if whole.is_pending() {
                 unfinished.push(path.display().to_string());
             }
         }
@@ -168,7 +151,7 @@ impl StoreInner {
         }
         let entry = self.new_entry(path, object.identity().clone());
         let (wholes, name) = (&self.wholes, entry.name());
-        let whole = Whole::new(
+        let whole = ObjectUpload::new(
             &self.engine,
             Arc::clone(&object),
             (&self.queue, &wholes.slots, &wholes.discarded),
@@ -176,7 +159,7 @@ impl StoreInner {
             (path, name),
         );
         let whole = Arc::new(whole);
-        entry.whole.set(whole).expect("it is new");
+        entry.upload.set(whole).expect("it is new");
         entry.set_object(Some(object as _));
         written.insert(path.to_owned(), Arc::clone(&entry));
         // Under one lock of the table: a detached entry without handles is forgotten at the next
@@ -195,14 +178,14 @@ impl StoreInner {
         access: Access,
     ) -> File {
         let file = self.open_handle(files, path, Arc::clone(entry), access);
-        if let Some(whole) = entry.whole.get() {
+        if let Some(whole) = entry.upload.get() {
             whole.opened(file.handle);
         }
         file
     }
 
     /// Closes a writing handle.
-    pub(crate) fn close_whole(&self, whole: &Arc<Whole>, entry: &FileEntry, handle: HandleId) {
+    pub(crate) fn close_whole(&self, whole: &Arc<ObjectUpload>, entry: &FileEntry, handle: HandleId) {
         if std::thread::panicking() {
             // The write may be incomplete.
             whole.abandon(handle);
@@ -211,7 +194,7 @@ impl StoreInner {
             self.queue.lost_object();
         }
         let mut written = self.wholes.lock();
-        let known = written.get(whole.path()).and_then(|entry| entry.whole.get());
+        let known = written.get(whole.path()).and_then(|entry| entry.upload.get());
         // With the table locked no handle joins.
         if whole.closed(handle) == 0 && known.is_some_and(|known| Arc::ptr_eq(known, whole)) {
             written.remove(whole.path());
@@ -221,7 +204,7 @@ impl StoreInner {
     /// The entry for `path` if it is being uploaded: a new object exists, and any object has its
     /// current size.
     pub(super) fn stat_whole(&self, path: &Path) -> Option<Entry> {
-        let whole = self.wholes.at(path).filter(|whole| whole.is_upload())?;
+        let whole = self.wholes.at(path).filter(|whole| whole.is_pending())?;
         Some(describe(path, &whole))
     }
 
@@ -231,7 +214,7 @@ impl StoreInner {
             return;
         }
         let new =
-            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_upload());
+            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_pending());
         for (at, whole) in new {
             let entry = describe(&at, &whole);
             match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
@@ -243,7 +226,7 @@ impl StoreInner {
 
     /// Why a missing object cannot be opened for reading, if it is being uploaded.
     pub(super) fn is_being_made(&self, path: &Path) -> Option<StoreError> {
-        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_upload())?;
+        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_pending())?;
         let message =
             format!("{}: is being written, and can be read when it is closed or synced", path.display());
         Some(StoreError::new(ErrorKind::Busy, message))
@@ -256,8 +239,8 @@ impl StoreInner {
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
         let Some(whole) = self.wholes.at(path) else { return act() };
-        let was_new = whole.is_new() && whole.is_upload();
-        whole.lose_name(Unlinked::Removed, || match act() {
+        let was_new = whole.is_new() && whole.is_pending();
+        whole.unlink(Unlinked::Removed, || match act() {
             Err(error) if was_new && error.kind() == ErrorKind::NotFound => Ok(()),
             done => done,
         })?;
@@ -271,7 +254,7 @@ impl StoreInner {
         path: &Path,
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
-        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_upload()).is_empty() {
+        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_pending()).is_empty() {
             return act();
         }
         let message = format!("{}: an object in it is being written", path.display());
@@ -291,13 +274,13 @@ impl StoreInner {
         }
         let _one_at_a_time = self.wholes.renaming.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = self.wholes.that(|at, _| at == from || is_below(at, from));
-        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_upload()) {
+        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_pending()) {
             let message = format!("{}: is being written; close it, then rename it", at.display());
             return Err(StoreError::new(ErrorKind::Busy, message));
         }
         let replaced = if from == to { None } else { self.wholes.at(to) };
         match &replaced {
-            Some(whole) => whole.lose_name(Unlinked::Removed, act)?,
+            Some(whole) => whole.unlink(Unlinked::Removed, act)?,
             None => act()?,
         }
         if from == to {
@@ -307,7 +290,7 @@ impl StoreInner {
             self.wholes.forget(to, &whole);
         }
         for (at, whole) in moved {
-            whole.lose_name(Unlinked::Renamed, || Ok(()))?;
+            whole.unlink(Unlinked::Renamed, || Ok(()))?;
             self.wholes.forget(&at, &whole);
         }
         Ok(())
@@ -318,7 +301,7 @@ fn is_below(path: &Path, directory: &Path) -> bool {
     path != directory && path.starts_with(directory)
 }
 
-fn describe(path: &Path, whole: &Whole) -> Entry {
+fn describe(path: &Path, whole: &ObjectUpload) -> Entry {
     let entry = whole.describe(path.file_name().unwrap_or_default());
     let identity = Identity { size: entry.size, ..Identity::default() };
     Entry { identity: Some(identity), ..entry }

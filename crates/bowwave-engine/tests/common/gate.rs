@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{
-    Backend, Entry, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf,
-    WriteObject, WriteSink,
+    Backend, Identity, MemoryBackend, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
+    Write, WriteBuf, WriteObject, WriteSink,
 };
 use bowwave_engine::{Algorithm, Engine, File, OpenOptions, Options, Policy, Store};
 
@@ -119,15 +119,18 @@ impl Backend for Gate {
     fn profile(&self) -> Profile {
         self.profile.clone()
     }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         Ok(Arc::new(self.object(path)?))
     }
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        self.memory.namespace()
+    }
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Gate {
     fn open_write(&self, path: &Path, _how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         Ok(Arc::new(self.object(path)?))
     }

@@ -1,12 +1,12 @@
 //! A store whose writes fail on request.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bowwave_backend::{
-    Allocate, Attributes, Backend, Entry, Error, ErrorKind, Identity, Object, OpenWrite, Profile, ReadBuf,
-    ReadSink, Rename, Result, WriteBuf, WriteObject, WriteSink,
+    Allocate, Attributes, Backend, Error, ErrorKind, Identity, Object, OpenWrite, ReadBuf, ReadSink, Result,
+    Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Current failures.
@@ -57,37 +57,23 @@ impl Backend for Moody {
         self.inner.url()
     }
 
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.read_link(path)
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.inner.open(path)
     }
 
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+}
+
+impl Write for Moody {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let inner = self.inner.open_write(path, how)?;
         Ok(Arc::new(MoodyObject { inner, mood: Arc::clone(&self.mood) }))
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        self.inner.rename(from, to, how)
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_engine::backend::{
-    Allocate, Backend, Entry, EntryKind, Identity, Object, OpenWrite, Options, Owner, Rename, Result,
-    SetAttributes, SetXattr, StatFs, WriteObject, Writes, open_url, read_once, write_exact,
+    Allocate, Backend, Entry, EntryKind, Identity, Namespace as _, Object, OpenWrite, Options, Owner, Rename,
+    Result, SetAttributes, SetXattr, StatFs, Write as _, WriteObject, Writes, open_url, read_once,
+    write_exact,
 };
 use bowwave_fuse::{NewFile, OpenFile, Tree};
 

@@ -26,20 +26,12 @@ fn or_errno(at: *mut c_void) -> *mut c_void {
     at
 }
 
-/// Allocates.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     // SAFETY: any size.
     of_swap(size, ALIGN, false).unwrap_or_else(|| unsafe { __libc_malloc(size) })
 }
 
-/// Allocates zeros.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     let all = count.checked_mul(size).and_then(|bytes| of_swap(bytes, ALIGN, true));
@@ -47,10 +39,6 @@ pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     all.unwrap_or_else(|| unsafe { __libc_calloc(count, size) })
 }
 
-/// Frees.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(at: *mut c_void) {
     if heap::has(at) {
@@ -61,10 +49,6 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
     }
 }
 
-/// Resizes an allocation.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
@@ -109,10 +93,6 @@ unsafe fn moved(at: *mut c_void, size: usize) -> *mut c_void {
     new
 }
 
-/// As `realloc`, for `count` times `size` bytes.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
     match count.checked_mul(size) {
@@ -122,10 +102,6 @@ pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size
     }
 }
 
-/// Allocates at a multiple of `align`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     let align = align.max(ALIGN);
@@ -137,10 +113,6 @@ pub unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     of_swap(size, align, false).unwrap_or_else(|| unsafe { __libc_memalign(align, size) })
 }
 
-/// As `memalign`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
@@ -148,9 +120,6 @@ pub unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_vo
 }
 
 /// As `memalign`; returns the error number.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
@@ -166,20 +135,12 @@ pub unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: size_t, s
     0
 }
 
-/// Allocates page-aligned memory.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
     // SAFETY: guaranteed by the caller.
     unsafe { memalign(PAGE, size) }
 }
 
-/// Allocates whole pages.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(PAGE) {
@@ -189,10 +150,6 @@ pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     }
 }
 
-/// Usable bytes of an allocation.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     if heap::has(at) {

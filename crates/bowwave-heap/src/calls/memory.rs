@@ -63,10 +63,6 @@ fn replace(at: *mut c_void, len: size_t, prot: c_int, flags: c_int) -> *mut c_vo
 
 macro_rules! mmaps {
     ($($name:ident)*) => {$(
-        /// Maps a file, or memory.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             at: *mut c_void,
@@ -84,10 +80,6 @@ macro_rules! mmaps {
 
 mmaps! { mmap mmap64 }
 
-/// Unmaps.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     if heap::was_parents(at) && len > 0 {
@@ -107,10 +99,6 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     result
 }
 
-/// Moves or resizes a map.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     at: *mut c_void,
@@ -151,9 +139,6 @@ pub unsafe extern "C" fn mremap(
 }
 
 /// Sets the protection of memory. Swapped memory always stays readable and writable.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
     if !is_ours(at, len) {
@@ -218,10 +203,6 @@ fn advise(at: *mut c_void, len: size_t, advice: c_int) -> Option<c_int> {
     }
 }
 
-/// Advises how memory will be accessed.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     match advise(at, len, advice) {
@@ -233,9 +214,6 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
 }
 
 /// Advises how memory will be accessed. Returns the error number.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     // POSIX advice has Linux's numbers. Like the C library, ignores the one that drops pages.
@@ -252,9 +230,6 @@ pub unsafe extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_i
 macro_rules! locks {
     ($($name:ident($($flags:ident)?);)*) => {$(
         /// Locks memory, which swapped memory rejects.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(at: *const c_void, len: size_t $(, $flags: c_uint)?) -> c_int {
             if is_ours(at, len) {
@@ -271,10 +246,6 @@ locks! {
     mlock2(flags);
 }
 
-/// Locks all memory.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if heap::is_on() {

@@ -227,7 +227,7 @@ mod tests {
                     Freed::Slot => assert_eq!(spans.free(offset), Freed::NotAllocated),
                     Freed::Span(at) => {
                         emptied += 1;
-                        assert!(taken.range(at..at + SPAN).next().is_none(), "somebody has some of it");
+                        assert!(taken.range(at..at + SPAN).next().is_none(), "it has allocated slots");
                     }
                     Freed::NotAllocated => panic!("{offset} was taken"),
                 }

@@ -76,5 +76,5 @@ fn a_panic_during_setup_leaves_the_program_without_a_swap() {
     };
     assert!(output.status.success(), "{output:?}");
     let said = said(&output);
-    assert!(said.len() == 2 && said[1].contains("goes on with the memory that there is"), "{said:?}");
+    assert!(said.len() == 2 && said[1].contains("continues without swapped memory"), "{said:?}");
 }

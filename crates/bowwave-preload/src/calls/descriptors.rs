@@ -7,10 +7,6 @@ use crate::errno::{Errno, served};
 use crate::live::Open;
 use crate::{real, table};
 
-/// Closes a descriptor.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     table::forget(fd);
@@ -18,10 +14,6 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// Closes descriptors.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -32,10 +24,6 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     result
 }
 
-/// Closes all descriptors from `first` on.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     table::between(c_uint::try_from(first).unwrap_or(0), c_uint::MAX).into_iter().for_each(table::forget);
@@ -60,30 +48,18 @@ fn duplicated(of: Option<Arc<Open>>, fd: c_int) -> c_int {
     served(|| Err(Errno(libc::EMFILE)))
 }
 
-/// Duplicates a descriptor.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: guaranteed by the caller.
     duplicated(table::get(fd), unsafe { real::dup(fd) })
 }
 
-/// Duplicates a descriptor to a number.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: guaranteed by the caller.
     duplicated(table::get(fd), unsafe { real::dup2(fd, to) })
 }
 
-/// Duplicates a descriptor to a number, with flags.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: guaranteed by the caller.

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 
-use bowwave_engine::{Entry, EntryKind};
+use bowwave_engine::{Entry, EntryKind, Namespace as _};
 use libc::{AT_FDCWD, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use super::place;
@@ -86,7 +86,7 @@ unsafe fn read_link(place: &Place, buf: *mut c_char, len: size_t) -> Result<ssiz
         return Err(Errno(libc::EINVAL));
     }
     let store = service()?.store(place.map)?;
-    let target = store.read_link(&place.path).map_err(|error| crate::errno::of_engine(&error))?;
+    let target = store.read_link(&place.path).map_err(|error| crate::errno::of_store(&error))?;
     let target = target.as_os_str().as_bytes();
     let count = target.len().min(len);
     // SAFETY: guaranteed by the caller.

@@ -20,9 +20,6 @@ macro_rules! interpose {
         $result:ty, $ours:expr, $it:pat_param, $work:expr
     ) => {
         #[$doc]
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             bowwave_interpose::next_in_line! { fn next($($argument: $kind),*) -> $result = $name; }

@@ -133,7 +133,7 @@ impl Memory {
         let Range { start, end } = self.addresses(pages);
         self.advance(start..end, |range| {
             // SAFETY: our own mapping, registered; the caller guarantees the source.
-            unsafe { self.uffd.copy_as(range.start, source.add(range.start - start), range.len(), protected) }
+            unsafe { self.uffd.copy(range.start, source.add(range.start - start), range.len(), protected) }
         })
     }
 
@@ -147,7 +147,7 @@ impl Memory {
     pub(super) fn map(&self, pages: &Pages, protected: bool) -> io::Result<()> {
         let protected = protected && self.tracks_writes();
         // SAFETY: our own mapping, registered; the file has the content that readers should see.
-        self.advance(self.addresses(pages), |range| unsafe { self.uffd.map_as(range, protected) })
+        self.advance(self.addresses(pages), |range| unsafe { self.uffd.map(range, protected) })
     }
 
     /// Applies `step` to all of `range`, skipping pages that are already mapped.

@@ -1,14 +1,14 @@
 //! Transfers between buffers and the store, in the order of the core's dispatcher.
 //!
 //! ```text
-//!   add ──► Dispatcher (merge, order, depth) ──► pump ──► store ──► ended ──► Ends::ended, pump
-//!      promote ──┘                          ▲                     ├─ short: pump sends the rest
-//!                                           └── paused ◄──────────┘─ failed: retried alone, a few times
+//!   add ──► Dispatcher (merge, order, depth) ──► run ──► store ──► ended ──► Ends::ended, run
+//!      promote ──┘                          ▲                    ├─ short: run sends the rest
+//!                                           └── paused ◄─────────┘─ failed: retried alone, a few times
 //! ```
 //!
-//! Completions neither sleep nor send requests: they leave that to [`Queue::pump`], which runs at
+//! Completions neither sleep nor send requests: they leave that to [`Queue::run`], which runs at
 //! most once per thread. So a store that completes requests inline uses a bounded amount of stack.
-//! A retry that has to pause waits in the queue with its due time; the owner calls `pump` again
+//! A retry that has to pause waits in the queue with its due time; the owner calls `run` again
 //! when [`Queue::patience`] is over.
 #![allow(unsafe_code, reason = "lends buffers to the store")]
 
@@ -23,9 +23,9 @@ use std::time::Duration;
 use bowwave_backend::{
     Error, ErrorKind, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
+use bowwave_core::network::{Failure, Retry, RetryLimits, Verdict};
 use bowwave_core::schedule::{
-    Direction, DispatchId, Dispatcher, Priority, Request, RequestId, SchedulerConfig, SchedulerStats,
-    retry_at,
+    Direction, DispatchId, Dispatcher, Expired, Priority, Request, RequestId, SchedulerConfig, SchedulerStats,
 };
 use bowwave_core::{Instant, Urgency};
 
@@ -43,11 +43,23 @@ pub(super) struct Transfer {
     pub(super) slot: u64,
     /// Buffers for all of its pages.
     pub(super) buffers: Vec<Lease>,
-    /// Failed attempts.
-    pub(super) tries: u32,
+    /// Its attempts.
+    pub(super) retry: Retry,
 }
 
 impl Transfer {
+    /// A transfer that has not been tried.
+    pub(super) fn new(
+        name: u64,
+        direction: Direction,
+        urgency: Urgency,
+        slot: u64,
+        buffers: Vec<Lease>,
+    ) -> Self {
+        let retry = Retry::new(RetryLimits::LOCAL, now());
+        Self { name, direction, urgency, slot, buffers, retry }
+    }
+
     fn pages(&self) -> u64 {
         self.buffers.iter().map(|lease| lease.pages() as u64).sum()
     }
@@ -133,7 +145,7 @@ impl Queue {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
-    /// Queues a transfer; [`pump`](Self::pump) sends it.
+    /// Queues a transfer; [`run`](Self::run) sends it.
     pub(super) fn add(&self, transfer: Transfer) {
         self.lock().add(transfer);
     }
@@ -155,19 +167,19 @@ impl Queue {
         state.names.insert(name, id);
     }
 
-    /// Time until a pausing transfer is due and [`pump`](Self::pump) must be called; `None` if no
+    /// Time until a pausing transfer is due and [`run`](Self::run) must be called; `None` if no
     /// transfer pauses.
     pub(super) fn patience(&self) -> Option<Duration> {
-        let due = self.lock().dispatcher.due()?;
+        let due = self.lock().dispatcher.next_timer()?;
         Some(Duration::from_nanos(due.0.saturating_sub(now().0)))
     }
 
     /// Sends as many requests as the store accepts.
-    pub(super) fn pump(self: &Arc<Self>) {
+    pub(super) fn run(self: &Arc<Self>) {
         let this = Arc::as_ptr(self).addr();
-        // A store may complete inline, and the completion calls `pump`. The running loop then
+        // A store may complete inline, and the completion calls `run`. The running loop then
         // continues, instead of a nested one.
-        let outer = PUMPING.replace(this);
+        let outer = RUNNING.replace(this);
         if outer != this {
             while let Some((rest, alone)) = self.next() {
                 let here = match MAY_WAIT.get() {
@@ -178,7 +190,7 @@ impl Queue {
                 self.send(rest, here);
             }
         }
-        PUMPING.set(outer);
+        RUNNING.set(outer);
     }
 
     /// The next request, and whether nothing else is in flight.
@@ -189,7 +201,7 @@ impl Queue {
             return Some((rest, false));
         }
         let now = now();
-        while let Some(transfer) = state.dispatcher.resume(now) {
+        while let Some(Expired::Retry(transfer)) = state.dispatcher.expire(now) {
             state.add(transfer);
         }
         let mut transfers = Vec::new();
@@ -248,7 +260,7 @@ impl Queue {
             Ok(0) => Err(Error::new(ErrorKind::Truncated, "the store gave or took no byte of a page")),
             Ok(bytes) if skip + bytes < wanted => {
                 self.lock().rests.push_back(Rest { id, transfers, skip: skip + bytes });
-                return self.pump();
+                return self.run();
             }
             result => result.map(|_| ()),
         };
@@ -257,20 +269,26 @@ impl Queue {
             let known = state.dispatcher.complete(now(), id);
             debug_assert!(known, "{id:?} ends once");
         }
-        let mut pauses = false;
+        let (now, mut pauses) = (now(), false);
         for mut transfer in transfers {
-            transfer.tries += 1;
             // A full store stays full; every other error may be transient.
-            let again = result.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace);
-            match retry_at(now(), transfer.tries).filter(|_| again) {
-                Some(due) => pauses |= self.lock().retry(due, transfer),
-                None => self.tell_end(transfer, result.clone()),
+            let verdict = result.as_ref().err().map(|error| {
+                let transient = error.kind() != ErrorKind::NoSpace;
+                transfer.retry.failed(now, Failure { transient, retry_after_ns: None }, 0)
+            });
+            if let Some(Verdict::Again(due)) = verdict {
+                pauses |= due > now;
+                let mut state = self.lock();
+                state.retries += 1;
+                state.dispatcher.pause(due, transfer);
+            } else {
+                self.tell_end(transfer, result.clone());
             }
         }
         if pauses && let Some(ends) = self.ends() {
             ends.paused();
         }
-        self.pump();
+        self.run();
     }
 
     /// The owner, while it exists.
@@ -300,9 +318,9 @@ impl Queue {
 impl State {
     fn add(&mut self, transfer: Transfer) {
         let Range { start, end } = transfer.bytes();
-        let Transfer { name, direction, urgency, tries, .. } = transfer;
+        let Transfer { name, direction, urgency, retry, .. } = transfer;
         let request = Request { start, end, direction, object: 0, urgency, priority: Priority::default() };
-        let added = if tries > 0 {
+        let added = if retry.attempts() > 1 {
             self.dispatcher.add_alone(now(), request, transfer)
         } else {
             self.dispatcher.add(now(), request, transfer)
@@ -310,19 +328,6 @@ impl State {
         if direction == Direction::Read {
             self.names.insert(name, added.id);
         }
-    }
-
-    /// Sends a failed transfer again when `due`: the first retry is immediate, later ones pause.
-    /// Returns whether it pauses.
-    fn retry(&mut self, due: Instant, transfer: Transfer) -> bool {
-        self.retries += 1;
-        let pauses = transfer.tries > 1;
-        if pauses {
-            self.dispatcher.pause(due, transfer);
-        } else {
-            self.add(transfer);
-        }
-        pauses
     }
 }
 
@@ -358,14 +363,14 @@ impl Queue {
     fn leaked(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
         self.lock().dispatcher.complete(now(), id);
         for transfer in transfers {
-            let Transfer { name, direction, urgency, slot, tries, .. } = *transfer;
-            let without = Transfer { name, direction, urgency, slot, tries, buffers: Vec::new() };
+            let Transfer { name, direction, urgency, slot, retry, .. } = *transfer;
+            let without = Transfer { name, direction, urgency, slot, retry, buffers: Vec::new() };
             self.tell_end(
                 without,
                 Err(Error::new(ErrorKind::Io, "the store has failed and kept the memory")),
             );
         }
-        self.pump();
+        self.run();
     }
 }
 
@@ -408,8 +413,8 @@ pub(super) fn now() -> Instant {
 }
 
 thread_local! {
-    /// The queue that this thread is pumping.
-    static PUMPING: Cell<usize> = const { Cell::new(0) };
+    /// The queue that this thread runs.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread may block on a read that another thread also waits for.
     static MAY_WAIT: Cell<MayWait> = const { Cell::new(MayWait::No) };
 }

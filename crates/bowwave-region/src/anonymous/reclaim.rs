@@ -212,7 +212,7 @@ impl Shared {
                 state = match self.queue.patience() {
                     Some(Duration::ZERO) => {
                         drop(state);
-                        self.queue.pump();
+                        self.queue.run();
                         self.lock()
                     }
                     Some(patience) => {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{
-    Allocate, Backend, ErrorKind, FileBackend, FileIo, OpenWrite, Profile, WriteObject, Writes, read_exact,
-    write_exact,
+    Allocate, Backend, ErrorKind, FileBackend, FileIo, OpenWrite, Profile, Write as _, WriteObject, Writes,
+    read_exact, write_exact,
 };
 use rustix::fs::{FlockOperation, flock};
 

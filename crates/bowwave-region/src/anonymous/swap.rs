@@ -160,7 +160,7 @@ impl Shared {
             self.note_blocked(deadline != u64::MAX);
             let begins = done && state.reclaim.begins();
             drop(state);
-            self.queue.pump();
+            self.queue.run();
             if begins {
                 self.wakeup.notify_all();
             }
@@ -253,12 +253,12 @@ impl Shared {
         // In parts: queued actions also use memory while their pages still do.
         let mut rest = pages;
         while !rest.is_empty() {
-            let piece = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
-            let place = self.lock().pages(region, piece);
+            let part = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
+            let place = self.lock().pages(region, part);
             self.step_and_wait(Some(&place), |state| {
-                state.pager.advise(now(), region, piece, advice, &mut state.out);
+                state.pager.advise(now(), region, part, advice, &mut state.out);
             });
-            rest.start = piece.end;
+            rest.start = part.end;
         }
     }
 

@@ -117,7 +117,7 @@ impl State {
             buffers.push(lease);
         }
         let (direction, urgency, slot) = (Direction::Read, read.urgency, read.slot.0);
-        shared.queue.add(Transfer { name, direction, urgency, slot, buffers, tries: 0 });
+        shared.queue.add(Transfer::new(name, direction, urgency, slot, buffers));
         true
     }
 
@@ -171,8 +171,7 @@ impl State {
         for (at, buffer) in loaded.parts {
             writing.pending += 1;
             let slot = writing.write.slot.0 + (first + at) as u64;
-            let direction = Direction::Write;
-            shared.queue.add(Transfer { name, direction, urgency, slot, buffers: vec![buffer], tries: 0 });
+            shared.queue.add(Transfer::new(name, Direction::Write, urgency, slot, vec![buffer]));
         }
     }
 

@@ -152,7 +152,7 @@ impl<T: Pod> SwapVec<T> {
     /// [`truncate`](Self::truncate) instead.
     pub fn advise(&mut self, items: Range<usize>, advice: RegionAdvice) -> Result<()> {
         if advice == RegionAdvice::DontNeed {
-            return Err(Error::Range("items of a vector cannot be given up: truncate it".to_owned()));
+            return Err(Error::Range("items of a vector cannot be discarded: truncate it".to_owned()));
         }
         if items.start > items.end || items.end > self.len {
             let message = format!("items {} to {} of a vector of {}", items.start, items.end, self.len);

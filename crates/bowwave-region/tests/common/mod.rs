@@ -2,12 +2,13 @@
 #![allow(unsafe_code, reason = "queries the kernel about memory")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{env, fs, thread};
 
 use bowwave_engine::backend::pattern;
 use bowwave_engine::{Engine, Options, Policy, Store};
@@ -37,6 +38,30 @@ pub(crate) fn can_serve(scope: Scope) -> bool {
     }
 }
 
+/// Runs `act` alone in its own process, whose signals, rights and resources it may change, and
+/// passes the exit status and the output to `check`. Does nothing where no region can be served.
+pub(crate) fn alone(test: &str, check: impl FnOnce(ExitStatus, &str), act: impl FnOnce()) {
+    const CHILD: &str = "BOWWAVE_REGION_CHILD";
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    if env::var_os(CHILD).is_some() {
+        return act();
+    }
+    let mut child = Command::new(env::current_exe().expect("we run from a file"));
+    child.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+    let output = child.output().expect("it starts");
+    check(output.status, &String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+}
+
+pub(crate) fn succeeds(status: ExitStatus, said: &str) {
+    assert!(status.success(), "{status}: {said}");
+}
+
+pub(crate) fn raises_sigbus(status: ExitStatus, said: &str) {
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+}
+
 /// The byte of `pattern:/SIZE` at an offset.
 pub(crate) fn expected(size: &str, offset: u64) -> u8 {
     let mut byte = [0];
@@ -46,7 +71,7 @@ pub(crate) fn expected(size: &str, offset: u64) -> u8 {
 
 /// A number from the environment: a test's length or seed.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
+    env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
 /// A linear congruential generator, good enough for random offsets.

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use bowwave_core::{MIX_STEP, mix};
+use bowwave_core::{Random, mix};
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
 
@@ -18,15 +18,6 @@ const THREADS: u64 = 4;
 /// A number from the environment: a test's length or seed.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(MIX_STEP);
-        mix(self.0)
-    }
 }
 
 /// A swap, if possible here; prints the reason otherwise.
@@ -74,13 +65,13 @@ impl Run<'_> {
 
     fn check_share(&self, thread: u64, versions: &mut [u32]) {
         let share = versions.len() as u64;
-        let mut random = Random(self.seed ^ mix(thread + 1));
+        let mut random = Random::from_state(self.seed ^ mix(thread + 1));
         versions.fill(FIRST);
         for turn in 0..self.ops / THREADS {
-            let draw = random.next();
+            let draw = random.bits();
             // Half of the accesses go to a tenth of the pages.
             let range = if draw & 4 == 0 { share / 10 } else { share };
-            let index = random.next() % range;
+            let index = random.bits() % range;
             let version = &mut versions[index as usize];
             if draw & 1 == 0 {
                 *version += 1;

@@ -1,6 +1,8 @@
 //! Interaction of writers, write-back and the journal.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Instant;
+use bowwave_core::schedule::Algorithm;
 
 use super::*;
 use crate::device::DeviceSpec;
@@ -9,9 +11,9 @@ use crate::queue::{Elevator, QueueConfig};
 const MS: u64 = 1_000_000;
 
 fn world(limits: Limits) -> World {
-    let device = DeviceSpec::open("hdd").unwrap();
+    let device = DeviceSpec::open("hdd", &ALGORITHMS).unwrap();
     let max = usize::MAX;
-    let elevator = Elevator::Deadline;
+    let elevator = Elevator::Scheduler(Algorithm::Deadline);
     let config = QueueConfig {
         elevator,
         requests_max: max,

@@ -31,6 +31,7 @@ impl Settings {
             attempts_max: context.between(1, 7) as u32,
             budget_ns: context.pick(&[1, 3, 10, 45]) * SECOND,
             from_first_failure: false,
+            jitter: true,
             pause_min_ns: 10 * MS,
             pause_max_ns: context.pick(&[100 * MS, 5 * SECOND]),
         };

@@ -98,8 +98,8 @@ impl Order {
             Elevator::Noop => pending.oldest(),
             Elevator::Clook => self.upwards(pending),
             Elevator::Anticipatory => self.anticipate(now, pending, idle),
-            // These use the core's scheduler.
-            Elevator::DeadlineRw | Elevator::Deadline | Elevator::DeadlineLiteral => None,
+            // `Scheduled` dispatches.
+            Elevator::Scheduler(_) => None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Guarantees of a queue: order, merging, places, congestion, cancelling, with a device of known
 //! times.
 
-use bowwave_core::schedule::SchedulerConfig;
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
+use bowwave_core::schedule::{Algorithm, SchedulerConfig};
 use bowwave_core::{Instant, Urgency};
 
 use super::*;
@@ -260,13 +261,14 @@ fn busy_time_and_depth_are_counted() {
 
 #[test]
 fn any_submissions_promotions_and_cancels_end_each_request_once() {
+    let elevators: Vec<Elevator> = Elevator::all(&ALGORITHMS).collect();
     for seed in 0..200u64 {
         let mut state = seed;
         let mut draw = |bound: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % bound
         };
-        let elevator = Elevator::ALL[draw(Elevator::ALL.len() as u64) as usize];
+        let elevator = elevators[draw(elevators.len() as u64) as usize];
         let config = QueueConfig { elevator, requests_max: 5, congested_on: 4, congested_off: 2, ..clook() };
         let mut bench = Bench::with(config, 1 + draw(3) as usize, 64);
         let (mut now, mut open, mut completed, mut submitted) = (0, Vec::new(), Vec::new(), 0);
@@ -309,9 +311,9 @@ fn any_submissions_promotions_and_cancels_end_each_request_once() {
 #[test]
 fn the_schedulers_of_the_core_put_demand_and_fsync_before_write_back() {
     let orders = [
-        (Elevator::DeadlineRw, [500, 700, 100, 300]),
-        (Elevator::Deadline, [500, 300, 700, 100]),
-        (Elevator::DeadlineLiteral, [500, 300, 700, 100]),
+        (Elevator::Scheduler(DEADLINE_RW), [500, 700, 100, 300]),
+        (Elevator::Scheduler(Algorithm::Deadline), [500, 300, 700, 100]),
+        (Elevator::Scheduler(DEADLINE_LITERAL), [500, 300, 700, 100]),
     ];
     for (elevator, expected) in orders {
         let mut bench = Bench::new(QueueConfig { elevator, ..clook() });
@@ -329,7 +331,7 @@ fn the_schedulers_of_the_core_put_demand_and_fsync_before_write_back() {
 
 #[test]
 fn a_promoted_readahead_overtakes_write_back_in_the_core() {
-    let mut bench = Bench::new(QueueConfig { elevator: Elevator::Deadline, ..clook() });
+    let mut bench = Bench::new(QueueConfig { elevator: Elevator::Scheduler(Algorithm::Deadline), ..clook() });
     bench.reads(0, &[0]);
     bench.queue.advance(Instant(0), &mut Vec::new());
     let ahead = |start, direction| Request { direction, urgency: Urgency::Readahead, ..read(start, 8) };
@@ -344,7 +346,11 @@ fn a_promoted_readahead_overtakes_write_back_in_the_core() {
 fn what_is_promoted_goes_alone_where_no_head_comes_by_the_rest() {
     let order = |seeks| {
         let scheduler = SchedulerConfig { seeks, ..SchedulerConfig::default() };
-        let mut bench = Bench::new(QueueConfig { elevator: Elevator::Deadline, scheduler, ..clook() });
+        let mut bench = Bench::new(QueueConfig {
+            elevator: Elevator::Scheduler(Algorithm::Deadline),
+            scheduler,
+            ..clook()
+        });
         bench.reads(0, &[0]);
         bench.queue.advance(Instant(0), &mut Vec::new());
         for start in [100, 108, 116] {
@@ -386,13 +392,14 @@ fn impossible_knobs_are_named_with_their_bounds() {
     for (config, expected) in errors {
         assert_eq!(config.validate().unwrap_err().to_string(), expected);
     }
-    assert!("cfq".parse::<Elevator>().unwrap_err().contains("noop, clook, anticipatory"));
+    assert!(Elevator::parse("cfq", &ALGORITHMS).unwrap_err().contains("noop, clook, anticipatory"));
 }
 
 #[test]
 fn what_was_merged_is_dealt_out_over_the_slots() {
     let asked = |spread_bytes_min| {
-        let config = QueueConfig { elevator: Elevator::Deadline, spread_bytes_min, ..clook() };
+        let config =
+            QueueConfig { elevator: Elevator::Scheduler(Algorithm::Deadline), spread_bytes_min, ..clook() };
         let mut bench = Bench::with(config, 4, 64);
         bench.reads(0, &[0, 8, 16, 24, 32, 40, 48, 56]);
         assert_eq!(bench.run().len(), 8);

@@ -1,5 +1,6 @@
 //! Content and errors of a page, without a browser; the command's tests have the pictures.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Instant, Policy};
 
 use super::*;
@@ -335,7 +336,7 @@ fn a_machine_s_own_recording_makes_a_page() {
 
 /// Four readers in a row through the real cache and disk.
 fn machine_run(policy: Policy) -> Run {
-    let device = DeviceSpec::open("hdd").expect("a preset");
+    let device = DeviceSpec::open("hdd", &ALGORITHMS).expect("a preset");
     let queue = Queue::new(device.build(7), device.queue().clone()).expect("valid");
     let record = Some(RecordOptions::default());
     let host = Host { call_ns: 1000, wait_ns: 5000, copy_ns_a_kib: 100.0 };

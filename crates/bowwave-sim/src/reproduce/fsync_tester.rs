@@ -8,7 +8,9 @@
 //! 103; requests of 512 KiB. An fsync waits for the file's pages only; the notes give the cost of
 //! more phases. [`crate::block`] describes the rest.
 
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::Instant;
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::schedule::Reason;
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
@@ -68,9 +70,9 @@ const fn case(elevator: Elevator) -> Case {
 }
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
-    let original = play(case(Elevator::DeadlineRw))?;
-    let posted = play(case(Elevator::DeadlineLiteral))?;
-    let mended = play(case(Elevator::Deadline))?;
+    let original = play(case(RW))?;
+    let posted = play(case(LITERAL))?;
+    let mended = play(case(DEADLINE))?;
     let mut figures = Vec::new();
     for (name, improved) in [("as posted", &posted), ("mended", &mended)] {
         figures.extend(rows(name, &original, improved));
@@ -89,12 +91,12 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     }
     let three = |elevator| Case { phases: 3, ..case(elevator) };
     let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
-    let contiguous = Case { contiguous: true, ..case(Elevator::DeadlineRw) };
+    let contiguous = Case { contiguous: true, ..case(RW) };
     for (name, case) in [
-        ("original, data, journal and commit record one after the other", three(Elevator::DeadlineRw)),
-        ("mended, the same", three(Elevator::Deadline)),
-        ("original, 31 commands at the disk", deep(Elevator::DeadlineRw)),
-        ("mended, the same", deep(Elevator::Deadline)),
+        ("original, data, journal and commit record one after the other", three(RW)),
+        ("mended, the same", three(DEADLINE)),
+        ("original, 31 commands at the disk", deep(RW)),
+        ("mended, the same", deep(DEADLINE)),
         ("original, with the contiguous-batch rule of 2.6.24", contiguous),
     ] {
         notes.push(say(&format!("fsync-tester, {name}"), &play(case)?));
@@ -154,7 +156,8 @@ fn play(case: Case) -> Result<Run, ReproduceError> {
 }
 
 fn world(case: Case) -> Result<World, ReproduceError> {
-    let device = DeviceSpec::open(case.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
+    let device = DeviceSpec::open(case.device, &ALGORITHMS)
+        .map_err(|error| ReproduceError::Device(error.to_string()))?;
     // The pools come before the queue, so it has no limit of its own.
     let requests_max = usize::MAX;
     let mut config = QueueConfig {
@@ -194,6 +197,11 @@ fn worst_of(samples: &[f64]) -> f64 {
     samples.iter().copied().fold(0.0, f64::max)
 }
 
+/// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
+const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
+const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
+const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,8 +225,7 @@ mod tests {
     #[test]
     fn a_deep_device_queue_does_not_hold_fsync_hostage_where_async_is_limited_by_what_sync_takes() {
         let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
-        let [posted, limited] =
-            [Elevator::DeadlineLiteral, Elevator::Deadline].map(|elevator| play(deep(elevator)).unwrap());
+        let [posted, limited] = [LITERAL, DEADLINE].map(|elevator| play(deep(elevator)).unwrap());
         let medians = (median(&posted.samples), median(&limited.samples));
         assert!(medians.0 > 0.5 && medians.1 < 0.1, "{medians:?} s");
         assert!(

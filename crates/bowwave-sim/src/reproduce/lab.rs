@@ -80,7 +80,8 @@ impl Lab {
 
 /// The documents' disk.
 fn disk() -> Result<DeviceSpec, ReproduceError> {
-    DeviceSpec::open("hdd").map_err(|error| ReproduceError::Device(error.to_string()))
+    DeviceSpec::open("hdd", &bowwave_baselines::ALGORITHMS)
+        .map_err(|error| ReproduceError::Device(error.to_string()))
 }
 
 /// Runs `run` with both algorithms in parallel.

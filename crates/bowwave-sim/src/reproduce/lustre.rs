@@ -5,7 +5,7 @@
 //! data] [hole] [0.5M data] [hole] [0.7M data] [1M data]`, and sequential and strided reads, which
 //! must not regress. `Before` is Lustre's engine without ranges, on the same cache and device.
 
-use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
+use bowwave_baselines::{ALGORITHMS, CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::{Clusters, Config, FileId, Instant, Policy, RangeConfig, readahead::RangeEvent};
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
@@ -233,8 +233,8 @@ fn faults(
     client: &Client,
     seconds: u64,
 ) -> Result<Faulted, ReproduceError> {
-    let device =
-        DeviceSpec::open(client.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
+    let device = DeviceSpec::open(client.device, &ALGORITHMS)
+        .map_err(|error| ReproduceError::Device(error.to_string()))?;
     let queue = Queue::new(device.build(0), device.queue().clone())
         .map_err(|error| ReproduceError::Device(error.to_string()))?;
     let config = Config {

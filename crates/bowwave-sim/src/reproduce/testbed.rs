@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, FileId, Instant, PageSize, Policy, WriteBackConfig};
 use serde::Deserialize;
 
@@ -81,8 +82,8 @@ impl Testbed {
 
     /// The machine with a readahead policy.
     pub(super) fn bench(&self, policy: Policy) -> Result<Bench, ReproduceError> {
-        let device =
-            DeviceSpec::open(&self.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
+        let device = DeviceSpec::open(&self.device, &ALGORITHMS)
+            .map_err(|error| ReproduceError::Device(error.to_string()))?;
         let queue = Queue::new(device.build(0), device.queue().clone());
         let eviction =
             self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;

@@ -6,6 +6,8 @@
 //! through the cache with on-demand readahead of 128 KiB. Each read phase starts with an empty
 //! cache.
 
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Config, Instant, Policy, Urgency};
 
 use super::fsync_tester::DEVICE;
@@ -90,7 +92,7 @@ struct Run {
 }
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
-    let elevators = [Elevator::DeadlineRw, Elevator::Deadline, Elevator::DeadlineLiteral];
+    let elevators = [RW, DEADLINE, LITERAL];
     let runs = parallel::try_map(&elevators, parallel::workers(), |&elevator| {
         Ok::<_, ReproduceError>(Run {
             table: table(elevator, DEVICE)?,
@@ -113,7 +115,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     }
     figures.extend(totals(&original.table, &mended.table));
     let published = Pair::new(PUBLISHED[0][0][3], PUBLISHED[0][1][3]);
-    let in_line = writes(Elevator::Deadline, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
+    let in_line = writes(DEADLINE, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
     let ours = Pair::new(original.table[0][3], in_line[3]);
     let row = "write, maximum latency, writers in line";
     figures.push(Figure::new(TABLE, row, "ms", published, ours, Bar::GainFrom(0.0, 0.5)).note(IN_LINE));
@@ -154,7 +156,7 @@ fn notes([original, posted, mended]: [&Run; 3]) -> Result<Vec<String>, Reproduce
             maxima.join(", ")
         ));
     }
-    for (name, elevator) in [("original", Elevator::DeadlineRw), ("mended", Elevator::Deadline)] {
+    for (name, elevator) in [("original", RW), ("mended", DEADLINE)] {
         let row = writes(elevator, Throttling::WaitsInLine, MEMORY_BYTES)?[0];
         notes.push(format!(
             "tiotest, write, writers in line, {name}: {:.1} s, {:.2} MB/s, {:.3} ms, at most {:.0} ms, {:.4} % over 2 s",
@@ -339,7 +341,8 @@ fn longest_wait_ms(elevator: Elevator) -> Result<f64, ReproduceError> {
 
 /// The queue in front of the disk; `open` if the pools come before it.
 fn queue(elevator: Elevator, device: &str, open: bool) -> Result<Queue, ReproduceError> {
-    let device = DeviceSpec::open(device).map_err(|error| ReproduceError::Device(error.to_string()))?;
+    let device =
+        DeviceSpec::open(device, &ALGORITHMS).map_err(|error| ReproduceError::Device(error.to_string()))?;
     let mut config = QueueConfig { elevator, ..device.queue().clone() };
     if open {
         (config.requests_max, config.congested_on, config.congested_off) =
@@ -348,14 +351,19 @@ fn queue(elevator: Elevator, device: &str, open: bool) -> Result<Queue, Reproduc
     Queue::new(device.build(0), config).map_err(|error| ReproduceError::Device(error.to_string()))
 }
 
+/// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
+const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
+const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
+const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn write_back_beside_fsyncs_waits_for_its_expiry_as_posted_and_for_its_turn_when_mended() {
-        let posted = longest_wait_ms(Elevator::DeadlineLiteral).unwrap();
-        let mended = longest_wait_ms(Elevator::Deadline).unwrap();
+        let posted = longest_wait_ms(LITERAL).unwrap();
+        let mended = longest_wait_ms(DEADLINE).unwrap();
         assert!((4500.0..5500.0).contains(&posted) && mended <= 1500.0, "{posted} and {mended} ms");
     }
 
@@ -372,8 +380,7 @@ mod tests {
 
     #[test]
     fn reads_alone_are_scheduled_alike() {
-        let [rw, patch] =
-            [Elevator::DeadlineRw, Elevator::DeadlineLiteral].map(|elevator| reads(elevator, DEVICE, true));
+        let [rw, patch] = [RW, LITERAL].map(|elevator| reads(elevator, DEVICE, true));
         assert_eq!(rw.unwrap(), patch.unwrap());
     }
 

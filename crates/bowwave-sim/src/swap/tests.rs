@@ -3,12 +3,12 @@
 use super::*;
 use crate::device::DeviceSpec;
 use crate::queue::Elevator;
-use bowwave_baselines::CLUSTER;
-use bowwave_core::schedule::SchedulerConfig;
+use bowwave_baselines::{ALGORITHMS, CLUSTER};
+use bowwave_core::schedule::{Algorithm, SchedulerConfig};
 use bowwave_core::swap::SwapPolicy;
 
 fn machine(config: PagerConfig, device: &str) -> Machine {
-    let spec = DeviceSpec::open(device).expect("a device");
+    let spec = DeviceSpec::open(device, &ALGORITHMS).expect("a device");
     let queue = Queue::new(spec.build(1), spec.queue().clone()).expect("its queue");
     Machine::new(config, Costs::LINUX, queue).expect("bounds are kept")
 }
@@ -80,10 +80,10 @@ fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
 /// per second. Both use twice the memory, which was first filled in order; the device has 150 MB/s.
 fn neighbours(config: PagerConfig, own: bool) -> (f64, f64) {
     let device = "nvme:link_mb_s=150,channel_mb_s=40,request_kb_max=256";
-    let spec = DeviceSpec::open(device).expect("a device");
+    let spec = DeviceSpec::open(device, &ALGORITHMS).expect("a device");
     let mut queue = spec.queue().clone();
     if own {
-        queue.elevator = Elevator::Deadline;
+        queue.elevator = Elevator::Scheduler(Algorithm::Deadline);
         queue.scheduler = SchedulerConfig::for_spill(32, 100_000, false);
     }
     let queue = Queue::new(spec.build(1), queue).expect("its queue");

@@ -1,11 +1,13 @@
 //! Correct responses of every dialect.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use md5::{Digest as _, Md5};
 
 use super::Dialect;
 use super::answer::Answer;
 use super::bucket::{Bucket, Incomplete, Stored, hex};
-use super::checksums::{self, Checksum, base64};
+use super::checksums::{self, Checksum};
 use super::listing::Page;
 use super::request::{Kind, Request, unescaped};
 use super::time::rfc1123;
@@ -257,7 +259,8 @@ fn refusal(bucket: &Bucket, key: &str, request: &Request) -> Option<Answer> {
         let sent = request.header(&format!("x-amz-checksum-{}", sum.name()));
         sent.is_some_and(|sent| sent != sum.of(&request.body))
     });
-    let md5 = request.header("content-md5").is_some_and(|sent| sent != base64(&Md5::digest(&request.body)));
+    let md5 =
+        request.header("content-md5").is_some_and(|sent| sent != STANDARD.encode(Md5::digest(&request.body)));
     (!is_copy && (wrong || md5)).then(|| Answer::error(400, "BadDigest"))
 }
 

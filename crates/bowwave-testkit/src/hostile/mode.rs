@@ -136,7 +136,8 @@ pub enum ListFault {
     Endless,
 }
 
-/// Versions that change or cannot be told apart. Replacement is after the first GET of the object, unless said otherwise.
+/// Versions that change or cannot be told apart. Replacement is after the first GET of the object,
+/// unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionFault {
     /// Replaced after each HEAD; conditions are honoured.
@@ -145,7 +146,8 @@ pub enum VersionFault {
     AfterGet,
     /// The first body breaks off half way, and the object is replaced.
     InBody,
-    /// Replaced under an unchanged weak `ETag`, with another `Last-Modified`; conditions are ignored.
+    /// Replaced under an unchanged weak `ETag`, with another `Last-Modified`; conditions are
+    /// ignored.
     SameWeakTag,
     /// Replaced; GETs have no `ETag`, and conditions are ignored.
     TagDroppedInGets,

@@ -3,6 +3,8 @@
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::net::TcpStream;
 
+use percent_encoding::percent_decode_str;
+
 /// Kinds of requests in the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -122,21 +124,7 @@ fn line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
 
 /// Decodes `%XX` escapes.
 pub(super) fn unescaped(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let [byte, after @ ..] = rest {
-        let digits = after.get(..2).filter(|_| *byte == b'%').and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(plain) => {
-                bytes.push(plain);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Longest line of a request; clients here send keys of at most 1 KiB and signatures.

@@ -52,7 +52,7 @@ mod trace;
 mod writer;
 
 pub use map::Bytes;
-pub use trace::{BadRow, Records, Row, Rows, Stream, Trace};
+pub use trace::{BadRow, Row, Rows, Stream, Trace};
 pub use writer::Writer;
 
 /// File name extension of this format.

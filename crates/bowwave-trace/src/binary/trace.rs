@@ -148,9 +148,12 @@ impl<B: AsRef<[u8]>> Trace<B> {
     }
 
     /// The rows as records, with their names.
-    #[must_use]
-    pub fn records(&self) -> Records<'_, B> {
-        Records { trace: self, rows: self.rows() }
+    pub fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
+        self.rows().map(|row| {
+            let mut record = Record::default();
+            self.fill(row.map_err(|bad| self.error(bad))?, &mut record);
+            Ok(record)
+        })
     }
 
     /// Number of files.
@@ -335,37 +338,6 @@ impl DoubleEndedIterator for Rows<'_> {
 }
 
 impl ExactSizeIterator for Rows<'_> {}
-
-/// The rows of a [`Trace`] as records.
-#[derive(Clone, Debug)]
-pub struct Records<'a, B = Bytes> {
-    trace: &'a Trace<B>,
-    rows: Rows<'a>,
-}
-
-impl<B: AsRef<[u8]>> Records<'_, B> {
-    /// Reads the next row into `record` and reuses its memory; false at the end.
-    ///
-    /// # Errors
-    /// If the row is invalid.
-    pub fn read(&mut self, record: &mut Record) -> Result<bool> {
-        match self.rows.next() {
-            Some(Ok(row)) => self.trace.fill(row, record),
-            Some(Err(bad)) => return Err(self.trace.error(bad)),
-            None => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-impl<B: AsRef<[u8]>> Iterator for Records<'_, B> {
-    type Item = Result<Record>;
-
-    fn next(&mut self) -> Option<Result<Record>> {
-        let mut record = Record::default();
-        self.read(&mut record).map(|more| more.then_some(record)).transpose()
-    }
-}
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,10 @@
 //! The records of one line of a foreign log, with monotonic times.
 
-use super::{Repair, Repairs};
-use crate::{Op, Record};
+use std::io;
+
+use super::{Format, Repair, Repairs};
+use crate::error::Place;
+use crate::{Error, ErrorKind, Op, Record};
 
 /// Error in a line; the line reader adds the place.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +25,44 @@ impl Fault {
     }
 }
 
+/// Error of the next line or record.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    Io(io::Error),
+    Fault(Fault),
+}
+
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Wrong {
+    /// Adds the place, and a hint about the format to errors of values and rows.
+    pub(super) fn error(self, name: &str, place: Place, hint: Option<Format>) -> Error {
+        let Fault { column, mut message } = match self {
+            Self::Io(error) => return Error::from_io(name, place, error),
+            Self::Fault(fault) => fault,
+        };
+        if let Some(format) = hint {
+            message.push_str(&format!("; is this a trace in the format {format}?"));
+        }
+        let kind = if column.is_some() { ErrorKind::Value } else { ErrorKind::Row };
+        let error = Error::at(kind, name, place, message);
+        match column {
+            Some(column) => error.in_column(column),
+            None => error,
+        }
+    }
+}
+
 /// An access as parsed: its name as bytes, its time on the log's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
@@ -39,8 +80,8 @@ pub(super) struct Batch {
     records: Vec<Record>,
     /// Number of `records` in use.
     filled: usize,
-    /// Number of those already taken.
-    taken: usize,
+    /// Number of those already returned.
+    returned: usize,
     clock: Clock,
     pub(super) repairs: Repairs,
 }
@@ -80,18 +121,18 @@ impl Batch {
 
     /// Swaps the next record with the caller's; false if there is none.
     pub(super) fn take(&mut self, record: &mut Record) -> bool {
-        if self.taken == self.filled {
-            (self.taken, self.filled) = (0, 0);
+        if self.returned == self.filled {
+            (self.returned, self.filled) = (0, 0);
             return false;
         }
-        std::mem::swap(record, &mut self.records[self.taken]);
-        self.taken += 1;
+        std::mem::swap(record, &mut self.records[self.returned]);
+        self.returned += 1;
         true
     }
 
-    /// Discards records that were not taken.
+    /// Discards records that were not returned.
     pub(super) fn clear(&mut self) {
-        (self.taken, self.filled) = (0, 0);
+        (self.returned, self.filled) = (0, 0);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::{blkparse, columns, fio, strace, tracefs, vscsi};
+use super::records::Kind;
+use super::{blkparse, columns, fio, strace, tracefs};
 use crate::words::{texts, words};
-use crate::{HEADER, binary, oracle_general};
+use crate::{HEADER, binary};
 
 texts! {
     /// A trace format.
@@ -71,7 +72,7 @@ impl Format {
         if text.starts_with(b"# tracer:") {
             return Some(Self::Tracefs);
         }
-        if vscsi::is_trace(head) {
+        if Kind::of_vscsi(head).is_some() {
             return Some(Self::Vscsi);
         }
         Self::of_lines(text).or_else(|| Self::of_name(name))
@@ -138,7 +139,7 @@ impl Format {
 /// Whether a name is in libCacheSim's style: `w01.oracleGeneral`, `w01.oracleGeneral.bin.zst`.
 fn is_oracle_general(name: &Path) -> bool {
     let name = name.file_name().unwrap_or_default().to_string_lossy();
-    name.split('.').skip(1).any(|part| part.eq_ignore_ascii_case(oracle_general::EXTENSION))
+    name.split('.').skip(1).any(|part| part.eq_ignore_ascii_case("oracleGeneral"))
 }
 
 /// Lines used for detection: enough to skip initial output of a traced program.

@@ -1,6 +1,8 @@
 //! Numbered lines of foreign logs, bounded in size.
 
-use std::io::{self, BufRead};
+use std::io::BufRead;
+
+use crate::bytes::{LineError, append_line, without_end};
 
 /// Maximum bytes of a line in a foreign log: `strace -s` may print large buffers, and a binary file
 /// has no line ends.
@@ -15,13 +17,6 @@ pub(super) struct Lines<R> {
     count: u64,
     /// Whether the last line read had a line end.
     ended: bool,
-}
-
-/// An invalid line.
-#[derive(Debug)]
-pub(super) enum LineError {
-    Io(io::Error),
-    TooLong,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -42,43 +37,24 @@ impl<R: BufRead> Lines<R> {
     /// The next line without its end, or `None` at the end of the input.
     pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, LineError> {
         self.line.clear();
-        loop {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    self.count += 1;
-                    return Err(LineError::Io(error));
-                }
-            };
-            let end = chunk.iter().position(|&byte| byte == b'\n');
-            let taken = end.map_or(chunk.len(), |end| end + 1);
-            if taken > LINE_BYTES_MAX - self.line.len() {
-                self.count += 1;
-                return Err(LineError::TooLong);
-            }
-            self.line.extend_from_slice(&chunk[..taken]);
-            self.input.consume(taken);
-            self.ended = end.is_some();
-            if self.ended || taken == 0 {
-                break;
-            }
-        }
+        let read = append_line(&mut self.input, &mut self.line, LINE_BYTES_MAX);
+        self.count += u64::from(read.is_err() || !self.line.is_empty());
+        self.ended = read?;
         if self.line.is_empty() {
             return Ok(None);
         }
-        self.count += 1;
         let mut line = self.line.as_slice();
         if self.count == 1 {
             line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         }
-        line = line.strip_suffix(b"\n").unwrap_or(line);
-        Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)))
+        Ok(Some(without_end(line)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -29,11 +29,11 @@ mod fio;
 mod format;
 mod input;
 mod lines;
+mod records;
 mod repairs;
 mod strace;
 mod text;
 mod tracefs;
-mod vscsi;
 
 use std::io::Read;
 use std::num::NonZeroU64;
@@ -41,17 +41,18 @@ use std::path::Path;
 
 pub use format::{Format, UnknownFormat};
 pub use lines::LINE_BYTES_MAX;
+pub use records::Objects;
 pub use repairs::{Repair, Repairs};
 
 use crate::binary::{self, Trace};
+use crate::bytes::LineError;
 use crate::error::Place;
-use crate::oracle_general::{self, Objects};
 use crate::{Error, ErrorKind, Reader, Record, Result};
-use batch::{Access, Batch, Fault};
+use batch::{Batch, Fault, Wrong};
 use columns::Columns;
 use input::{Bytes, Position};
-use lines::{LineError, Lines};
-use vscsi::{RecordError, Records};
+use lines::Lines;
+use records::{Kind, Records};
 
 /// Import options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,8 +187,7 @@ pub struct Import {
 enum Source {
     Ours(Reader<Bytes>),
     Text(Lines<Bytes>, Box<dyn Parse + Send>),
-    Vscsi(Records<Bytes>),
-    Oracle(oracle_general::Reader<Bytes>),
+    Records(Records<Bytes>),
     /// A trace in the binary form, and the number of the next row.
     Binary(Box<Trace>, u64),
 }
@@ -197,10 +197,16 @@ impl Source {
         let columns = |layout| Box::new(Columns::new(layout, options)) as Box<dyn Parse + Send>;
         let parser: Box<dyn Parse + Send> = match format {
             Format::Csv => return Ok(Self::Ours(Reader::new(bytes, name))),
-            Format::Vscsi => return Ok(Self::Vscsi(Records::new(bytes, head))),
+            Format::Vscsi => {
+                let kind = Kind::of_vscsi(head).ok_or_else(|| {
+                    let message = "the version of neither form of vscsi stands where it should";
+                    Wrong::from(Fault::line(message)).error(name, Place::Row(0), Some(format))
+                })?;
+                return Ok(Self::Records(Records::new(bytes, kind)));
+            }
             Format::OracleGeneral => {
-                let reader = oracle_general::Reader::new(bytes, name, options.objects);
-                return Ok(Self::Oracle(reader));
+                let kind = Kind::OracleGeneral(options.objects);
+                return Ok(Self::Records(Records::new(bytes, kind)));
             }
             Format::Binary => {
                 let mut held = Vec::new();
@@ -256,12 +262,13 @@ impl Import {
                     let line = next_line(lines, parser.as_mut(), &mut self.batch, self.any);
                     line.map_err(|wrong| wrong.error(&self.name, Place::Line(lines.number()), hint))
                 }
-                Source::Vscsi(records) => {
+                Source::Records(records) => {
                     let place = Place::Row(records.count);
-                    let record = next_record(records, &mut self.batch);
+                    // Any file looks like oracleGeneral: it must have been named.
+                    let hint = hint.filter(|&format| format != Format::OracleGeneral);
+                    let record = records.next_record(&mut self.batch);
                     record.map_err(|wrong| wrong.error(&self.name, place, hint))
                 }
-                Source::Oracle(reader) => next_request(reader, record, &mut self.batch, &self.name),
                 Source::Binary(trace, row) => {
                     let outcome = next_row(trace, *row, record);
                     *row += 1;
@@ -330,31 +337,6 @@ impl std::fmt::Debug for Import {
     }
 }
 
-/// Error of the next line or record.
-enum Wrong {
-    Io(std::io::Error),
-    Fault(Fault),
-}
-
-impl Wrong {
-    /// Adds the place, and a hint about the format to errors of values and rows.
-    fn error(self, name: &str, place: Place, hint: Option<Format>) -> Error {
-        let Fault { column, mut message } = match self {
-            Self::Io(error) => return Error::from_io(name, place, error),
-            Self::Fault(fault) => fault,
-        };
-        if let Some(format) = hint {
-            message.push_str(&format!("; is this a trace in the format {format}?"));
-        }
-        let kind = if column.is_some() { ErrorKind::Value } else { ErrorKind::Row };
-        let error = Error::at(kind, name, place, message);
-        match column {
-            Some(column) => error.in_column(column),
-            None => error,
-        }
-    }
-}
-
 /// Parses the next line; false at the end of the input. A truncated last line is skipped if `any`
 /// record came before.
 fn next_line(
@@ -369,7 +351,7 @@ fn next_line(
         Ok(None) => parser.end(batch).map(|()| false),
         Err(LineError::Io(error)) => return Err(Wrong::Io(error)),
         Err(LineError::TooLong) => {
-            return Err(Wrong::Fault(Fault::line(format!("the line is longer than {LINE_BYTES_MAX} bytes"))));
+            return Err(Fault::line(format!("the line is longer than {LINE_BYTES_MAX} bytes")).into());
         }
     };
     let outcome = outcome.or_else(|fault| {
@@ -379,24 +361,7 @@ fn next_line(
         }
         Err(fault)
     });
-    outcome.map_err(Wrong::Fault)
-}
-
-/// Parses the next record; false at the end of the input. A truncated last record is skipped if
-/// others came before.
-fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::Result<bool, Wrong> {
-    match records.next_record(batch) {
-        Err(RecordError::CutShort) if records.count > 0 => {
-            batch.repairs.add(Repair::CutShort);
-            Ok(false)
-        }
-        Err(RecordError::CutShort) => {
-            Err(Wrong::Fault(Fault::line("the file ends within its first record: is it cut off?")))
-        }
-        Err(RecordError::Io(error)) => Err(Wrong::Io(error)),
-        Err(RecordError::Fault(fault)) => Err(Wrong::Fault(fault)),
-        Ok(more) => Ok(more),
-    }
+    Ok(outcome?)
 }
 
 fn next_row(trace: &Trace, row: u64, record: &mut Record) -> Result<bool> {
@@ -406,19 +371,4 @@ fn next_row(trace: &Trace, row: u64, record: &mut Record) -> Result<bool> {
         None => return Ok(false),
     }
     Ok(true)
-}
-
-/// Parses the next request, using `record`'s memory.
-fn next_request(
-    reader: &mut oracle_general::Reader<Bytes>,
-    record: &mut Record,
-    batch: &mut Batch,
-    name: &str,
-) -> Result<bool> {
-    if !reader.read(record)? {
-        return Ok(false);
-    }
-    let &mut Record { time_ns, pid, op, ref file, offset, length } = record;
-    let access = Access { time_ns, pid, op, file: file.as_bytes(), offset, length };
-    batch.push(access).map(|()| true).map_err(|fault| Wrong::Fault(fault).error(name, Place::Whole, None))
 }

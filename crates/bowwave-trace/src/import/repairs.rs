@@ -17,7 +17,7 @@ texts! {
         /// A line of another kind, such as a traced program's output, skipped.
         ForeignLine = "lines that are not of this format, left out",
         /// A name that is not UTF-8; its invalid bytes were replaced.
-        NameNotText = "names that are not UTF-8, mended",
+        NameNotText = "names that are not UTF-8, repaired",
         /// A request that is neither a read, a write nor a flush, skipped.
         OtherRequest = "requests that neither read, write nor flush, left out",
         /// A call on a descriptor that was opened before the log began and has no path, skipped.
@@ -34,7 +34,7 @@ texts! {
         /// A process with several possible parents; the one that forked first is assumed.
         UnknownParent = "processes that several others could have forked, taken for the first's",
         /// A memory-mapped file, whose accesses are not in such a log.
-        MappedFile = "mappings of files, whose touches are not in such a log",
+        MappedFile = "mappings of files, whose accesses are not in such a log",
         /// A submission to io_uring or Linux AIO, whose reads are not in such a log.
         UnseenSubmission =
             "submissions to io_uring or AIO, whose reads are not in such a log (blktrace and tracefs see them)",

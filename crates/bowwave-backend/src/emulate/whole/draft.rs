@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use super::super::slow::Slow;
 use super::{UPLOADS, bytes_of, target_of};
 use crate::{
-    Error, ErrorKind, Object, OpenWrite, Rename, Result, WriteBuf, WriteObject, WriteSink, path, read_exact,
-    write_exact,
+    Error, ErrorKind, Namespace as _, Object, OpenWrite, Rename, Result, Write as _, WriteBuf, WriteObject,
+    WriteSink, path, read_exact, write_exact,
 };
 
 /// The parts of a version that are there, and where they lie.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use super::slow::Slow;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result, StatFs,
-    Upload, WriteObject, Writes, path,
+    Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner, Profile, Rename,
+    Result, StatFs, Upload, Write, WriteObject, Writes, path,
 };
 use object::WholeObject;
 use version::Version;
@@ -75,6 +75,35 @@ impl Backend for Whole {
         Profile { writes: Writes::Whole, write_part_bytes: self.part, ..self.slow.profile() }
     }
 
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.check(path)?;
+        self.slow.metadata();
+        let version = Version::open(self.slow.inner(), path)?;
+        Ok(Arc::new(self.slow.object(path, version, false)))
+    }
+
+    fn namespace(&self) -> Option<&dyn Namespace> {
+        Some(self)
+    }
+
+    fn writer(&self) -> Option<&dyn Write> {
+        Some(self)
+    }
+
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.slow.network()
+    }
+
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.slow.disk()
+    }
+}
+
+impl Namespace for Whole {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         self.check(path)?;
         self.slow.stat(path).map(plain)
@@ -88,26 +117,6 @@ impl Backend for Whole {
             entries.retain(|entry| entry.name != UPLOADS);
         }
         Ok(entries.into_iter().map(plain).collect())
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.slow.network()
-    }
-
-    fn disk(&self) -> Option<crate::DiskStats> {
-        self.slow.disk()
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        self.check(path)?;
-        self.slow.metadata();
-        let version = Version::open(self.slow.inner(), path)?;
-        Ok(Arc::new(self.slow.object(path, version, false)))
-    }
-
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.check(path)?;
-        Ok(Arc::new(WholeObject::open(&self.slow, path, how, self.part)?))
     }
 
     fn create_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
@@ -149,6 +158,13 @@ impl Backend for Whole {
 
     fn statfs(&self) -> Result<StatFs> {
         Err(self.unsupported(Path::new(""), "say how much room there is"))
+    }
+}
+
+impl Write for Whole {
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        self.check(path)?;
+        Ok(Arc::new(WholeObject::open(&self.slow, path, how, self.part)?))
     }
 
     fn stray_uploads(&self) -> Result<Vec<Upload>> {

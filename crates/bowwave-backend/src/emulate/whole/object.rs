@@ -7,8 +7,8 @@ use super::super::slow::Slow;
 use super::draft::Draft;
 use super::version::Version;
 use crate::{
-    Backend as _, EntryKind, Error, ErrorKind, Identity, Object, OpenWrite, ReadBuf, ReadSink, Result,
-    WriteBuf, WriteObject, WriteSink, path,
+    Backend as _, EntryKind, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, ReadBuf,
+    ReadSink, Result, WriteBuf, WriteObject, WriteSink, path,
 };
 
 /// Reads what is published; writes a draft of what will be.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Backend, Identity, Object, ReadBuf, ReadSink, Result, path};
+use crate::{Backend, Identity, Namespace as _, Object, ReadBuf, ReadSink, Result, path};
 
 /// An object open for reading. An object store gives it out as long as it is the one that the name stands for; a file
 /// system would for ever, so that is looked at after each read.

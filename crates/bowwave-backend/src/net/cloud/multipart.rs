@@ -109,33 +109,38 @@ impl Cloud {
     }
 
     /// Publishes an upload.
-    pub(in crate::net) async fn complete(&self, key: &Key, place: &str, made: Assembly<'_>) -> Result<Meta> {
-        let completed = self.persist_upload(|| self.complete_once(key, place, &made)).await;
+    pub(in crate::net) async fn complete(
+        &self,
+        key: &Key,
+        place: &str,
+        assembly: Assembly<'_>,
+    ) -> Result<Meta> {
+        let completed = self.persist_upload(|| self.complete_once(key, place, &assembly)).await;
         match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
             // The response to an earlier attempt may have been lost: then the upload is gone and
             // its object exists.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {
                 let found = self.head(key, place).await?;
-                found.filter(|found| made.is(found)).ok_or(error)
+                found.filter(|found| assembly.is(found)).ok_or(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn complete_once(&self, key: &Key, place: &str, made: &Assembly<'_>) -> Result<()> {
+    async fn complete_once(&self, key: &Key, place: &str, assembly: &Assembly<'_>) -> Result<()> {
         if self.kind == Kind::Azure {
             // Another writer can come between this check and the copy: the library's call has no
             // condition.
-            if made.exclusive && self.head(key, place).await?.is_some() {
+            if assembly.exclusive && self.head(key, place).await?.is_some() {
                 return Err(Error::new(ErrorKind::Exists, format!("{place}: is there already")));
             }
-            let parts = made.parts.iter().map(|part| PartId { content_id: part.etag.clone() }).collect();
-            let done = self.parts.sent.complete_multipart(key, &made.id.to_owned(), parts).await;
+            let parts = assembly.parts.iter().map(|part| PartId { content_id: part.etag.clone() }).collect();
+            let done = self.parts.sent.complete_multipart(key, &assembly.id.to_owned(), parts).await;
             return done.map(drop).map_err(|error| write_error(place, &error));
         }
         let mut body = String::from("<CompleteMultipartUpload>");
-        for (index, part) in made.parts.iter().enumerate() {
+        for (index, part) in assembly.parts.iter().enumerate() {
             let (number, etag) = (index + 1, xml::escaped(&part.etag));
             let checksum = part.crc64nvme.as_deref().map(|crc| {
                 let (name, crc) = (checksum::CRC64NVME, xml::escaped(crc));
@@ -151,12 +156,12 @@ impl Cloud {
             Kind::Google => (GENERATION_MATCH, "0".to_owned()),
             _ => (http::header::IF_NONE_MATCH, "*".to_owned()),
         };
-        let mut headers = if made.exclusive { vec![condition] } else { Vec::new() };
-        headers.extend(made.replaces.map(|etag| (http::header::IF_MATCH, etag.to_owned())));
-        let query = [("uploadId", made.id)];
+        let mut headers = if assembly.exclusive { vec![condition] } else { Vec::new() };
+        headers.extend(assembly.replaces.map(|etag| (http::header::IF_MATCH, etag.to_owned())));
+        let query = [("uploadId", assembly.id)];
         let request =
             Outgoing { query: &query, headers: &headers, body, ..Outgoing::new(Method::POST, key.as_ref()) };
-        let document = self.wire.xml(request, self.patience(made.size)).await?;
+        let document = self.wire.xml(request, self.patience(assembly.size)).await?;
         xml::read(&document, &["CompleteMultipartUploadResult"], |_, _| Ok(()))
             .map_err(|why| foreign(place, &why))
     }
@@ -174,7 +179,7 @@ impl Cloud {
         let gone = self
             .persist(|| {
                 tries += 1;
-                self.tell(Method::DELETE, key, &query, &[])
+                self.change(Method::DELETE, key, &query, &[])
             })
             .await;
         // After an attempt whose response was lost, it is gone by our own request.
@@ -228,7 +233,7 @@ impl Cloud {
             found.extend(page.parts);
             match page.next {
                 None => break,
-                Some(next) if next > marker && found.len() <= PARTS_MAX => marker = next,
+                Some(next) if next > marker && found.len() <= LISTED_PARTS_MAX => marker = next,
                 Some(_) => return Err(foreign(&self.wire.place, "the list of parts has no end")),
             }
         }
@@ -274,4 +279,4 @@ pub(in crate::net) fn unhex(text: &str) -> Option<Vec<u8>> {
 /// Most pages of unfinished uploads: ten million uploads, more than any bucket has.
 const UPLOAD_PAGES_MAX: usize = 10_000;
 /// Most parts of an upload.
-const PARTS_MAX: usize = 50_000;
+const LISTED_PARTS_MAX: usize = 50_000;

@@ -1,28 +1,27 @@
-//! Storing attributes of published objects: on the right version, once, with all that others have stored.
+//! Attributes of published objects: stored once, on the right version, with others' metadata.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
 
 use super::{Served, s3};
 use crate::conformance::Fixture as _;
-use crate::net::attributes::{Stored, replace, replace_by_parts};
+use crate::net::meta::{Stored, replace, replace_by_parts};
 use crate::net::object::ObjectBackend;
-use crate::net::object_upload::Place;
+use crate::net::object_upload::Location;
 use crate::net::plan::Sizes;
 use crate::net::{open, runtime};
-use crate::{Backend as _, EntryKind, ErrorKind, Options, Rename, SetAttributes, SetTime};
+use crate::{EntryKind, ErrorKind, Namespace as _, Options, Rename, SetAttributes, SetTime};
 
 /// A bucket that keeps attributes, with an object.
-fn bucket() -> (S3Server, Served, ObjectBackend, Place) {
+fn bucket() -> (S3Server, Served, ObjectBackend, Location) {
     let (server, served) = s3("s3://bucket/data", "bucket/data");
     served.put("object", b"bytes");
     let options = Options { attributes: true, ..served.options.clone() };
     let store = open::open("s3://bucket/data", "s3", "//bucket/data", &options).unwrap();
     let (key, name) = store.key("object".as_ref()).unwrap();
-    let place = Place { cloud: store.cloud.clone(), key, name: name.into(), sizes: Sizes::default() };
+    let place = Location { cloud: store.cloud.clone(), key, name: name.into(), sizes: Sizes::default() };
     (server, served, store, place)
 }
 
@@ -35,16 +34,15 @@ fn attributes_are_not_stored_over_a_version_of_another_writer() {
     let (_server, _served, store, place) = bucket();
     let wanted = Stored { mode: Some(0o600), ..Stored::default() }.headers(EntryKind::File);
     for by_parts in [false, true] {
-        let (cloud, key, name) = (Arc::clone(&place.cloud), place.key.clone(), Arc::clone(&place.name));
         let put = |bytes: &'static str| {
-            let (cloud, key, name) = (Arc::clone(&cloud), key.clone(), Arc::clone(&name));
+            let Location { cloud, key, name, .. } = place.clone();
             runtime::wait(async move { cloud.put(&key, &name, bytes.into(), false, &[]).await }).unwrap()
         };
         put("ours");
         let before = store.look("object".as_ref()).unwrap().expect("an object");
         assert!(before.version.strong().is_some());
         put("theirs");
-        let (place, headers) = (at(&place), wanted.clone());
+        let (place, headers) = (place.clone(), wanted.clone());
         let replaced = runtime::wait(async move {
             match by_parts {
                 false => replace(&place, before, headers).await,
@@ -57,17 +55,8 @@ fn attributes_are_not_stored_over_a_version_of_another_writer() {
     }
 }
 
-fn at(place: &Place) -> Place {
-    Place {
-        cloud: place.cloud.clone(),
-        key: place.key.clone(),
-        name: place.name.clone(),
-        sizes: Sizes::default(),
-    }
-}
-
 #[test]
-fn attributes_go_with_a_copy_by_parts_and_with_a_rename() {
+fn attributes_are_kept_by_a_copy_by_parts_and_a_rename() {
     let (_server, _served, store, place) = bucket();
     let before = store.look("object".as_ref()).unwrap().expect("an object");
     let uploaded = before.modified;
@@ -90,14 +79,14 @@ fn attributes_go_with_a_copy_by_parts_and_with_a_rename() {
 }
 
 #[test]
-fn a_copy_whose_answer_was_lost_has_stored_attributes() {
+fn a_copy_whose_response_was_lost_has_stored_attributes() {
     let (server, _served, store, _) = bucket();
     let lost =
         S3Fault { method: "PUT", part: "object".to_owned(), after: 0, times: 1, what: S3Trouble::AnswerLost };
     server.inject(lost);
     store.set_attributes("object".as_ref(), &mode(0o600)).unwrap();
     assert_eq!(store.stat("object".as_ref()).unwrap().mode, Some(0o600));
-    // What is so already costs nothing.
+    // Equal attributes cost no request.
     let before = server.requests().iter().filter(|request| request.starts_with("PUT")).count();
     store.set_attributes("object".as_ref(), &mode(0o600)).unwrap();
     let after = server.requests().iter().filter(|request| request.starts_with("PUT")).count();

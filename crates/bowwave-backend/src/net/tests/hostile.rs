@@ -1,5 +1,5 @@
-//! Stores that misbehave: each defect that one of them has shown, and the class behind it. Every mode against every call of a
-//! mount is in `hostile_stores` of the command line.
+//! Stores that misbehave: regressions, and the class of each. `hostile_stores` of the command line
+//! tests every mode against every call of a mount.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +8,12 @@ use bowwave_testkit::hostile::{Checksum, Dialect, Host, HostileServer};
 
 use super::PATIENCE;
 use crate::write_exact;
-use crate::{Backend, Error, ErrorKind, OpenWrite, Options, open_url, read_exact, read_once};
+use crate::{
+    Backend, Error, ErrorKind, Namespace as _, OpenWrite, Options, Write as _, open_url, read_exact,
+    read_once,
+};
 
-/// Short, so that tests are; long enough that a busy machine does not reach it by itself.
+/// Short, so that tests are quick; long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
 fn server(mode: &str) -> HostileServer {
@@ -86,7 +89,7 @@ fn a_web_server_redirects_without_referer_and_password() {
 }
 
 #[test]
-fn every_fourth_lookup_and_listing_may_fail_and_none_is_noticed() {
+fn failures_of_every_fourth_lookup_and_listing_are_retried() {
     let server = server("status-503,calls=metadata,every=4");
     let store = store(&server);
     for round in 0..15 {
@@ -99,7 +102,7 @@ fn every_fourth_lookup_and_listing_may_fail_and_none_is_noticed() {
 }
 
 #[test]
-fn a_store_that_always_fails_is_asked_seven_times_and_a_permanent_error_once() {
+fn a_failing_store_gets_seven_attempts_and_a_permanent_error_one() {
     let failing = server("status-503");
     let error = store(&failing).stat("stat/object".as_ref()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Throttled);
@@ -107,12 +110,12 @@ fn a_store_that_always_fails_is_asked_seven_times_and_a_permanent_error_once() {
     assert!((2..=7).contains(&failing.requests().total()), "{:?}", failing.requests());
     let refusing = server("error-body-drip");
     store(&refusing).stat("stat/object".as_ref()).unwrap_err();
-    // The HEAD, and one GET for the body that says why.
+    // The HEAD, and one GET for the body with the reason.
     assert_eq!(refusing.requests().total(), 2);
 }
 
 #[test]
-fn a_store_that_wants_to_wait_for_longer_than_the_deadline_is_an_error_at_once() {
+fn a_retry_after_beyond_the_deadline_is_an_error_at_once() {
     for mode in ["retry-after-billion", "retry-after-date"] {
         let server = server(mode);
         let begun = Instant::now();
@@ -160,7 +163,7 @@ fn listings_without_end_or_progress_are_errors() {
         assert!(server.requests().list <= requests, "{mode}: {:?}", server.requests());
     }
     let ended = server("list-token-at-the-end");
-    assert_eq!(list(&ended).unwrap().len(), 7, "what the store says about the end counts");
+    assert_eq!(list(&ended).unwrap().len(), 7, "`IsTruncated` decides");
 }
 
 #[test]
@@ -174,7 +177,7 @@ fn a_directory_of_more_entries_than_allowed_is_an_error_that_names_the_option() 
 }
 
 #[test]
-fn what_is_no_listing_is_an_error_and_never_an_empty_directory() {
+fn an_invalid_listing_is_an_error_and_never_an_empty_directory() {
     for mode in [
         "portal",
         "empty-200",
@@ -191,7 +194,7 @@ fn what_is_no_listing_is_an_error_and_never_an_empty_directory() {
     ] {
         let server = server(mode);
         match list(&server) {
-            // A million attributes are strange, and say nothing wrong.
+            // A million attributes are strange but valid.
             Ok(names) => assert!(mode == "list-attributes" && names.len() == 7, "{mode}: {names:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Protocol, "{mode}: {error}");
@@ -267,7 +270,7 @@ fn a_weak_tag_is_no_version_where_one_is_required() {
 }
 
 #[test]
-fn an_encoded_body_is_no_part_of_the_object() {
+fn an_encoded_body_is_rejected() {
     for (mode, what) in [("range-gzip", "Content-Encoding"), ("range-multipart", "encoded")] {
         let server = server(mode);
         let object = store(&server).open("read/object".as_ref()).unwrap();
@@ -278,7 +281,7 @@ fn an_encoded_body_is_no_part_of_the_object() {
 }
 
 #[test]
-fn a_flipped_byte_of_a_whole_object_is_found_and_read_again() {
+fn a_flipped_byte_of_a_whole_object_is_detected_and_read_again() {
     for checksum in Checksum::ALL {
         let once = server("flip,first=1");
         once.set_checksum(Some(checksum));
@@ -286,7 +289,7 @@ fn a_flipped_byte_of_a_whole_object_is_found_and_read_again() {
         let error = read_once(&*object, 0, 9000, PATIENCE).map(drop).unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Corrupt, true), "{error}");
         let error = read_once(&*object, 10, 20, PATIENCE).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "nothing is handed on unverified meanwhile: {error}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "unverified bytes are not passed on meanwhile: {error}");
         assert_eq!(read_once(&*object, 0, 9000, PATIENCE).unwrap(), *once.object("read/small").unwrap());
         assert_eq!(
             read_once(&*object, 10, 20, PATIENCE).unwrap(),
@@ -295,7 +298,7 @@ fn a_flipped_byte_of_a_whole_object_is_found_and_read_again() {
     }
 }
 
-/// No window holds all of the object; the sums of all of them do.
+/// No single window covers the object; the sums of all of them together do.
 #[test]
 fn a_flipped_byte_of_one_of_many_windows_fails_the_last_of_them() {
     for checksum in [Checksum::Crc32, Checksum::Crc32c, Checksum::Crc64Nvme] {
@@ -330,12 +333,12 @@ fn parts_of_a_composite_object_are_compared_one_by_one() {
     let server = server("honest");
     let bytes = bowwave_testkit::hostile::content("parts", 1, 5 * part + 17);
     server.put_in_parts("parts", &bytes, part);
-    // The sum of an object by CRC-64 is one over its bytes, whatever its parts are.
+    // A CRC-64 checksum covers the object's bytes, not those of parts.
     for checksum in [Checksum::Crc32, Checksum::Crc32c, Checksum::Sha256] {
         server.set_checksum(Some(checksum));
         set(&server, "honest");
         let object = store(&server).open("parts".as_ref()).unwrap();
-        // The second and the third part, and some of their neighbours.
+        // The second and the third part, and a few bytes around them.
         let (at, len) = (part as u64 - 5, 2 * part + 10);
         assert_eq!(read_once(&*object, at, len, PATIENCE).unwrap(), bytes[part - 5..3 * part + 5]);
         set(&server, "flip,calls=reads,first=1");
@@ -365,7 +368,7 @@ fn uploads_carry_a_checksum_of_each_part_and_each_object() {
         let sums = put.headers.iter().filter(|(name, _)| name == "x-amz-checksum-crc64nvme").count();
         assert_eq!(sums, 1, "{put:?}");
     }
-    // And what has none is still accepted, where that is wanted.
+    // With `verify: false`, uploads have no checksum.
     let plain = Options { verify: false, ..options(&server) };
     let object = open_url("s3://data", &plain).unwrap().open_write("up/plain".as_ref(), &how).unwrap();
     write_exact(&*object, 0, b"bytes", PATIENCE).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that lie, break off, or keep silent.
+//! Servers that send wrong responses, close the connection, or stop sending.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -9,13 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use crate::{Backend, Error, ErrorKind, Heard, Object, OpenWrite, Options, ReadBuf, ReadSink, WriteObject};
+use crate::{
+    Backend, Error, ErrorKind, Heard, Namespace as _, Object, OpenWrite, Options, ReadBuf, ReadSink,
+    Write as _, WriteObject,
+};
 use crate::{open_url, read_once, start_read};
 
-/// What such a server does with a request (its first line and its range), after a right answer to HEAD.
+/// Responds to a request (its head); HEAD gets a valid response.
 type Deed = dyn Fn(&mut TcpStream, &str) + Send + Sync;
 
-/// A server whose one object has 1000 bytes and the tag "v1", and that answers GET by `deed`.
+/// A server whose one object has 1000 bytes and the tag "v1", and that responds to GET by `deed`.
 fn liar(deed: impl Fn(&mut TcpStream, &str) + Send + Sync + 'static) -> String {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nETag: \"v1\"\r\n\r\n";
     server(Arc::new(move |stream, request| match request.starts_with("HEAD") {
@@ -24,7 +27,7 @@ fn liar(deed: impl Fn(&mut TcpStream, &str) + Send + Sync + 'static) -> String {
     }))
 }
 
-/// Answers every connection by `deed` until the listener goes away with the test's process.
+/// Responds by `deed` until the test's process ends.
 fn server(deed: Arc<Deed>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -34,7 +37,7 @@ fn server(deed: Arc<Deed>) -> String {
             thread::spawn(move || {
                 let mut lines = BufReader::new(stream.try_clone().unwrap());
                 let mut request = String::new();
-                // One request at a time, until the client hangs up.
+                // One request at a time, until the client closes the connection.
                 while lines.read_line(&mut request).is_ok_and(|count| count > 0) {
                     if request.ends_with("\r\n\r\n") {
                         deed(&mut stream, &request);
@@ -48,7 +51,7 @@ fn server(deed: Arc<Deed>) -> String {
 }
 
 fn open(url: &str) -> Arc<dyn Object> {
-    store(url).open("".as_ref()).expect("HEAD is answered right")
+    store(url).open("".as_ref()).expect("HEAD gets a valid response")
 }
 
 fn store(url: &str) -> Arc<dyn Backend> {
@@ -56,32 +59,44 @@ fn store(url: &str) -> Arc<dyn Backend> {
     open_url(url, &options).unwrap()
 }
 
-/// The error of reading bytes 100..200 when GET is answered with `answer`, after which the server hangs up.
+/// A bucket of a server at `url`.
+fn bucket(url: &str) -> Arc<dyn Backend> {
+    let options = Options {
+        endpoint: url.strip_suffix("/object").map(str::to_owned),
+        allow_http: true,
+        credentials: Some(super::keys()),
+        timeout: TIMEOUT,
+        ..Options::default()
+    };
+    open_url("s3://bucket", &options).unwrap()
+}
+
+/// The error of a read of bytes 100..200 if the server responds `answer` and closes the connection.
 fn error_of(answer: impl Into<Vec<u8>>) -> Error {
     let answer = answer.into();
     let url = liar(move |stream, _| {
         stream.write_all(&answer).unwrap();
         stream.shutdown(Shutdown::Both).ok();
     });
-    let error = read_once(&*open(&url), 100, 100, PATIENCE).expect_err("a lie is no answer");
+    let error = read_once(&*open(&url), 100, 100, PATIENCE).expect_err("the response is invalid");
     assert!(!error.to_string().contains('\n') && error.to_string().contains("127.0.0.1"), "{error}");
     error
 }
 
-/// A right answer for bytes 100..200 but for the given headers and body length.
+/// A response for bytes 100..200 with the given headers and body length.
 fn partial(headers: &str, body: usize) -> Vec<u8> {
     let mut answer = format!("HTTP/1.1 206 Partial Content\r\n{headers}\r\n\r\n").into_bytes();
     answer.resize(answer.len() + body, b'x');
     answer
 }
 
-/// Short, so that tests are; long enough that a busy machine does not reach it by itself.
+/// Short, so that tests are quick; long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_millis(600);
 const RANGE: &str = "Content-Range: bytes 100-199/1000";
 const TAG: &str = "ETag: \"v1\"";
 
 #[test]
-fn a_right_answer_is_taken() {
+fn a_valid_response_is_accepted() {
     let url = liar(|stream, request| {
         assert!(
             request.contains("range: bytes=100-199\r\n") && request.contains("if-match: \"v1\"\r\n"),
@@ -94,7 +109,7 @@ fn a_right_answer_is_taken() {
 }
 
 #[test]
-fn lies_about_range_length_and_version_are_found() {
+fn a_wrong_range_length_or_version_is_rejected() {
     for (headers, body, kind) in [
         (format!("{TAG}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
         (format!("Content-Range: bytes 0-99/1000\r\n{TAG}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
@@ -123,9 +138,9 @@ fn lies_about_range_length_and_version_are_found() {
 }
 
 #[test]
-fn statuses_are_told_by_what_they_mean() {
+fn statuses_map_to_error_kinds() {
     for (status, kind, retryable) in [
-        // All of the file is requested then, and less of it announced.
+        // The client then requests the whole file, and less is announced.
         ("200 OK\r\nETag: \"v1\"", ErrorKind::Truncated, true),
         ("200 OK\r\nETag: \"v2\"", ErrorKind::Changed, false),
         ("204 No Content", ErrorKind::Protocol, false),
@@ -152,7 +167,7 @@ fn statuses_are_told_by_what_they_mean() {
 }
 
 #[test]
-fn bytes_before_a_truncation_are_told() {
+fn bytes_before_a_truncation_are_reported() {
     let url = liar(|stream, _| {
         let headers = format!("Content-Range: bytes 0-999/1000\r\n{TAG}\r\nContent-Length: 1000");
         stream.write_all(&partial(&headers, 600)).unwrap();
@@ -160,11 +175,11 @@ fn bytes_before_a_truncation_are_told() {
     });
     let object = open(&url);
     let heard: Vec<_> = start_read(&*object, 0, ReadBuf::zeroed(1000)).iter().collect();
-    let told = heard.iter().filter_map(|heard| match heard {
+    let reported = heard.iter().filter_map(|heard| match heard {
         Heard::Progress(bytes) => Some(*bytes),
         _ => None,
     });
-    assert_eq!(told.max(), Some(600), "{heard:?}");
+    assert_eq!(reported.max(), Some(600), "{heard:?}");
     assert!(heard.iter().any(|heard| matches!(heard, Heard::Done(buf, Err(error))
         if error.kind() == ErrorKind::Truncated && buf.to_vec()[..600] == [b'x'; 600])));
 }
@@ -193,7 +208,7 @@ fn a_slow_drip_is_no_silence() {
     let url = liar(|stream, _| {
         stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 0)).unwrap();
         for _ in 0..10 {
-            // Longer than the timeout in all, shorter between two bytes.
+            // Longer than the time-out in total, shorter between two bytes.
             thread::sleep(TIMEOUT / 5);
             stream.write_all(&[b'x'; 10]).unwrap();
         }
@@ -203,7 +218,7 @@ fn a_slow_drip_is_no_silence() {
     assert_eq!(read_once(&*object, 100, 100, PATIENCE).unwrap().len(), 100);
 }
 
-/// One byte at a time, always within the time-out: such a read never ended.
+/// Regression: one byte at a time, always within the time-out, and the read never ended.
 #[test]
 fn a_response_below_the_least_throughput_fails_after_one_period() {
     let url = liar(|stream, _| {
@@ -220,7 +235,7 @@ fn a_response_below_the_least_throughput_fails_after_one_period() {
 }
 
 #[test]
-fn nobody_at_the_port_is_told_as_such() {
+fn a_closed_port_is_reported_as_such() {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let error = store(&format!("http://127.0.0.1:{port}/object")).open("".as_ref()).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
@@ -228,7 +243,7 @@ fn nobody_at_the_port_is_told_as_such() {
 }
 
 #[test]
-fn a_server_that_knows_no_head_is_asked_for_a_byte() {
+fn a_server_without_head_gets_a_request_for_one_byte() {
     for (answer, size) in [
         ("206 Partial Content\r\nContent-Range: bytes 0-0/1000\r\nContent-Length: 1\r\n\r\nx", 1000),
         ("416 Range Not Satisfiable\r\nContent-Range: bytes */0\r\nContent-Length: 0\r\n\r\n", 0),
@@ -261,25 +276,22 @@ fn redirections_are_followed_anew_for_each_read() {
     let object = open(&url);
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     assert_eq!(read_once(&*object, 100, 100, PATIENCE).unwrap(), [b'x'; 100]);
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "a signed address may have expired since");
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "a signed URL may have expired since");
 }
 
 #[test]
-fn an_object_store_that_slows_us_down_says_for_how_long() {
+fn a_throttling_object_store_sets_the_pause() {
     let url = server(Arc::new(|stream, _| {
         let answer = "HTTP/1.1 503 Slow Down\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n";
         stream.write_all(answer.as_bytes()).unwrap();
     }));
-    let endpoint = url.strip_suffix("/object").map(str::to_owned);
-    let options =
-        Options { endpoint, allow_http: true, credentials: Some(super::keys()), ..Options::default() };
-    let error = open_url("s3://bucket", &options).unwrap().open("x".as_ref()).unwrap_err();
+    let error = bucket(&url).open("x".as_ref()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Throttled, "{error}");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
 }
 
 #[test]
-fn a_bucket_with_keys_that_are_no_paths_lists_the_others() {
+fn keys_that_are_no_paths_are_omitted_from_listings() {
     let url = server(Arc::new(|stream, _| {
         let time = "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;1&quot;</ETag>";
         let keys = ["a", "b//c", "../d", "e"]
@@ -293,14 +305,11 @@ fn a_bucket_with_keys_that_are_no_paths_lists_the_others() {
             .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
             .unwrap();
     }));
-    let endpoint = url.strip_suffix("/object").map(str::to_owned);
-    let options =
-        Options { endpoint, allow_http: true, credentials: Some(super::keys()), ..Options::default() };
-    let entries = open_url("s3://bucket", &options).unwrap().list("".as_ref()).unwrap();
+    let entries = bucket(&url).list("".as_ref()).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.name.to_str().unwrap()).collect::<Vec<_>>(), ["a", "e"]);
 }
 
-/// An object of a bucket whose server knows no object, begins any upload, and takes parts by `deed`.
+/// An object of an empty bucket whose server begins any upload, and responds to parts by `deed`.
 fn upload(deed: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Arc<dyn WriteObject> {
     let url = server(Arc::new(move |stream, request| {
         let (status, body) = match request.split(' ').next() {
@@ -312,26 +321,19 @@ fn upload(deed: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Arc<dyn Writ
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).unwrap();
     }));
-    let options = Options {
-        endpoint: url.strip_suffix("/object").map(str::to_owned),
-        allow_http: true,
-        credentials: Some(super::keys()),
-        timeout: TIMEOUT,
-        ..Options::default()
-    };
     let how = OpenWrite { create: true, ..OpenWrite::default() };
-    open_url("s3://bucket", &options).unwrap().open_write("object".as_ref(), &how).unwrap()
+    bucket(&url).open_write("object".as_ref(), &how).unwrap()
 }
 
-/// The buffer comes back, too: the sink hears of the end with it.
+/// The buffer is returned as well.
 #[test]
-fn a_part_that_nobody_takes_ends_at_the_timeout() {
+fn a_part_without_a_response_ends_at_the_timeout() {
     let object = upload(|_| thread::sleep(PATIENCE));
     let error = super::writes::write(&*object, 0, &vec![7; 8 << 20]).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
 }
 
-/// Hears nothing but that it was dropped.
+/// A sink that only reports its drop.
 struct Fickle {
     unwanted: Arc<AtomicBool>,
     dropped: SyncSender<()>,
@@ -341,7 +343,7 @@ impl ReadSink for Fickle {
     fn progress(&mut self, _bytes: usize) {}
 
     fn done(self: Box<Self>, _buf: ReadBuf, result: crate::Result<usize>) {
-        panic!("the server answers nothing: {result:?}");
+        panic!("the server sends no response: {result:?}");
     }
 
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
@@ -351,28 +353,28 @@ impl ReadSink for Fickle {
 
 impl Drop for Fickle {
     fn drop(&mut self) {
-        // Nobody listens if the test has failed.
+        // Without a receiver if the test has failed.
         self.dropped.try_send(()).ok();
     }
 }
 
 #[test]
-fn a_read_that_nobody_wants_any_more_gives_up_its_connection() {
+fn a_cancelled_read_closes_its_connection() {
     let (tell_asked, asked) = sync_channel(1);
     let (tell_closed, closed) = sync_channel(1);
     let url = liar(move |stream, _| {
         tell_asked.send(()).unwrap();
         tell_closed.send(stream.read(&mut [0]).ok()).unwrap();
     });
-    // The client itself would wait for longer than the test does.
+    // The client's own time-out is longer than the test.
     let options = Options { timeout: 10 * PATIENCE, ..Options::default() };
-    let object = open_url(&url, &options).unwrap().open("".as_ref()).expect("HEAD is answered right");
+    let object = open_url(&url, &options).unwrap().open("".as_ref()).expect("HEAD gets a valid response");
     let (dropped, is_dropped) = sync_channel(1);
     let unwanted = Arc::new(AtomicBool::new(false));
     let sink = Fickle { unwanted: Arc::clone(&unwanted), dropped };
     object.read(100, ReadBuf::zeroed(100), Box::new(sink));
-    asked.recv_timeout(PATIENCE).expect("the server is asked");
+    asked.recv_timeout(PATIENCE).expect("the server gets the request");
     unwanted.store(true, Ordering::Relaxed);
     assert_eq!(closed.recv_timeout(PATIENCE), Ok(Some(0)), "the connection is closed");
-    is_dropped.recv_timeout(PATIENCE).expect("the sink is let go");
+    is_dropped.recv_timeout(PATIENCE).expect("the sink is dropped");
 }

@@ -1,8 +1,9 @@
-//! The cache's directory, held by descriptor, and the entries in it: each is checked before the cache uses it.
+//! The cache's directory, held by descriptor. Each entry is checked before the cache uses it.
 //!
-//! A name is opened without following links and without blocking, and `fstat` decides: a FIFO, socket, device, link or directory
-//! in place of a file, a file of another user, one that others may write, or one with a second name is [`Fault::Foreign`].
-//! A second name matters because the cache truncates damaged segments: through a hard link that would destroy another file.
+//! Names are opened without following links and without blocking, and then checked by `fstat`. Foreign
+//! ([`Fault::Foreign`]) are a FIFO, socket, device, link or directory in place of a file, a file of
+//! another user, a file that others may write, and a file with a second name. The cache truncates
+//! damaged segments, which through a second hard link would destroy another file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -82,36 +83,38 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 impl Directory {
-    /// Opens the directory at `path`, and creates it and those above it, for the owner alone, if they are missing.
+    /// Opens the directory at `path`. Creates it and its parents, for the owner alone, if they are
+    /// missing.
     ///
     /// # Errors
-    /// A directory that another user owns or may write to, or could replace because of a directory above it.
+    /// If another user owns the directory, may write to it, or could replace it through a parent.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let told = |error: io::Error| Error::from_os(format_args!("disk cache {}", path.display()), &error);
-        let (real, missing) = resolve(path).map_err(told)?;
+        let failed = |error: io::Error| Error::from_os(format_args!("disk cache {}", path.display()), &error);
+        let (real, missing) = resolve(path).map_err(failed)?;
         let mut names: Vec<&OsStr> = real.iter().skip(1).collect();
         let existing = names.len();
         names.extend(missing.iter().map(OsString::as_os_str));
         let refused =
             |why: String| Error::new(ErrorKind::Invalid, format!("disk cache {}: {why}", path.display()));
         let mut place = PathBuf::from("/");
-        let mut fd = rustix::fs::open("/", DIRECTORY, Mode::empty()).map_err(|error| told(error.into()))?;
+        let mut fd = rustix::fs::open("/", DIRECTORY, Mode::empty()).map_err(|error| failed(error.into()))?;
         for (index, name) in names.iter().enumerate() {
-            let parent = rustix::fs::fstat(&fd).map_err(|error| told(error.into()))?;
+            let parent = rustix::fs::fstat(&fd).map_err(|error| failed(error.into()))?;
             if let Some(why) = unsafe_parent(&parent, &place) {
                 return Err(refused(why));
             }
             if index >= existing {
                 match rustix::fs::mkdirat(&fd, *name, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(told(error.into())),
+                    Err(error) => return Err(failed(error.into())),
                 }
             }
             let flags = if index + 1 == names.len() { DIRECTORY } else { ON_THE_WAY };
-            fd = rustix::fs::openat(&fd, *name, flags, Mode::empty()).map_err(|error| told(error.into()))?;
+            fd =
+                rustix::fs::openat(&fd, *name, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
             place.push(name);
         }
-        let stat = rustix::fs::fstat(&fd).map_err(|error| told(error.into()))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|error| failed(error.into()))?;
         match unsafe_directory(&stat) {
             None => Ok(Self::of(fd)),
             Some(why) => Err(refused(why)),
@@ -264,8 +267,8 @@ fn unsafe_directory(stat: &Stat) -> Option<String> {
     })
 }
 
-/// Why a directory on the way is not safe, and what helps. The rule of `sshd` for home directories, but for sticky directories
-/// such as `/tmp`, where only its owner can rename or remove an entry.
+/// Why a parent directory is not safe, with a remedy. The rule of `sshd` for home directories, except
+/// that sticky directories such as `/tmp` are safe: only its owner can rename or remove an entry.
 fn unsafe_parent(stat: &Stat, place: &Path) -> Option<String> {
     let (owner, user, mode) = (stat.st_uid, user(), stat.st_mode & 0o7777);
     let place = place.display();

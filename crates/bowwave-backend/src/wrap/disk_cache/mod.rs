@@ -24,6 +24,8 @@
 //! the event is counted.
 
 mod directory;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
 mod health;
 mod key;
 mod quota;
@@ -34,19 +36,16 @@ mod tests;
 mod writes;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::fuzz::fuzz_disk_segment;
 use self::health::Limits;
 use self::key::Key;
 use self::reads::{Pending, Reads};
 use self::writes::Writes;
-use super::{forward_lookups, forward_tree};
-use crate::{
-    Attributes, Backend, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
-    WriteObject,
-};
+use crate::{Attributes, Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek};
 
 /// A store whose objects are also kept on a disk after they are read.
 #[derive(Debug)]
@@ -83,25 +82,25 @@ pub struct DiskStats {
 }
 
 impl DiskCache {
-    /// Keeps in `directory` what is read of `inner`, up to `bytes` on the disk (at least 64 MiB), of all processes that name it.
-    /// The directory is created, for its owner alone, if it is missing. Blocks, for ten seconds at most.
+    /// Keeps bytes read from `inner` in `directory`, up to `bytes` on the disk (at least 64 MiB), shared
+    /// by all processes that use the directory. Creates it, for its owner alone, if it is missing.
+    /// Blocks for at most ten seconds.
     ///
-    /// Stores with an equal [`Backend::url`] share their bytes. A web server's hides the query: open such a store with
-    /// [`open_url`](crate::open_url) and a `disk:` URL, which keeps them apart.
+    /// Stores with an equal [`Backend::url`] share their bytes. The URL of a web server hides the query:
+    /// open such a store with [`open_url`](crate::open_url) and a `disk:` URL, which distinguishes them.
     ///
     /// # Errors
-    /// `Invalid` for a directory that has other files in it, that another user owns or may write to, or that another user can
-    /// replace because of a directory above it; and for too few bytes. `Io` if the disk hangs. Else as the disk says.
+    /// `Invalid` for a directory with other files, for one that another user owns, may write to or could
+    /// replace through a parent, and for too few bytes. `Io` if the disk hangs. Otherwise as the disk
+    /// says.
     pub fn new(inner: Arc<dyn Backend>, directory: &Path, bytes: u64) -> Result<Self> {
         let source = inner.url().to_owned();
         Self::of_source(inner, source, directory, bytes)
     }
 
-    /// The same for a store that was opened with the URL `opened`, and, if it is on another server than the cloud's own, with
-    /// that `endpoint`: stores that differ in what their URL does not show share no bytes.
-    ///
-    /// # Errors
-    /// The same.
+    /// As [`new`](Self::new), for a store that was opened with the URL `opened` and, if it is not at the
+    /// cloud's own server, this endpoint: stores that differ in the hidden parts of their URL share no
+    /// bytes.
     pub(super) fn of_url(
         inner: Arc<dyn Backend>,
         (opened, endpoint): (&str, Option<&str>),
@@ -135,10 +134,6 @@ impl DiskCache {
         let url = format!("disk:{}", inner.url());
         Ok(Self { inner, tier: Arc::new(Tier { source, counters, reads, writes }), url })
     }
-
-    fn below(&self) -> &dyn Backend {
-        &*self.inner
-    }
 }
 
 /// Longest wait for a disk at the open: the spin-up time of a disk.
@@ -149,14 +144,6 @@ impl Backend for DiskCache {
         &self.url
     }
 
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-
-    fn network(&self) -> Option<crate::NetworkStats> {
-        self.inner.network()
-    }
-
     fn disk(&self) -> Option<DiskStats> {
         Some(self.tier.counters.stats())
     }
@@ -165,13 +152,10 @@ impl Backend for DiskCache {
         Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
     }
 
-    /// An object that is being written has no version.
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        self.inner.open_write(path, how)
+    /// Objects open for writing are the inner store's: they have no version.
+    fn below(&self) -> Option<&dyn Backend> {
+        Some(&*self.inner)
     }
-
-    forward_lookups!();
-    forward_tree!();
 }
 
 /// A version of an object.
@@ -248,48 +232,14 @@ impl Drop for Tier {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    timed_out: AtomicU64,
-    bypassed: AtomicU64,
-    bytes_read: AtomicU64,
-    bytes_written: AtomicU64,
-    bytes_evicted: AtomicU64,
-    bytes_dropped: AtomicU64,
-    damaged: AtomicU64,
-    errors: AtomicU64,
-}
+struct Counters(Mutex<DiskStats>);
 
 impl Counters {
-    fn stats(&self) -> DiskStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DiskStats {
-            hits: get(&self.hits),
-            misses: get(&self.misses),
-            timed_out: get(&self.timed_out),
-            bypassed: get(&self.bypassed),
-            bytes_read: get(&self.bytes_read),
-            bytes_written: get(&self.bytes_written),
-            bytes_evicted: get(&self.bytes_evicted),
-            bytes_dropped: get(&self.bytes_dropped),
-            damaged: get(&self.damaged),
-            errors: get(&self.errors),
-        }
+    fn count(&self, add: impl FnOnce(&mut DiskStats)) {
+        add(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
-}
 
-fn add(counter: &AtomicU64, count: u64) {
-    counter.fetch_add(count, Ordering::Relaxed);
-}
-
-/// Reads a segment file that consists of any bytes, as a cache does that finds it on its disk: the target of a fuzzer. The first
-/// six bytes choose the object, the range, and whether header and checksums are set right; the rest is the file. Returns how many
-/// bytes passed. Needs memory for one copy of the input and less than 1 MiB more.
-///
-/// # Panics
-/// If the reader delivers a byte that does not have its checksum, or panics.
-#[cfg(any(test, feature = "fuzzing"))]
-pub fn fuzz_disk_segment(input: &[u8]) -> u64 {
-    segment::fuzz::read_any(input)
+    fn stats(&self) -> DiskStats {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::Counters;
 use super::directory::{Directory, Fault};
 use super::segment::SEGMENT_FILE;
-use super::{Counters, add};
 use crate::{Error, ErrorKind, Result};
 
 /// A process's share of the directory's size. One thread uses it: its calls wait for the disk, and
@@ -50,38 +50,38 @@ pub(super) const BYTES_MIN: u64 = 64 << 20;
 const STEP_MAX: u64 = 64 << 20;
 
 impl Quota {
-    /// Opens the directory at `path`, creates it if it is missing, and makes it no larger than `bytes`.
+    /// Opens the directory at `path`, creates it if it is missing, and shrinks it to `bytes`.
     ///
     /// # Errors
     /// Too few bytes; a directory with other files in it, or that is not safe from other users.
     pub(super) fn open(path: &Path, bytes: u64, counters: Arc<Counters>) -> Result<Self> {
         let place = format!("disk cache {}", path.display());
-        let told = |error: io::Error| Error::from_os(&place, &error);
+        let failed = |error: io::Error| Error::from_os(&place, &error);
         if bytes < BYTES_MIN {
             let message = format!("a disk cache of {}: it needs at least 64MiB", crate::size_text(bytes));
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let directory = Directory::open(path)?;
         // In this order: a concurrently starting process creates the mark first.
-        let has_files = directory.names().map_err(told)?.next().is_some();
+        let has_files = directory.names().map_err(failed)?.next().is_some();
         if has_files && directory.stat(MARK).is_err() {
             let message =
                 format!("the {place}: the directory has other files in it (name an empty or a new one)");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Self::begin(directory, bytes, counters).map_err(told)
+        Self::begin(directory, bytes, counters).map_err(failed)
     }
 
     fn begin(directory: Directory, bytes: u64, counters: Arc<Counters>) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let own = |directory: &Directory, name: &str| -> io::Result<File> {
             let (file, replaced) = directory.own_file(name)?;
-            add(&counters.damaged, u64::from(replaced));
+            counters.count(|stats| stats.damaged += u64::from(replaced));
             Ok(file)
         };
         own(&directory, MARK)?;
         let (live, replaced) = directory.own_subdirectory("live")?;
-        add(&counters.damaged, u64::from(replaced));
+        counters.count(|stats| stats.damaged += u64::from(replaced));
         // A single process uses nearly all of the size, and with some GiB dozens of processes find
         // space.
         let step = (bytes / 64).clamp(SEGMENT_FILE, STEP_MAX);
@@ -142,7 +142,7 @@ impl Quota {
     /// The file with the count, locked against all processes until it is closed.
     fn lock(&self) -> io::Result<File> {
         let (used, replaced) = self.directory.own_file(USED)?;
-        add(&self.counters.damaged, u64::from(replaced));
+        self.counters.count(|stats| stats.damaged += u64::from(replaced));
         flock(&used, FlockOperation::LockExclusive)?;
         Ok(used)
     }
@@ -183,7 +183,7 @@ impl Quota {
             // Segments that cannot be removed stay in the count.
             if let Ok(()) | Err(Fault::Absent) = removed {
                 count = count.saturating_sub(bytes);
-                add(&self.counters.bytes_evicted, bytes);
+                self.counters.count(|stats| stats.bytes_evicted += bytes);
             }
         }
         Ok(count)
@@ -209,7 +209,7 @@ impl Quota {
                     let _gone_too = self.live.remove(&name);
                 }
                 Err(Fault::Foreign) => {
-                    add(&self.counters.damaged, 1);
+                    self.counters.count(|stats| stats.damaged += 1);
                     let _best_effort = self.live.remove(&name);
                 }
                 Err(_) => {}

@@ -16,12 +16,12 @@ use std::thread;
 use std::time::Instant;
 use std::{collections::VecDeque, io};
 
+use super::Counters;
 use super::directory::Directory;
 use super::health::{Admission, Health, Limits};
 use super::key::Key;
 use super::segment::{self, CHUNK, Found};
 use super::writes::{Copying, Writes};
-use super::{Counters, add};
 use crate::{Object, ReadBuf, ReadSink};
 
 /// Threads that wait for the disk: as many as a disk serves well.
@@ -114,7 +114,7 @@ impl Reads {
         let admission = state.health.admit(now, is_idle);
         if admission == Admission::Bypass || state.waiting.len() >= WAITING_MAX {
             drop(state);
-            add(&self.counters.bypassed, 1);
+            self.counters.count(|stats| stats.bypassed += 1);
             return self.ask_store(pending, false);
         }
         state.waiting.push_back(Arc::new(Request {
@@ -180,8 +180,10 @@ impl Reads {
             return true;
         }
         let len = request.wanted.end - request.wanted.start;
-        add(&self.counters.hits, 1);
-        add(&self.counters.bytes_read, len);
+        self.counters.count(|stats| {
+            stats.hits += 1;
+            stats.bytes_read += len;
+        });
         pending.sink.done(pending.buf, Ok(len as usize));
         true
     }
@@ -201,13 +203,13 @@ impl Reads {
                 Ok(Found::Here) => {}
                 Ok(Found::Absent | Found::Abandoned) => return false,
                 Ok(Found::Damaged) => {
-                    add(&self.counters.damaged, 1);
+                    self.counters.count(|stats| stats.damaged += 1);
                     // Bytes with a matching checksum would not be written again.
                     let _best_effort = segment::remove(&self.directory, key, number);
                     whole = false;
                 }
                 Err(_) => {
-                    add(&self.counters.errors, 1);
+                    self.counters.count(|stats| stats.errors += 1);
                     return false;
                 }
             }
@@ -217,7 +219,7 @@ impl Reads {
 
     /// Requests from the store, and writes a copy to the disk if `keep`.
     fn ask_store(&self, pending: Pending, keep: bool) {
-        add(&self.counters.misses, 1);
+        self.counters.count(|stats| stats.misses += 1);
         let Pending { inner, key, wanted, buf, sink } = pending;
         if keep && key.is_settled() {
             let writes = Arc::clone(&self.writes);
@@ -238,7 +240,10 @@ impl Reads {
                 // A disk that hangs for reads hangs for writes too, and the memory is needed.
                 self.writes.discard();
                 for (pending, timed_out) in late {
-                    add(if timed_out { &self.counters.timed_out } else { &self.counters.bypassed }, 1);
+                    self.counters.count(|stats| match timed_out {
+                        true => stats.timed_out += 1,
+                        false => stats.bypassed += 1,
+                    });
                     self.ask_store(pending, false);
                 }
                 state = lock(&self.state);

@@ -6,12 +6,12 @@
 //!   8192  the pages, each at its place; the file is sparse
 //! ```
 //!
-//! Nothing is synced: bytes that a crash has lost, torn or mixed do not have their checksum, and count as damaged. The
-//! checksum of a page is a CRC-32 of the key, the page's number and its bytes: a page of another object, another version or
-//! another place does not have it either. The checksum detects accidents, not forgeries: a process that can write the file
-//! can also write the checksum. Two processes that fill one segment write the same bytes, for the key names the version. No
-//! number in a file decides how much is read or allocated: the head is compared with the one that the key requires, and all
-//! sizes are constants.
+//! Nothing is synced: bytes that a crash lost, tore or mixed do not match their checksum, and count as
+//! damaged. The checksum of a page is a CRC-32 of the key, the page's number and its bytes, so a page of
+//! another object, version or position does not match either. Checksums detect accidents, not
+//! forgeries: a process that can write the file can also write the checksum. Processes that fill one
+//! segment write the same bytes, because the key names the version. No number in a file determines a
+//! read or an allocation: the head is compared with the expected one, and all sizes are constants.
 
 use std::fs::File;
 use std::io;
@@ -34,8 +34,8 @@ pub(super) const SEGMENT_FILE: u64 = SEGMENT + 2 * PAGE;
 /// Bytes read and verified at a time: few system calls, and small enough for the processor's cache.
 pub(super) const CHUNK: usize = 256 << 10;
 const MAGIC: &[u8; 8] = b"bowwavd2";
-const SUMS: u64 = PAGE;
-const DATA: u64 = 2 * PAGE;
+pub(super) const SUMS: u64 = PAGE;
+pub(super) const DATA: u64 = 2 * PAGE;
 /// Age at which the time of the last use is updated.
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
@@ -90,17 +90,17 @@ impl Source for File {
 }
 
 /// Checksums of the pages of one segment.
-struct Sums(Hasher);
+pub(super) struct Sums(Hasher);
 
 impl Sums {
-    fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         let mut hasher = Hasher::new();
         hasher.update(text.as_bytes());
         Self(hasher)
     }
 
     /// The checksum of page number `at`. 0 marks a missing page.
-    fn sum(&self, at: u64, page: &[u8]) -> u32 {
+    pub(super) fn sum(&self, at: u64, page: &[u8]) -> u32 {
         let mut hasher = self.0.clone();
         hasher.update(&at.to_le_bytes());
         hasher.update(page);
@@ -136,7 +136,7 @@ impl Head {
     }
 }
 
-fn header(text: &str) -> Vec<u8> {
+pub(super) fn header(text: &str) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend(crc32fast::hash(text.as_bytes()).to_le_bytes());
     head.extend(u32::try_from(text.len()).expect("less than a page").to_le_bytes());
@@ -145,7 +145,7 @@ fn header(text: &str) -> Vec<u8> {
 }
 
 /// Pages from the beginning of the segment to a byte of the object that begins a page.
-fn page_of(offset: u64) -> u64 {
+pub(super) fn page_of(offset: u64) -> u64 {
     offset % SEGMENT / PAGE
 }
 
@@ -279,79 +279,5 @@ pub(super) fn remove(directory: &Directory, key: &Key, number: u64) -> io::Resul
         Ok(found) => found.remove(&name),
         Err(Fault::Foreign) => directory.remove(&subdirectory),
         Err(fault) => Err(fault.into()),
-    }
-}
-
-/// What a fuzzer calls: reads a segment that consists of any bytes, and checks that only pages with their checksum come out.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(super) mod fuzz {
-    use super::*;
-    use crate::Identity;
-
-    impl Source for &[u8] {
-        fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
-            let count = rest.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&rest[..count]);
-            Ok(count)
-        }
-    }
-
-    fn page_len(size: u64, number: u64, at: u64) -> usize {
-        size.saturating_sub(number * SEGMENT + at * PAGE).min(PAGE) as usize
-    }
-
-    /// Six bytes choose the object's size and the range that is read, and whether the segment has the right header, and the right
-    /// checksums of all pages but one; the rest is the segment's file.
-    ///
-    /// Returns how many bytes were delivered.
-    ///
-    /// # Panics
-    /// If a byte is delivered that is not at its place in the segment, or whose page does not have its checksum.
-    pub(in super::super) fn read_any(input: &[u8]) -> u64 {
-        let Some((choice, file)) = input.split_at_checked(6) else { return 0 };
-        let pages = u64::from(u16::from_le_bytes([choice[0], choice[1]])) % (3 * SEGMENT / PAGE) + 1;
-        let size = pages * PAGE - u64::from(choice[2]) * 16;
-        let identity = Identity { etag: Some("\"e\"".to_owned()), size, ..Identity::default() };
-        let key = Key::new("fuzz:", "object".as_ref(), &identity).expect("a strong entity tag");
-        let start = u64::from(choice[3]) * size.div_ceil(PAGE) / 256 * PAGE;
-        let Some(range) = key.pages(start, usize::from(choice[4]) * PAGE as usize) else { return 0 };
-        let mut all = 0;
-        let mut file = file.to_vec();
-        for (number, part) in parts(range) {
-            let text = key.place(number).0;
-            if choice[5] & 1 != 0 {
-                let head = header(&text);
-                file.resize(file.len().max(head.len()), 0);
-                file[..head.len()].copy_from_slice(&head);
-            }
-            let sums = Sums::of(&text);
-            if choice[5] & 2 != 0 {
-                for at in (0..SEGMENT / PAGE).filter(|at| at % 64 != u64::from(choice[5] >> 2)) {
-                    let place = (DATA + at * PAGE) as usize;
-                    let len = page_len(size, number, at);
-                    let Some(page) = file.get(place..place + len) else { break };
-                    let sum = sums.sum(at, page).to_le_bytes();
-                    file[(SUMS + 4 * at) as usize..][..4].copy_from_slice(&sum);
-                }
-            }
-            let mut scratch = vec![0; CHUNK];
-            let mut delivered = part.start;
-            let found = read_from(&file.as_slice(), &text, &part, &mut scratch, &mut |offset, bytes| {
-                assert_eq!(offset, delivered, "bytes come in order");
-                delivered += bytes.len() as u64;
-                for (page, at) in bytes.chunks(PAGE as usize).zip(page_of(offset)..) {
-                    let place = (DATA + at * PAGE) as usize;
-                    let table = (SUMS + 4 * at) as usize;
-                    assert_eq!(*page, file[place..place + page.len()]);
-                    assert_eq!(sums.sum(at, page).to_le_bytes(), file[table..table + 4]);
-                }
-                true
-            });
-            let found = found.expect("memory does not fail");
-            assert!(delivered <= part.end && (found != Found::Here || delivered == part.end), "{found:?}");
-            all += delivered - part.start;
-        }
-        all
     }
 }

@@ -11,12 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Counters;
 use super::directory::{Directory, Fault};
 use super::health::Limits;
 use super::key::Key;
 use super::quota::Quota;
 use super::segment;
-use super::{Counters, add};
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
 /// Most queued bytes of one cache; others are dropped. Larger: more memory.
@@ -40,7 +40,7 @@ pub(super) struct Writes {
 
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<Keep>,
+    jobs: VecDeque<PendingWrite>,
     /// Bytes of queued jobs, of the current write, and of copies in progress.
     bytes: usize,
     /// When the write in progress began.
@@ -50,7 +50,7 @@ struct Queue {
 
 /// Bytes of an object to be written.
 #[derive(Debug)]
-struct Keep {
+struct PendingWrite {
     key: Arc<Key>,
     offset: u64,
     bytes: Vec<u8>,
@@ -103,11 +103,11 @@ impl Writes {
             return true;
         }
         drop(queue);
-        add(&self.counters.bytes_dropped, len as u64);
+        self.counters.count(|stats| stats.bytes_dropped += len as u64);
         false
     }
 
-    fn add(&self, keep: Keep) {
+    fn add(&self, keep: PendingWrite) {
         self.queue().jobs.push_back(keep);
         self.wake.notify_one();
     }
@@ -120,7 +120,7 @@ impl Writes {
     fn drop_jobs(&self, queue: &mut Queue) {
         let bytes: usize = queue.jobs.drain(..).map(|keep| keep.bytes.len()).sum();
         queue.bytes -= bytes;
-        add(&self.counters.bytes_dropped, bytes as u64);
+        self.counters.count(|stats| stats.bytes_dropped += bytes as u64);
     }
 
     /// Ends the thread after all writes. Waits for it briefly, unless `hurry`.
@@ -184,28 +184,23 @@ impl Writes {
         }
     }
 
-    fn write(&self, quota: &mut Quota, keep: &Keep) {
-        let Keep { key, offset, bytes } = keep;
+    fn write(&self, quota: &mut Quota, keep: &PendingWrite) {
+        let PendingWrite { key, offset, bytes } = keep;
         for (number, part) in segment::parts(*offset..*offset + bytes.len() as u64) {
             self.queue().since = Some(Instant::now());
             let piece = &bytes[(part.start - offset) as usize..(part.end - offset) as usize];
             let written = Self::write_part(quota, key, (number, &part), piece);
-            let counters = &self.counters;
-            match written {
+            self.counters.count(|stats| match &written {
                 Ok(Some(written)) => {
-                    add(&counters.bytes_written, written.bytes);
-                    add(&counters.damaged, written.replaced);
+                    stats.bytes_written += written.bytes;
+                    stats.damaged += written.replaced;
                 }
-                Ok(None) => add(&counters.bytes_dropped, piece.len() as u64),
-                Err(fault) => {
-                    let counter = match fault {
-                        Fault::Foreign => &counters.damaged,
-                        _ => &counters.errors,
-                    };
-                    add(counter, 1);
-                    add(&counters.bytes_dropped, piece.len() as u64);
+                failed => {
+                    stats.bytes_dropped += piece.len() as u64;
+                    stats.damaged += u64::from(matches!(failed, Err(Fault::Foreign)));
+                    stats.errors += u64::from(matches!(failed, Err(Fault::Absent | Fault::Os(_))));
                 }
-            }
+            });
         }
     }
 
@@ -258,7 +253,7 @@ impl ReadSink for Copying {
             // Before the reader gets them: afterwards they are the reader's.
             let mut bytes = Vec::with_capacity(len);
             buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
-            Keep { key, offset, bytes }
+            PendingWrite { key, offset, bytes }
         });
         sink.done(buf, result);
         if let Some(keep) = keep {

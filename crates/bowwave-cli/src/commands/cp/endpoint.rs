@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use bowwave_backend::{
-    Backend, Entry, EntryKind, ErrorKind, Options, Writes, local_path, open_url, redacted,
+    Backend, Entry, EntryKind, ErrorKind, Namespace as _, Options, Writes, local_path, open_url, redacted,
 };
 
 use super::super::ls::name_of;

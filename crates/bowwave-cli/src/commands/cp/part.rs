@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{
-    Allocate, Backend, Error, ErrorKind, Identity, Object, OpenWrite, Rename, Result, SetAttributes, SetTime,
-    WriteBuf, WriteObject, read_exact, write_exact,
+    Allocate, Backend, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, Rename, Result,
+    SetAttributes, SetTime, Write as _, WriteBuf, WriteObject, read_exact, write_exact,
 };
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bowwave_backend::{Backend, ErrorKind, Upload};
+use bowwave_backend::{Backend, ErrorKind, Namespace as _, Upload, Write as _};
 use serde::{Serialize, Serializer};
 
 use super::Args;

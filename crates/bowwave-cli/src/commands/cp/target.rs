@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{
-    Backend, Error, ErrorKind, Identity, Object, OpenWrite, Result, WriteBuf, WriteObject, read_exact,
+    Backend, Error, ErrorKind, Identity, Object, OpenWrite, Result, Write as _, WriteBuf, WriteObject,
+    read_exact,
 };
 use md5::{Digest as _, Md5};
 

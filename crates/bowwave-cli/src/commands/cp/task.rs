@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::SystemTime;
 
-use bowwave_backend::{Backend, Entry, EntryKind, ErrorKind, Identity, Object, Writes};
+use bowwave_backend::{Backend, Entry, EntryKind, ErrorKind, Identity, Namespace as _, Object, Writes};
 use bowwave_core::network::RetryLimits;
 
 use super::endpoint::{Destination, Source, Tree, is_inside};

@@ -4,6 +4,7 @@ mod server;
 
 use std::collections::HashMap;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::schedule::{Class, Direction, Priority, Reason, SchedulerConfig, SchedulerStats};
 use bowwave_core::{PageSize, Policy};
 use bowwave_sim::device::DeviceSpec;
@@ -43,7 +44,7 @@ fn known(text: &str) -> Result<String, String> {
 }
 
 fn device(text: &str) -> Result<String, String> {
-    DeviceSpec::open(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    DeviceSpec::open(text, &ALGORITHMS).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Names of priorities, highest first.
@@ -61,7 +62,7 @@ fn priority(text: &str) -> Result<(u64, Priority), String> {
 impl SchedulerArgs {
     /// The device and its scheduler, fully configured.
     fn setup(&self, scheduler: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
-        let spec = DeviceSpec::open(&self.device).map_err(Failure::usage)?;
+        let spec = DeviceSpec::open(&self.device, &ALGORITHMS).map_err(Failure::usage)?;
         let spec = match self.device_depth {
             None => spec,
             Some(depth) => spec.with_depth(depth).map_err(Failure::usage)?,

@@ -124,8 +124,8 @@ impl Counters {
             cache: Counts::of_cache(&stats, &store),
             lustre: requests::counters(opened.engine.options().policy, &stats.cache),
             store,
-            network: opened.store.network().map(Counts::of_network),
-            disk: opened.store.disk().map(Counts::of_disk),
+            network: opened.store.backend().network().map(Counts::of_network),
+            disk: opened.store.backend().disk().map(Counts::of_disk),
         }
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<
     let mut table = Table::new([("what", Align::Left), ("count", Align::Right), ("bytes", Align::Right)]);
     counters.cache.add_to(&mut table, setup::size);
     counters.network.iter().for_each(|network| network.add_to(&mut table, setup::size));
-    if let (Some(disk), Some(stats)) = (&counters.disk, opened.store.disk()) {
+    if let (Some(disk), Some(stats)) = (&counters.disk, opened.store.backend().disk()) {
         let size = |bytes: u64| if bytes > 0 { setup::size(bytes) } else { String::new() };
         disk.add_to(&mut table, size);
         for (what, bytes) in [("- evicted there", stats.bytes_evicted), ("- not kept", stats.bytes_dropped)] {
@@ -201,7 +201,7 @@ struct Sample {
 
 impl Sample {
     fn of(opened: &Opened) -> Self {
-        Self { engine: opened.engine.stats(), network: opened.store.network().unwrap_or_default() }
+        Self { engine: opened.engine.stats(), network: opened.store.backend().network().unwrap_or_default() }
     }
 
     fn log_since(&self, before: &Self) {

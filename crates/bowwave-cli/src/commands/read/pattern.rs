@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bowwave_engine::{EntryKind, Store};
+use bowwave_engine::{EntryKind, Namespace as _, Store};
 use bowwave_trace::generate::Random;
 use clap::ValueEnum;
 

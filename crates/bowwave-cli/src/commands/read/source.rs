@@ -91,7 +91,7 @@ impl<'a> Source<'a> {
 
     /// Warns once if the store cannot guarantee one version of its files.
     fn caution(&self, path: &Path, file: &File) {
-        if let Some(why) = file.identity().weakness().filter(|_| self.store.network().is_some()) {
+        if let Some(why) = file.identity().weakness().filter(|_| self.store.backend().network().is_some()) {
             let place =
                 if path.as_os_str().is_empty() { self.store.url() } else { path.to_str().unwrap_or("") };
             // Once per command: each policy of `--compare` has its own source.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Eviction, Policy};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::fast::Writes;
@@ -13,8 +14,7 @@ use bowwave_sim::queue::QueueConfig;
 use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
-use bowwave_trace::import::{self, Options};
-use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::import::{self, Objects, Options};
 
 use super::Args;
 use crate::progress::Progress;
@@ -202,7 +202,7 @@ pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
 pub(super) fn devices(text: &str) -> Result<Devices, String> {
     let devices = listed(text);
     for device in &devices {
-        DeviceSpec::open(device).map_err(|error| error.to_string())?;
+        DeviceSpec::open(device, &ALGORITHMS).map_err(|error| error.to_string())?;
     }
     Ok(Devices(devices))
 }
@@ -211,7 +211,7 @@ pub(super) fn devices(text: &str) -> Result<Devices, String> {
 pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
     let schedulers = listed(text);
     for scheduler in &schedulers {
-        QueueConfig::default().with_scheduler(scheduler)?;
+        QueueConfig::default().with_scheduler(scheduler, &ALGORITHMS)?;
     }
     Ok(Schedulers(schedulers))
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Eviction};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::fast::Error;
@@ -166,7 +167,7 @@ pub(super) fn with_bounds(
         let frames = u32::try_from(bytes).unwrap_or(Config::UNLIMITED).clamp(1, Config::UNLIMITED);
         let bound = future.bound(frames);
         // The devices were opened before the runs were.
-        let limits = DeviceSpec::open(&group[0].device).ok().and_then(|device| device.limits());
+        let limits = DeviceSpec::open(&group[0].device, &ALGORITHMS).ok().and_then(|device| device.limits());
         let mut best = limits.map_or_else(|| bound.belady(), |limits| bound.oracle(&limits));
         best.cache_bytes = place.1;
         if let Some(row) = group.first() {

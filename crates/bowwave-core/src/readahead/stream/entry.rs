@@ -165,6 +165,30 @@ impl Entry {
         self.pace.thrashed(self.ahead().max(self.window.saturating_mul(2)));
     }
 
+    /// A fill of the pages `lo..hi` failed, so the readahead ends before them. Without this, they
+    /// would appear evicted before they were read. A reader whose request failed reads it again.
+    pub(super) fn failed(&mut self, lo: u64, hi: u64) {
+        if self.mark.is_some_and(|mark| (lo..hi).contains(&mark)) {
+            self.mark = None;
+        }
+        match self.direction {
+            Direction::New | Direction::Up | Direction::Expected if hi >= self.hi => {
+                let again = self.hi.saturating_sub(lo.max(self.lo));
+                (self.hi, self.consumed) = (self.hi - again, self.consumed.saturating_sub(again));
+                self.edge = self.edge.min(lo.max(self.hi));
+            }
+            Direction::Down if lo < self.lo => self.edge = self.edge.max(hi.min(self.lo)),
+            Direction::Stride { step, .. } => {
+                let (first, last) = (self.steps_to(lo, step).0, self.steps_to(hi - 1, step).0);
+                let steps = first.min(last).max(1);
+                if first.max(last) > 0 && steps < self.steps_to(self.edge, step).0 {
+                    self.edge = self.lo.wrapping_add_signed(step.wrapping_mul(steps));
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Pages that a reader of this stream may skip.
     pub(super) fn slack(&self) -> u64 {
         (self.consumed / tuning().slack_share).min(tuning().slack_max)

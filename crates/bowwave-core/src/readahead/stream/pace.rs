@@ -219,7 +219,14 @@ mod tests {
     }
 
     fn report(now: u64, took_ns: u64, waited_ns: Option<u64>) -> FillReport {
-        FillReport { now: Instant(now), range: PageRange::new(0, 1), took_ns, waited_ns, demanded: false }
+        FillReport {
+            now: Instant(now),
+            range: PageRange::new(0, 1),
+            took_ns,
+            waited_ns,
+            demanded: false,
+            failed: false,
+        }
     }
 
     #[test]

@@ -342,6 +342,22 @@ impl Table {
         Some(self.get(at))
     }
 
+    /// A fill of the pages `lo..hi` failed.
+    pub(super) fn failed(&mut self, lo: u64, hi: u64) {
+        self.refresh();
+        let ahead = |entry: &Entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1));
+        for (at, entry) in self.entries.iter_mut().enumerate().filter(|(_, entry)| ahead(entry)) {
+            entry.failed(lo, hi);
+            self.keys.set(at, entry);
+        }
+        for (entry, pages) in self.parked.entries.iter_mut().zip(&mut self.parked.ahead) {
+            if ahead(entry) {
+                entry.failed(lo, hi);
+                *pages = (*pages).min(entry.ahead());
+            }
+        }
+    }
+
     /// The stream that owns the mark at `page`, restored if it was parked.
     pub(super) fn marked(&mut self, page: u64) -> Option<usize> {
         if let Some(last) = self.last

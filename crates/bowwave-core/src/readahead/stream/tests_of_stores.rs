@@ -8,7 +8,7 @@ use std::vec::Vec;
 use super::*;
 use crate::cache::Cache;
 use crate::config::Config;
-use crate::event::{Action, Event};
+use crate::event::{Action, Event, FillError};
 use crate::id::{FileId, FillId, HandleId, Waiter};
 use crate::page::{PageCount, PageRange};
 use crate::readahead::{Policy, WasteCounts};
@@ -27,6 +27,9 @@ struct Reader {
     fills: Vec<(u64, u64)>,
     reasons: Vec<Reason>,
     waits: usize,
+    /// Whether the fill of this number fails.
+    fails: fn(usize) -> bool,
+    ended: usize,
 }
 
 impl Reader {
@@ -39,10 +42,15 @@ impl Reader {
         cache.open_file(FileId(0), PageCount(1 << 20));
         cache.open_handle(HandleId(0), FileId(0));
         let (coming, fills, reasons) = (VecDeque::new(), Vec::new(), Vec::new());
-        Self { cache, fill_ns, now: 0, coming, fills, reasons, waits: 0 }
+        let fails = |_| false;
+        Self { cache, fill_ns, now: 0, coming, fills, reasons, waits: 0, fails, ended: 0 }
     }
 
     fn read(&mut self, start: u64, pages: u64) {
+        self.try_read(start, pages).expect("no fill fails");
+    }
+
+    fn try_read(&mut self, start: u64, pages: u64) -> Result<(), FillError> {
         self.now += 1000 * pages;
         let mut out = Vec::new();
         while self.coming.front().is_some_and(|&(at, _)| at <= self.now) {
@@ -61,14 +69,15 @@ impl Reader {
                         self.fills.push((fill.range.start.0, fill.range.count().0));
                     }
                     Action::Decided(decision) => self.reasons.push(decision.plan.reason),
-                    Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
+                    Action::Wake { result, .. } => woke = Some(result),
                     _ => {}
                 }
             }
-            if let Some(frames) = woke {
-                self.cache.step(Instant(self.now), Event::Unpin { frames }, &mut out);
+            if let Some(result) = woke {
                 self.waits += waited;
-                return;
+                let frames = result?;
+                self.cache.step(Instant(self.now), Event::Unpin { frames }, &mut out);
+                return Ok(());
             }
             waited = 1;
             self.end_one(&mut out);
@@ -78,7 +87,9 @@ impl Reader {
     fn end_one(&mut self, out: &mut Vec<Action>) {
         let (at, fill) = self.coming.pop_front().expect("who waits, waits for something");
         self.now = self.now.max(at);
-        self.cache.step(Instant(self.now), Event::Filled { fill, result: Ok(()) }, out);
+        self.ended += 1;
+        let result = if (self.fails)(self.ended) { Err(FillError(1)) } else { Ok(()) };
+        self.cache.step(Instant(self.now), Event::Filled { fill, result }, out);
     }
 
     fn waste(&self) -> WasteCounts {
@@ -286,4 +297,29 @@ fn the_rest_of_a_run_is_read_when_memory_allows() {
 fn a_strided_block_is_read_as_far_as_memory_allows() {
     let waits = waits_for_long_runs((0..24).map(|run| run * 40_000));
     assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
+}
+
+/// A kernel reads the pages of a failed request one by one. Regression: pages of failed fills counted
+/// as evicted unread, so readahead shrank to nothing and each page became a request.
+#[test]
+fn failed_windows_are_read_again_in_windows() {
+    let reader = |fails: fn(usize) -> bool| {
+        let mut reader = Reader::new(FAR_NS, 256);
+        reader.fails = fails;
+        for start in (0..2048).step_by(32) {
+            if reader.try_read(start, 32).is_err() {
+                (start..start + 32).for_each(|page| while reader.try_read(page, 1).is_err() {});
+            }
+        }
+        reader
+    };
+    for (fails, single_max) in [((|n| n % 4 == 0) as fn(usize) -> bool, 0), (|n| n % 3 == 0, 16)] {
+        let reader = reader(fails);
+        assert!(!reader.reasons.contains(&Reason::Thrash), "{:?}", reader.reasons);
+        let single = reader.fills.iter().filter(|fill| fill.1 == 1).count();
+        assert!(reader.fills.len() <= 130 && single <= single_max, "{:?}", reader.fills);
+        // All pages up to the end of the readahead were read; none counts twice.
+        let (WasteCounts { unread, .. }, stats) = (reader.waste(), reader.cache.stats());
+        assert!(stats.pages_failed > 0 && unread <= 16 * 256, "{unread} pages unread, {stats:?}");
+    }
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bowwave_backend::{Identity, Object};
-use bowwave_core::schedule::RETRIES_MAX;
 
 use super::super::buffers::Buffers;
 use super::*;
@@ -101,7 +100,7 @@ fn queue(store: Arc<dyn WriteObject>, direction: Direction, pages: usize) -> (Ar
         missing -= lease.pages();
         lent.push(lease);
     }
-    queue.add(Transfer { name: 1, direction, urgency: Urgency::Demand, slot: 0, buffers: lent, tries: 0 });
+    queue.add(Transfer::new(1, direction, Urgency::Demand, 0, lent));
     (queue, ended)
 }
 
@@ -114,7 +113,7 @@ fn short_inline_completions_use_a_bounded_amount_of_stack() {
         let store = Inline::new(bytes);
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, PAGES);
         let thread = thread::Builder::new().stack_size(64 << 10);
-        thread.spawn(move || queue.pump()).expect("a thread").join().expect("it does not panic");
+        thread.spawn(move || queue.run()).expect("a thread").join().expect("it does not panic");
         assert_eq!(store.requests(), requests * PAGES as u64);
         assert_eq!(ended.results().len(), 1);
         assert!(ended.results()[0].is_ok());
@@ -126,16 +125,16 @@ fn a_completion_leaves_a_second_retry_to_its_due_time() {
     for direction in [Direction::Read, Direction::Write] {
         let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, 1);
-        queue.pump();
+        queue.run();
         // The request and the retry without a pause.
         assert_eq!(store.requests(), 2, "the completion waited for the pause");
         assert!(ended.results().is_empty());
         assert_eq!(ended.pauses.load(Ordering::Relaxed), 1, "the owner has to know");
         while ended.results().is_empty() {
             thread::sleep(queue.patience().expect("it has yet to fail for good"));
-            queue.pump();
+            queue.run();
         }
-        assert_eq!(store.requests(), 1 + u64::from(RETRIES_MAX));
+        assert_eq!(store.requests(), u64::from(RetryLimits::LOCAL.attempts_max));
         assert!(ended.results()[0].is_err());
         assert_eq!(queue.patience(), None);
     }
@@ -150,7 +149,7 @@ fn a_read_that_pauses_can_be_promoted() {
         let id = state.names[&1];
         state.dispatcher.payload_mut(id).expect("it waits").urgency = Urgency::Readahead;
     }
-    queue.pump();
+    queue.run();
     queue.promote(1);
     let paused = queue.lock().dispatcher.paused_mut().next().map(|transfer| transfer.urgency);
     assert_eq!(paused, Some(Urgency::Demand));
@@ -192,13 +191,12 @@ fn a_retry_that_pauses_does_not_stall_another_completion() {
     let outcome = || Ok(SYSTEM_PAGE);
     let inline = Inline { identity: Identity::default(), outcome, requests: AtomicU64::new(0) };
     let (queue, ended) = queue(Arc::new(Uneven(inline)), Direction::Read, 1);
-    queue.pump();
+    queue.run();
     assert!(ended.results().is_empty() && queue.patience().is_some(), "its retry pauses");
     let lease = Buffers::new(2, 0).expect("memory").lend(2, true).expect("two pages");
-    let (direction, urgency) = (Direction::Read, Urgency::Demand);
-    queue.add(Transfer { name: 2, direction, urgency, slot: 64, buffers: vec![lease], tries: 0 });
-    queue.pump();
+    queue.add(Transfer::new(2, Direction::Read, Urgency::Demand, 64, vec![lease]));
+    queue.run();
     let results = ended.results();
     assert!(results.len() == 1 && results[0].is_ok(), "{results:?}");
-    assert!(queue.lock().dispatcher.due().is_some(), "the other still pauses");
+    assert!(queue.lock().dispatcher.next_timer().is_some(), "the other still pauses");
 }

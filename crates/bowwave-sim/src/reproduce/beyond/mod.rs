@@ -29,6 +29,7 @@ mod workloads;
 
 #[cfg(feature = "ablation")]
 pub use ablation::{Measured, Variant, ablate};
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Instant, Policy, StreamConfig};
 
 use self::workloads::Workload;
@@ -140,7 +141,7 @@ fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, Re
 /// A current machine; 0 bytes of cache mean unlimited.
 fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Result<Machine, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
     let queue = Queue::new(device.build(0), device.queue().clone()).map_err(|error| failed(&error))?;
     let frames = u32::try_from(cache_bytes >> 12).ok().filter(|&frames| frames > 0);
     let frames = frames.unwrap_or(Config::UNLIMITED);

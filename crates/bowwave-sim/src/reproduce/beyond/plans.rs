@@ -4,6 +4,7 @@
 //! the store's connections busy: each separate range costs one TTFB, as many at once as there are
 //! connections.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Policy;
 
 use super::workloads::{self, Workload};
@@ -49,7 +50,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 /// bytes.
 fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(&device(workload)).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(&device(workload), &ALGORITHMS).map_err(|error| failed(&error))?;
     let DeviceLimits { request_ns_min, depth, .. } =
         device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
     let mut ranges: Vec<(u64, u64)> = Vec::new();

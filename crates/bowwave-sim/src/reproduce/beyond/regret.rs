@@ -10,6 +10,7 @@
 //! and what is left of the regret there is the price of not knowing. So the bar is not a number. It is what the best of the
 //! other policies regrets in the same row: `stream` is to have no blind side.
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, PageSize};
 use bowwave_trace::Op;
 use bowwave_trace::binary::{self, Trace, Writer};
@@ -53,7 +54,7 @@ pub(super) fn fill(
 /// Least seconds in which anybody does the work.
 fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
     let limits = device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
     let trace = trace(workload).map_err(|error| failed(&error))?;
     let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).map_err(|error| failed(&error))?;

@@ -7,6 +7,7 @@
 
 mod linpack;
 
+use bowwave_baselines::ALGORITHMS;
 use bowwave_core::Instant;
 use bowwave_core::swap::SwapPolicy;
 use bowwave_core::swap::pager::PagerConfig;
@@ -104,9 +105,12 @@ impl Way {
     }
 
     fn machine(self) -> Result<Machine, ReproduceError> {
-        let device = DeviceSpec::open("nvme").map_err(|error| ReproduceError::Device(error.to_string()))?;
+        let device = DeviceSpec::open("nvme", &ALGORITHMS)
+            .map_err(|error| ReproduceError::Device(error.to_string()))?;
         let queue = match self {
-            Self::Own => device.queue().with_scheduler("deadline").map_err(ReproduceError::Device)?,
+            Self::Own => {
+                device.queue().with_scheduler("deadline", &ALGORITHMS).map_err(ReproduceError::Device)?
+            }
             Self::Slots | Self::Addresses => device.queue().clone(),
         };
         let queue =

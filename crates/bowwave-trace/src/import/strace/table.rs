@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use slab::Slab;
+
 /// An open file, shared by duplicated and inherited descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
@@ -74,7 +76,7 @@ impl Tables {
 
     /// Adds a process without a parent in the log.
     pub(super) fn begin(&mut self, pid: u64) {
-        let table = self.tables.add(Table { users: 1, owner: pid, ..Table::default() });
+        let table = self.tables.insert(Table { users: 1, owner: pid, ..Table::default() });
         self.processes.insert(pid, Process { table, directory: None, pending: None });
     }
 
@@ -83,7 +85,7 @@ impl Tables {
         let Some(Process { table, directory, .. }) = self.processes.get(&parent) else { return };
         let (mut table, directory) = (*table, directory.clone());
         if shared {
-            self.tables.at(table).users += 1;
+            self.tables[table].users += 1;
         } else {
             table = self.copy(table, child);
         }
@@ -93,7 +95,7 @@ impl Tables {
     /// Ends a process and closes descriptors that only it had open.
     pub(super) fn end(&mut self, pid: u64) -> Option<Pending> {
         let process = self.processes.remove(&pid)?;
-        let table = self.tables.at(process.table);
+        let table = &mut self.tables[process.table];
         table.users -= 1;
         if table.users == 0 {
             for slot in std::mem::take(&mut table.slots).into_values() {
@@ -108,7 +110,7 @@ impl Tables {
     pub(super) fn exec(&mut self, pid: u64) {
         self.unshare(pid);
         let Some(process) = self.processes.get(&pid) else { return };
-        let slots = &mut self.tables.at(process.table).slots;
+        let slots = &mut self.tables[process.table].slots;
         let closed: Vec<u32> =
             slots.iter().filter(|(_, slot)| slot.close_on_exec).map(|(&number, _)| number).collect();
         for number in closed {
@@ -120,11 +122,11 @@ impl Tables {
     pub(super) fn unshare(&mut self, pid: u64) {
         let Some(process) = self.processes.get(&pid) else { return };
         let old = process.table;
-        if self.tables.at(old).users == 1 {
+        if self.tables[old].users == 1 {
             return;
         }
         let table = self.copy(old, pid);
-        self.tables.at(old).users -= 1;
+        self.tables[old].users -= 1;
         if let Some(process) = self.processes.get_mut(&pid) {
             process.table = table;
         }
@@ -144,7 +146,7 @@ impl Tables {
     /// Opens `number` as a new file.
     pub(super) fn open(&mut self, pid: u64, number: u32, description: Description, close_on_exec: bool) {
         self.close(pid, number);
-        let description = self.descriptions.add((description, 0));
+        let description = self.descriptions.insert((description, 0));
         self.set(pid, number, Slot { description, close_on_exec });
     }
 
@@ -161,7 +163,7 @@ impl Tables {
 
     pub(super) fn close(&mut self, pid: u64, number: u32) {
         let Some(process) = self.processes.get(&pid) else { return };
-        if let Some(slot) = self.tables.at(process.table).slots.remove(&number) {
+        if let Some(slot) = self.tables[process.table].slots.remove(&number) {
             self.drop_description(slot.description);
         }
     }
@@ -172,12 +174,12 @@ impl Tables {
         if first > last {
             return Vec::new();
         }
-        self.tables.at(process.table).slots.range(first..=last).map(|(&number, _)| number).collect()
+        self.tables[process.table].slots.range(first..=last).map(|(&number, _)| number).collect()
     }
 
     pub(super) fn set_close_on_exec(&mut self, pid: u64, number: u32, on: bool) {
         let Some(process) = self.processes.get(&pid) else { return };
-        if let Some(slot) = self.tables.at(process.table).slots.get_mut(&number) {
+        if let Some(slot) = self.tables[process.table].slots.get_mut(&number) {
             slot.close_on_exec = on;
         }
     }
@@ -185,12 +187,12 @@ impl Tables {
     /// The open file behind `number`.
     pub(super) fn description(&mut self, pid: u64, number: u32) -> Option<&mut Description> {
         let slot = self.slot(pid, number)?;
-        Some(&mut self.descriptions.at(slot.description).0)
+        Some(&mut self.descriptions[slot.description].0)
     }
 
     /// The process of the thread `pid`, or itself.
     pub(super) fn owner(&mut self, pid: u64) -> u64 {
-        self.processes.get(&pid).map_or(pid, |process| self.tables.at(process.table).owner)
+        self.processes.get(&pid).map_or(pid, |process| self.tables[process.table].owner)
     }
 
     pub(super) fn directory(&self, pid: u64) -> Option<&[u8]> {
@@ -230,62 +232,29 @@ impl Tables {
 
     fn slot(&mut self, pid: u64, number: u32) -> Option<Slot> {
         let process = self.processes.get(&pid)?;
-        self.tables.at(process.table).slots.get(&number).copied()
+        self.tables[process.table].slots.get(&number).copied()
     }
 
     fn set(&mut self, pid: u64, number: u32, slot: Slot) {
         let Some(process) = self.processes.get(&pid) else { return };
-        self.descriptions.at(slot.description).1 += 1;
-        self.tables.at(process.table).slots.insert(number, slot);
+        self.descriptions[slot.description].1 += 1;
+        self.tables[process.table].slots.insert(number, slot);
     }
 
     fn copy(&mut self, table: usize, owner: u64) -> usize {
-        let slots = self.tables.at(table).slots.clone();
+        let slots = self.tables[table].slots.clone();
         for slot in slots.values() {
-            self.descriptions.at(slot.description).1 += 1;
+            self.descriptions[slot.description].1 += 1;
         }
-        self.tables.add(Table { slots, users: 1, owner })
+        self.tables.insert(Table { slots, users: 1, owner })
     }
 
     fn drop_description(&mut self, id: DescriptionId) {
-        let users = &mut self.descriptions.at(id).1;
+        let users = &mut self.descriptions[id].1;
         *users -= 1;
         if *users == 0 {
             self.descriptions.remove(id);
         }
-    }
-}
-
-/// A slab: items with stable indices.
-#[derive(Debug)]
-struct Slab<T> {
-    places: Vec<Option<T>>,
-    free: Vec<usize>,
-}
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Slab<T> {
-    fn add(&mut self, thing: T) -> usize {
-        if let Some(number) = self.free.pop() {
-            self.places[number] = Some(thing);
-            return number;
-        }
-        self.places.push(Some(thing));
-        self.places.len() - 1
-    }
-
-    fn at(&mut self, number: usize) -> &mut T {
-        self.places[number].as_mut().expect("numbers are only held by who counts as a user")
-    }
-
-    fn remove(&mut self, number: usize) {
-        self.places[number] = None;
-        self.free.push(number);
     }
 }
 
@@ -337,8 +306,8 @@ mod tests {
             tables.end(round);
             tables.end(round + 5000);
         }
-        assert_eq!((tables.processes.len(), tables.tables.places.len()), (0, 2));
-        assert_eq!(tables.descriptions.places.len(), 1);
+        assert!(tables.processes.is_empty() && tables.tables.is_empty());
+        assert!(tables.descriptions.is_empty());
     }
 
     #[test]

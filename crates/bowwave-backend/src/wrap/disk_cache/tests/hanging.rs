@@ -1,4 +1,4 @@
-//! Disks that hang: a real thread waits in the cache's own code, where it opens a file.
+//! Disks that hang: threads of the cache wait where they open a file.
 
 use std::sync::mpsc::Receiver;
 
@@ -14,7 +14,7 @@ const LIMITS: Limits = Limits {
     back_off_max: Duration::from_millis(400),
 };
 
-/// A cache that is quick to give its disk up, over an object of so many bytes that it holds already.
+/// A cache with short time limits that holds an object of `len` bytes.
 fn hasty(directory: &Path, len: u64) -> (DiskCache, Arc<TraceLog>, Vec<u8>) {
     let memory = MemoryBackend::new();
     let want = bytes(len, 4);
@@ -31,7 +31,7 @@ fn hasty(directory: &Path, len: u64) -> (DiskCache, Arc<TraceLog>, Vec<u8>) {
     (cache, log, want)
 }
 
-/// The bytes of a read, when it has ended.
+/// The bytes of a read, at its end.
 fn finish(heard: &Receiver<Heard>) -> Vec<u8> {
     loop {
         match heard.recv_timeout(PATIENCE).expect("it ends") {
@@ -47,16 +47,16 @@ fn finish(heard: &Receiver<Heard>) -> Vec<u8> {
 }
 
 #[test]
-fn a_read_that_the_disk_does_not_answer_goes_to_the_store_and_later_ones_bypass_the_disk() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn a_read_that_times_out_goes_to_the_store_and_later_reads_bypass_the_disk() {
+    let directory = temporary();
     let (cache, log, want) = hasty(directory.path(), MIB);
     let gate = gate(&cache);
     gate.hang(true);
     let begun = Instant::now();
     assert!(read(&cache, "x", 0, want.len()) == want);
-    assert!(begun.elapsed() >= LIMITS.answer, "the disk had its time");
+    assert!(begun.elapsed() >= LIMITS.answer, "the read waited for the disk");
     assert_eq!((log.requests(), stats(&cache).timed_out, stats(&cache).bypassed), (2, 1, 0));
-    // While one thread hangs, further ones try the disk again, one at a time, until all hang: then none is left to try.
+    // Other threads probe the disk, one at a time, until all hang. Then none is left to probe it.
     let begun = Instant::now();
     let mut reads = 1;
     while stats(&cache).timed_out < WORKERS as u64 {
@@ -70,10 +70,10 @@ fn a_read_that_the_disk_does_not_answer_goes_to_the_store_and_later_ones_bypass_
         reads += 1;
     }
     let stats_hung = stats(&cache);
-    assert_eq!(stats_hung.timed_out, WORKERS as u64, "none waited for the disk any more");
+    assert_eq!(stats_hung.timed_out, WORKERS as u64, "no further read waited for the disk");
     assert_eq!((stats_hung.hits, stats_hung.bypassed), (1, reads - WORKERS as u64));
     assert_eq!(gate.held(), WORKERS, "no thread was added");
-    // It works again, and one read finds that out.
+    // The disk works again, and one read detects it.
     gate.hang(false);
     let begun = Instant::now();
     while stats(&cache).hits < 10 {
@@ -85,8 +85,8 @@ fn a_read_that_the_disk_does_not_answer_goes_to_the_store_and_later_ones_bypass_
 }
 
 #[test]
-fn hundreds_of_reads_of_a_disk_that_hangs_all_end_and_take_no_more_threads() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn hundreds_of_reads_of_a_hanging_disk_end_without_more_threads() {
+    let directory = temporary();
     let (cache, _, want) = hasty(directory.path(), MIB);
     let gate = gate(&cache);
     gate.hang(true);
@@ -112,8 +112,8 @@ fn hundreds_of_reads_of_a_disk_that_hangs_all_end_and_take_no_more_threads() {
 }
 
 #[test]
-fn bytes_that_a_disk_does_not_write_in_time_are_dropped() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn bytes_that_are_not_written_in_time_are_dropped() {
+    let directory = temporary();
     let (cache, _, _) = hasty(directory.path(), MIB);
     let writes = &cache.tier.writes;
     let gate = gate(&cache);
@@ -126,7 +126,7 @@ fn bytes_that_a_disk_does_not_write_in_time_are_dropped() {
     let key = Arc::new(key.expect("a strong entity tag"));
     let store = |count: u64| {
         for index in 0..count {
-            let sink = Box::new(Nobody);
+            let sink = Box::new(Ignored);
             let (writes, key) = (Arc::clone(writes), Arc::clone(&key));
             let copying = writes::Copying { sink, writes, key, offset: index << 20 };
             Box::new(copying).done(ReadBuf::zeroed(1 << 20), Ok(1 << 20));
@@ -134,9 +134,10 @@ fn bytes_that_a_disk_does_not_write_in_time_are_dropped() {
     };
     store(100);
     gate.wait_for(1);
-    assert_eq!(writes.queued(), 64 << 20, "no more waits");
+    assert_eq!(writes.queued(), 64 << 20, "the queue is limited");
     assert_eq!(stats(&cache).bytes_dropped, 36 * MIB);
-    // After four times the limit for reads, what waits behind the write that hangs is given up, and nothing more waits.
+    // After four times the limit for reads, bytes queued behind the hanging write are dropped, and no
+    // more are queued.
     let begun = Instant::now();
     let mut more = 0;
     while writes.queued() > 1 << 20 {
@@ -145,7 +146,7 @@ fn bytes_that_a_disk_does_not_write_in_time_are_dropped() {
         store(1);
         more += 1;
     }
-    assert_eq!(writes.queued(), 1 << 20, "the one that hangs");
+    assert_eq!(writes.queued(), 1 << 20, "the hanging write");
     assert_eq!(stats(&cache).bytes_dropped, (99 + more) * MIB);
     gate.hang(false);
     settle(&cache);
@@ -154,17 +155,17 @@ fn bytes_that_a_disk_does_not_write_in_time_are_dropped() {
     assert_eq!(stats(&cache).bytes_dropped, (99 + more) * MIB, "a disk that works again is written to again");
 }
 
-struct Nobody;
+struct Ignored;
 
-impl ReadSink for Nobody {
+impl ReadSink for Ignored {
     fn progress(&mut self, _: usize) {}
 
     fn done(self: Box<Self>, _: ReadBuf, _: Result<usize>) {}
 }
 
 #[test]
-fn closing_a_cache_does_not_wait_for_a_disk_that_hangs() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn closing_a_cache_does_not_wait_for_a_hanging_disk() {
+    let directory = temporary();
     for reads_hang in [true, false] {
         let (cache, _, want) = hasty(directory.path(), MIB);
         let gate = gate(&cache);
@@ -177,7 +178,7 @@ fn closing_a_cache_does_not_wait_for_a_disk_that_hangs() {
         let begun = Instant::now();
         drop((cache, object));
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-        // A read that is in flight ends all the same.
+        // A read in flight ends anyway.
         if let Some(heard) = heard {
             assert!(finish(&heard) == want);
         }
@@ -186,8 +187,8 @@ fn closing_a_cache_does_not_wait_for_a_disk_that_hangs() {
 }
 
 #[test]
-fn opening_a_cache_whose_lock_another_process_holds_ends_with_an_error_in_time() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn opening_a_cache_that_another_process_locks_fails_in_time() {
+    let directory = temporary();
     drop(hasty(directory.path(), MIB));
     let used = fs::File::open(directory.path().join("used")).expect("there");
     flock(&used, FlockOperation::LockExclusive).expect("free");
@@ -195,7 +196,7 @@ fn opening_a_cache_whose_lock_another_process_holds_ends_with_an_error_in_time()
     let begun = Instant::now();
     let limit = Duration::from_millis(300);
     let opened = DiskCache::with_limits(memory, "x:".to_owned(), directory.path(), 64 * MIB, LIMITS, limit);
-    let error = opened.expect_err("it cannot be had");
+    let error = opened.expect_err("the lock is held");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(error.kind(), ErrorKind::Io);
     let message = error.to_string();

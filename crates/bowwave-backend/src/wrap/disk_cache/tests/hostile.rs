@@ -1,4 +1,4 @@
-//! Entries that do not belong in the directory, and directories that other users could change.
+//! Foreign entries in the directory, and directories that other users could change.
 
 use std::os::unix::fs::{self as unix, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
@@ -22,11 +22,11 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("the directory is writable");
 }
 
-/// Puts something in place of a file; `false` if this process may not.
+/// Replaces a file by another entry; `false` if this process may not.
 type Swap = fn(&Path, &Path) -> bool;
 
-/// What may stand in place of a file: the name, how to put it there, with a place beside the cache for more, and whether the
-/// cache can remove it.
+/// Replacements of a file: name, function (with a directory beside the cache), and whether the cache can
+/// remove the entry.
 const SWAPS: &[(&str, Swap, bool)] = &[
     (
         "a FIFO",
@@ -53,7 +53,7 @@ const SWAPS: &[(&str, Swap, bool)] = &[
         "a socket",
         |path, beside| {
             fs::remove_file(path).expect("there");
-            // The path of a socket is short.
+            // Paths of sockets are limited to 108 bytes.
             let short = beside.join("s");
             drop(UnixListener::bind(&short).expect("a free name"));
             fs::rename(short, path).is_ok()
@@ -126,14 +126,12 @@ const SWAPS: &[(&str, Swap, bool)] = &[
     ),
 ];
 
-/// What broke: a FIFO in place of a segment had its reader wait for ever.
+/// Regression: a FIFO in place of a segment blocked its reader forever.
 #[test]
 fn an_entry_in_place_of_a_segment_is_replaced_and_the_read_goes_to_the_store() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
-    let want = bytes(6 * MIB, 3);
-    memory.insert("x", want.as_slice());
+    let (memory, directory, want) = object(6 * MIB, 3);
     for (what, swap, is_removable) in SWAPS {
-        let beside = tempfile::tempdir().expect("a temporary directory");
+        let beside = temporary();
         let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
         assert!(read(&cache, "x", 0, want.len()) == want, "before {what}");
         settle(&cache);
@@ -144,7 +142,7 @@ fn an_entry_in_place_of_a_segment_is_replaced_and_the_read_goes_to_the_store() {
         let (before, damaged) = (log.requests(), stats(&cache).damaged);
         assert!(read(&cache, "x", 0, want.len()) == want, "{what}");
         settle(&cache);
-        assert_eq!(log.requests(), before + 1, "{what}: the store is asked");
+        assert_eq!(log.requests(), before + 1, "{what}: the store is read");
         assert!(stats(&cache).damaged > damaged, "{what}: it is counted");
         assert!(read(&cache, "x", 0, want.len()) == want, "after {what}");
         settle(&cache);
@@ -156,7 +154,7 @@ fn an_entry_in_place_of_a_segment_is_replaced_and_the_read_goes_to_the_store() {
     }
 }
 
-/// Subdirectories, and the files by which processes share the directory's size.
+/// Subdirectories, and the files with the shared size of the directory.
 #[test]
 fn an_entry_in_place_of_any_other_file_of_the_cache_is_replaced() {
     let memory = MemoryBackend::new();
@@ -174,8 +172,7 @@ fn an_entry_in_place_of_any_other_file_of_the_cache_is_replaced() {
     ];
     for name in ["used", "live", "bowwave-disk-cache", "live/1-1", "the subdirectory of a segment"] {
         for (what, put) in puts {
-            let (directory, beside) =
-                (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("another"));
+            let (directory, beside) = (temporary(), temporary());
             let (cache, _) = cached(&memory, directory.path(), 64 * MIB);
             read(&cache, "x", 0, want.len());
             settle(&cache);
@@ -188,7 +185,7 @@ fn an_entry_in_place_of_any_other_file_of_the_cache_is_replaced() {
             } else if path.exists() {
                 fs::remove_file(&path).expect("there");
             }
-            // Of a directory that is full, all files are counted.
+            // In a full directory, all files are counted.
             if name != "used" {
                 fs::write(directory.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
             }
@@ -209,8 +206,8 @@ fn an_entry_in_place_of_any_other_file_of_the_cache_is_replaced() {
 
 #[test]
 fn a_file_that_was_linked_in_place_of_a_segment_is_not_written() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
-    let beside = tempfile::tempdir().expect("a temporary directory");
+    let (memory, directory) = (MemoryBackend::new(), temporary());
+    let beside = temporary();
     memory.insert("x", bytes(MIB, 3));
     let (cache, _) = cached(&memory, directory.path(), 64 * MIB);
     read(&cache, "x", 0, MIB as usize);
@@ -230,7 +227,7 @@ fn open(path: &Path) -> Result<DiskCache> {
 
 #[test]
 fn a_directory_that_another_user_owns_or_may_write_to_is_refused() {
-    let top = tempfile::tempdir().expect("a temporary directory");
+    let top = temporary();
     let path = top.path().join("cache");
     drop(open(&path).expect("it is created"));
     let created = fs::metadata(&path).expect("there").permissions().mode();
@@ -254,7 +251,7 @@ fn a_directory_that_another_user_owns_or_may_write_to_is_refused() {
 
 #[test]
 fn a_directory_that_another_user_could_replace_is_refused() {
-    let top = tempfile::tempdir().expect("a temporary directory");
+    let top = temporary();
     let parent = top.path().join("parent");
     let path = parent.join("cache");
     drop(open(&path).expect("it is created"));
@@ -275,7 +272,7 @@ fn a_directory_that_another_user_could_replace_is_refused() {
         }
     }
     assert!(parent.join("new").exists());
-    // By a link, it is the directories that it leads to that count.
+    // Of a link, the directories of its target count.
     unix::symlink(&parent, top.path().join("link")).expect("a free name");
     open(&top.path().join("link/cache")).expect("safe by any name");
     set_mode(&parent, 0o777);
@@ -290,7 +287,7 @@ fn a_directory_that_another_user_could_replace_is_refused() {
 
 #[test]
 fn a_directory_that_is_renamed_stays_the_one_that_is_used() {
-    let (memory, top) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
+    let (memory, top) = (MemoryBackend::new(), temporary());
     memory.insert("x", bytes(6 * MIB, 1));
     let (path, moved) = (top.path().join("cache"), top.path().join("moved"));
     let (cache, log) = cached(&memory, &path, 64 * MIB);

@@ -1,4 +1,4 @@
-//! Disk caches over memory: the contract, and what outlives the process, damage, other processes and too little space.
+//! Disk caches over memory: the contract, restarts, damage, shared directories and limited space.
 
 mod hanging;
 mod hostile;
@@ -25,18 +25,18 @@ use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
-/// A cache in `directory` over `memory`, and what the memory is asked.
+/// A cache in `directory` over `memory`, and the log of requests to the memory.
 fn cached(memory: &MemoryBackend, directory: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
     let trace = Trace::new(Arc::new(memory.clone()));
     let log = trace.log();
-    // A machine that is busy must not pass for a disk that hangs.
+    // A busy machine must not count as a hanging disk.
     let limits = Limits { answer: PATIENCE, ..Limits::over(Duration::ZERO) };
     let cache =
         DiskCache::with_limits(Arc::new(trace), "memory:".to_owned(), directory, bytes, limits, PATIENCE);
     (cache.expect("a directory of our own"), log)
 }
 
-/// A disk that can be told to hang or to fail.
+/// A disk that hangs or fails on request.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     state: Mutex<Disk>,
@@ -52,7 +52,7 @@ struct Disk {
 }
 
 impl Gate {
-    /// What every open of a file calls.
+    /// Called by every open of a file.
     pub(super) fn pass(&self) -> std::result::Result<(), Errno> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.held += 1;
@@ -77,14 +77,14 @@ impl Gate {
         self.state.lock().expect("no panic holds it").held
     }
 
-    /// Waits until so many threads hang.
+    /// Waits until `held` threads hang.
     fn wait_for(&self, held: usize) {
         let state = self.state.lock().expect("no panic holds it");
         let (_state, timeout) = self
             .changed
             .wait_timeout_while(state, PATIENCE, |state| state.held < held)
             .expect("no panic holds it");
-        assert!(!timeout.timed_out(), "nothing asks the disk");
+        assert!(!timeout.timed_out(), "no thread uses the disk");
     }
 }
 
@@ -93,7 +93,7 @@ fn gate(cache: &DiskCache) -> Arc<Gate> {
     Arc::clone(&cache.tier.reads.directory().gate)
 }
 
-/// Waits until what was read is in the directory.
+/// Waits until all bytes read are in the directory.
 fn settle(cache: &DiskCache) {
     let begun = Instant::now();
     while cache.tier.writes.queued() > 0 {
@@ -118,19 +118,33 @@ fn read(cache: &DiskCache, path: &str, offset: u64, len: usize) -> Vec<u8> {
     read_exact(&*object, offset, len, PATIENCE).expect("readable")
 }
 
-/// The files that segments lie in.
+/// The files of segments.
 fn segments(directory: &Path) -> Vec<PathBuf> {
-    let shelves = fs::read_dir(directory).expect("a directory").map(|shelf| shelf.expect("readable").path());
-    let shelves = shelves.filter(|shelf| shelf.is_dir() && !shelf.ends_with("live"));
-    shelves
-        .flat_map(|shelf| fs::read_dir(shelf).expect("a directory"))
+    let subdirectories = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|subdirectory| subdirectory.expect("readable").path());
+    let subdirectories =
+        subdirectories.filter(|subdirectory| subdirectory.is_dir() && !subdirectory.ends_with("live"));
+    subdirectories
+        .flat_map(|subdirectory| fs::read_dir(subdirectory).expect("a directory"))
         .map(|entry| entry.expect("readable").path())
         .collect()
 }
 
-/// What segments take on the disk. One may go while we look.
-fn taken(directory: &Path) -> u64 {
+/// Bytes of segments on the disk. Segments may be removed meanwhile.
+fn used_bytes(directory: &Path) -> u64 {
     segments(directory).iter().filter_map(|path| path.metadata().ok()).map(|file| file.blocks() * 512).sum()
+}
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// A memory with an object `x` of `len` bytes, and a directory.
+fn object(len: u64, seed: u64) -> (MemoryBackend, tempfile::TempDir, Vec<u8>) {
+    let (memory, want) = (MemoryBackend::new(), bytes(len, seed));
+    memory.insert("x", want.as_slice());
+    (memory, temporary(), want)
 }
 
 struct Over(MemoryBackend, tempfile::TempDir);
@@ -148,17 +162,15 @@ impl Fixture for Over {
 
 #[test]
 fn a_disk_cache_conforms() {
-    conformance::run(&Over(MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory")));
+    conformance::run(&Over(MemoryBackend::new(), temporary()));
 }
 
 #[test]
-fn what_one_process_has_read_the_next_one_has_on_its_disk() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
-    let want = bytes(9 * MIB + 77, 1);
-    memory.insert("x", want.as_slice());
+fn a_later_process_reads_from_the_disk() {
+    let (memory, directory, want) = object(9 * MIB + 77, 1);
     {
         let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
-        // Across segments, and to the end, which is in the middle of a page.
+        // Across segments, and to the end, which is within a page.
         for offset in (0..want.len() as u64).step_by(MIB as usize) {
             assert!(read(&cache, "x", offset, MIB as usize)[..] == *part(&want, offset, MIB));
         }
@@ -171,12 +183,12 @@ fn what_one_process_has_read_the_next_one_has_on_its_disk() {
         assert!(read(&cache, "x", offset, len as usize)[..] == *part(&want, offset, len), "{offset}, {len}");
     }
     assert_eq!((log.requests(), stats(&cache).hits, stats(&cache).misses), (0, 4, 0));
-    // What was never read is asked for, and so is what begins in the middle of a page.
+    // A read that begins within a page goes to the store.
     assert!(read(&cache, "x", 10, 100)[..] == want[10..110]);
     assert_eq!(log.requests(), 1);
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert!(segments(directory.path()).iter().all(|path| mode(path) == 0o600));
-    assert_eq!(mode(segments(directory.path())[0].parent().expect("a shelf")), 0o700);
+    assert_eq!(mode(segments(directory.path())[0].parent().expect("a subdirectory")), 0o700);
 }
 
 fn part(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
@@ -185,8 +197,8 @@ fn part(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
 }
 
 #[test]
-fn a_changed_object_is_read_anew_and_who_holds_the_old_one_gets_no_byte_of_it() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
+fn a_changed_object_is_read_again_and_open_handles_get_no_byte_of_it() {
+    let (memory, directory) = (MemoryBackend::new(), temporary());
     let (old, new) = (bytes(MIB, 1), bytes(MIB, 2));
     memory.insert("x", old.as_slice());
     let (cache, _) = cached(&memory, directory.path(), 64 * MIB);
@@ -205,13 +217,11 @@ fn a_changed_object_is_read_anew_and_who_holds_the_old_one_gets_no_byte_of_it() 
 
 type Damage = fn(&fs::File);
 
-/// Whatever lies in the directory, bytes are right: a bit that fell over, a file cut short, zeros where a page was not written
-/// before the power went, a file of somebody else's.
+/// Bytes are correct despite flipped bits, truncated files, pages lost in a power failure, and foreign
+/// contents.
 #[test]
-fn damage_is_found_and_mended() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
-    let want = bytes(6 * MIB, 3);
-    memory.insert("x", want.as_slice());
+fn damage_is_detected_and_repaired() {
+    let (memory, directory, want) = object(6 * MIB, 3);
     let damages: [(&str, Damage); 6] = [
         ("a bit", |file| {
             let mut byte = [0];
@@ -233,16 +243,16 @@ fn damage_is_found_and_mended() {
         }
         let before = log.requests();
         assert!(read(&cache, "x", 0, want.len()) == want, "{what}");
-        assert_eq!(log.requests(), before + 1, "{what}: the store is asked");
+        assert_eq!(log.requests(), before + 1, "{what}: the store is read");
         settle(&cache);
         assert!(read(&cache, "x", 0, want.len()) == want, "after {what}");
-        assert_eq!(log.requests(), before + 1, "{what}: it was mended");
+        assert_eq!(log.requests(), before + 1, "{what}: it was repaired");
     }
 }
 
 #[test]
-fn several_that_share_a_directory_never_hold_more_than_it_may_and_what_is_used_stays() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
+fn processes_that_share_a_directory_never_exceed_its_size() {
+    let (memory, directory) = (MemoryBackend::new(), temporary());
     let limit = 64 * MIB;
     for number in 0..40 {
         memory.insert(format!("{number}"), bytes(5 * MIB, number));
@@ -264,14 +274,14 @@ fn several_that_share_a_directory_never_hold_more_than_it_may_and_what_is_used_s
             .collect();
         let mut most = 0;
         while !sharers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            most = taken(directory.path()).max(most);
+            most = used_bytes(directory.path()).max(most);
         }
         (sharers.into_iter().map(|sharer| sharer.join().expect("no panic")).sum::<u64>(), most)
     });
     assert!(most <= limit, "{most} bytes taken of {limit}");
     assert!(evicted > 100 * MIB, "{evicted} bytes evicted");
-    assert!(taken(directory.path()) > limit / 3, "the space is used: {}", taken(directory.path()));
-    // A process that was killed has left its mark and a count that is too high: neither is for ever.
+    assert!(used_bytes(directory.path()) > limit / 3, "the space is used: {}", used_bytes(directory.path()));
+    // A killed process leaves its lock directory and a count that is too high; both are corrected.
     fs::write(directory.path().join("live/1-0"), "").expect("writable");
     fs::write(directory.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
     let (cache, _) = cached(&memory, directory.path(), limit);
@@ -280,19 +290,20 @@ fn several_that_share_a_directory_never_hold_more_than_it_may_and_what_is_used_s
     read(&cache, "more", 0, 5 << 20);
     settle(&cache);
     assert_eq!((stats(&cache).bytes_written, stats(&cache).bytes_dropped), (5 * MIB, 0));
-    // And a directory that is to be smaller is made smaller.
+    // The directory stays within its size after the restart.
     drop(cache);
-    assert!(taken(directory.path()) <= limit);
+    assert!(used_bytes(directory.path()) <= limit);
 }
 
-/// It was counted with a step each, and of this process' size at that.
+/// Regression: each process counted as one step of this process's size.
 #[test]
-fn bytes_that_other_processes_may_still_write_are_counted_whatever_size_they_were_told() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn reservations_of_processes_with_other_sizes_are_counted() {
+    let directory = temporary();
     let quota = |bytes| Quota::open(directory.path(), bytes, Arc::default()).expect("a directory of our own");
     let (mut small, mut large) = (quota(64 * MIB), quota(640 * MIB));
     let check = |one: &Quota, other: &mut Quota, step: u64| {
-        // What is left of a step is just too little, so another is reserved: all but a byte of two may come now.
+        // The rest of a step is too small by one byte, so another step is reserved: this process may
+        // write two steps less one byte.
         assert!(other.take(step - segment::SEGMENT_FILE + 1).expect("writable"));
         assert!(other.take(segment::SEGMENT_FILE).expect("writable"));
         let others = one.others().expect("readable");
@@ -306,9 +317,7 @@ fn bytes_that_other_processes_may_still_write_are_counted_whatever_size_they_wer
 
 #[test]
 fn a_disk_that_fails_is_counted_and_no_read_fails() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
-    let want = bytes(MIB, 5);
-    memory.insert("x", want.as_slice());
+    let (memory, directory, want) = object(MIB, 5);
     let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
     read(&cache, "x", 0, MIB as usize);
     settle(&cache);
@@ -318,7 +327,7 @@ fn a_disk_that_fails_is_counted_and_no_read_fails() {
         settle(&cache);
         let turns = turn as u64 + 1;
         let stats = stats(&cache);
-        // The read, and the write of what the store gave.
+        // The read, and the write of the store's bytes.
         assert_eq!((stats.errors, stats.bytes_dropped), (2 * turns, turns * MIB), "{error}: {stats:?}");
         assert_eq!(log.requests(), turns + 1);
     }
@@ -327,10 +336,10 @@ fn a_disk_that_fails_is_counted_and_no_read_fails() {
     assert_eq!((log.requests(), stats(&cache).hits), (5, 1), "the disk is used again once it works");
 }
 
-/// What broke: a throttle and emulated devices over a disk cache had no figures of it.
+/// Regression: a throttle and emulated devices over a disk cache did not pass on its counters.
 #[test]
-fn whatever_lies_over_a_disk_cache_tells_what_it_has_done() {
-    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
+fn wrappers_of_a_disk_cache_pass_on_its_counters() {
+    let (memory, directory) = (MemoryBackend::new(), temporary());
     memory.insert("file", vec![7; 100]);
     let cache: Arc<dyn Backend> = Arc::new(cached(&memory, directory.path(), 64 * MIB).0);
     let emulated = |part| {
@@ -354,8 +363,8 @@ fn whatever_lies_over_a_disk_cache_tells_what_it_has_done() {
 }
 
 #[test]
-fn directories_of_others_and_too_little_room_are_refused() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn directories_of_others_and_too_few_bytes_are_rejected() {
+    let directory = temporary();
     fs::write(directory.path().join("thesis.tex"), "").expect("writable");
     let open = |path: &Path, bytes| DiskCache::new(Arc::new(MemoryBackend::new()), path, bytes).map(drop);
     let error = open(directory.path(), 64 * MIB).expect_err("not ours");

@@ -1,4 +1,4 @@
-//! Whatever happens to the files: the bytes that are read are the store's.
+//! Random changes of the files: reads return the store's bytes.
 
 use std::time::SystemTime;
 
@@ -23,7 +23,7 @@ impl Draws {
     }
 }
 
-/// Does one thing to the segments in the directory; says what.
+/// Changes one segment in the directory; describes the change.
 fn mutate(paths: &[PathBuf], draws: &mut Draws) -> String {
     let path = draws.of(paths);
     let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("there");
@@ -82,7 +82,7 @@ fn mutate(paths: &[PathBuf], draws: &mut Draws) -> String {
     }
 }
 
-/// Has two pages of a segment change places, their checksums, or both.
+/// Swaps two pages of a segment, their checksums, or both.
 fn swap_pages(file: &fs::File, pages: u64, draws: &mut Draws) -> String {
     let (one, other, what) = (draws.below(pages), draws.below(pages), draws.below(3));
     let swap = |one: u64, other: u64, count: usize| {
@@ -107,8 +107,8 @@ fn mutated_segments_never_serve_a_byte_that_the_store_does_not_have() {
     let seed =
         std::env::var("BOWWAVE_SEED").ok().map_or(begun as u64, |seed| seed.parse().expect("a number"));
     let mut draws = Draws { seed, count: 0 };
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    // Two stores and two versions of their objects, with equal names: all of them share the directory.
+    let directory = temporary();
+    // Two stores and two versions of their objects, with equal names, share the directory.
     let stores = ["one:", "other:"].map(|source| {
         let memory = MemoryBackend::new();
         let cache = Arc::new(memory.clone());
@@ -139,7 +139,7 @@ fn mutated_segments_never_serve_a_byte_that_the_store_does_not_have() {
         for (store, name, want) in &wants {
             let offset = draws.below(want.len() as u64) & !4095;
             let count = (draws.below(want.len() as u64 - offset) + 1).next_multiple_of(4096);
-            // All of it, as a rule: that replaces what is damaged.
+            // Mostly the whole object, which replaces damaged segments.
             let (offset, count) = if draws.below(4) > 0 { (0, want.len() as u64) } else { (offset, count) };
             let got = read(&stores[*store].1, name, offset, usize::try_from(count).expect("small"));
             assert!(
@@ -158,7 +158,7 @@ fn mutated_segments_never_serve_a_byte_that_the_store_does_not_have() {
 
 #[test]
 fn a_head_of_one_version_before_the_pages_of_another_serves_none_of_them() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let memory = MemoryBackend::new();
     let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
     let files = [1, 2].map(|version| {
@@ -188,7 +188,7 @@ fn any_bytes_as_a_segment_end_without_a_panic_and_give_verified_pages_only() {
         for byte in input.iter_mut().take(30) {
             *byte = draws.below(256) as u8;
         }
-        // Mostly small objects, read from their beginning.
+        // Mostly small objects, read from their start.
         if let Some(choice) = input.first_chunk_mut::<6>() {
             let [_, pages, _, start, count, _] = choice;
             *pages = 0;

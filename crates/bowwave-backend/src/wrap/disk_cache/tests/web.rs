@@ -1,4 +1,4 @@
-//! Web servers: entity tags that promise nothing, and URLs that hold secrets.
+//! Web servers: weak entity tags, and URLs with secrets.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,8 @@ use crate::{Options, open_url};
 
 const LEN: usize = 8192;
 
-/// A web server whose objects are [`LEN`] bytes that depend on the query, all with these headers. It ends with the test.
+/// A web server whose objects are [`LEN`] bytes that depend on the query, with these headers. It ends
+/// with the test.
 fn serve(headers: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it listens").port();
@@ -25,7 +26,7 @@ fn content(target: &str) -> Vec<u8> {
     bytes(LEN as u64, query.bytes().map(u64::from).sum::<u64>() % 1000)
 }
 
-/// Answers one request for all or a range.
+/// Responds to one request for the whole object or a range.
 fn answer(mut stream: &TcpStream, headers: &str) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
@@ -50,7 +51,7 @@ fn answer(mut stream: &TcpStream, headers: &str) -> std::io::Result<()> {
     if first.starts_with("GET") { stream.write_all(part) } else { Ok(()) }
 }
 
-/// Reads all of a URL twice through a disk cache; its counts.
+/// Reads a URL twice through a disk cache; returns its counters.
 fn read_twice(directory: &Path, url: &str) -> DiskStats {
     let url = format!("disk:folder={},size=64MiB:{url}", directory.display());
     let store = open_url(&url, &Options::default()).expect("it can be opened");
@@ -61,7 +62,7 @@ fn read_twice(directory: &Path, url: &str) -> DiskStats {
         let begun = Instant::now();
         loop {
             stats = store.disk().expect("a disk cache");
-            // Objects that are not kept do not count at all.
+            // Reads of objects that are not cached do not count.
             if stats.misses == 0 || stats.bytes_written > 0 || stats.hits > 0 {
                 break;
             }
@@ -73,9 +74,9 @@ fn read_twice(directory: &Path, url: &str) -> DiskStats {
 }
 
 #[test]
-fn an_object_with_a_weak_entity_tag_is_not_kept() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for (headers, is_kept) in [
+fn an_object_with_a_weak_entity_tag_is_not_cached() {
+    let directory = temporary();
+    for (headers, is_cached) in [
         ("ETag: \"1\"\r\n", true),
         ("ETag: W/\"1\"\r\n", false),
         ("ETag: 1\r\n", false),
@@ -83,14 +84,14 @@ fn an_object_with_a_weak_entity_tag_is_not_kept() {
     ] {
         let port = serve(headers);
         let stats = read_twice(directory.path(), &format!("http://127.0.0.1:{port}/x"));
-        assert_eq!((stats.hits, stats.misses), if is_kept { (1, 1) } else { (0, 0) }, "{headers}");
+        assert_eq!((stats.hits, stats.misses), if is_cached { (1, 1) } else { (0, 0) }, "{headers}");
     }
 }
 
-/// What broke: a store does not show its query, and so two objects with equal tags had one key.
+/// Regression: the store's URL hides the query, so two objects with equal tags had one key.
 #[test]
-fn objects_that_differ_in_the_query_alone_are_kept_apart() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn objects_that_differ_only_in_the_query_have_different_keys() {
+    let directory = temporary();
     let port = serve("ETag: \"1\"\r\n");
     for query in ["file=a", "file=b", "file=a"] {
         read_twice(directory.path(), &format!("http://127.0.0.1:{port}/get?{query}"));
@@ -98,8 +99,8 @@ fn objects_that_differ_in_the_query_alone_are_kept_apart() {
 }
 
 #[test]
-fn no_file_of_the_cache_holds_a_password_a_query_or_a_signature() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn no_file_of_the_cache_contains_a_password_a_query_or_a_signature() {
+    let directory = temporary();
     let port = serve("ETag: \"1\"\r\n");
     let url = format!(
         "http://someone:pass-word@127.0.0.1:{port}/x?X-Amz-Credential=AKIA0&X-Amz-Signature=0f1e2d3c"

@@ -12,7 +12,7 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 ///
 /// It is taken from the cache, as far as frames are reclaimable: the cache shrinks by it.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct MemoryPool {
     limit: u64,
     state: Mutex<State>,
     freed: Condvar,
@@ -21,23 +21,23 @@ pub(crate) struct Room {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Bytes of those that will be freed without a writer, because a store has them.
-    leaving: u64,
+    /// Bytes of parts in flight, which are freed without a writer.
+    in_flight: u64,
     /// Frames taken from the cache.
     frames: u32,
     waiting: u32,
 }
 
-impl Room {
+impl MemoryPool {
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Waits for memory for `bytes` more. If all memory in use holds incomplete parts, whose
     /// writers wait here, it would never be freed; then the bytes are granted beyond the budget.
-    fn take(&self, engine: &Arc<Inner>, bytes: u64) {
+    fn acquire(&self, engine: &Arc<Inner>, bytes: u64) {
         let mut state = self.lock();
-        while state.used + bytes > self.limit && state.leaving > 0 {
+        while state.used + bytes > self.limit && state.in_flight > 0 {
             state.waiting += 1;
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
@@ -51,10 +51,10 @@ impl Room {
         }
     }
 
-    fn give_back(&self, engine: &Inner, bytes: u64, leaving: bool) {
+    fn release(&self, engine: &Inner, bytes: u64, in_flight: bool) {
         let mut state = self.lock();
         state.used -= bytes;
-        state.leaving -= if leaving { bytes } else { 0 };
+        state.in_flight -= if in_flight { bytes } else { 0 };
         let spare = state.frames.saturating_sub(self.frames(engine, state.used));
         state.frames -= spare;
         drop(state);
@@ -77,7 +77,7 @@ pub(crate) struct Buffer {
     engine: Arc<Inner>,
     bytes: Arc<PartMemory>,
     leased: u64,
-    leaving: bool,
+    in_flight: bool,
 }
 
 impl Buffer {
@@ -85,14 +85,14 @@ impl Buffer {
     /// If there is no memory.
     pub(crate) fn new(engine: &Arc<Inner>, part: usize) -> Result<Self> {
         let bytes = Arc::new(PartMemory::new(part)?);
-        Ok(Self { engine: Arc::clone(engine), bytes, leased: 0, leaving: false })
+        Ok(Self { engine: Arc::clone(engine), bytes, leased: 0, in_flight: false })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes to send; they cannot change until all who share them drop them.
+    /// The bytes to send; they cannot change until every holder has dropped them.
     pub(crate) fn share(&self) -> Arc<PartMemory> {
         Arc::clone(&self.bytes)
     }
@@ -105,11 +105,11 @@ impl Buffer {
         let len = (self.len() + bytes.len()) as u64;
         if len > self.leased {
             let want = len.next_power_of_two().max(LEASE_BYTES_MIN).min((part as u64).max(len));
-            self.engine.room().take(&self.engine, want - self.leased);
+            self.engine.memory_pool().acquire(&self.engine, want - self.leased);
             self.leased = want;
         }
         if Arc::get_mut(&mut self.bytes).is_none() {
-            // A store that leaked a part may use the memory forever.
+            // A store that leaked a part may read its memory forever.
             let mut copy = PartMemory::new(part)?;
             copy.extend(&self.bytes);
             self.bytes = Arc::new(copy);
@@ -119,11 +119,11 @@ impl Buffer {
     }
 
     /// The store has it from now on: its memory is freed without a writer.
-    pub(crate) fn leave(&mut self) {
-        if !self.leaving {
-            self.leaving = true;
-            self.engine.room().lock().leaving += self.leased;
-            self.engine.room().freed.notify_all();
+    pub(crate) fn mark_in_flight(&mut self) {
+        if !self.in_flight {
+            self.in_flight = true;
+            self.engine.memory_pool().lock().in_flight += self.leased;
+            self.engine.memory_pool().freed.notify_all();
         }
     }
 
@@ -131,12 +131,12 @@ impl Buffer {
     /// leaked it.
     pub(crate) fn reuse(mut self) -> Option<Self> {
         Arc::get_mut(&mut self.bytes)?.clear();
-        let mut state = self.engine.room().lock();
+        let mut state = self.engine.memory_pool().lock();
         // Under one lock: later waiters do not count on this memory.
         let keep = state.waiting == 0;
-        if keep && self.leaving {
-            state.leaving -= self.leased;
-            self.leaving = false;
+        if keep && self.in_flight {
+            state.in_flight -= self.leased;
+            self.in_flight = false;
         }
         drop(state);
         keep.then_some(self)
@@ -145,23 +145,23 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.engine.room().give_back(&self.engine, self.leased, self.leaving);
+        self.engine.memory_pool().release(&self.engine, self.leased, self.in_flight);
     }
 }
 
 /// Slots of one store: bounds the parts in flight, in order of arrival.
 ///
-/// If the store also serves reads, which take turns with long parts, a quarter of the slots is left
+/// If the store also serves reads, which take state with long parts, a quarter of the slots is left
 /// to reads.
 pub(crate) struct Slots {
     most: u32,
     is_read: Box<dyn Fn() -> bool + Send + Sync>,
-    state: Mutex<Turns>,
+    state: Mutex<SlotState>,
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Turns {
+struct SlotState {
     used: u32,
     next: u64,
     waiting: VecDeque<u64>,
@@ -172,35 +172,35 @@ struct Turns {
 pub(crate) struct Slot(Arc<Slots>);
 
 impl Slots {
-    /// At most `most` parts; `is_read` returns whether reads are in flight.
+    /// At most `most` parts; `is_read` restate whether reads are in flight.
     pub(crate) fn new(most: u32, is_read: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let is_read = Box::new(is_read);
         Self { most: most.max(1), is_read, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Waits for a slot.
-    pub(crate) fn take(self: &Arc<Self>) -> Slot {
-        let mut turns = self.lock();
-        let number = turns.next;
-        turns.next += 1;
-        turns.waiting.push_back(number);
-        while turns.waiting.front() != Some(&number) || !self.has_room(&turns) {
-            turns = self.freed.wait(turns).unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn acquire(self: &Arc<Self>) -> Slot {
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.waiting.push_back(number);
+        while state.waiting.front() != Some(&number) || !self.has_free(&state) {
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        turns.waiting.pop_front();
-        turns.used += 1;
-        drop(turns);
+        state.waiting.pop_front();
+        state.used += 1;
+        drop(state);
         // The next waiter may continue, too.
         self.freed.notify_all();
         Slot(Arc::clone(self))
     }
 
-    fn has_room(&self, turns: &Turns) -> bool {
+    fn has_free(&self, state: &SlotState) -> bool {
         let left = self.most - self.most.div_ceil(4);
-        turns.used < self.most && (turns.used < left.max(1) || !(self.is_read)())
+        state.used < self.most && (state.used < left.max(1) || !(self.is_read)())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -235,8 +235,8 @@ mod tests {
             for is_read in [false, true, false] {
                 IS_READ.store(is_read, Ordering::Relaxed);
                 let mut taken = Vec::new();
-                while slots.has_room(&slots.lock()) {
-                    taken.push(slots.take());
+                while slots.has_free(&slots.lock()) {
+                    taken.push(slots.acquire());
                 }
                 assert_eq!(taken.len(), if is_read { with_reads } else { most as usize });
             }
@@ -247,12 +247,12 @@ mod tests {
     fn slots_are_granted_in_order_of_arrival() {
         let slots = Arc::new(Slots::new(1, || false));
         let order = Mutex::new(Vec::new());
-        let first = slots.take();
+        let first = slots.acquire();
         std::thread::scope(|scope| {
             for number in 0..5 {
-                let (asking, order) = (Arc::clone(&slots), &order);
+                let (waiter, order) = (Arc::clone(&slots), &order);
                 scope.spawn(move || {
-                    let _slot = asking.take();
+                    let _slot = waiter.acquire();
                     order.lock().expect("no panic").push(number);
                 });
                 // In line before the next one arrives.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{PATIENCE, bytes_of, create, put, shown};
 use crate::{
-    Allocate, Backend, EntryKind, ErrorKind, OpenWrite, Rename, Result, SetAttributes, SetXattr, WriteBuf,
-    WriteObject, pattern, read_once, start_write, write_once,
+    Allocate, Backend, EntryKind, ErrorKind, Namespace as _, OpenWrite, Rename, Result, SetAttributes,
+    SetXattr, Write as _, WriteBuf, WriteObject, pattern, read_once, start_write, write_once,
 };
 
 pub(super) fn run(store: &dyn Backend) {
@@ -92,6 +92,14 @@ fn empty(store: &dyn Backend) {
     write_once(&*object, 0, b"bytes", PATIENCE).expect("continues an empty object");
     object.finish().expect("published");
     assert_eq!(bytes_of(store, "whole/empty"), b"bytes");
+    let object = open(store, "whole/empty", OpenWrite { truncate: true, ..OpenWrite::default() });
+    assert_eq!(
+        (object.size(), bytes_of(store, "whole/empty")),
+        (0, b"bytes".to_vec()),
+        "until it is finished"
+    );
+    object.finish().expect("truncated");
+    assert_eq!(bytes_of(store, "whole/empty"), b"");
 }
 
 fn replaced(store: &dyn Backend, part: usize) {
@@ -151,6 +159,12 @@ fn exclusive(store: &dyn Backend, part: usize) {
         let error = late.finish().expect_err("somebody else was quicker");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Exists, false), "{error}");
         assert_eq!(bytes_of(store, name), b"quick");
+    }
+    let object = create(store, "whole/once");
+    for bytes in [b"first", b"again"] {
+        write_all(&*object, 0, part, bytes);
+        object.finish().expect("it is exclusive only once");
+        assert_eq!(bytes_of(store, "whole/once"), bytes);
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use bowwave_backend::{Entry, EntryKind, SetAttributes, SetTime};
 
-use super::{State, Whole};
+use super::{ObjectUpload, State};
 use crate::error::Result;
 
-impl Whole {
+impl ObjectUpload {
     /// Changes attributes of the version being written.
     pub(crate) fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
-        if !self.is_upload() {
+        if !self.is_pending() {
             let what = "is not being written: its attributes are set by its name";
             return Err(self.unsupported(what).into());
         }

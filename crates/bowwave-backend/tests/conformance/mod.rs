@@ -1,7 +1,14 @@
 //! The contract of stores, as one suite for any store's tests.
 //!
 //! A [`Fixture`] fills a store; [`run`] checks the contract of [`Backend`] and [`Object`]. Failures
-//! panic, as in tests.
+//! panic, as in tests. For a store of your own, add the feature in `Cargo.toml`,
+//!
+//! ```toml
+//! [dev-dependencies]
+//! bowwave-backend = { version = "*", features = ["conformance"] }
+//! ```
+//!
+//! and call `bowwave_backend::conformance::run(&fixture)` in a test.
 
 mod anywhere;
 mod names;
@@ -15,8 +22,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::{
-    Backend, Entry, EntryKind, ErrorKind, Heard, Object, OpenWrite, ReadBuf, WriteObject, Writes, pattern,
-    read_exact, start_read, start_read_here, write_exact,
+    Backend, Entry, EntryKind, ErrorKind, Heard, Namespace as _, Object, OpenWrite, ReadBuf, Write as _,
+    WriteObject, Writes, pattern, read_exact, start_read, start_read_here, write_exact,
 };
 
 /// A store under test, and how to change its contents.

@@ -1,4 +1,4 @@
-//! The requests of one priority that wait, by address and by deadline, and where its batch stands.
+//! The waiting requests of one priority, by address and by deadline, and the state of its batch.
 
 use alloc::collections::BTreeSet;
 use core::ops::Bound;
@@ -9,18 +9,18 @@ use super::request::Reason;
 
 /// Requests of one priority.
 #[derive(Debug)]
-pub(super) struct Lane {
-    /// By direction: object (0 if places matter, so that order is the disk's), first byte, item.
+pub(super) struct Level {
+    /// By direction: object (0 on devices with addresses), first byte, item.
     trees: [BTreeSet<Key>; 2],
     /// By group, in order of deadlines.
     fifos: [Fifo; 2],
-    /// What the batch goes on with, and how that was found.
+    /// What the batch continues with, and why.
     pub(super) next: Option<(u32, Reason)>,
-    /// The group whose batch it is.
+    /// The group of the batch.
     pub(super) batch_group: Group,
     /// Requests dispatched of the batch.
     pub(super) batched: u32,
-    /// How often the favoured group was chosen while the other waited.
+    /// How often in succession the favoured group was chosen while the other waited.
     pub(super) starved: u32,
     /// One past the last byte that was dispatched.
     pub(super) position: u64,
@@ -35,14 +35,14 @@ struct Fifo {
     newest: u32,
 }
 
-/// Items on both sides of a gap, or one side, that a request would touch.
+/// The items adjacent to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touching {
     pub(super) below: Option<u32>,
     pub(super) above: Option<u32>,
 }
 
-impl Lane {
+impl Level {
     pub(super) const fn new() -> Self {
         let empty = Fifo { oldest: NONE, newest: NONE };
         Self {
@@ -56,7 +56,7 @@ impl Lane {
         }
     }
 
-    /// The item of a group whose deadline comes first.
+    /// The item of a group with the earliest deadline.
     pub(super) fn head(&self, group: Group) -> Option<u32> {
         let oldest = self.fifos[group as usize].oldest;
         (oldest != NONE).then_some(oldest)
@@ -66,13 +66,13 @@ impl Lane {
         self.fifos.iter().all(|fifo| fifo.oldest == NONE)
     }
 
-    /// Sorts a waiting item in.
+    /// Adds a waiting item.
     pub(super) fn insert(&mut self, items: &mut Slab<Item>, item: u32, group: Group, seeks: bool) {
         self.trees[items[item].request.direction as usize].insert(key(items, item, seeks));
         self.line_up(items, item, group);
     }
 
-    /// Takes an item out; a batch that was to go on with it goes on with the one behind it.
+    /// Removes an item. A batch that would continue with it continues with the next one.
     pub(super) fn remove(&mut self, items: &mut Slab<Item>, item: u32, group: Group, seeks: bool) {
         if let Some((next, reason)) = self.next
             && next == item
@@ -96,7 +96,7 @@ impl Lane {
         }
     }
 
-    /// Appends an item to a group's FIFO, or puts it before those whose deadlines are later.
+    /// Adds an item to a group's FIFO, before items with later deadlines.
     pub(super) fn line_up(&mut self, items: &mut Slab<Item>, item: u32, group: Group) {
         let mut older = self.fifos[group as usize].newest;
         while older != NONE && items[older].deadline > items[item].deadline {
@@ -109,7 +109,7 @@ impl Lane {
         *(if newer == NONE { &mut fifo.newest } else { &mut items[newer].older }) = item;
     }
 
-    /// Takes an item out of a group's FIFO.
+    /// Removes an item from a group's FIFO.
     pub(super) fn step_out(&mut self, items: &mut Slab<Item>, item: u32, group: Group) {
         let Item { older, newer, .. } = items[item];
         let fifo = &mut self.fifos[group as usize];
@@ -117,7 +117,7 @@ impl Lane {
         *(if newer == NONE { &mut fifo.newest } else { &mut items[newer].older }) = older;
     }
 
-    /// Items of the same direction behind one, in order of address.
+    /// Items of the same direction after this one, in order of address.
     pub(super) fn behind(
         &self,
         items: &Slab<Item>,
@@ -129,8 +129,8 @@ impl Lane {
         tree.range((Bound::Excluded(from), Bound::Unbounded)).map(|&(_, _, item)| item)
     }
 
-    /// The items that end where bytes begin, or begin where they end. Of items that overlap, which the cache never makes,
-    /// one may be missed.
+    /// The items that end where these bytes begin, or begin where they end. May miss one of several
+    /// overlapping items, which the cache never makes.
     pub(super) fn touching(
         &self,
         items: &Slab<Item>,

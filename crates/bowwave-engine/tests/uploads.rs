@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::thread;
 
 use bowwave_engine::backend::{
-    Credentials, ErrorKind, Fault, Faults, Options as StoreOptions, Rename, WriteFaults, Writes, open_url,
+    Credentials, ErrorKind, Fault, Faults, Namespace as _, Options as StoreOptions, Rename, Write as _,
+    WriteFaults, Writes, open_url,
 };
 use bowwave_engine::{Engine, Error, File, OpenOptions, Options, Store};
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
@@ -76,8 +77,8 @@ fn url(directory: &Directory) -> String {
     format!("emulate:{device}:{}", directory.url())
 }
 
-fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
-    match result {
+fn kind<T, E: Into<Error>>(result: Result<T, E>) -> Option<ErrorKind> {
+    match result.map_err(Into::into) {
         Err(Error::Store(error)) => Some(error.kind()),
         _ => None,
     }
@@ -105,7 +106,7 @@ fn an_object_of_any_length_is_published_at_close() {
         let mut at = 0;
         while at < len {
             let count = (1 + random.below(3 * PART as u64) as usize).min(len - at);
-            assert_eq!(file.write_at(at as u64, &bytes[at..at + count]).expect("taken"), count);
+            assert_eq!(file.write_at(at as u64, &bytes[at..at + count]).expect("accepted"), count);
             at += count;
             assert_eq!(file.size(), at as u64);
         }
@@ -123,7 +124,7 @@ fn each_sync_publishes_a_version_and_the_old_one_is_visible_until_then() {
     std::fs::write(objects.directory.path().join("x"), b"old").expect("writable");
     let reader = objects.store.open(Path::new("x")).expect("is there");
     let file = objects.open("x", OpenOptions { truncate: true, ..WRITE });
-    file.write_at(0, b"new").expect("taken");
+    file.write_at(0, b"new").expect("accepted");
     assert_eq!(objects.seen("x").as_deref(), Some(&b"old"[..]));
     assert_eq!(objects.read("x"), b"old");
     let mut bytes = [0; 3];
@@ -136,12 +137,12 @@ fn each_sync_publishes_a_version_and_the_old_one_is_visible_until_then() {
     assert_eq!(file.read_at(0, &mut bytes).expect("published"), 3);
     assert_eq!(&bytes, b"new");
     let tail = Random::new(2).bytes(2 * PART);
-    file.write_at(3, &tail).expect("goes on");
+    file.write_at(3, &tail).expect("accepted");
     assert_eq!(objects.read("x"), b"new");
     file.flush().expect("published");
     let want: Vec<u8> = b"new".iter().chain(&tail).copied().collect();
     assert!(objects.read("x") == want);
-    file.write_at(want.len() as u64, b"!").expect("goes on");
+    file.write_at(want.len() as u64, b"!").expect("accepted");
     drop(file);
     assert!(objects.read("x") == [&want[..], b"!"].concat());
 }
@@ -155,11 +156,11 @@ fn appended_bytes_follow_the_published_ones() {
         let more = random.bytes(random.clone().below(2 * PART as u64) as usize);
         let file = objects.open("log", APPEND);
         // Whatever the offset.
-        file.write_at(random.below(9), &more).expect("taken");
+        file.write_at(random.below(9), &more).expect("accepted");
         want.extend(&more);
         if round % 3 == 0 {
             file.sync(true).expect("published");
-            file.append(b"+").expect("taken");
+            file.append(b"+").expect("accepted");
             want.push(b'+');
         }
         drop(file);
@@ -201,8 +202,8 @@ fn all_writers_of_an_object_write_the_same_upload() {
     let objects = Objects::new();
     let first = objects.create("x");
     let second = objects.open("x", APPEND);
-    first.write_at(0, b"one ").expect("taken");
-    second.append(b"two ").expect("taken");
+    first.write_at(0, b"one ").expect("accepted");
+    second.append(b"two ").expect("accepted");
     // The first writer is not done.
     second.flush().expect("nothing went wrong");
     assert_eq!(objects.seen("x"), None);
@@ -214,13 +215,13 @@ fn all_writers_of_an_object_write_the_same_upload() {
     // A truncation begins a new upload; earlier writers can write no more, and their close
     // publishes nothing.
     let first = objects.open("x", OpenOptions { truncate: true, ..WRITE });
-    first.write_at(0, b"first").expect("taken");
+    first.write_at(0, b"first").expect("accepted");
     let second = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     assert_eq!(kind(first.write_at(5, b"x")), Some(ErrorKind::Changed));
-    second.write_at(0, b"sec").expect("taken");
+    second.write_at(0, b"sec").expect("accepted");
     drop(first);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"one two three"[..]));
-    second.write_at(3, b"ond").expect("taken");
+    second.write_at(3, b"ond").expect("accepted");
     drop(second);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"second"[..]));
 
@@ -228,7 +229,7 @@ fn all_writers_of_an_object_write_the_same_upload() {
     // other.
     let shell = objects.open("x", OpenOptions { truncate: true, ..WRITE });
     let program = objects.open("x", OpenOptions { truncate: true, ..WRITE });
-    program.write_at(0, b"by the program").expect("taken");
+    program.write_at(0, b"by the program").expect("accepted");
     shell.flush().expect("nothing to do");
     drop(program);
     drop(shell);
@@ -241,7 +242,7 @@ fn an_object_in_upload_is_listed_and_cannot_be_read() {
     let (path, directory) = (Path::new("directory/x"), Path::new("directory"));
     objects.store.create_directory(directory, 0o755, None).expect("made");
     let file = objects.create("directory/x");
-    file.write_at(0, b"abc").expect("taken");
+    file.write_at(0, b"abc").expect("accepted");
     assert!(file.is_new() && file.is_dirty());
     assert_eq!(objects.store.stat(path).expect("being made").size, 3);
     let names: Vec<_> =
@@ -253,7 +254,7 @@ fn an_object_in_upload_is_listed_and_cannot_be_read() {
     let exclusive = OpenOptions { create: true, exclusive: true, ..WRITE };
     assert_eq!(kind(objects.store.open_with(path, &exclusive)), Some(ErrorKind::Exists));
     assert_eq!(kind(objects.store.sync()), Some(ErrorKind::Busy));
-    objects.store.remove_file(path).expect("given up");
+    objects.store.remove_file(path).expect("removed");
     assert_eq!(kind(objects.store.stat(path)), Some(ErrorKind::NotFound));
     file.write_at(3, b"to nowhere").expect("as in file systems");
     file.sync(false).expect("as in file systems");
@@ -266,7 +267,7 @@ fn an_object_in_upload_is_listed_and_cannot_be_read() {
 fn an_abandoned_upload_is_not_published() {
     let objects = Objects::new();
     let file = objects.create("x");
-    file.write_at(0, &[1; 3 * PART]).expect("taken");
+    file.write_at(0, &[1; 3 * PART]).expect("accepted");
     file.abandon();
     assert!(file.write_at(3 * PART as u64, b"x").is_err());
     drop(file);
@@ -274,7 +275,7 @@ fn an_abandoned_upload_is_not_published() {
     let panicked = thread::scope(|scope| {
         let half = scope.spawn(|| {
             let file = objects.create("x");
-            file.write_at(0, b"half").expect("taken");
+            file.write_at(0, b"half").expect("accepted");
             panic!("on purpose");
         });
         half.join().is_err()
@@ -288,10 +289,10 @@ fn writes_to_a_replaced_object_are_discarded() {
     let objects = Objects::new();
     drop(objects.create("x"));
     let moved = objects.create("y");
-    moved.write_at(0, b"moved").expect("taken");
+    moved.write_at(0, b"moved").expect("accepted");
     moved.sync(false).expect("published");
     let writer = objects.open("x", WRITE);
-    writer.write_at(0, &[1; 3 * PART]).expect("taken");
+    writer.write_at(0, &[1; 3 * PART]).expect("accepted");
     objects.store.rename(Path::new("y"), Path::new("x"), Rename::Replace).expect("renamed");
     writer.write_at(3 * PART as u64, b"more").expect("as in file systems");
     assert_eq!(kind(moved.write_at(5, b"more")), Some(ErrorKind::Changed));
@@ -304,7 +305,7 @@ fn writes_to_a_replaced_object_are_discarded() {
 fn the_second_exclusive_creation_of_an_object_fails() {
     let objects = Objects::new();
     let file = objects.open("x", OpenOptions { create: true, exclusive: true, ..WRITE });
-    file.write_at(0, b"ours").expect("taken");
+    file.write_at(0, b"ours").expect("accepted");
     std::fs::write(objects.directory.path().join("x"), b"theirs").expect("writable");
     assert_eq!(kind(file.flush()), Some(ErrorKind::Exists));
     assert_eq!(kind(file.flush()), None, "each handle hears of it once");
@@ -335,7 +336,7 @@ fn transient_failures_are_retried() {
             scope.spawn(move || {
                 let file = objects.create(name);
                 for (index, piece) in bytes.chunks(1000).enumerate() {
-                    file.write_at(index as u64 * 1000, piece).expect("taken");
+                    file.write_at(index as u64 * 1000, piece).expect("accepted");
                 }
                 file.flush().expect("published");
             });
@@ -400,7 +401,7 @@ fn a_sync_with_a_transient_failure_can_be_retried() {
         Objects::with(Options { cache_bytes: Some(2 << 20), retries: 0, ..Options::default() }, faults);
     let file = objects.create("x");
     let bytes = Random::new(8).bytes(3 * PART + 9);
-    file.write_at(0, &bytes).expect("taken");
+    file.write_at(0, &bytes).expect("accepted");
     let mut tries = 0;
     while let Err(error) = file.sync(false) {
         assert_eq!(kind(Err::<(), _>(error)), Some(ErrorKind::Unavailable));
@@ -419,7 +420,7 @@ fn many_writers_with_little_memory_all_finish() {
     let held: Vec<File> = (0..50).map(|n| objects.create(&format!("held-{n}"))).collect();
     for file in &held {
         // Incomplete parts, which only more writes send.
-        file.write_at(0, &[9; 100]).expect("taken");
+        file.write_at(0, &[9; 100]).expect("accepted");
     }
     let bytes = Random::new(9).bytes(100 * PART);
     thread::scope(|scope| {
@@ -428,7 +429,7 @@ fn many_writers_with_little_memory_all_finish() {
             scope.spawn(move || {
                 let file = objects.create(&format!("busy-{writer}"));
                 for (index, piece) in bytes.chunks(PART / 2 + 1).enumerate() {
-                    file.write_at((index * (PART / 2 + 1)) as u64, piece).expect("taken");
+                    file.write_at((index * (PART / 2 + 1)) as u64, piece).expect("accepted");
                 }
                 file.flush().expect("published");
             });
@@ -480,7 +481,7 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
     for round in 0..3 {
         let file = store.create(Path::new("directory/large"), 0o644).expect("can be made");
         for (index, piece) in bytes.chunks(1 << 20).enumerate() {
-            file.write_at((index << 20) as u64, piece).expect("taken");
+            file.write_at((index << 20) as u64, piece).expect("accepted");
         }
         if round == 0 {
             assert_eq!(seen("directory/large"), None);
@@ -488,11 +489,11 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
         file.flush().expect("published");
         assert!(seen("directory/large").expect("published") == bytes, "round {round}");
         // The earlier version is copied on the server, or sent again in part.
-        file.append(b"and more").expect("taken");
+        file.append(b"and more").expect("accepted");
         file.sync(false).expect("published");
         assert!(seen("directory/large").expect("published") == [&bytes[..], b"and more"].concat());
         let small = store.create(Path::new("small"), 0o644).expect("can be made");
-        small.write_at(0, b"small").expect("taken");
+        small.write_at(0, b"small").expect("accepted");
         small.flush().expect("published");
         assert_eq!(seen("small").expect("published"), b"small");
     }

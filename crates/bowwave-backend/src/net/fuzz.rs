@@ -8,7 +8,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::Url;
 
-use super::{connector, http as web, listing, parts, redirect, validator, wire};
+use super::{connector, http as web, listing, validator, wire};
 
 /// A page of a listing, of any dialect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub fn redirect(from: &str, location: &str) -> Option<(String, Option<String>)> 
     if !matches!(from.scheme(), "http" | "https") || from.host_str().is_none() {
         return None;
     }
-    let to = redirect::follow(&from, from.join(location).ok()?).ok()?;
+    let to = web::redirected_url(&from, from.join(location).ok()?).ok()?;
     let request = web::request(&Method::GET, &to, &[]);
     let authorization = request.headers().get(http::header::AUTHORIZATION);
     Some((to.into(), authorization.and_then(|value| Some(value.to_str().ok()?.to_owned()))))
@@ -132,7 +132,7 @@ pub fn is_path(key: &str) -> bool {
 /// this tag.
 #[must_use]
 pub fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<Range<u64>>> {
-    Some(parts::parts(document, tag, size)?.into_iter().map(|(range, _)| range).collect())
+    Some(listing::part_checksums(document, tag, size)?.into_iter().map(|(range, _)| range).collect())
 }
 
 fn header_map(headers: &[(String, Vec<u8>)]) -> Option<HeaderMap> {

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::{PATIENCE, bytes_of, create, put, shown, text_path};
 use crate::{
-    Attributes, Backend, EntryKind, ErrorKind, OpenWrite, Rename, Result, SetAttributes, SetTime, SetXattr,
-    write_exact,
+    Attributes, Backend, EntryKind, ErrorKind, Namespace as _, OpenWrite, Rename, Result, SetAttributes,
+    SetTime, SetXattr, Write as _, write_exact,
 };
 
 pub(super) fn run(store: &dyn Backend) {

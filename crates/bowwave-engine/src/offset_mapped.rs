@@ -19,7 +19,7 @@ use crate::sync::{Mutex, PoisonError, Weak};
 
 /// Address space for every page of a file, at the page's offset.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct OffsetMappedFrames {
     memory: OwnedFd,
     base: *mut u8,
     len: usize,
@@ -37,11 +37,11 @@ pub trait Mapping: Debug + Send + Sync {
 
 // SAFETY: the mapping is plain memory that lives as long as this value. The cache regulates access
 // to pages, as for the arena.
-unsafe impl Send for Places {}
+unsafe impl Send for OffsetMappedFrames {}
 // SAFETY: as above.
-unsafe impl Sync for Places {}
+unsafe impl Sync for OffsetMappedFrames {}
 
-impl Places {
+impl OffsetMappedFrames {
     /// Reserves address space for `pages` pages; memory follows on use.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for OffsetMappedFrames {
     fn drop(&mut self) {
         // SAFETY: our own mapping; requests in flight hold the entry, and so this value, until they
         // end.

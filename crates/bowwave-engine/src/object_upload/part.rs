@@ -6,8 +6,8 @@ use bowwave_backend::{Error as StoreError, ErrorKind, PartMemory, Result, WriteB
 use bowwave_core::Instant as CoreInstant;
 use bowwave_core::network::{Retry, RetryLimits};
 
-use super::Whole;
-use super::room::{Buffer, Slot};
+use super::ObjectUpload;
+use super::memory_pool::{Buffer, Slot};
 use crate::clock;
 use crate::request::again_at;
 use crate::timer::Job;
@@ -15,34 +15,34 @@ use crate::timer::Job;
 /// Bytes sent to the store, until it accepts or rejects them.
 #[derive(Debug)]
 pub(crate) struct Part {
-    whole: Arc<Whole>,
+    upload: Arc<ObjectUpload>,
     offset: u64,
     bytes: Arc<PartMemory>,
     /// The memory, if it is not shared with the upload's tail.
     buffer: Option<Buffer>,
     retry: Option<Retry>,
     sent: CoreInstant,
-    _turn: Slot,
+    _slot: Slot,
 }
 
 impl Part {
     /// A part that has a slot. The object counts it as in flight.
     pub(super) fn new(
-        whole: &Arc<Whole>,
+        upload: &Arc<ObjectUpload>,
         offset: u64,
         bytes: Arc<PartMemory>,
         buffer: Option<Buffer>,
-        turn: Slot,
+        slot: Slot,
     ) -> Self {
         let sent = clock::precise();
-        Self { whole: Arc::clone(whole), offset, bytes, buffer, retry: None, sent, _turn: turn }
+        Self { upload: Arc::clone(upload), offset, bytes, buffer, retry: None, sent, _slot: slot }
     }
 
     /// Sends the part, first or again.
     pub(crate) fn send(mut self) {
         self.sent = clock::precise();
         let buf = WriteBuf::from_shared(Arc::clone(&self.bytes), self.bytes.len());
-        let (object, offset) = (Arc::clone(&self.whole.object), self.offset);
+        let (object, offset) = (Arc::clone(&self.upload.object), self.offset);
         object.write(offset, buf, Box::new(Sink(Some(self))));
     }
 
@@ -50,31 +50,31 @@ impl Part {
         let error = match result {
             Ok(count) if count == self.bytes.len() => None,
             Ok(count) => {
-                let (name, len) = (&self.whole.name, self.bytes.len());
+                let (name, len) = (&self.upload.name, self.bytes.len());
                 let message = format!("{name}: the store took {count} of {len} bytes at {}", self.offset);
                 Some(StoreError::new(ErrorKind::Truncated, message))
             }
             Err(error) => Some(error),
         };
-        let engine = Arc::clone(&self.whole.engine);
-        let limits = self.whole.queue.retry_limits(engine.retries(), true);
+        let engine = Arc::clone(&self.upload.engine);
+        let limits = self.upload.queue.retry_limits(engine.retries(), true);
         let limits = RetryLimits { from_first_failure: true, ..limits };
         let retry = self.retry.get_or_insert_with(|| Retry::new(limits, self.sent));
         let due = match &error {
             // A store behind a network has already retried until its deadline.
-            Some(error) if self.whole.is_wanted() && !self.whole.queue.has_deadline() => {
+            Some(error) if self.upload.needs_parts() && !self.upload.queue.has_deadline() => {
                 again_at(&engine, retry, error)
             }
             _ => None,
         };
-        let taken = error.is_none().then_some(self.bytes.len() as u64);
-        self.whole.queue.part_ended(self.sent, taken, due.is_some());
+        let accepted = error.is_none().then_some(self.bytes.len() as u64);
+        self.upload.queue.part_ended(self.sent, accepted, due.is_some());
         match due {
             Some(due) => engine.at(clock::instant(due), Job::Part(self)),
             None => {
-                let Self { whole, bytes, buffer, _turn: turn, .. } = self;
-                drop((bytes, turn));
-                whole.part_ended(error, buffer);
+                let Self { upload, bytes, buffer, _slot: slot, .. } = self;
+                drop((bytes, slot));
+                upload.part_ended(error, buffer);
             }
         }
     }
@@ -96,7 +96,7 @@ impl WriteSink for Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         if let Some(part) = self.0.take() {
-            let message = format!("{}: the store dropped a part", part.whole.name);
+            let message = format!("{}: the store dropped a part", part.upload.name);
             part.ended(Err(StoreError::new(ErrorKind::Io, message).retryable(true)));
         }
     }

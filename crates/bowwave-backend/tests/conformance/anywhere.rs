@@ -2,8 +2,8 @@
 
 use super::{PATIENCE, bytes_of, create, shown, text_path, whole};
 use crate::{
-    Allocate, Backend, ErrorKind, OpenWrite, ReadBuf, Seek, WriteBuf, WriteObject, read_once, start_read,
-    start_write, write_exact,
+    Allocate, Backend, ErrorKind, Namespace as _, OpenWrite, ReadBuf, Seek, Write as _, WriteBuf,
+    WriteObject, read_once, start_read, start_write, write_exact,
 };
 
 pub(super) fn run(store: &dyn Backend) {

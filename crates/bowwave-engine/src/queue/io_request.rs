@@ -79,7 +79,7 @@ pub(crate) struct QueuedWrite {
 
 /// A fill or a write-out.
 #[derive(Debug)]
-pub(crate) enum Piece {
+pub(crate) enum IoRequest {
     Fill(QueuedFill),
     Write(QueuedWrite),
 }
@@ -110,7 +110,7 @@ impl QueuedWrite {
     }
 }
 
-impl Piece {
+impl IoRequest {
     pub(crate) fn entry(&self) -> &Arc<FileEntry> {
         match self {
             Self::Fill(fill) => &fill.entry,
@@ -129,14 +129,6 @@ impl Piece {
         match self {
             Self::Fill(fill) => fill.range,
             Self::Write(write) => write.range,
-        }
-    }
-
-    /// Pages to be read.
-    pub(super) fn fill_pages(&self) -> u64 {
-        match self {
-            Self::Fill(fill) => fill.range.count().0,
-            Self::Write(_) => 0,
         }
     }
 

@@ -3,23 +3,24 @@
 //!
 //! ```text
 //!   write (at the end only) ──► tail: the last part, not full yet
-//!                                 └── full ──► Slots, Room (the writer waits) ──► WriteObject::write ── retried
+//!                                 └── full ──► Slots, MemoryPool (the writer waits) ──► WriteObject::write ── retried
 //!   fsync, close ──► tail, all parts are accepted ──► WriteObject::finish: published
 //!                                                     failed ──► abort: the object is unchanged
 //! ```
 //!
-//! All handles that write one object write one *upload* of its next version, as they would write one
-//! file. Opening with `truncate` begins a new upload: handles that wrote to the earlier one can write
-//! no more, and do not publish. Any fsync publishes an upload, and so does the close of the last
-//! handle that wrote to it. So a close never publishes a version that another handle is still writing.
+//! All handles that write one object write one *upload* of its next version, as they would write
+//! one file. Opening with `truncate` begins a new upload: handles that wrote to the earlier one can
+//! write no more, and do not publish. Any fsync publishes an upload, and so does the close of the
+//! last handle that wrote to it. So a close never publishes a version that another handle is still
+//! writing.
 //!
-//! A failed upload is aborted. Each handle that was open gets the error once, from fsync or close; a
-//! handle that wrote to the upload gets it from each write, too.
+//! A failed upload is aborted. Each handle that was open gets the error once, from fsync or close;
+//! a handle that wrote to the upload gets it from each write, too.
 
 mod attributes;
 mod discarded;
+mod memory_pool;
 mod part;
-mod room;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,13 +41,13 @@ use crate::request::again_at;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use discarded::Discarded;
+use memory_pool::Buffer;
+pub(crate) use memory_pool::{MemoryPool, Slots};
 pub(crate) use part::Part;
-use room::Buffer;
-pub(crate) use room::{Room, Slots};
 
-/// An object in a store of whole objects, while handles are open for writing.
+/// The next version of an object in a store that only accepts complete objects.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct ObjectUpload {
     engine: Arc<Inner>,
     object: Arc<dyn WriteObject>,
     queue: Arc<Queue>,
@@ -58,7 +59,7 @@ pub(crate) struct Whole {
     /// For messages.
     name: String,
     /// Serializes writes, truncations and publications.
-    turn: Mutex<Tail>,
+    tail: Mutex<Tail>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -73,18 +74,18 @@ struct Tail {
 struct State {
     /// Size of the upload in bytes, or of the published object if there is none.
     end: u64,
-    /// There is an upload to be published.
-    is_upload: bool,
+    /// There are bytes, or a truncation, to be published.
+    is_pending: bool,
     /// An object is published under the name.
     is_published: bool,
     published_bytes: u64,
     /// Uploads begun so far from nothing, or after a failed one.
-    upload: u64,
+    generation: u64,
     in_flight: u32,
     /// Buffers to be reused.
     spare: Vec<Buffer>,
     /// Failed parts are not retried.
-    is_given_up: bool,
+    is_abandoned: bool,
     /// Error of a part of this upload.
     part_error: Option<StoreError>,
     /// Failed uploads so far; the last one, and its error.
@@ -92,7 +93,7 @@ struct State {
     last_failure: Option<(u64, StoreError)>,
     /// Unlinked: further writes are discarded.
     unlinked: Option<Unlinked>,
-    handles: HashMap<HandleId, Mine>,
+    handles: HashMap<HandleId, HandleState>,
     /// Attributes of the version that is published next.
     attributes: SetAttributes,
     written_at: Option<SystemTime>,
@@ -100,17 +101,17 @@ struct State {
 
 /// State of a handle.
 #[derive(Debug, Clone, Copy)]
-struct Mine {
+struct HandleState {
     /// The upload that it writes.
-    upload: u64,
-    /// It has written to it since the last fsync or close.
+    generation: u64,
+    /// It has written to that upload since the last fsync or close.
     has_written: bool,
     /// Failures before it was opened, or that it has returned.
-    heard: u64,
+    failures_reported: u64,
     is_open: bool,
 }
 
-/// How an object can lose its name during an upload.
+/// How an object was unlinked during its upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unlinked {
     /// Removed or replaced: as in file systems, its writers continue, and their bytes are
@@ -129,7 +130,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) appends: bool,
 }
 
-impl Whole {
+impl ObjectUpload {
     /// An object that was just opened; not published if it has no identity.
     pub(crate) fn new(
         engine: &Arc<Inner>,
@@ -142,13 +143,13 @@ impl Whole {
         let bytes = object.size();
         let state = State {
             end: bytes,
-            is_upload: !is_published,
+            is_pending: !is_published,
             is_published,
             published_bytes: bytes,
-            upload: 0,
+            generation: 0,
             in_flight: 0,
             spare: Vec::new(),
-            is_given_up: false,
+            is_abandoned: false,
             part_error: None,
             failures: 0,
             last_failure: None,
@@ -166,7 +167,7 @@ impl Whole {
             part,
             path: path.to_owned(),
             name,
-            turn: Mutex::default(),
+            tail: Mutex::default(),
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
@@ -183,9 +184,9 @@ impl Whole {
     }
 
     /// Whether there is something to publish.
-    pub(crate) fn is_upload(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         let state = self.state();
-        state.is_upload && state.unlinked.is_none()
+        state.is_pending && state.unlinked.is_none()
     }
 
     /// Whether nothing is published under its name yet.
@@ -193,14 +194,14 @@ impl Whole {
         !self.state().is_published
     }
 
-    /// Whether its name was removed, or is another object's.
-    pub(crate) fn is_nameless(&self) -> bool {
+    /// Whether its name was removed, or is another object's now.
+    pub(crate) fn is_unlinked(&self) -> bool {
         self.state().unlinked.is_some()
     }
 
     /// Fails during an upload, whose bytes cannot be read.
     pub(crate) fn check_readable(&self) -> Result<()> {
-        if !self.state().is_upload {
+        if !self.state().is_pending {
             return Ok(());
         }
         let what = "what is being written to an object can be read when it is closed or synced";
@@ -210,8 +211,13 @@ impl Whole {
     /// Counts a new handle.
     pub(crate) fn opened(&self, handle: HandleId) {
         let mut state = self.state();
-        let mine = Mine { upload: state.upload, has_written: false, heard: state.failures, is_open: true };
-        state.handles.insert(handle, mine);
+        let own = HandleState {
+            generation: state.generation,
+            has_written: false,
+            failures_reported: state.failures,
+            is_open: true,
+        };
+        state.handles.insert(handle, own);
     }
 
     /// Counts a closed handle; returns how many are left.
@@ -225,19 +231,19 @@ impl Whole {
     /// occurs half-way.
     pub(crate) fn write(
         self: &Arc<Self>,
-        who: Writer<'_>,
+        writer: Writer<'_>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<(u64, usize)> {
-        let mut turn = self.turn()?;
-        let offset = self.admit(who, offset, bytes.len())?;
+        let mut tail = self.lock()?;
+        let offset = self.admit(writer, offset, bytes.len())?;
         if self.state().unlinked == Some(Unlinked::Removed) {
             self.state().end = offset + bytes.len() as u64;
             return Ok((offset, bytes.len()));
         }
         let mut done = 0;
         while done < bytes.len() {
-            match self.fill(&mut turn, offset + done as u64, &bytes[done..]) {
+            match self.fill(&mut tail, offset + done as u64, &bytes[done..]) {
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -247,29 +253,29 @@ impl Whole {
     }
 
     /// Whether a write is allowed, and its offset.
-    fn admit(&self, who: Writer<'_>, offset: u64, len: usize) -> Result<u64> {
+    fn admit(&self, writer: Writer<'_>, offset: u64, len: usize) -> Result<u64> {
         let mut state = self.state();
-        let (upload, end) = (state.upload, state.end);
+        let (generation, end) = (state.generation, state.end);
         if state.unlinked == Some(Unlinked::Renamed) {
             return Err(self
                 .error(ErrorKind::Changed, "was renamed while it was open; open it again")
                 .into());
         }
         let failure = state.last_failure.clone();
-        let mine = state.handles.get_mut(&who.handle).filter(|mine| mine.is_open);
-        let mine = mine.ok_or_else(|| self.closed_already())?;
-        if mine.has_written && mine.upload != upload {
+        let own = state.handles.get_mut(&writer.handle).filter(|own| own.is_open);
+        let own = own.ok_or_else(|| self.closed_already())?;
+        if own.has_written && own.generation != generation {
             // This handle's bytes are lost, so later bytes would be without them.
             match failure {
-                Some((failed, error)) if failed == mine.upload => return Err(error.into()),
-                _ if who.appends => {}
+                Some((failed, error)) if failed == own.generation => return Err(error.into()),
+                _ if writer.appends => {}
                 _ => {
                     let what = "was begun anew by another program while this one wrote it";
                     return Err(self.error(ErrorKind::Changed, what).into());
                 }
             }
         }
-        let offset = if who.appends { end } else { offset };
+        let offset = if writer.appends { end } else { offset };
         if offset != end {
             return Err(self.unsupported(&format!(
                 "an object is written from front to back: {end} bytes are there, the next can be at {end}, not at \
@@ -281,16 +287,16 @@ impl Whole {
             return Err(self.error(ErrorKind::TooLarge, "no object has bytes beyond 2^63").into());
         }
         if len > 0 {
-            *mine = Mine { upload, has_written: true, ..*mine };
+            *own = HandleState { generation, has_written: true, ..*own };
             self.forget_time(&mut state);
         }
         Ok(offset)
     }
 
     /// Adds bytes to the last part, and sends it when it is full. Returns the bytes added.
-    fn fill(self: &Arc<Self>, turn: &mut Tail, at: u64, bytes: &[u8]) -> Result<usize> {
+    fn fill(self: &Arc<Self>, tail: &mut Tail, at: u64, bytes: &[u8]) -> Result<usize> {
         let have = usize::try_from(at % self.part as u64).expect("smaller than a part");
-        let mut buffer = match turn.buffer.take() {
+        let mut buffer = match tail.buffer.take() {
             Some(buffer) => buffer,
             None => {
                 let spare = self.state().spare.pop();
@@ -306,27 +312,26 @@ impl Whole {
         let count = bytes.len().min(self.part - have);
         if let Err(error) = buffer.extend(&bytes[..count], self.part) {
             // The earlier bytes are still valid.
-            turn.buffer = Some(buffer);
+            tail.buffer = Some(buffer);
             return Err(error.into());
         }
         let mut state = self.state();
         state.end = at + count as u64;
-        state.is_upload = true;
+        state.is_pending = true;
         drop(state);
         if buffer.len() == self.part {
             self.send(at - have as u64, buffer.share(), Some(buffer));
         } else {
-            turn.buffer = Some(buffer);
+            tail.buffer = Some(buffer);
         }
         Ok(count)
     }
 
     /// Sends a part once it has a slot.
-    fn send(self: &Arc<Self>, offset: u64, bytes: Arc<PartMemory>, buffer: Option<Buffer>) {
-        let slot = self.slots.take();
-        let mut buffer = buffer;
+    fn send(self: &Arc<Self>, offset: u64, bytes: Arc<PartMemory>, mut buffer: Option<Buffer>) {
+        let slot = self.slots.acquire();
         if let Some(buffer) = &mut buffer {
-            buffer.leave();
+            buffer.mark_in_flight();
         }
         self.state().in_flight += 1;
         Part::new(self, offset, bytes, buffer, slot).send();
@@ -337,7 +342,7 @@ impl Whole {
         let mut bytes = Vec::new();
         while bytes.len() < len {
             let (at, left) = (offset + bytes.len() as u64, len - bytes.len());
-            let more = self.persist(|| {
+            let more = self.with_retries(|| {
                 let more = read_once(&*self.object, at, left, PATIENCE)?;
                 let ended = || StoreError::new(ErrorKind::Truncated, format!("{}: ended at {at}", self.name));
                 if more.is_empty() { Err(ended()) } else { Ok(more) }
@@ -348,73 +353,56 @@ impl Whole {
     }
 
     /// Whether parts in flight are still needed.
-    fn is_wanted(&self) -> bool {
+    fn needs_parts(&self) -> bool {
         let state = self.state();
-        state.part_error.is_none() && !state.is_given_up
+        state.part_error.is_none() && !state.is_abandoned
     }
 
     /// A part was accepted, or failed for good.
     fn part_ended(&self, error: Option<StoreError>, buffer: Option<Buffer>) {
-        let kept = if error.is_none() { buffer.and_then(Buffer::reuse) } else { None };
+        let mut reusable = if error.is_none() { buffer.and_then(Buffer::reuse) } else { None };
         let mut state = self.state();
         state.in_flight -= 1;
-        let keep = state.spare.len() < SPARE_MAX && state.is_upload;
-        let unused = kept.and_then(|buffer| {
-            if keep {
-                state.spare.push(buffer);
-                None
-            } else {
-                Some(buffer)
-            }
-        });
+        if state.spare.len() < SPARE_MAX && state.is_pending {
+            state.spare.extend(reusable.take());
+        }
         if state.part_error.is_none() {
             state.part_error = error;
         }
         drop(state);
-        drop(unused);
+        // Returns its memory, outside the lock.
+        drop(reusable);
         self.changed.notify_all();
     }
 
-    /// Publishes what this handle has written, unless other handles have unfinished writes. Returns
-    /// an error that this handle has not returned yet.
-    pub(crate) fn flush(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
-        let mut turn = self.turn()?;
-        if self.is_done_writing(who.handle)
-            && let Err(error) = self.publish(&mut turn, who.entry)
-        {
-            self.fail(&mut turn, &error);
+    /// Publishes what this handle has written, unless other handles have unfinished writes, and
+    /// with `unwritten` also an upload that no handle has written. Returns an error that this
+    /// handle has not returned yet.
+    pub(crate) fn flush(self: &Arc<Self>, writer: Writer<'_>, unwritten: bool) -> Result<()> {
+        let mut tail = self.lock()?;
+        let is_done = self.is_done_writing(writer.handle);
+        if is_done || unwritten && self.is_unwritten() {
+            self.publish_or_fail(&mut tail, writer.entry);
         }
-        self.tell(who.handle)
-    }
-
-    /// As [`flush`](Self::flush), and publishes an upload that was never written.
-    pub(crate) fn flush_untouched(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
-        let mut turn = self.turn()?;
-        let is_done = self.is_done_writing(who.handle);
-        if (is_done || self.is_untouched())
-            && let Err(error) = self.publish(&mut turn, who.entry)
-        {
-            self.fail(&mut turn, &error);
-        }
-        self.tell(who.handle)
+        self.report_failure(writer.handle)
     }
 
     /// Whether no handle has unfinished writes to this upload.
-    fn is_untouched(&self) -> bool {
+    fn is_unwritten(&self) -> bool {
         let state = self.state();
-        !state.handles.values().any(|mine| mine.has_written && mine.upload == state.upload)
+        !state.handles.values().any(|own| own.has_written && own.generation == state.generation)
     }
 
     /// Publishes the writes of all handles.
-    pub(crate) fn sync(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
-        let mut turn = self.turn()?;
-        self.tell(who.handle)?;
-        match self.publish(&mut turn, who.entry) {
+    pub(crate) fn sync(self: &Arc<Self>, writer: Writer<'_>) -> Result<()> {
+        let mut tail = self.lock()?;
+        self.report_failure(writer.handle)?;
+        match self.publish(&mut tail, writer.entry) {
             // Worth a retry: the written bytes are still in memory.
             Err(error) if error.is_retryable() && self.state().part_error.is_none() => Err(error.into()),
             Err(error) => {
-                self.fail(&mut turn, &error);
-                self.tell(who.handle)
+                self.fail(&mut tail, &error);
+                self.report_failure(writer.handle)
             }
             Ok(()) => Ok(()),
         }
@@ -422,41 +410,39 @@ impl Whole {
 
     /// Ends the handle's writing: as [`flush`](Self::flush), and the last handle publishes an
     /// upload that was never written. A second call does nothing.
-    pub(crate) fn end(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
-        let mut turn = self.turn()?;
-        let was_last = self.is_done_writing(who.handle);
+    pub(crate) fn end(self: &Arc<Self>, writer: Writer<'_>) -> Result<()> {
+        let mut tail = self.lock()?;
+        let was_last = self.is_done_writing(writer.handle);
         let mut state = self.state();
-        let Some(mine) = state.handles.get_mut(&who.handle).filter(|mine| mine.is_open) else {
+        let Some(own) = state.handles.get_mut(&writer.handle).filter(|own| own.is_open) else {
             return Ok(());
         };
-        mine.is_open = false;
-        let none_left = state.handles.values().all(|mine| !mine.is_open);
+        own.is_open = false;
+        let none_left = state.handles.values().all(|own| !own.is_open);
         drop(state);
-        if (was_last || none_left)
-            && let Err(error) = self.publish(&mut turn, who.entry)
-        {
-            self.fail(&mut turn, &error);
+        if was_last || none_left {
+            self.publish_or_fail(&mut tail, writer.entry);
         }
         if none_left {
-            turn.buffer = None;
+            tail.buffer = None;
             self.state().spare.clear();
         }
-        self.tell(who.handle)
+        self.report_failure(writer.handle)
     }
 
     /// Ends the handle's writing without publishing its writes.
     pub(crate) fn abandon(self: &Arc<Self>, handle: HandleId) {
-        let mut turn = self.lock_turn();
+        let mut tail = self.lock_tail();
         let mut state = self.state();
-        let upload = state.upload;
-        let Some(mine) = state.handles.get_mut(&handle).filter(|mine| mine.is_open) else { return };
-        mine.is_open = false;
-        let has_written = mine.has_written && mine.upload == upload;
-        let none_left = state.handles.values().all(|mine| !mine.is_open);
-        let is_lost = state.is_upload && state.unlinked.is_none() && (has_written || none_left);
+        let generation = state.generation;
+        let Some(own) = state.handles.get_mut(&handle).filter(|own| own.is_open) else { return };
+        own.is_open = false;
+        let has_written = own.has_written && own.generation == generation;
+        let none_left = state.handles.values().all(|own| !own.is_open);
+        let is_lost = state.is_pending && state.unlinked.is_none() && (has_written || none_left);
         drop(state);
         if is_lost {
-            self.fail(&mut turn, &self.error(ErrorKind::Io, "was given up before it was closed"));
+            self.fail(&mut tail, &self.error(ErrorKind::Io, "was abandoned before it was closed"));
             if !has_written {
                 self.discarded.forget(&self.path);
             }
@@ -467,64 +453,70 @@ impl Whole {
     /// handle is writing.
     fn is_done_writing(&self, handle: HandleId) -> bool {
         let mut state = self.state();
-        let upload = state.upload;
-        let Some(mine) = state.handles.get_mut(&handle) else { return false };
-        let had_written = mine.has_written && mine.upload == upload;
-        mine.has_written = false;
-        had_written && !state.handles.values().any(|mine| mine.has_written && mine.upload == upload)
+        let generation = state.generation;
+        let Some(own) = state.handles.get_mut(&handle) else { return false };
+        let had_written = own.has_written && own.generation == generation;
+        own.has_written = false;
+        had_written && !state.handles.values().any(|own| own.has_written && own.generation == generation)
     }
 
     /// Returns an error that the handle has not returned yet.
-    fn tell(&self, handle: HandleId) -> Result<()> {
+    fn report_failure(&self, handle: HandleId) -> Result<()> {
         let mut state = self.state();
         let (failures, last) = (state.failures, state.last_failure.clone());
-        let Some(mine) = state.handles.get_mut(&handle) else { return Ok(()) };
-        let news = mine.heard < failures;
-        mine.heard = failures;
+        let Some(own) = state.handles.get_mut(&handle) else { return Ok(()) };
+        let news = own.failures_reported < failures;
+        own.failures_reported = failures;
         match last {
             Some((_, error)) if news => {
                 // After the error it may begin again.
-                mine.has_written = false;
+                own.has_written = false;
                 Err(error.into())
             }
             _ => Ok(()),
         }
     }
 
+    fn publish_or_fail(self: &Arc<Self>, tail: &mut Tail, entry: &FileEntry) {
+        if let Err(error) = self.publish(tail, entry) {
+            self.fail(tail, &error);
+        }
+    }
+
     /// Publishes the upload, if there is one.
-    fn publish(self: &Arc<Self>, turn: &mut Tail, entry: &FileEntry) -> bowwave_backend::Result<()> {
-        if !self.is_upload() {
+    fn publish(self: &Arc<Self>, tail: &mut Tail, entry: &FileEntry) -> bowwave_backend::Result<()> {
+        if !self.is_pending() {
             return Ok(());
         }
         let end = self.size();
-        if let Some(tail) = turn.buffer.as_ref().filter(|tail| tail.len() > 0) {
-            self.send(end - tail.len() as u64, tail.share(), None);
+        if let Some(buffer) = tail.buffer.as_ref().filter(|buffer| buffer.len() > 0) {
+            self.send(end - buffer.len() as u64, buffer.share(), None);
         }
         if let Some(error) = self.wait_for_parts() {
             return Err(error);
         }
-        let identity = self.persist(|| self.object.finish())?;
+        let identity = self.with_retries(|| self.object.finish())?;
         let mut state = self.state();
-        state.is_upload = false;
+        state.is_pending = false;
         state.is_published = true;
         state.published_bytes = end;
         // The next version has its own time.
         state.attributes.modified = None;
         self.object.set_next_attributes(&state.attributes).ok();
-        drop(std::mem::take(&mut state.spare));
-        state.handles.values_mut().for_each(|mine| mine.has_written = false);
+        state.spare.clear();
+        state.handles.values_mut().for_each(|own| own.has_written = false);
         drop(state);
         self.discarded.forget(&self.path);
-        self.show(entry, identity);
+        self.switch_readers(entry, identity);
         Ok(())
     }
 
     /// Waits for all parts in flight, which are no longer needed.
     fn drain(&self) {
-        self.state().is_given_up = true;
+        self.state().is_abandoned = true;
         self.wait_for_parts();
         let mut state = self.state();
-        state.is_given_up = false;
+        state.is_abandoned = false;
         state.part_error = None;
     }
 
@@ -538,7 +530,7 @@ impl Whole {
     }
 
     /// Switches readers of these handles to the new version.
-    fn show(&self, entry: &FileEntry, identity: Identity) {
+    fn switch_readers(&self, entry: &FileEntry, identity: Identity) {
         let pages = self.engine.page_size().count_for(identity.size);
         let shard = self.engine.shard(entry.shard);
         let is_longer = identity.size > entry.size();
@@ -560,25 +552,25 @@ impl Whole {
     }
 
     /// The upload failed; the object is unchanged.
-    fn fail(&self, turn: &mut Tail, error: &StoreError) {
+    fn fail(&self, tail: &mut Tail, error: &StoreError) {
         self.drain();
         self.object.abort();
-        turn.buffer = None;
+        tail.buffer = None;
         let mut state = self.state();
-        state.is_upload = false;
+        state.is_pending = false;
         state.end = state.published_bytes;
         state.failures += 1;
-        state.last_failure = Some((state.upload, error.clone()));
-        state.upload += 1;
-        drop(std::mem::take(&mut state.spare));
+        state.last_failure = Some((state.generation, error.clone()));
+        state.generation += 1;
+        state.spare.clear();
         if state.unlinked.is_none() {
             self.discarded.add(&self.path, error);
         }
     }
 
     /// Begins an empty upload, or does nothing if the object has that length.
-    pub(crate) fn set_len(self: &Arc<Self>, who: Writer<'_>, len: u64) -> Result<()> {
-        let mut turn = self.turn()?;
+    pub(crate) fn set_len(self: &Arc<Self>, writer: Writer<'_>, len: u64) -> Result<()> {
+        let mut tail = self.lock()?;
         let mut state = self.state();
         match state.unlinked {
             Some(Unlinked::Removed) => {
@@ -588,7 +580,7 @@ impl Whole {
             Some(Unlinked::Renamed) => {
                 return Err(self.error(ErrorKind::Changed, "was renamed while it was open").into());
             }
-            None if len == state.end && (len > 0 || state.is_upload) => return Ok(()),
+            None if len == state.end && (len > 0 || state.is_pending) => return Ok(()),
             None => {}
         }
         let end = state.end;
@@ -601,15 +593,15 @@ impl Whole {
         }
         self.drain();
         self.object.set_len(0)?;
-        turn.buffer = None;
+        tail.buffer = None;
         let mut state = self.state();
         state.end = 0;
-        state.is_upload = true;
-        state.upload += 1;
+        state.is_pending = true;
+        state.generation += 1;
         self.forget_time(&mut state);
-        let upload = state.upload;
-        if let Some(mine) = state.handles.get_mut(&who.handle) {
-            *mine = Mine { upload, has_written: false, ..*mine };
+        let generation = state.generation;
+        if let Some(own) = state.handles.get_mut(&writer.handle) {
+            *own = HandleState { generation, has_written: false, ..*own };
         }
         Ok(())
     }
@@ -619,45 +611,48 @@ impl Whole {
         self.error(ErrorKind::Unsupported, what)
     }
 
-    /// Runs an operation that removes the name, while no write or publication is running.
-    pub(crate) fn lose_name<T>(
+    /// Unlinks the object by `act`, while no write or publication is running.
+    pub(crate) fn unlink<T>(
         &self,
         how: Unlinked,
         act: impl FnOnce() -> bowwave_backend::Result<T>,
     ) -> bowwave_backend::Result<T> {
-        let mut turn = self.lock_turn();
+        let mut tail = self.lock_tail();
         let done = act()?;
         self.drain();
         self.object.abort();
-        turn.buffer = None;
+        tail.buffer = None;
         let mut state = self.state();
         state.unlinked = Some(how);
-        state.is_upload = false;
-        drop(std::mem::take(&mut state.spare));
+        state.is_pending = false;
+        state.spare.clear();
         Ok(done)
     }
 
     /// Waits for a running publication.
-    pub(crate) fn settle(&self) {
-        drop(self.lock_turn());
+    pub(crate) fn wait_for_publication(&self) {
+        drop(self.lock_tail());
     }
 
     /// Locks writes, truncations and publications. If a part failed, the upload failed.
-    fn turn(&self) -> Result<MutexGuard<'_, Tail>> {
-        let mut turn = self.lock_turn();
+    fn lock(&self) -> Result<MutexGuard<'_, Tail>> {
+        let mut tail = self.lock_tail();
         let failed = self.state().part_error.clone();
         if let Some(error) = failed {
-            self.fail(&mut turn, &error);
+            self.fail(&mut tail, &error);
         }
-        Ok(turn)
+        Ok(tail)
     }
 
-    fn lock_turn(&self) -> MutexGuard<'_, Tail> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Retries an operation that may succeed later.
-    fn persist<T>(&self, mut act: impl FnMut() -> bowwave_backend::Result<T>) -> bowwave_backend::Result<T> {
+    fn with_retries<T>(
+        &self,
+        mut act: impl FnMut() -> bowwave_backend::Result<T>,
+    ) -> bowwave_backend::Result<T> {
         let limits = self.queue.retry_limits(self.engine.retries(), true);
         let mut retry = Retry::new(limits, clock::precise());
         loop {
