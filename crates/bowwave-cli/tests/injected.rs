@@ -87,19 +87,18 @@ fn a_store_that_accepts_nothing_fails_write_sync_and_close() {
     let directory = Place::new("injected-never");
     let served = mount(&directory, "write_errors=1,seed=1", &[]);
     let path = |name: &str| directory.at().join(name);
-    let is_eio =
-        |result: io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+    let is_eio = |result: io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
 
-    let mut file = fs::File::create(path("synced")).expect("names have no faults");
+    let mut file = File::create(path("synced")).expect("names have no faults");
     // The first call after the failure reports it.
     assert!(is_eio(file.write_all(b"x").and_then(|()| file.sync_all())), "fsync");
     drop(file);
 
-    let mut file = fs::File::create(path("closed")).expect("names have no faults");
+    let mut file = File::create(path("closed")).expect("names have no faults");
     let written = file.write_all(b"x");
-    assert!(is_eio(common::close::close(file)) || is_eio(written), "close");
+    assert!(is_eio(close(file)) || is_eio(written), "close");
 
-    let mut options = fs::File::options();
+    let mut options = File::options();
     options.write(true).create(true).custom_flags(libc::O_DSYNC);
     let mut file = options.open(path("dsync")).expect("names have no faults");
     assert!(is_eio(file.write_all(b"x")), "write with O_DSYNC");
