@@ -349,7 +349,7 @@ fn files_of_stores_and_swapped_memory_go_together() {
 fn a_bad_swap_is_reported_before_the_program_starts() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("file");
-    fs::write(&file, "somebody's").expect("room");
+    fs::write(&file, "another user's").expect("room");
     let (file, none) = (file.to_str().expect("UTF-8"), directory.path().join("none/file"));
     let none = none.to_str().expect("UTF-8");
     for (options, code, said) in [
@@ -362,7 +362,7 @@ fn a_bad_swap_is_reported_before_the_program_starts() {
         let (got, text) = failure(bowwave().arg("run").args(options).args(["--", "true"]));
         assert!(got == code && text.contains(said), "{options:?}: {got} {text}");
     }
-    assert_eq!(fs::read_to_string(file).expect("there"), "somebody's");
+    assert_eq!(fs::read_to_string(file).expect("there"), "another user's");
     let path = directory.path().join("spill");
     let swap = ["run", "--swap", "1MiB", "--spill", path.to_str().expect("UTF-8"), "--", "true"];
     let (code, text) = failure(bowwave().args(swap).env("BOWWAVE_HEAP", "/none"));

@@ -283,7 +283,7 @@ fn as_other(script: &str, directory: &Path) -> (bool, String) {
 fn other_users_have_no_access_by_default_and_that_of_modes_if_allowed() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
-        println!("skipped: only root can be somebody else");
+        println!("skipped: only root can act as another user");
         return;
     }
     let place = Place::new("hostile-users");

@@ -207,7 +207,7 @@ impl Layout {
             file.at = at;
             at = at.saturating_add(file.pages).next_multiple_of(FILE_PAGES_ALIGNMENT);
             if at > DEVICE_PAGES_MAX {
-                let what = "all files together take more than 2^62 bytes, and no device has so many";
+                let what = "all files together take more than 2^62 bytes, the largest device";
                 return Err(failed!("{}: {what}", input.name));
             }
         }
