@@ -1,4 +1,5 @@
-//! Says where cargo puts the libraries that `bowwave run` loads into programs, for `src/embedded.rs`, and which commit this is.
+//! Says where cargo puts the libraries that `bowwave run` loads into programs, for
+//! `src/embedded.rs`, and which commit this is.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,15 +7,16 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // PROFILE/build/bowwave-cli-HASH/out: the libraries are in PROFILE/deps once their crates, which this one depends on, are built.
+    // PROFILE/build/bowwave-cli-HASH/out: the libraries are in PROFILE/deps once their crates,
+    // which this one depends on, are built.
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let profile = out.ancestors().nth(3).expect("the layout of cargo's build directory");
     println!("cargo::rustc-env=BOWWAVE_LIBRARIES={}", profile.join("deps").display());
     println!("cargo::rustc-env=BOWWAVE_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
 }
 
-/// The commit that is checked out, and a new look at it when that changes; nothing where this is not a checkout of its own,
-/// such as an unpacked archive within another repository.
+/// The commit that is checked out, and a new look at it when that changes; nothing where this is
+/// not a checkout of its own, such as an unpacked archive within another repository.
 fn commit() -> Option<String> {
     let crate_dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
     let root = crate_dir.ancestors().nth(2)?;

@@ -9,9 +9,9 @@
 //!   mapped fault              ──►  read-around      a window around the page, until too many miss
 //! ```
 //!
-//! `bowwave conformance kernel` compares this with the tracepoints of a running kernel. Omitted:
-//! throttled control groups (here a congested device only defers async readahead), and windows for
-//! huge and executable mappings.
+//! The test `bowwave-cli/tests/conformance` compares this with the tracepoints of a running kernel.
+//! Omitted: throttled control groups (here a congested device only defers async readahead), and
+//! windows for huge and executable mappings.
 
 use alloc::boxed::Box;
 

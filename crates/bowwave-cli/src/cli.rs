@@ -1,8 +1,9 @@
 //! The command line as a whole.
 
 use clap::{Parser, Subcommand};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::{Failure, commands, secrets};
+use crate::{Failure, commands};
 
 /// A page cache for any storage: readahead, caching and I/O scheduling in user space.
 #[derive(Debug, Parser)]
@@ -41,12 +42,13 @@ pub(crate) enum Command {
     Demo(commands::demo::Args),
     /// Show a store as files
     ///
-    /// Programs write in the mount as the store allows: any byte of a directory's files, whole objects of a cloud. Written
-    /// bytes are in the store when fsync returns, at the latest when the file is closed. The mount ends with Ctrl-C,
-    /// SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store that is one file appears as a
-    /// directory with that file.
+    /// Programs can write as the store allows: any byte of files in a directory, whole objects in a
+    /// cloud. Written bytes are in the store when fsync returns, at the latest when the file is
+    /// closed. The mount ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or
+    /// 'umount DIR'. A store that is one file appears as a directory with that file.
     ///
-    /// Other processes cannot trace or dump this one, which holds credentials, unless BOWWAVE_DUMPABLE=1 is set.
+    /// Other processes cannot trace or dump this one, which holds credentials, unless
+    /// BOWWAVE_DUMPABLE=1 is set.
     Mount(commands::mount::Args),
     /// End a mount
     Umount(commands::umount::Args),
@@ -64,26 +66,29 @@ pub(crate) enum Command {
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
     ///
-    /// The program sees the store's files below PATH, read-only: it opens, reads and maps them, and gets their attributes, by
-    /// the C library's functions, which bowwave serves in the program itself. Nothing is mounted, and PATH need not exist.
-    /// Children are served, too. Programs that are linked statically, or make system calls by themselves, are not: mount
-    /// the store for them. Each process has a cache of its own.
+    /// The program sees the store's files below PATH, read-only. It opens, reads and maps them, and
+    /// gets their attributes, through the C library's functions, which bowwave replaces in the
+    /// process. Nothing is mounted, and PATH need not exist. Child processes are served, too.
+    /// Programs that are linked statically or make system calls directly are not served: mount the
+    /// store for them. Each process has its own cache.
     ///
-    /// With --swap the program may have more memory than the machine: what malloc and mmap give it beyond --memory goes to
-    /// --spill, and comes back before it is needed. Allocations from --swap-from bytes on, and private maps of memory from
-    /// 2MiB on, are served. Each process has its own memory and spill; a child after fork does not have its parent's. It
-    /// needs root, the sysctl vm.unprivileged_userfaultfd=1, or permission to open /dev/userfaultfd.
+    /// With --swap the program can use more memory than the machine has: pages of malloc and mmap
+    /// beyond --memory are swapped to --spill, and read back ahead of their use. This covers
+    /// allocations of --swap-from bytes or more and private anonymous maps of 2MiB or more. Each
+    /// process has its own memory and spill; after fork, the child does not have its parent's. It
+    /// needs root, the sysctl vm.unprivileged_userfaultfd=1, or access to /dev/userfaultfd.
     Run(commands::run::Args),
     /// Read a store in this process and measure it
     ///
-    /// Of a file, each thread reads a part of its own; of a directory, threads read the files in turn. Every thread has a
-    /// handle, and with it a readahead state, of its own. With --verify, data of pattern: is compared byte by byte (in the
-    /// time measured); of other data the SHA-256 is printed.
+    /// Threads share a file by parts, and a directory by files. Each thread has its own handle, and
+    /// with it its own readahead state. With --verify, data of pattern: is compared byte by byte
+    /// (within the measured time), and the SHA-256 of other data is printed.
     ///
-    /// With --mmap, the files are mapped into memory, and each page of each block is touched once: times are those of
-    /// touches (a touch) and of touches that were page faults (a fault, p50, p99, max). Maps are shared by the threads, but
-    /// readahead tells threads apart. A page that cannot be read, after retries, ends the program with SIGBUS, after the
-    /// cause is printed. With --mmap=thread the thread that touches a page also fills it.
+    /// With --mmap, the files are mapped into memory, and each page of each block is touched once.
+    /// Times are those of touches (a touch) and of touches that were page faults (a fault, p50,
+    /// p99, max). Threads share the maps, but readahead distinguishes threads. If a page cannot be
+    /// read after retries, the cause is printed and the program ends with SIGBUS. With
+    /// --mmap=thread the thread that touches a page also fills it.
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one per line
     Explain(commands::explain::Args),
@@ -93,8 +98,6 @@ pub(crate) enum Command {
     Report(commands::report::Args),
     /// Convert a trace of another tool into bowwave's own format
     Import(commands::import::Args),
-    /// Compare a policy with the system that it follows
-    Conformance(commands::conformance::Args),
     /// Replay a trace or a plan in virtual time, under any policy, device and cache size
     Replay(commands::replay::Args),
     /// Compare every published figure of the source documents with ours
@@ -117,7 +120,7 @@ impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.opens_stores() {
-            secrets::protect();
+            protect();
         }
         match self {
             Self::Demo(args) => commands::demo::run(&args),
@@ -135,7 +138,6 @@ impl Command {
             Self::Generate(args) => commands::generate::run(&args),
             Self::Report(args) => commands::report::run(&args),
             Self::Import(args) => commands::import::run(&args),
-            Self::Conformance(args) => commands::conformance::run(&args),
             Self::Replay(args) => commands::replay::run(&args),
             Self::Reproduce(args) => commands::reproduce::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
@@ -144,10 +146,38 @@ impl Command {
     }
 }
 
+/// `--help` prints common options, `--help-all` all of them.
+///
+/// For commands with `disable_help_flag`; other options have `hide_short_help`.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct HelpArgs {
+    /// Print this help
+    #[arg(long, short, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+
+    /// Print all options
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help_all: Option<bool>,
+}
+
+/// Protects credentials in memory: the kernel writes no core dump of this process, and only root
+/// may trace it or read its memory and environment. Ends with `exec`, so a program that `bowwave
+/// run` starts is not affected. `BOWWAVE_DUMPABLE` disables it, for debuggers.
+fn protect() {
+    if std::env::var_os(DUMPABLE).is_none_or(|value| value.is_empty()) {
+        let protected = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        debug_assert!(protected.is_ok(), "{protected:?}");
+    }
+}
+
+/// Leaves the process open to debuggers.
+const DUMPABLE: &str = "BOWWAVE_DUMPABLE";
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
+
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {

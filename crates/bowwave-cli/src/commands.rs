@@ -1,7 +1,6 @@
 //! The subcommands, one file each: `Args`, which clap parses, and `run`.
 
 pub(crate) mod completions;
-pub(crate) mod conformance;
 pub(crate) mod cp;
 pub(crate) mod ctl;
 pub(crate) mod demo;

@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄─requests─  bowwave status, ctl, umount
-//! server.rs                        place.rs: 0700, 0600                              client.rs, ending.rs
+//! server.rs                        directory.rs: 0700, 0600                          client.rs
 //! ```
 //!
 //! One request per connection, one line of JSON in each direction. [`Request::End`] gets a second
 //! line at the end of the mount. Both sides check the other's user.
 
 mod client;
-mod ending;
-mod place;
+mod directory;
 mod server;
 
 use std::io::{self, BufRead as _, BufReader};
@@ -19,13 +18,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::{Mount, State, ask, mount_at, mounts};
-pub(crate) use ending::{End, Ended};
+pub(crate) use client::{End, Ended, Mount, State, ask, mount_at, mounts};
 pub(crate) use server::{Server, Subject};
 
 /// The directory of this user's sockets, created if needed.
-pub(crate) fn place() -> io::Result<String> {
-    place::Place::own().map(|place| place.shown.display().to_string())
+pub(crate) fn directory() -> io::Result<String> {
+    directory::Directory::own().map(|directory| directory.path.display().to_string())
 }
 
 /// A request to a mount.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
 
+use crate::interrupt::INTERRUPTED;
 use crate::output::plain;
 use crate::tunables;
 
@@ -72,6 +73,11 @@ impl Failure {
         Self { kind: Kind::Coded(code), ..self }
     }
 
+    /// Ctrl-C, SIGTERM or SIGHUP ended the command: exit code 130, as in shells.
+    pub(crate) fn interrupted() -> Self {
+        Self::failed("interrupted").with_code(INTERRUPTED)
+    }
+
     /// Adds a remedy.
     pub(crate) fn try_this(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
@@ -100,7 +106,7 @@ impl Failure {
         });
         let moved = error.get(ContextKind::InvalidArg).and_then(|argument| {
             let key = argument.to_string().trim_start_matches("--").replace('-', "_");
-            tunables::is_key(&key).then(|| format!("--set {key}=VALUE"))
+            tunables::keys().any(|known| known == key).then(|| format!("--set {key}=VALUE"))
         });
         let moved = moved.filter(|_| error.kind() == ErrorKind::UnknownArgument);
         Self::usage(message).try_this(moved.as_deref().or(tip).unwrap_or("--help"))

@@ -44,7 +44,7 @@ impl Interrupt {
     }
 }
 
-/// Exit code after Ctrl-C, as in shells.
+/// Exit code of a command that Ctrl-C, SIGTERM or SIGHUP ended, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 fn refused(error: std::io::Error) -> Failure {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Rules for all commands. Standard output is data only. An error is one line on standard error
-//! with cause and remedy. The exit code is 0 on success, 1 on failure, 2 for an invalid command. A
+//! with cause and remedy. The exit code is 0 on success, 1 on failure, 2
+//! for an invalid command, and 130 after Ctrl-C, SIGTERM or SIGHUP. A
 //! closed standard output ends the command quietly.
 
 // First, because of its macros.
@@ -17,16 +18,12 @@ mod failure;
 mod cli;
 mod commands;
 mod control;
-mod help;
 mod interrupt;
 mod logging;
-mod lustre;
-mod machine;
 mod mounted;
 mod output;
 mod progress;
 mod requests;
-mod secrets;
 mod setup;
 mod table;
 mod tunables;
@@ -58,7 +55,7 @@ fn version(error: &clap::Error) -> Result<(), Failure> {
     let text = error.render().to_string();
     let mut output = output::Output::stdout();
     let printed = output.line(text.trim_end()).and_then(|()| match text.trim_end().contains('\n') {
-        true => output.line(format_args!("kernel {}", machine::kernel_parts())),
+        true => output.line(format_args!("kernel {}", commands::doctor::kernel_parts())),
         false => Ok(()),
     });
     output.finish(printed)

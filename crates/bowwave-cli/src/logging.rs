@@ -20,14 +20,16 @@ use crate::Failure;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Log")]
 pub(crate) struct LogArgs {
-    /// Append the log to this file; without it, to journald or syslog with --daemon, else to standard error
+    /// Append the log to this file; by default to journald or syslog with --daemon, else to
+    /// standard error
     #[arg(long, value_name = "PATH")]
     log_file: Option<PathBuf>,
 
-    /// Levels of the log: error, warn, info, debug or trace, or off, for all modules or one, as in info,store=debug
+    /// Levels of the log: error, warn, info, debug or trace, or off, for all modules or one, as in
+    /// info,store=debug
     ///
-    /// Modules: mount (begin and end), calls (file system calls that failed), store (retries, timeouts, throttling), cache
-    /// (evictions), control (ctl and status).
+    /// Modules: mount (start and end), calls (file system calls that failed), store (retries,
+    /// timeouts, throttling), cache (evictions), control (ctl and status).
     #[arg(long, value_name = "LEVEL[,MODULE=LEVEL]", default_value = "info", value_parser = spec, hide_short_help = true)]
     log: String,
 

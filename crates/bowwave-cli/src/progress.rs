@@ -31,11 +31,6 @@ impl Progress {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} rows {per_sec} {eta}")
     }
 
-    /// Work of `total` runs.
-    pub(crate) fn runs(what: &'static str, total: u64) -> Self {
-        Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} runs {eta}")
-    }
-
     /// Work of another process, without a position.
     pub(crate) fn waiting(what: &'static str) -> Self {
         Self::new(what, None, "{msg} {elapsed}")

@@ -1,8 +1,9 @@
-//! What became of the requests to a store, for people and as JSON.
+//! Counters and times of the requests to a store, as a table and as JSON.
 
 use std::collections::BTreeMap;
 
 use bowwave_core::schedule::Reason;
+use bowwave_core::{Policy, Stats};
 use bowwave_engine::{Engine, Latencies, Spread, StoreStats, Work};
 use serde::Serialize;
 
@@ -14,13 +15,13 @@ use crate::values;
 pub(crate) struct Requests {
     /// The algorithm.
     pub(crate) scheduler: &'static str,
-    /// Most requests at the store at once.
+    /// Maximum requests in flight.
     pub(crate) in_flight_max: u64,
-    /// Most requests that waited at once.
+    /// Maximum requests that waited.
     pub(crate) waiting_max: u64,
-    /// Requests at the store, that one included, whenever one was sent.
+    /// Mean requests in flight when one was sent, including that one.
     pub(crate) in_flight_mean: f64,
-    /// Requests that waited then.
+    /// Mean requests that waited when one was sent.
     pub(crate) waiting_mean: f64,
     /// Fills and write-outs that became part of a request that waited.
     pub(crate) merged: u64,
@@ -34,9 +35,9 @@ pub(crate) struct Requests {
     pub(crate) hedges: u64,
     /// See `hedges`.
     pub(crate) hedges_won: u64,
-    /// Requests by the reason for their turn.
+    /// Requests by the reason for their dispatch.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
-    /// By work; only what there was.
+    /// By kind of work; kinds without requests are left out.
     pub(crate) latency_ns: BTreeMap<&'static str, Times>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Requests {
 pub(crate) struct Times {
     /// Waiting to be sent.
     pub(crate) queue: Quantiles,
-    /// From then until the bytes were there, or written.
+    /// From then until the bytes had arrived, or were written.
     pub(crate) device: Quantiles,
 }
 
@@ -63,14 +64,14 @@ pub(crate) struct Quantiles {
 
 /// Counters and times at one moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     store: StoreStats,
     latencies: Latencies,
 }
 
-impl Look {
-    /// At an engine now.
-    pub(crate) fn at(engine: &Engine) -> Self {
+impl Snapshot {
+    /// Of an engine, now.
+    pub(crate) fn of(engine: &Engine) -> Self {
         Self { store: engine.stats().store, latencies: engine.latencies() }
     }
 }
@@ -78,13 +79,13 @@ impl Look {
 impl Requests {
     /// Since the engine's beginning.
     pub(crate) fn of(engine: &Engine) -> Self {
-        let Look { store, latencies } = Look::at(engine);
+        let Snapshot { store, latencies } = Snapshot::of(engine);
         Self::new(engine, &store, &StoreStats::default(), &latencies)
     }
 
-    /// Since an earlier look at the same engine; what is the most there was is of all time.
-    pub(crate) fn since(engine: &Engine, before: &Look) -> Self {
-        let Look { store, latencies } = Look::at(engine);
+    /// Since an earlier snapshot of the same engine; maxima are of all time.
+    pub(crate) fn since(engine: &Engine, before: &Snapshot) -> Self {
+        let Snapshot { store, latencies } = Snapshot::of(engine);
         Self::new(engine, &store, &before.store, &latencies.since(&before.latencies))
     }
 
@@ -119,7 +120,7 @@ impl Requests {
         }
     }
 
-    /// The times for people: a row each for waiting and for taking; none if there were no requests.
+    /// The times as a table: a row for waiting and one for service; none without requests.
     pub(crate) fn table(&self) -> Option<Table> {
         let columns = ["mean", "p50", "p90", "p99", "p99.9", "max"].map(|name| (name, Align::Right));
         let head = [("requests", Align::Left), ("count", Align::Right)];
@@ -141,5 +142,60 @@ impl Quantiles {
         let Spread { count, mean, p50, p90, p99, p999, max } = spread;
         let [mean, p50, p90, p99, p999, max] = [mean, p50, p90, p99, p999, max].map(ns);
         Self { count, mean, p50, p90, p99, p999, max }
+    }
+}
+
+/// Lustre's counters, as in `llite.*.read_ahead_stats`; empty under a policy without counters, or
+/// before the first event.
+pub(crate) fn counters(policy: Policy, stats: &Stats) -> BTreeMap<&'static str, u64> {
+    let names = policy.counters().iter().copied();
+    let mut counters: BTreeMap<_, _> = names.zip((0..).map(|number| stats.counter(number))).collect();
+    if counters.values().all(|&count| count == 0) {
+        return BTreeMap::new();
+    }
+    counters.insert("read but discarded", stats.pages_wasted + stats.pages_thrashed);
+    counters.insert("readahead pages", stats.pages_readahead);
+    counters
+}
+
+/// The difference of the counters.
+pub(crate) fn moved(policy: Policy, before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
+    let before = counters(policy, before);
+    let mut moved = counters(policy, after);
+    for (name, count) in &mut moved {
+        *count -= before.get(name).copied().unwrap_or(0);
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange};
+
+    use super::*;
+
+    #[test]
+    fn range_counts_by_lustres_names_and_other_policies_count_nothing() {
+        let count = |policy| {
+            let mut cache = Cache::new(Config { policy, ..Config::default() }).unwrap();
+            cache.open_file(FileId(0), PageCount(5000));
+            cache.open_handle(HandleId(0), FileId(0));
+            let mut read = |page| {
+                let page = PageRange::new(page, page + 1);
+                cache.access_instant(Instant(0), PageAccess::read(HandleId(0), page), &mut ()).unwrap();
+                cache.stats()
+            };
+            let (nothing, before) = (Stats::default(), read(0));
+            let after = (1..100).map(&mut read).last().unwrap();
+            let total = counters(policy, &after);
+            assert_eq!(total, moved(policy, &nothing, &after));
+            let moved = moved(policy, &before, &after);
+            (moved, total, after)
+        };
+        let (moved, total, stats) = count(Policy::Range);
+        assert_eq!((moved["misses"], total["misses"]), (stats.misses - 1, stats.misses));
+        assert!(moved["hits"] > 0 && total["readahead pages"] == stats.pages_readahead);
+        let (moved, total, _) = count(Policy::Stream);
+        assert!(moved.is_empty() && total.is_empty());
     }
 }

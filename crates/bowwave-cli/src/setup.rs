@@ -1,4 +1,4 @@
-//! Options that every command has which reads through the cache, and the engine that follows from them.
+//! Options of commands that read through the cache, and the engine they configure.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use bowwave_engine::{AheadBudget, Engine, Options, Policy, RangeConfig, Settings
 use crate::tunables::SetArgs;
 use crate::{Failure, values};
 
-/// How stores are reached.
+/// How to reach stores.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
@@ -30,41 +30,44 @@ pub(crate) struct StoreArgs {
     #[arg(long)]
     anonymous: bool,
 
-    /// Requests in flight at most; without it, what suits the store
+    /// Maximum requests in flight; without it, what suits the store
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: Option<u32>,
 
-    /// Longest wait for a connection, a response, or between two bytes of a response
+    /// Maximum wait for a connection, for a response, or between two bytes of a response
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     timeout: Duration,
 
-    /// Longest read or lookup over a network, all attempts together; without it, 1.25 times --timeout
+    /// Maximum time of a read or lookup over a network, all attempts together; without it, 1.25
+    /// times --timeout
     ///
-    /// Then a program gets an error (ETIMEDOUT). Uploads may take longer, as long as their bytes move.
+    /// After it, the program gets ETIMEDOUT. Uploads may take longer while their bytes are sent.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = positive_duration)]
     deadline: Option<Duration>,
 
-    /// Least throughput of a response over a network, in bytes a second, measured over each --timeout; 0 for none
+    /// Minimum throughput of a response over a network, in bytes a second, over each --timeout; 0
+    /// for none
     ///
-    /// A slower response is given up and requested again. Lower it for links slower than this.
+    /// A slower response is cancelled and requested again. Lower it for slower links.
     #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "4KiB", value_parser = values::size)]
     min_rate: u64,
 
-    /// Refuse objects without a strong ETag, whose versions cannot be told apart for sure
+    /// Refuse objects without a strong ETag: their versions cannot be distinguished for certain
     #[arg(long, hide_short_help = true)]
     require_version: bool,
 
-    /// Do not compare what is read of S3 with the checksums that the store has
+    /// Do not compare data read from S3 with the checksums of the store
     #[arg(long, hide_short_help = true)]
     no_verify: bool,
 
-    /// Most entries of one directory of an object store; each takes some 400 bytes of memory while it is listed
+    /// Maximum entries of a directory of an object store; each takes about 400 bytes while it is
+    /// listed
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     list_max: u64,
 
     /// Largest file that is read whole from a web server without range requests; 0 for none
     ///
-    /// Takes memory for two such files at most, besides --cache.
+    /// Takes memory for at most two such files, in addition to --cache.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::size)]
     no_range_max: u64,
 
@@ -80,20 +83,21 @@ pub(crate) struct StoreArgs {
 
     /// Maximum share of demand reads that are sent a second time because they are late, in percent
     ///
-    /// The first response counts. Each costs a request, so it is off by default. Useful where one request in a hundred
-    /// takes a second. Writes are never sent a second time.
+    /// The first response counts. Each costs a request, so it is off by default. Useful where one
+    /// request in a hundred takes a second. Writes are never sent a second time.
     #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     hedge: u32,
 }
 
-/// What is kept on a disk.
+/// The disk cache.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Disk")]
 pub(crate) struct DiskArgs {
     /// Also write pages read from the store to this directory, for later processes
     ///
-    /// Pages are known by version and have checksums; several processes may share the directory. It is created if it is
-    /// missing. It must belong to the user that runs this, and no other user may be able to write to it or to replace it.
+    /// Pages are stored by version and with checksums. Several processes may share the directory,
+    /// which is created if it is missing. It must belong to this user, and other users must not be
+    /// able to write to it or replace it.
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
 
@@ -103,7 +107,7 @@ pub(crate) struct DiskArgs {
 }
 
 impl DiskArgs {
-    /// The URL of a store behind the disk cache that is wanted, if one is.
+    /// The URL of a store behind the disk cache, if one is requested.
     pub(crate) fn url(&self, url: &str) -> Result<String, Failure> {
         let Some(directory) = &self.disk_cache else { return Ok(url.to_owned()) };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
@@ -131,50 +135,52 @@ pub(crate) struct CacheArgs {
 
     /// Largest readahead window, as a size (1MiB) or in pages; without it, what suits the store
     ///
-    /// That is 128 KiB for low-latency stores such as a local disk (as in Linux), else the store's best request size:
-    /// about ten times latency × bandwidth of one connection. At most a sixteenth of the cache. The policy stream takes
-    /// at most 1 MiB, because it keeps several windows ahead of each reader.
+    /// The default is 128 KiB for low-latency stores such as a local disk (as in Linux), else the
+    /// store's best request size: about ten times latency × bandwidth of one connection; at most a
+    /// sixteenth of the cache. For the policy stream it is at most 1 MiB, because that policy keeps
+    /// several windows ahead of each reader.
     #[arg(long, value_name = "SIZE|PAGES", value_parser = values::window)]
     ra_pages: Option<values::Window>,
 
     /// Maximum readahead in flight, of all files together; without it, what memory allows
     ///
-    /// Readahead beyond it is left out. Demand reads are not counted. 0 for no readahead.
+    /// Readahead beyond it is skipped. Demand reads do not count. 0 disables readahead.
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::size)]
     ahead_max: Option<u64>,
 
     #[command(flatten)]
     pub(crate) set: SetArgs,
 
-    /// Bytes that a kernel in front reads around a fault of a mapped page; 0 if there is none.
+    /// Bytes that the kernel in front of a mount reads around a fault of a mapped page; 0 without
+    /// one.
     #[arg(skip)]
     fault_bytes: u64,
 }
 
 impl CacheArgs {
-    /// The same behind a kernel that reads `fault_bytes` around a fault of a mapped page.
+    /// The same for a mount, whose kernel reads `fault_bytes` around a fault of a mapped page.
     pub(crate) fn behind_a_kernel(self, fault_bytes: u64) -> Self {
         Self { fault_bytes, ..self }
     }
 }
 
-/// What is written and not in the store yet.
+/// Dirty data: written, but not in the store yet.
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Writing")]
 pub(crate) struct WriteArgs {
-    /// Dirty bytes from which on writers wait; without it, a fifth of the cache
+    /// Dirty bytes at which writers wait; without it, a fifth of the cache
     ///
-    /// Never more than half of the cache. Linux's dirty_bytes.
+    /// At most half of the cache. Linux's dirty_bytes.
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::positive_size)]
     dirty_limit: Option<u64>,
 
-    /// Dirty bytes from which on write-back starts; without it, half of --dirty-limit
+    /// Dirty bytes at which write-back starts; without it, half of --dirty-limit
     ///
     /// Linux's dirty_background_bytes. Below --dirty-limit.
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::size)]
     dirty_background: Option<u64>,
 
-    /// Age from which on dirty bytes are written back, however few
+    /// Age at which dirty bytes are written back, however few
     ///
     /// Linux's dirty_expire_centisecs.
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
@@ -199,7 +205,7 @@ pub(crate) struct Opened {
     pub(crate) engine: Engine,
     /// The store, read through it.
     pub(crate) store: Store,
-    /// Whether `ra_pages` was chosen here.
+    /// Whether `ra_pages` was chosen for the store.
     pub(crate) chosen: bool,
 }
 
@@ -215,7 +221,8 @@ impl Opened {
         Self::over(open(url, &options)?, options, ra_pages)
     }
 
-    /// The same, for writing, too; with `attributes`, the store keeps modes, owners and times of files where it can.
+    /// The same for reading and writing; with `attributes`, the store keeps modes, owners and times
+    /// of files if it can.
     pub(crate) fn for_writing(
         url: &str,
         policy: Policy,
@@ -225,13 +232,14 @@ impl Opened {
         let mut settings = settings(policy, cache, store);
         settings.options.store.attributes = attributes;
         settings.options.store.new_prefix = true;
-        // What a mount serves goes through requests, which cost far more than the small pages of its memory, and a program that
-        // writes waits for memory to be cleared.
+        // Requests of the kernel cost far more than small pages, and a writer would wait while huge
+        // pages are cleared.
         let options = Options { huge_pages: false, ..write.add_to(settings.options) };
         Self::over(open(url, &options)?, options, settings.ra_pages)
     }
 
-    /// Puts a cache of its own before `backend`; `ra_pages` rules, or what suits the store.
+    /// Puts a new cache in front of `backend`, with windows of `ra_pages`, or of what suits the
+    /// store.
     pub(crate) fn over(
         backend: Arc<dyn Backend>,
         options: Options,
@@ -243,7 +251,7 @@ impl Opened {
         Ok(Self { engine, store, chosen: ra_pages.is_none() })
     }
 
-    /// What was chosen for readahead, as a sentence.
+    /// The chosen readahead window, as a sentence.
     pub(crate) fn readahead(&self) -> String {
         let options = self.engine.options();
         let (pages, bytes) = (options.ra_pages, u64::from(options.ra_pages) * options.page_bytes);
@@ -257,32 +265,29 @@ fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>, Failure> {
     bowwave_backend::open_url(url, &options.store).map_err(Failure::from)
 }
 
-/// What the command line says of an engine and its stores.
+/// The engine and stores that the command line describes.
 pub(crate) fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Settings {
-    let tunables = cache.set.tunables();
+    let Settings { options, .. } = cache.set.settings();
     let options = Options {
         cache_bytes: cache.cache,
         page_bytes: cache.page_size,
         ahead_max: cache.ahead_max.map(AheadBudget::new),
         policy,
-        range: RangeConfig { fault_bytes: cache.fault_bytes, ..tunables.range() },
+        range: RangeConfig { fault_bytes: cache.fault_bytes, ..options.range },
         stream: StreamConfig {
             reader_ahead_pages: cache.fault_bytes / cache.page_size,
             ..StreamConfig::default()
         },
-        scheduler: tunables.scheduler.algorithm,
-        scheduler_knobs: tunables.scheduler.knobs,
-        device_depth: tunables.device_depth,
         retries: store.retries,
         hedge_percent: store.hedge,
         store: store.options(),
-        ..Options::default()
+        ..options
     };
     Settings { options, ra_pages: cache.ra_pages.map(|window| window.pages(cache.page_size)) }
 }
 
 impl StoreArgs {
-    /// What opening a store by its URL wants.
+    /// Options for opening a store by its URL.
     pub(crate) fn options(&self) -> bowwave_backend::Options {
         bowwave_backend::Options {
             allow_http: self.allow_http,
@@ -329,20 +334,20 @@ impl From<&bowwave_backend::Error> for Failure {
             ErrorKind::Unauthenticated => failure.try_this("--anonymous if the bucket is public"),
             ErrorKind::TimedOut => failure.try_this("a longer --timeout or --deadline"),
             ErrorKind::Corrupt => {
-                failure.try_this("again, or another network path; --no-verify reads it all the same")
+                failure.try_this("again, or another network path; --no-verify reads it anyway")
             }
             ErrorKind::Throttled => failure.try_this("fewer --connections, more --retries"),
             ErrorKind::Unavailable | ErrorKind::Truncated => {
                 failure.try_this("again later, or more --retries")
             }
             ErrorKind::Protocol => failure.try_this("a server that keeps to HTTP ranges, or without a proxy"),
-            ErrorKind::Changed => failure.try_this("again, when nobody writes to it"),
+            ErrorKind::Changed => failure.try_this("again, when no program writes to it"),
             _ => failure,
         }
     }
 }
 
-/// Bytes as people read them: `16 MiB`, `1.5 GiB`.
+/// A size for display: `16 MiB`, `1.5 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;

@@ -1,27 +1,27 @@
-//! Tables of text, aligned, for people. A table fits a width: it leaves out columns and wraps words before it grows wider.
+//! Tables of aligned text that fit a width: columns are left out and words wrapped if need be.
 
 use std::fmt;
 
-/// Columns of a line where standard output is no terminal.
+/// Columns of a line if standard output is no terminal.
 pub(crate) const WIDTH: usize = 100;
 
 /// Columns of words are wrapped to this width before another column is left out.
 const WORDS: usize = 24;
 
-/// Columns of words are not wrapped to less, whatever the width.
+/// Columns of words are never wrapped to less than this.
 const WORDS_MIN: usize = 10;
 
 /// Spaces between two columns, and before a cell below its row.
 const GAP: usize = 2;
 
-/// Rows under a head; numbers to the right, words to the left.
+/// Rows under a head; numbers are aligned to the right, words to the left.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
-/// The head of a column, and what becomes of the column where space is short.
+/// The head of a column, and how the column gives way if the table is too wide.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     head: String,
@@ -178,7 +178,7 @@ impl Table {
     }
 }
 
-/// `text` in lines of at most `width` letters: broken after spaces and marks between words, or anywhere if there are none.
+/// `text` in lines of at most `width` letters, broken between words, or anywhere in a longer word.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_inclusive([' ', ',', '/', ':', '-', '=']) {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_take_the_shape_of_the_head() {
+    fn rows_have_the_columns_of_the_head() {
         let mut table = Table::new([("a", Align::Left, Keep::Always), ("b", Align::Right, Keep::Always)]);
         table.row(["1"]);
         table.row(["long", "22", "dropped"]);

@@ -1,175 +1,130 @@
-//! Tunables: settings of experiments, which `--set KEY=VALUE` changes and `bowwave ctl DIR list` lists.
-//!
-//! Each tunable is an argument of a command line of its own, so that clap holds its name, meaning, default and bounds.
+//! `--set KEY=VALUE`: settings for experiments, which `ctl list` and the manual list.
 
-use bowwave_core::Clusters;
-use bowwave_engine::RangeConfig;
-use clap::builder::TypedValueParser;
-use clap::{CommandFactory as _, Parser, ValueEnum};
+use bowwave_core::Policy;
+use bowwave_engine::{SETTINGS, Settings};
+use bowwave_fuse::KernelCache;
 
+use crate::control::Setting;
 use crate::{Failure, values};
 
 /// The option that sets tunables.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct SetArgs {
     /// Set a tunable, such as range_clusters=learned; 'bowwave man mount' lists them all
-    #[arg(long, value_name = "KEY=VALUE", value_parser = setting, hide_short_help = true)]
-    set: Vec<String>,
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse, hide_short_help = true)]
+    set: Vec<(String, String)>,
 }
 
+/// Settings of the engine without an option of their own.
+const ENGINE: [&str; 6] =
+    ["range_bytes", "range_whole", "range_max", "range_clusters", "scheduler", "device_depth"];
+
+/// Settings of the kernel in front of a mount: key, default, meaning.
+const KERNEL: [(&str, &str, &str); 2] = [
+    (
+        "kernel_cache",
+        "auto",
+        "Mount: whether the kernel's page cache keeps pages, too: on, off or auto. off: each read reaches \
+         bowwave with the offset and length that the program gave, and costs a request. auto: on, but off \
+         with the policy none",
+    ),
+    (
+        "kernel_readahead",
+        "256KiB",
+        "Mount: largest window of the kernel's own readahead, which joins small sequential reads into larger \
+         requests, from 0 to 1MiB; more than 128KiB needs root",
+    ),
+];
+
 impl SetArgs {
-    /// The tunables: the last setting of a key counts.
-    pub(crate) fn tunables(&self) -> Tunables {
-        Tunables::of(&self.set).expect("each setting was parsed alone before")
+    /// The engine's settings; the last value of a key counts.
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        for (key, value) in self.set.iter().filter(|(key, _)| ENGINE.contains(&key.as_str())) {
+            settings.set(key, value).expect("parsed before");
+        }
+        settings
     }
 
-    /// Refuses tunables of the kernel in front of a mount, for commands that mount nothing.
+    /// Whether the kernel's page cache keeps pages, too.
+    pub(crate) fn kernel_cache(&self, policy: Policy) -> KernelCache {
+        match self.kernel("kernel_cache") {
+            "off" => KernelCache::Off,
+            "auto" if policy == Policy::None => KernelCache::Off,
+            _ => KernelCache::On,
+        }
+    }
+
+    /// Largest window of the kernel's own readahead.
+    pub(crate) fn kernel_readahead_bytes(&self) -> u32 {
+        let bytes = values::size(self.kernel("kernel_readahead")).expect("parsed before");
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Refuses settings of the kernel, for commands that mount nothing.
     pub(crate) fn refuse_kernel(&self) -> Result<(), Failure> {
-        match self.set.iter().find(|setting| setting.starts_with("kernel")) {
-            Some(setting) => Err(usage!("--set {setting}: only 'bowwave mount' has it")),
+        match self.set.iter().find(|(key, _)| key.starts_with("kernel")) {
+            Some((key, value)) => Err(usage!("--set {key}={value}: only 'bowwave mount' has it")),
             None => Ok(()),
         }
     }
-}
 
-/// The tunables and their values.
-#[derive(Debug, Clone, Parser)]
-#[command(no_binary_name = true, disable_help_flag = true, args_override_self = true)]
-pub(crate) struct Tunables {
-    /// Policy range: largest distance between page faults of one cluster, and the largest window around a fault; 0 for no clusters. Lustre's read_ahead_range_kb. From 64KiB to range_max
-    #[arg(long = "range_bytes", value_name = "SIZE", default_value = "1MiB", value_parser = values::size)]
-    range_bytes: u64,
-
-    /// Policy range: files up to this size are read whole at the second read; 0 for never. Lustre's max_read_ahead_whole_mb. At most range_max
-    #[arg(long = "range_whole", value_name = "SIZE", default_value = "4MiB", value_parser = values::size)]
-    range_whole: u64,
-
-    /// Policy range: the largest window, from 64KiB to 1TiB. Lustre's max_read_ahead_per_file_mb
-    #[arg(long = "range_max", value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
-    range_max: u64,
-
-    /// Policy range: how clusters of page faults are read. literal: document 003 to the letter. mended: with its first page fetched and page 0 no sentinel. learned: also reads at the first fault of a cluster what the last clusters had. before: Lustre before document 003. suited: learned in files that are mapped into memory without a mount, else mended
-    #[arg(long = "range_clusters", value_name = "HOW", default_value = "suited", value_parser = clusters())]
-    range_clusters: Clusters,
-
-    /// Order of requests to the store. deadline: demand reads before speculative ones, which have a deadline of their own. deadline-literal: the patch of 2009 to the letter. deadline-rw: reads before writes, as Linux 2.6.29. noop: in order of arrival. Knobs follow a colon, as in deadline:starved=4,promotion=0
-    #[arg(long = "scheduler", value_name = "NAME[:KNOBS]", default_value = "deadline", value_parser = values::scheduler)]
-    pub(crate) scheduler: values::Scheduler,
-
-    /// Requests kept at the store at once, from 1 to 4096; by default as many as it serves
-    #[arg(long = "device_depth", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) device_depth: Option<u32>,
-
-    /// Mount: whether the kernel's page cache keeps pages, too. off: each read reaches bowwave with the offset and length that the program gave, and costs a request. auto: on, but off with the policy none
-    #[arg(long = "kernel_cache", value_enum, value_name = "HOW", default_value_t = Keep::Auto)]
-    pub(crate) kernel_cache: Keep,
-
-    /// Mount: largest window of the kernel's own readahead, which joins small sequential reads into larger requests, from 0 to 1MiB; more than 128KiB needs root
-    #[arg(long = "kernel_readahead", value_name = "SIZE", default_value = "256KiB", value_parser = values::size)]
-    pub(crate) kernel_readahead: u64,
-}
-
-/// A tunable as `ctl list` and the manual show it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tunable {
-    /// Its key.
-    pub(crate) key: String,
-    /// The value that it has without `--set`.
-    pub(crate) default: String,
-    /// What it changes.
-    pub(crate) meaning: String,
-}
-
-/// All tunables.
-pub(crate) fn all() -> Vec<Tunable> {
-    let command = Tunables::command();
-    let of = |argument: &clap::Arg| Tunable {
-        key: argument.get_id().to_string(),
-        default: argument
-            .get_default_values()
-            .first()
-            .map_or_else(|| "auto".to_owned(), |default| default.to_string_lossy().into_owned()),
-        meaning: argument.get_help().map(ToString::to_string).unwrap_or_default(),
-    };
-    command.get_arguments().filter(|argument| argument.get_id() != "version").map(of).collect()
-}
-
-/// Whether `key` names a tunable.
-pub(crate) fn is_key(key: &str) -> bool {
-    all().iter().any(|tunable| tunable.key == key)
-}
-
-impl Tunables {
-    fn of(settings: &[String]) -> Result<Self, clap::Error> {
-        Self::try_parse_from(settings.iter().map(|setting| format!("--{setting}")))
-    }
-
-    /// The policy `range`.
-    pub(crate) fn range(&self) -> RangeConfig {
-        RangeConfig {
-            range_bytes: self.range_bytes,
-            whole_bytes: self.range_whole,
-            file_bytes_max: self.range_max,
-            clusters: self.range_clusters,
-            ..RangeConfig::default()
-        }
-    }
-}
-
-impl SetArgs {
     /// Each tunable with its value.
-    pub(crate) fn values(&self) -> Vec<(Tunable, String)> {
-        let said = |key: &str| {
-            let settings = self.set.iter().rev();
-            settings.filter_map(|setting| setting.split_once('=')).find(|(said, _)| *said == key)
-        };
-        all()
-            .into_iter()
-            .map(|tunable| {
-                let value =
-                    said(&tunable.key).map_or_else(|| tunable.default.clone(), |(_, value)| value.to_owned());
-                (tunable, value)
-            })
-            .collect()
+    pub(crate) fn values(&self) -> Vec<Setting> {
+        let auto = |value: Option<String>| value.unwrap_or_else(|| "auto".to_owned());
+        let (settings, default) = (self.settings(), Settings::default());
+        let of_engine = SETTINGS.iter().filter(|row| ENGINE.contains(&row.key)).map(|row| Setting {
+            key: row.key.to_owned(),
+            value: auto(row.value(&settings)),
+            default: auto(row.value(&default)),
+            live: false,
+            meaning: row.meaning.to_owned(),
+        });
+        let of_kernel = KERNEL.iter().map(|(key, default, meaning)| Setting {
+            key: (*key).to_owned(),
+            value: self.kernel(key).to_owned(),
+            default: (*default).to_owned(),
+            live: false,
+            meaning: (*meaning).to_owned(),
+        });
+        of_engine.chain(of_kernel).collect()
+    }
+
+    /// The value of a setting of the kernel.
+    fn kernel(&self, key: &str) -> &str {
+        let default = KERNEL.iter().find(|row| row.0 == key).map_or("", |row| row.1);
+        self.set.iter().rev().find(|(known, _)| known == key).map_or(default, |(_, value)| value)
     }
 }
 
-/// What the policy range does about clusters of page faults.
-fn clusters() -> impl TypedValueParser<Value = Clusters> {
-    values::one_of(bowwave_baselines::CLUSTERS)
+/// The keys of all tunables.
+pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
+    ENGINE.into_iter().chain(KERNEL.map(|row| row.0))
 }
 
-/// What the kernel's page cache does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keep {
-    /// On, but off without readahead.
-    Auto,
-    /// The kernel's page cache keeps pages.
-    On,
-    /// It does not.
-    Off,
-}
-
-/// `KEY=VALUE` with a key that exists and a value that it takes; keys may be written with `-`.
-fn setting(text: &str) -> Result<String, String> {
+/// `KEY=VALUE` with a known key and a valid value; keys may be written with `-`.
+fn parse(text: &str) -> Result<(String, String), String> {
     let Some((key, value)) = text.split_once('=') else {
         return Err("not KEY=VALUE".to_owned());
     };
     let key = key.replace('-', "_");
-    if !is_key(&key) {
-        let known: Vec<_> = all().into_iter().map(|tunable| tunable.key).collect();
+    if !keys().any(|known| known == key) {
+        let known: Vec<_> = keys().collect();
         return Err(format!("there is no tunable '{key}'; there are {}", known.join(", ")));
     }
-    let setting = format!("{key}={value}");
-    match Tunables::of(std::slice::from_ref(&setting)) {
-        Ok(_) => Ok(setting),
-        Err(error) => {
-            // "error: invalid value 'x' for '--key <NAME>': why"
-            let text = error.render().to_string();
-            let line = text.lines().next().unwrap_or_default();
-            Err(line.split_once(">': ").map_or(line, |(_, why)| why).trim_start_matches("error: ").to_owned())
+    match key.as_str() {
+        "kernel_cache" if ["auto", "on", "off"].contains(&value) => {}
+        "kernel_cache" => return Err(format!("'{value}' is not auto, on or off")),
+        "kernel_readahead" => _ = values::size(value)?,
+        "device_depth" if !value.parse().is_ok_and(|depth: u32| (1..=4096).contains(&depth)) => {
+            return Err(format!("{value} is not in 1..=4096"));
         }
+        _ => Settings::default().set(&key, value).map_err(|error| {
+            let text = error.to_string();
+            text.strip_prefix(&format!("{key}={value}: ")).map_or_else(|| text.clone(), str::to_owned)
+        })?,
     }
+    Ok((key, value.to_owned()))
 }
 
 #[cfg(test)]
@@ -177,23 +132,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_checked_one_by_one_and_the_last_of_a_key_counts() {
-        assert_eq!(setting("range-bytes=64KiB"), Ok("range_bytes=64KiB".to_owned()));
-        let refusal = |text: &str| setting(text).expect_err("it is wrong");
-        assert!(refusal("range_bytes").contains("KEY=VALUE"));
-        assert!(refusal("fifo=3").contains("there are range_bytes, "), "{}", refusal("fifo=3"));
-        assert!(refusal("range_bytes=x").contains("1MiB"), "{}", refusal("range_bytes=x"));
-        assert!(refusal("device_depth=0").contains("1..=4096"), "{}", refusal("device_depth=0"));
-        assert!(refusal("kernel_cache=maybe").contains("maybe"), "{}", refusal("kernel_cache=maybe"));
-        let set = SetArgs { set: ["device_depth=3", "device_depth=4"].map(str::to_owned).to_vec() };
-        assert_eq!(set.tunables().device_depth, Some(4));
+    fn settings_are_checked_one_by_one_and_the_last_value_of_a_key_counts() {
+        assert_eq!(parse("range-bytes=64KiB"), Ok(("range_bytes".to_owned(), "64KiB".to_owned())));
+        for (text, part) in [
+            ("range_bytes", "KEY=VALUE"),
+            ("fifo=3", "there are range_bytes, "),
+            ("cache=1GiB", "there are range_bytes, "),
+            ("range_bytes=x", "1MiB"),
+            ("device_depth=0", "1..=4096"),
+            ("kernel_cache=maybe", "maybe"),
+            ("scheduler=deadline:batch=0", "batch = 0: must be"),
+        ] {
+            let refusal = parse(text).expect_err(text);
+            assert!(refusal.contains(part), "{text}: {refusal}");
+        }
+        let pairs =
+            ["device_depth=3", "device_depth=4", "kernel_cache=off"].map(|text| parse(text).expect(text));
+        let set = SetArgs { set: pairs.to_vec() };
+        assert_eq!(set.settings().options.device_depth, Some(4));
+        assert_eq!(set.kernel_cache(Policy::Stream), KernelCache::Off);
     }
 
     #[test]
-    fn every_tunable_has_a_meaning_and_a_default_that_it_takes() {
-        for Tunable { key, default, meaning } in all() {
-            assert!(!meaning.is_empty(), "{key}");
-            assert!(default == "auto" || setting(&format!("{key}={default}")).is_ok(), "{key}={default}");
+    fn every_tunable_has_a_meaning_and_a_valid_default() {
+        for Setting { key, value, default, meaning, .. } in SetArgs::default().values() {
+            assert!(!meaning.is_empty() && value == default, "{key}");
+            assert!(default == "auto" || parse(&format!("{key}={default}")).is_ok(), "{key}={default}");
         }
+        assert_eq!(SetArgs::default().values().len(), keys().count());
     }
 }

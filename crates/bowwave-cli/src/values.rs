@@ -1,11 +1,12 @@
-//! Values of options as people write them, for clap's `value_parser`, and times as people read them.
+//! Parsers of option values, for clap's `value_parser`, and the texts of sizes and times.
 
 use std::time::Duration;
 
 use bowwave_core::Policy;
-use bowwave_core::schedule::Algorithm;
 use bowwave_core::swap::SwapPolicy;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::setup;
 
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
 ///
@@ -83,7 +84,15 @@ pub(crate) fn duration_text(time: Duration) -> String {
     }
 }
 
-/// One of these, by name.
+/// A size as [`size`] reads it, rounded if it is no multiple of 1 KiB: `64MiB`, `51.2MiB`.
+pub(crate) fn size_text(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes < 1024 || bytes.is_multiple_of(1024) => bowwave_backend::size_text(bytes),
+        bytes => setup::size(bytes).replace(' ', ""),
+    }
+}
+
+/// A parser for one of these choices, by name.
 pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
     choices: impl IntoIterator<Item = (impl Into<PossibleValue>, T)>,
 ) -> impl TypedValueParser<Value = T> {
@@ -100,7 +109,7 @@ pub(crate) fn policy() -> impl TypedValueParser<Value = Policy> {
     one_of(bowwave_baselines::ALL.map(|policy| (policy.name(), policy)))
 }
 
-/// What `explain` explains.
+/// A policy that `explain` explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Explained {
     /// Readahead of files.
@@ -116,23 +125,7 @@ pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
     one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }
 
-/// A scheduler with knobs turned: `deadline`, `deadline:starved=4,batch=8`.
-#[derive(Debug, Clone)]
-pub(crate) struct Scheduler {
-    /// Its name.
-    pub(crate) algorithm: Algorithm,
-    /// What stands behind the colon.
-    pub(crate) knobs: Option<String>,
-}
-
-/// A scheduler, by name, and its knobs.
-pub(crate) fn scheduler(text: &str) -> Result<Scheduler, String> {
-    let config = bowwave_baselines::scheduler(text).map_err(|error| error.to_string())?;
-    let knobs = text.split_once(':').map(|(_, knobs)| knobs.to_owned());
-    Ok(Scheduler { algorithm: config.algorithm, knobs })
-}
-
-/// Nanoseconds, to three digits or so.
+/// A time in nanoseconds, rounded to about three digits.
 pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -154,6 +147,12 @@ mod tests {
             [999, 1_500, 150_000, 31_200_000, 2_000_000_000].map(time),
             ["999 ns", "1.5 us", "150 us", "31.2 ms", "2.00 s"]
         );
+    }
+
+    #[test]
+    fn sizes_of_settings_are_rounded_and_parse_again() {
+        assert_eq!([0, 1000, 64 << 20, 53_687_091].map(size_text), ["0", "1000B", "64MiB", "51.2MiB"]);
+        assert_eq!(size(&size_text(53_687_091)), Ok(53_687_091));
     }
 
     #[test]

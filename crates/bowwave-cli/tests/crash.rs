@@ -4,21 +4,11 @@
 //! that was never written. `BOWWAVE_CRASH_POINTS` sets the number of points (15),
 //! `BOWWAVE_CRASH_SEED` the first seed.
 
-#[path = "crash/actor.rs"]
-mod actor;
+#[path = "crash/actors.rs"]
+mod actors;
 mod common;
-#[path = "crash/cutter.rs"]
-mod cutter;
-#[path = "crash/log.rs"]
-mod log;
-#[path = "crash/names.rs"]
-mod names;
 #[path = "crash/objects.rs"]
 mod objects;
-#[path = "crash/replacer.rs"]
-mod replacer;
-#[path = "crash/table.rs"]
-mod table;
 
 use std::fs::{self, File};
 use std::io;
@@ -27,13 +17,12 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use actor::{Actor, work};
+use actors::{Actor, Cutter, Log, Names, Replacer, Sync, Table, work};
 use common::cells::{CELL, cell};
 use common::place::Place;
 use common::rng::Rng;
 use common::served::Served;
 use common::{can_mount, setting};
-use log::Sync;
 
 /// Alternating kinds of mounts: (URL prefix of the directory, options).
 const KINDS: [(&str, &[&str]); 4] = [
@@ -48,13 +37,13 @@ fn actors(at: &Path, seed: u64) -> io::Result<Vec<Box<dyn Actor>>> {
     let mut seeds = Rng(seed);
     let mut seed = || seeds.next();
     Ok(vec![
-        Box::new(log::Log::new(at, "log", Sync::Called, seed())?),
-        Box::new(log::Log::new(at, "log-dsync", Sync::Always, seed())?),
-        Box::new(table::Table::new(at, "table", seed())?),
-        Box::new(replacer::Replacer::new(at, "target", true, seed())),
-        Box::new(replacer::Replacer::new(at, "hasty", false, seed())),
-        Box::new(names::Names::new(at, "names", seed())?),
-        Box::new(cutter::Cutter::new(at, "cut", seed())?),
+        Box::new(Log::new(at, "log", Sync::Called, seed())?),
+        Box::new(Log::new(at, "log-dsync", Sync::Always, seed())?),
+        Box::new(Table::new(at, "table", seed())?),
+        Box::new(Replacer::new(at, "target", true, seed())),
+        Box::new(Replacer::new(at, "hasty", false, seed())),
+        Box::new(Names::new(at, "names", seed())?),
+        Box::new(Cutter::new(at, "cut", seed())?),
     ])
 }
 
@@ -148,7 +137,7 @@ fn patch(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 #[test]
-fn the_checks_notice_what_a_broken_mount_would_leave() {
+fn the_checks_detect_the_damage_of_a_broken_mount() {
     let directory = Place::new("crash-checks");
     for (number, (what, broken)) in BREAKS.into_iter().enumerate() {
         let root = directory.store().join(number.to_string());

@@ -1,15 +1,17 @@
 //! Every mode of a hostile store against every call of a mount of it.
 //!
-//! A cell of the table is a mode, a store, a call and a configuration of the mount. Whatever the store does, a call ends
-//! within three timeouts with the bytes of one version or with an error, the daemon's memory is bounded, and the daemon
-//! serves honest requests afterwards. The expected outcome of a cell is data: `hostile_stores/modes.rs`.
+//! A cell of the table is a mode, a store, a call and a configuration of the mount. Whatever the
+//! store does, a call ends within three timeouts with the bytes of one version or with an error,
+//! the daemon's memory is bounded, and the daemon serves honest requests afterwards. The expected
+//! outcome of a cell is data: `hostile_stores/modes.rs`.
 //!
-//! Without settings each mode runs with the kernel's cache and with one other configuration, and only the calls whose
-//! requests the mode can strike.
+//! Without settings each mode runs with the kernel's cache and with one other configuration, and
+//! only the calls whose requests the mode can strike.
 //!
-//! Environment: `BOWWAVE_HOSTILE_ALL=1` runs every cell; `BOWWAVE_HOSTILE_TABLE=FILE` writes the table;
-//! `BOWWAVE_HOSTILE_MODE`, `_STORE`, `_CALL` and `_CONFIG` select cells. The mode may be any text the server can parse.
-//! `BOWWAVE_HOSTILE_PARALLEL` groups of cells run at a time: 32 without it.
+//! Environment: `BOWWAVE_HOSTILE_ALL=1` runs every cell; `BOWWAVE_HOSTILE_TABLE=FILE` writes the
+//! table; `BOWWAVE_HOSTILE_MODE`, `_STORE`, `_CALL` and `_CONFIG` select cells. The mode may be any
+//! text the server can parse. `BOWWAVE_HOSTILE_PARALLEL` groups of cells run at a time: 32 without
+//! it.
 
 #[path = "hostile_stores/calls.rs"]
 mod calls;

@@ -225,8 +225,8 @@ impl Options {
         shards: usize,
     ) -> Result<WriteBackConfig> {
         let pages = |bytes: u64| u32::try_from(bytes / page_size.bytes() / shards as u64).unwrap_or(u32::MAX);
-        let dirty_bytes = self.dirty_bytes.unwrap_or(cache_bytes / 5);
-        let background_bytes = self.dirty_background_bytes.unwrap_or(dirty_bytes / 2);
+        let Tuning { dirty_bytes, dirty_background_bytes: background_bytes, .. } =
+            Tuning::of(self, cache_bytes);
         if self.dirty_bytes == Some(0) {
             return Err(Error::Options("dirty_bytes is 0, but must be at least 1".into()));
         }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
+use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size, size_text};
 use bowwave_baselines::CLUSTERS;
 use bowwave_core::{Policy, StreamConfig};
 
@@ -16,15 +16,9 @@ use crate::memory::available_memory;
 use crate::options::{FILL_BYTES, Options};
 use crate::store::Store;
 
-/// Settings of an engine and its stores, as `KEY=VALUE` separated by white space. Defaults are those of
-/// [`Options::default`], except the readahead window, which depends on the store.
-///
-/// ```text
-///   cache=1GiB  page_size=64KiB  ra_pages=4096  ahead_max=64MiB  policy=range  shards=4    the cache
-///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB  range_clusters=learned   the policy range
-///   scheduler=deadline:starved=4  device_depth=16  retries=3  hedge=5  connections=64  timeout=10s    how stores are asked
-///   endpoint=http://127.0.0.1:9000  region=eu-west-1  allow_http=yes  anonymous=no object stores
-/// ```
+/// Settings of an engine and its stores, as `KEY=VALUE` separated by white space: [`SETTINGS`] has
+/// all keys. Defaults are those of [`Options::default`], except the readahead window, which depends
+/// on the store.
 ///
 /// ```
 /// use bowwave_engine::Settings;
@@ -90,55 +84,15 @@ impl Settings {
         Ok((engine, store))
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = |what: &str| Error::Options(format!("{key}={value}: not {what}"));
-        let count = || value.parse::<u32>().ok().filter(|&count| count > 0).ok_or_else(|| wrong("a count"));
-        let size = || parse_size(value).filter(|&size| size > 0).ok_or_else(|| wrong("a size such as 64MiB"));
-        let size_or_0 = || parse_size(value).ok_or_else(|| wrong("a size such as 64MiB, or 0"));
-        let switch = || match value {
-            "yes" => Ok(true),
-            "no" => Ok(false),
-            _ => Err(wrong("yes or no")),
+    /// Sets the value of a key of [`SETTINGS`].
+    ///
+    /// # Errors
+    /// `Error::Options` if there is no such key, or if the value does not fit it.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+            return Err(Error::Options(format!("{key}: no such option; known: {}", keys())));
         };
-        let options = &mut self.options;
-        match key {
-            "cache" => options.cache_bytes = Some(size()?),
-            "page_size" => options.page_bytes = size()?,
-            "ra_pages" => self.ra_pages = Some(count()?),
-            "policy" => {
-                options.policy =
-                    bowwave_baselines::policy(value).ok_or_else(|| wrong("a readahead policy"))?;
-            }
-            "ahead_max" => options.ahead_max = Some(AheadBudget::new(size_or_0()?)),
-            "shards" => options.shards = Some(count()? as usize),
-            "range_bytes" => options.range.range_bytes = size_or_0()?,
-            "range_whole" => options.range.whole_bytes = size_or_0()?,
-            "range_clusters" => {
-                let known = CLUSTERS.iter().find(|(name, _)| *name == value);
-                options.range.clusters = known.ok_or_else(|| wrong("mended, learned, literal or before"))?.1;
-            }
-            "range_max" => options.range.file_bytes_max = size()?,
-            "scheduler" => {
-                let (name, knobs) =
-                    value.split_once(':').map_or((value, None), |(name, knobs)| (name, Some(knobs)));
-                options.scheduler = bowwave_baselines::algorithm(name).ok_or_else(|| wrong("a scheduler"))?;
-                options.scheduler_knobs = knobs.map(str::to_owned);
-            }
-            "device_depth" => options.device_depth = Some(count()?),
-            "retries" => options.retries = value.parse().map_err(|_| wrong("a number"))?,
-            "hedge" => options.hedge_percent = value.parse().map_err(|_| wrong("a percentage"))?,
-            "connections" => options.store.connections = Some(count()?),
-            "timeout" => {
-                let time = parse_duration(value).filter(|time| !time.is_zero());
-                options.store.timeout = time.ok_or_else(|| wrong("a time such as 10s"))?;
-            }
-            "endpoint" => options.store.endpoint = Some(value.to_owned()),
-            "region" => options.store.region = Some(value.to_owned()),
-            "allow_http" => options.store.allow_http = switch()?,
-            "anonymous" => options.store.anonymous = switch()?,
-            _ => return Err(Error::Options(format!("{key}: no such option; known: {KEYS}"))),
-        }
-        Ok(())
+        (setting.set)(self, value).map_err(|why| Error::Options(format!("{key}={value}: {why}")))
     }
 }
 
@@ -149,7 +103,7 @@ impl FromStr for Settings {
         let mut settings = Self::default();
         for part in text.split_whitespace() {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(Error::Options(format!("{part}: not KEY=VALUE; known keys: {KEYS}")));
+                return Err(Error::Options(format!("{part}: not KEY=VALUE; known keys: {}", keys())));
             };
             settings.set(key, value)?;
         }
@@ -160,36 +114,219 @@ impl FromStr for Settings {
 /// The text form, as [`from_str`](Self::from_str) parses it.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { cache_bytes, page_bytes, policy, range, ahead_max, shards, .. } = &self.options;
-        let Options { scheduler, scheduler_knobs, device_depth, retries, hedge_percent, store, .. } =
-            &self.options;
-        let yes = |switch: bool| if switch { "yes" } else { "no" };
-        let (policy, scheduler) = (policy.name(), scheduler.name());
-        let knobs = scheduler_knobs.as_ref().map(|knobs| format!(":{knobs}")).unwrap_or_default();
-        write!(f, "page_size={page_bytes} policy={policy} scheduler={scheduler}{knobs} retries={retries} ")?;
-        write!(f, "range_bytes={} range_whole={} ", range.range_bytes, range.whole_bytes)?;
-        write!(f, "range_max={} ", range.file_bytes_max)?;
-        let clusters = CLUSTERS.iter().find(|(_, clusters)| *clusters == range.clusters);
-        clusters.map_or(Ok(()), |(name, _)| write!(f, "range_clusters={name} "))?;
-        write!(f, "timeout={}ns allow_http={} ", store.timeout.as_nanos(), yes(store.allow_http))?;
-        write!(f, "anonymous={}", yes(store.anonymous))?;
-        let numbers = [
-            ("cache", *cache_bytes),
-            ("ra_pages", self.ra_pages.map(u64::from)),
-            ("ahead_max", ahead_max.as_ref().map(AheadBudget::bytes)),
-            ("shards", shards.map(|shards| shards as u64)),
-            ("device_depth", device_depth.map(u64::from)),
-            ("hedge", (*hedge_percent > 0).then_some((*hedge_percent).into())),
-            ("connections", store.connections.map(u64::from)),
-        ];
-        for (key, number) in numbers {
-            number.map_or(Ok(()), |number| write!(f, " {key}={number}"))?;
-        }
-        for (key, text) in [("endpoint", &store.endpoint), ("region", &store.region)] {
-            text.as_ref().map_or(Ok(()), |text| write!(f, " {key}={text}"))?;
-        }
-        Ok(())
+        let parts = SETTINGS.iter().filter_map(|row| Some((row.key, row.value(self)?)));
+        let parts: Vec<String> = parts.map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&parts.join(" "))
     }
+}
+
+/// A setting: the one definition of its name, meaning and values.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub key: &'static str,
+    /// What it changes, and what holds without it.
+    pub meaning: &'static str,
+    /// Parses a value; an error says what a value looks like.
+    set: fn(&mut Settings, &str) -> std::result::Result<(), String>,
+    get: fn(&Settings) -> Option<String>,
+}
+
+impl Setting {
+    /// Its value as text; `None` if the engine chooses one.
+    #[must_use]
+    pub fn value(&self, settings: &Settings) -> Option<String> {
+        (self.get)(settings)
+    }
+}
+
+/// Every setting, in the order of the text form.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "cache",
+        meaning: "Memory for pages and their metadata; auto: a quarter of the available memory",
+        set: |s, text| size(text).map(|bytes| s.options.cache_bytes = Some(bytes)),
+        get: |s| s.options.cache_bytes.map(size_text),
+    },
+    Setting {
+        key: "page_size",
+        meaning: "Size of a page: a power of two from 4KiB to 2MiB",
+        set: |s, text| size(text).map(|bytes| s.options.page_bytes = bytes),
+        get: |s| Some(size_text(s.options.page_bytes)),
+    },
+    Setting {
+        key: "ra_pages",
+        meaning: "Largest readahead window in pages; auto: what suits the store",
+        set: |s, text| count(text).map(|pages| s.ra_pages = Some(pages)),
+        get: |s| s.ra_pages.map(|pages| pages.to_string()),
+    },
+    Setting {
+        key: "ahead_max",
+        meaning: "Maximum readahead in flight, of all files together; auto: what memory allows",
+        set: |s, text| size_or_0(text).map(|bytes| s.options.ahead_max = Some(AheadBudget::new(bytes))),
+        get: |s| s.options.ahead_max.as_ref().map(|budget| size_text(budget.bytes())),
+    },
+    Setting {
+        key: "policy",
+        meaning: "The readahead policy",
+        set: |s, text| {
+            known(bowwave_baselines::policy(text), "a readahead policy").map(|it| s.options.policy = it)
+        },
+        get: |s| Some(s.options.policy.name().to_owned()),
+    },
+    Setting {
+        key: "shards",
+        meaning: "Parts of the cache with a lock each; auto: one per processor, at most 16",
+        set: |s, text| count(text).map(|count| s.options.shards = Some(count as usize)),
+        get: |s| s.options.shards.map(|count| count.to_string()),
+    },
+    Setting {
+        key: "range_bytes",
+        meaning: "Policy range: largest distance between page faults of one cluster, and the largest window \
+                  around a fault; 0 for no clusters. Lustre's read_ahead_range_kb. From 64KiB to range_max",
+        set: |s, text| size_or_0(text).map(|bytes| s.options.range.range_bytes = bytes),
+        get: |s| Some(size_text(s.options.range.range_bytes)),
+    },
+    Setting {
+        key: "range_whole",
+        meaning: "Policy range: files up to this size are read whole at the second read; 0 for never. \
+                  Lustre's max_read_ahead_whole_mb. At most range_max",
+        set: |s, text| size_or_0(text).map(|bytes| s.options.range.whole_bytes = bytes),
+        get: |s| Some(size_text(s.options.range.whole_bytes)),
+    },
+    Setting {
+        key: "range_max",
+        meaning: "Policy range: the largest window, from 64KiB to 1TiB. Lustre's max_read_ahead_per_file_mb",
+        set: |s, text| size(text).map(|bytes| s.options.range.file_bytes_max = bytes),
+        get: |s| Some(size_text(s.options.range.file_bytes_max)),
+    },
+    Setting {
+        key: "range_clusters",
+        meaning: "Policy range: how clusters of page faults are read. literal: document 003 to the letter. \
+                  mended: fetches the first page of a cluster, too, and has no sentinel at page 0. learned: \
+                  also reads at the first fault of a cluster what the last clusters had. before: Lustre \
+                  before document 003. suited: learned in files that are mapped into memory without a \
+                  mount, else mended",
+        set: |s, text| {
+            let clusters = CLUSTERS.iter().find(|(name, _)| *name == text).map(|(_, clusters)| *clusters);
+            let all = CLUSTERS.map(|(name, _)| name).join(", ");
+            known(clusters, &format!("one of {all}")).map(|clusters| s.options.range.clusters = clusters)
+        },
+        get: |s| {
+            let clusters = CLUSTERS.iter().find(|(_, clusters)| *clusters == s.options.range.clusters);
+            clusters.map(|(name, _)| (*name).to_owned())
+        },
+    },
+    Setting {
+        key: "scheduler",
+        meaning: "Order of requests to the store. deadline: demand reads before speculative ones, which have \
+                  a deadline of their own. deadline-literal: the patch of 2009 to the letter. deadline-rw: \
+                  reads before writes, as Linux 2.6.29. noop: in order of arrival. Knobs follow a colon, as \
+                  in deadline:starved=4,promotion=0",
+        set: |s, text| {
+            let config = bowwave_baselines::scheduler(text).map_err(|error| error.to_string())?;
+            s.options.scheduler = config.algorithm;
+            s.options.scheduler_knobs = text.split_once(':').map(|(_, knobs)| knobs.to_owned());
+            Ok(())
+        },
+        get: |s| {
+            let knobs = s.options.scheduler_knobs.iter().map(|knobs| format!(":{knobs}"));
+            Some(knobs.fold(s.options.scheduler.name().to_owned(), |name, knobs| name + &knobs))
+        },
+    },
+    Setting {
+        key: "device_depth",
+        meaning: "Maximum requests in flight at the store; auto: as many as it serves at once",
+        set: |s, text| count(text).map(|count| s.options.device_depth = Some(count)),
+        get: |s| s.options.device_depth.map(|count| count.to_string()),
+    },
+    Setting {
+        key: "retries",
+        meaning: "Retries of a failed request, where a retry may help",
+        set: |s, text| known(text.parse().ok(), "a number").map(|count| s.options.retries = count),
+        get: |s| Some(s.options.retries.to_string()),
+    },
+    Setting {
+        key: "hedge",
+        meaning: "Maximum share of demand reads that are sent a second time because they are late, in percent",
+        set: |s, text| known(text.parse().ok(), "a percentage").map(|share| s.options.hedge_percent = share),
+        get: |s| Some(s.options.hedge_percent.to_string()),
+    },
+    Setting {
+        key: "connections",
+        meaning: "Maximum requests in flight over a network; auto: what suits the store",
+        set: |s, text| count(text).map(|count| s.options.store.connections = Some(count)),
+        get: |s| s.options.store.connections.map(|count| count.to_string()),
+    },
+    Setting {
+        key: "timeout",
+        meaning: "Longest wait for a connection, a response, or between two bytes of a response",
+        set: |s, text| {
+            let time = parse_duration(text).filter(|time| !time.is_zero());
+            known(time, "a time such as 10s").map(|time| s.options.store.timeout = time)
+        },
+        get: |s| Some(format!("{}ns", s.options.store.timeout.as_nanos())),
+    },
+    Setting {
+        key: "endpoint",
+        meaning: "URL of the object store's server; auto: the cloud's own",
+        set: |s, text| {
+            s.options.store.endpoint = Some(text.to_owned());
+            Ok(())
+        },
+        get: |s| s.options.store.endpoint.clone(),
+    },
+    Setting {
+        key: "region",
+        meaning: "Region of the object store",
+        set: |s, text| {
+            s.options.store.region = Some(text.to_owned());
+            Ok(())
+        },
+        get: |s| s.options.store.region.clone(),
+    },
+    Setting {
+        key: "allow_http",
+        meaning: "Whether the object store's endpoint may be plain http",
+        set: |s, text| yes_or_no(text).map(|is| s.options.store.allow_http = is),
+        get: |s| Some(yes(s.options.store.allow_http)),
+    },
+    Setting {
+        key: "anonymous",
+        meaning: "Whether requests to the object store are unsigned, for public data",
+        set: |s, text| yes_or_no(text).map(|is| s.options.store.anonymous = is),
+        get: |s| Some(yes(s.options.store.anonymous)),
+    },
+];
+
+fn keys() -> String {
+    SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>().join(", ")
+}
+
+type Parsed<T> = std::result::Result<T, String>;
+
+fn known<T>(value: Option<T>, what: &str) -> Parsed<T> {
+    value.ok_or_else(|| format!("not {what}"))
+}
+
+fn count(text: &str) -> Parsed<u32> {
+    known(text.parse().ok().filter(|&count| count > 0), "a count of 1 or more")
+}
+
+fn size(text: &str) -> Parsed<u64> {
+    known(parse_size(text).filter(|&size| size > 0), "a size such as 64MiB")
+}
+
+fn size_or_0(text: &str) -> Parsed<u64> {
+    known(parse_size(text), "a size such as 1MiB, or 0")
+}
+
+fn yes_or_no(text: &str) -> Parsed<bool> {
+    known(["no", "yes"].iter().position(|known| *known == text).map(|at| at == 1), "yes or no")
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
 }
 
 /// The best readahead window for a store, in pages: enough to keep it busy while the reader
@@ -219,8 +356,6 @@ fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
     if costs_time_only { (FILL_BYTES / page_bytes.max(1)).max(1) } else { 0 }
 }
 
-const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
-                    scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
 /// A longer TTFB is that of a store that serves many requests at once.
 const DISTANT: Duration = Duration::from_millis(5);
 /// A shorter TTFB is that of a local disk.
@@ -249,7 +384,7 @@ mod tests {
             engine.options().stream.slow_window_pages
         };
         assert_eq!(window(Duration::from_millis(30), false, 0), 64);
-        assert_eq!(window(Duration::from_millis(30), false, 16), 16, "as it was said");
+        assert_eq!(window(Duration::from_millis(30), false, 16), 16, "as set");
         assert_eq!(window(Duration::from_millis(8), true, 0), 0, "a disk");
         assert_eq!(window(Duration::from_micros(80), false, 0), 0, "near");
     }
@@ -294,6 +429,16 @@ mod tests {
             let settings: Settings = text.parse().expect(text);
             let again: Settings = settings.to_string().parse().expect("its own words");
             assert_eq!(format!("{settings:?}"), format!("{again:?}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_setting_has_a_meaning_and_parses_its_own_default() {
+        for (at, row) in SETTINGS.iter().enumerate() {
+            assert!(!row.meaning.is_empty() && SETTINGS[..at].iter().all(|other| other.key != row.key));
+            if let Some(value) = row.value(&Settings::default()) {
+                Settings::default().set(row.key, &value).expect(row.key);
+            }
         }
     }
 

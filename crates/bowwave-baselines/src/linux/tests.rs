@@ -1,4 +1,4 @@
-//! Published decisions of Linux, and edge cases. `bowwave conformance kernel` compares with a
+//! Published decisions of Linux, and edge cases. `bowwave-cli/tests/conformance` compares with a
 //! running kernel.
 
 use std::format;

@@ -5,12 +5,11 @@
 //! walk of the sources --tasks--> threads, a file each --ranges--> source and destination
 //! ```
 
-mod crew;
-mod file;
+mod endpoint;
 mod part;
-mod place;
+mod shared;
 mod target;
-mod tasks;
+mod task;
 mod transfer;
 
 use std::io::Write as _;
@@ -27,9 +26,9 @@ use crate::interrupt::{INTERRUPTED, Interrupt, Second};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::setup::{StoreArgs, size};
-use crew::{Crew, Tally};
-use place::{Destination, Source};
-use tasks::Task;
+use endpoint::{Destination, Source};
+use shared::{Shared, Tally};
+use task::Task;
 
 /// Arguments of `bowwave cp`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +51,8 @@ Examples:
   bowwave cp gs://bucket/rows.csv - | head"
 )]
 pub(crate) struct Args {
-    /// What to copy, and where: a path, file:, s3:, gs:, az:, http(s): as source, - for standard input or output
+    /// Sources and destination: a path, file:, s3:, gs:, az:, http(s): (sources only), - for
+    /// standard input or output
     #[arg(value_names = ["SRC", "DST"], num_args = 2.., required = true)]
     urls: Vec<String>,
 
@@ -84,7 +84,8 @@ pub(crate) struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Print a JSON object with `files`, `bytes`, `bytes_resumed`, `skipped`, `failed`, `failures`, `seconds` and `interrupted`
+    /// Print a JSON object with `files`, `bytes`, `bytes_resumed`, `skipped`, `failed`, `failures`,
+    /// `seconds` and `interrupted`
     #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 
@@ -95,20 +96,10 @@ pub(crate) struct Args {
 /// Results.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
-    files: u64,
-    bytes: u64,
-    bytes_resumed: u64,
-    skipped: u64,
-    failed: u64,
-    failures: Vec<NotCopied<'a>>,
+    #[serde(flatten)]
+    tally: &'a Tally,
     seconds: f64,
     interrupted: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct NotCopied<'a> {
-    path: &'a str,
-    error: String,
 }
 
 /// Copies.
@@ -118,21 +109,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     rustix::process::umask(umask);
     let interrupt = Interrupt::watch(Second::Kills)?;
     let (sources, destination) = args.places()?;
-    let crew = Crew::new(args, interrupt, umask.bits());
+    let shared = Shared::new(args, interrupt, umask.bits());
     let begun = Instant::now();
     let is_one = sources.len() == 1 && !sources[0].is_directory();
-    copy(&crew, sources, &destination)?;
+    copy(&shared, sources, &destination)?;
     if let Destination::Store(tree) = &destination
         && let Some(store) = &tree.store
-        && let Err(error) = crew.sync_directories(store.as_ref())
+        && let Err(error) = shared.sync_directories(store.as_ref())
     {
-        crew.failed(tree.url.clone(), Failure::from(error));
+        shared.failed(tree.url.clone(), Failure::from(error));
     }
-    let tally = crew.tally();
-    let interrupted = crew.interrupt.is_set();
+    let tally = shared.tally();
+    let interrupted = shared.interrupt.is_set();
     if args.json {
         let mut output = Output::stdout();
-        let printed = output.json_line(&summary(&tally, begun.elapsed(), interrupted));
+        let seconds = begun.elapsed().as_secs_f64();
+        let printed = output.json_line(&Summary { tally: &tally, seconds, interrupted });
         output.finish(printed)?;
     }
     if tally.failures.iter().any(|(_, failure)| *failure == Failure::unread()) {
@@ -153,11 +145,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if is_one && let [(_, failure)] = &*tally.failures {
         return Err(failure.clone());
     }
-    for (name, failure) in &tally.failures {
-        let (name, text) = (output::plain(name), failure.to_string());
-        let named = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    for line in report(&tally.failures) {
         // The exit code reports it even if standard error is closed.
-        let _unread = writeln!(std::io::stderr(), "bowwave: {named}");
+        let _unread = writeln!(std::io::stderr(), "bowwave: {line}");
     }
     let all = tally.files + tally.skipped + tally.failed;
     Err(failed!("{} of {all} files were not copied", tally.failed))
@@ -186,71 +176,54 @@ impl Args {
 }
 
 /// Runs the threads to completion.
-fn copy(crew: &Crew<'_>, sources: Vec<Source>, destination: &Destination) -> Result<(), Failure> {
+fn copy(shared: &Shared<'_>, sources: Vec<Source>, destination: &Destination) -> Result<(), Failure> {
     let (tasks, queue) = mpsc::sync_channel::<Task>(QUEUE_MAX);
-    if crew.args.dry_run {
+    if shared.args.dry_run {
         let mut output = Output::stdout();
         let listed = thread::scope(|scope| {
-            scope.spawn(move || tasks::walk(crew, sources, destination, &tasks));
+            scope.spawn(move || task::walk(shared, sources, destination, &tasks));
             // Moved, so that the walk ends when the receiver is dropped.
-            queue.into_iter().try_for_each(|task| task.show(crew, destination, &mut output))
+            queue.into_iter().try_for_each(|task| task.show(shared, destination, &mut output))
         });
         return output.finish(listed);
     }
-    let (queue, running) = (Mutex::new(queue), AtomicU32::new(crew.args.jobs));
+    let (queue, running) = (Mutex::new(queue), AtomicU32::new(shared.args.jobs));
     let shows = thread::current();
     let work = || {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         while let Ok(task) = next() {
-            task.run(crew, destination);
+            task.run(shared, destination);
         }
         running.fetch_sub(1, Ordering::Relaxed);
         shows.unpark();
     };
     thread::scope(|scope| {
-        scope.spawn(move || tasks::walk(crew, sources, destination, &tasks));
-        (0..crew.args.jobs).for_each(|_| drop(scope.spawn(work)));
-        watch(crew, || running.load(Ordering::Relaxed) == 0);
+        scope.spawn(move || task::walk(shared, sources, destination, &tasks));
+        (0..shared.args.jobs).for_each(|_| drop(scope.spawn(work)));
+        watch(shared, || running.load(Ordering::Relaxed) == 0);
     });
     Ok(())
 }
 
 /// Shows progress until the copy has ended.
-fn watch(crew: &Crew<'_>, has_ended: impl Fn() -> bool) {
-    let quiet = crew.args.quiet;
+fn watch(shared: &Shared<'_>, has_ended: impl Fn() -> bool) {
+    let quiet = shared.args.quiet;
     let mut bar = Progress::bytes("copying", Some(0));
-    let (begun, mut said) = (Instant::now(), Instant::now());
+    let (begun, mut reported) = (Instant::now(), Instant::now());
     while !has_ended() {
         thread::park_timeout(SHOW_EVERY);
-        let (moved, total) = (crew.moved().get(), crew.total());
+        let (moved, total) = (shared.moved().get(), shared.total());
         if quiet {
             continue;
         }
         if bar.is_shown() {
             bar.total(total);
             bar.at(moved);
-        } else if said.elapsed() >= SAY_EVERY {
-            said = Instant::now();
+        } else if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
             let rate = rate(moved, begun.elapsed());
             note!("copied {} of {} so far, {rate}", size(moved), size(total));
         }
-    }
-}
-
-fn summary(tally: &Tally, elapsed: Duration, interrupted: bool) -> Summary<'_> {
-    Summary {
-        files: tally.files,
-        bytes: tally.bytes,
-        bytes_resumed: tally.bytes_resumed,
-        skipped: tally.skipped,
-        failed: tally.failed,
-        failures: tally
-            .failures
-            .iter()
-            .map(|(path, failure)| NotCopied { path, error: failure.to_string() })
-            .collect(),
-        seconds: elapsed.as_secs_f64(),
-        interrupted,
     }
 }
 
@@ -274,6 +247,31 @@ fn rate(bytes: u64, elapsed: Duration) -> String {
     format!("{:.1} MB/s", bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3))
 }
 
+/// A line per failure; one line for all files that failed for the same reason.
+fn report(failures: &[(String, Failure)]) -> Vec<String> {
+    let mut lines: Vec<(String, String, usize)> = Vec::new();
+    for (name, failure) in failures {
+        let (name, text) = (output::plain(name), failure.to_string());
+        // What the message says without the file's names.
+        let file = name.trim_end_matches('/').rsplit('/').next().filter(|file| !file.is_empty());
+        let is_name = |word: &&str| file.is_some_and(|file| word.contains(file));
+        let reason = text.split(' ').filter(|word| !is_name(word)).collect::<Vec<_>>().join(" ");
+        match lines.iter_mut().find(|line| line.0 == reason) {
+            Some(line) => line.2 += 1,
+            None => {
+                let line = if text.contains(&name) { text } else { format!("{name}: {text}") };
+                lines.push((reason, line, 0));
+            }
+        }
+    }
+    let line = |(_, line, others): (String, String, usize)| match others {
+        0 => line,
+        1 => format!("{line} (the same for 1 other file)"),
+        others => format!("{line} (the same for {others} other files)"),
+    };
+    lines.into_iter().map(line).collect()
+}
+
 /// Describes what an interrupted command leaves behind.
 fn stopped(tally: &Tally, args: &Args) -> Failure {
     let update = if args.recursive && !args.update { ", with --update to skip complete files" } else { "" };
@@ -292,4 +290,28 @@ const QUEUE_MAX: usize = 1024;
 /// Interval of progress checks.
 const SHOW_EVERY: Duration = Duration::from_millis(50);
 /// Interval of progress lines without a terminal.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_fail_for_the_same_reason_are_one_line() {
+        let failure = |name: &str, text: &str| (format!("s3://b/{name}"), Failure::failed(text));
+        let failures = [
+            failure("one.bin", "/to/.one.bin.bowwave-part: no space left"),
+            failure("two.bin", "is a special file"),
+            failure("three.bin", "/to/.three.bin.bowwave-part: no space left"),
+            failure("four.bin", "/to/.four.bin.bowwave-part: no space left"),
+        ];
+        assert_eq!(
+            report(&failures),
+            [
+                "s3://b/one.bin: /to/.one.bin.bowwave-part: no space left (the same for 2 other files)",
+                "s3://b/two.bin: is a special file",
+            ]
+        );
+        assert_eq!(report(&failures[..1]), ["s3://b/one.bin: /to/.one.bin.bowwave-part: no space left"]);
+    }
+}

@@ -13,8 +13,8 @@ use crate::table::{Align, Table};
 /// Arguments of `bowwave ctl`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The user of a mount and root may ask it. A setting that cannot be changed while mounted is one of 'bowwave mount': an \
-option, or a tunable that --set changes.
+Only the user of the mount and root may use it. Settings that are fixed while mounted are options of 'bowwave mount', or \
+tunables of its --set.
 
 Examples:
   bowwave ctl /mnt/data list

@@ -3,9 +3,8 @@
 //! Drives `bowwave-core`'s cache with an instant device and unlimited memory, so that decisions do
 //! not depend on a machine. With `--scheduler` it simulates a device and prints the dispatches.
 
-mod decisions;
-mod lines;
-mod served;
+mod files;
+mod scheduler;
 mod swap;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +17,7 @@ use crate::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::values;
-use decisions::Explainer;
-use lines::Lines;
+use files::{Explainer, Lines};
 
 /// Rows between two progress updates.
 const ROWS_A_REPORT: u64 = 4096;
@@ -27,31 +25,36 @@ const ROWS_A_REPORT: u64 = 4096;
 /// Arguments of `bowwave explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or of any \
-other format that `bowwave import` knows. Reads are walked \
-page by page (4096 bytes), with one readahead state for each (pid, file). Each page of a 'load' or 'store' faults, as if \
-it were not mapped. With the policy stream, a file has one state for all, and JSON has a member more: how well each of its \
-detectors has foretold the reads so far, from 0 to 15. Memory is unlimited and the device instant: \
-only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded, and so is 'plan', a range that will be read \
-after those named before (without bytes, the plan ends); other rows only count.
+The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or has any other \
+format that `bowwave import` knows. Reads are walked page by page (4096 bytes), with one readahead state for each (pid, file). \
+Each page of a 'load' or 'store' faults, as if it were not mapped. With the policy stream, a file has one state for all \
+processes, and JSON has one more member: how well each of its detectors has predicted the reads so far, from 0 to 15. Memory is \
+unlimited and the device instant: only 'evict' rows remove pages. The advice 'willneed', 'random' and 'sequential' takes effect, \
+and so does 'plan': a range that will be read after the ranges named before (without bytes, the plan ends). Other rows only \
+count.
 
-The policies cluster, vma and adaptive are of swap: each (pid, file) is a region of anonymous memory, and an offset an \
-address in it. The first 'load' or 'store' of a page makes it, 'evict' rows write pages out to the next free slots of a \
-store, and each line is a fault on a page that is out: its slot, the window (pages of the region, for cluster slots) and what is \
-read. 'dontneed' gives pages up.
+The policies cluster, vma and adaptive are of swap. Each (pid, file) is a region of anonymous memory, and an offset is an \
+address in it. The first 'load' or 'store' of a page creates it, and 'evict' rows write pages to the next free slots of a \
+store. Each line is a fault on a page that is swapped out: its slot, the window (pages of the region, or slots for cluster) and \
+the slots that are read. 'dontneed' drops pages.
 
-With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: what went to the device and why, how long it had waited, and how many sync and async requests still wait. Reads are sync, readahead is async, and sync from when a read wants it; a 'write' is written back async at once; 'fsync' makes what waits of its file sync. Stores through mappings are read and not written back, for a trace does not tell when. Files lie one behind the other, and end with their last access or at --file-pages. Reasons:
+With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: the request, the reason \
+for it, how long it waited, and how many sync and async requests still wait. Reads are sync. Readahead is async until a read \
+waits for it. A 'write' is written back async at once, and 'fsync' makes the file's waiting writes sync. Stores through mappings \
+are read and not written back, because a trace does not say when. Files lie one after another on the device, and end with their \
+last access or at --file-pages. Reasons:
 
-  arrival   it had come first (noop)
-  batch     the batch goes on with the next of its class in disk order
-  demoted   the same, but with the other class: the search found none of its own
+  arrival   it arrived first (noop)
+  batch     the batch continues with the next request of its class in disk order
+  demoted   the same, but with a request of the other class, because its own has none
   onward    a batch begins where the last one ended
   oldest    a batch begins with the request whose deadline is next
   expired   a batch begins with a request past its deadline
-  floor     an async batch begins: sync was chosen before it as often as it may be
+  floor     an async batch begins, because sync was chosen as often in a row as is allowed
   aged      its priority is low, but it has waited too long
 
-Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges, seeks, promotion, aging_ms, async_depth, async_depth_start, sync_slowdown, sync_fast_ms, sync_sample_kb (docs/guide-devices.md).
+Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges, seeks, promotion, aging_ms, async_depth, \
+async_depth_start, sync_slowdown, sync_fast_ms, sync_sample_kb (docs/guide-devices.md).
 
 Examples:
   bowwave explain trace.csv --policy ondemand
@@ -75,7 +78,7 @@ pub(crate) struct Args {
     swap: swap::Knobs,
 
     #[command(flatten)]
-    served: served::Served,
+    dispatched: scheduler::SchedulerArgs,
 
     /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
     #[arg(long, value_name = "SIZE|PAGES", default_value = "32", value_parser = values::window_pages)]
@@ -96,8 +99,8 @@ pub(crate) struct Args {
 
 /// Reads the trace and prints the decisions.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(scheduler) = &args.served.scheduler {
-        let left_out = served::run(args, scheduler)?;
+    if let Some(scheduler) = &args.dispatched.scheduler {
+        let left_out = scheduler::run(args, scheduler)?;
         if left_out > 0 {
             note!("{left_out} rows say that pages are not needed and were left out");
         }

@@ -21,13 +21,13 @@ const ROWS_A_REPORT: u64 = 1 << 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 One process reads the file 'data' block by block. The same options give the same trace. The binary form takes 24 bytes a \
-row and is read at hundreds of millions of rows a second.
+row; hundreds of millions of rows can be read in a second.
 
   sequential   block after block          backward     block before block
   random       any block, evenly          interleaved  --streams readers in turn, through one descriptor
   strided      each --stride bytes        clustered    runs of a quarter of --cluster bytes to all of it, anywhere
   zipf         rank k with weight 1/k^exponent, ranks scattered over the file
-  oltp         64 regions, hot by zipf's law; a random block of one, and after 1 of 8 the next block, too
+  oltp         64 regions, hot by zipf's law; random blocks, and after 1 of 8 the next block, too
   phases       the patterns of --phases one after the other, for equal shares of the rows
 
 Examples:
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     bs: Option<u64>,
 
-    /// Another seed, another trace
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 

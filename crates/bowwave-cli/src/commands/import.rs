@@ -22,7 +22,7 @@ const ROWS_A_REPORT: u64 = 4096;
 #[command(after_help = "\
 Formats: csv and bwt (bowwave's own), fio (write_iolog, versions 2 and 3), strace (best with -f -ttt -y), blkparse, tracefs (the \
 kernel's page-cache events), msr, alibaba, tencent, spc (published block traces), arc, lirs, mqsim, vscsi, vscsi-csv, oracle-general. \
-Files packed by gzip or zstd are unpacked. What had to be mended or left out is counted on standard error.
+Files compressed by gzip or zstd are decompressed. Rows that were repaired or left out are counted on standard error.
 
 Examples:
   bowwave import app.strace -o app.csv
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORMAT", value_parser = format())]
     format: Option<Format>,
 
-    /// Where to put the result: FILE.csv or FILE.bwt (the binary form); without it, CSV to standard output
+    /// Where to write: FILE.csv or FILE.bwt (the binary form); without it, CSV to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -46,11 +46,12 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_times: bool,
 
-    /// Bytes of a block, in formats that count in blocks [default: what the format's publishers say, else 4096]
+    /// Bytes of a block, in formats that count in blocks [default: that of the format, else 4096]
     #[arg(long, value_name = "SIZE", value_parser = block_size)]
     block_size: Option<NonZeroU64>,
 
-    /// What objects are in oracle-general: blocks of one file (of 512 bytes if not said), or files read whole
+    /// What objects are in oracle-general: blocks of one file (of 512 bytes by default), or files
+    /// read whole
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = ObjectsAs::Blocks)]
     objects: ObjectsAs,
 
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEP", default_value = "queued", value_parser = steps())]
     block_action: BlockAction,
 
-    /// Which of the kernel's page-cache events count: what programs read, or what was brought in for them
+    /// Which of the kernel's page-cache events count: reads of programs, or pages that were read in
     #[arg(long, value_name = "EVENTS", default_value = "accesses", value_parser = events())]
     tracefs_events: TracefsEvents,
 }

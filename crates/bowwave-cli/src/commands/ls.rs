@@ -16,9 +16,9 @@ use crate::{Failure, setup::size};
 /// Arguments of `bowwave ls`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A line an entry, in the order of the store: its name, with a slash behind a directory's. With --long its size in bytes, its \
-time of modification in UTC and its name, separated by spaces. Names are shown with escapes for control characters; --json \
-has them as they are. Entries appear as the store lists them, and none are kept: a listing of millions takes no memory.
+One line per entry, in the order of the store: its name, with a slash after a directory's. With --long, its size in bytes, \
+its time of modification in UTC and its name, separated by spaces. Control characters in names are escaped; --json has the \
+names unchanged. Entries are printed as they arrive and not kept, so millions of entries take no memory.
 
 Examples:
   bowwave ls s3://bucket/prefix

@@ -7,13 +7,14 @@ use clap_mangen::Man;
 
 use crate::Failure;
 use crate::cli::Cli;
+use crate::control::Setting;
 use crate::output::{Output, written};
-use crate::tunables::{self, Tunable};
+use crate::tunables::SetArgs;
 
 /// The section of the tunables.
 fn page_of_tunables() -> String {
     let mut text = ".SH TUNABLES\nSet by \\fB\\-\\-set\\fR \\fIKEY=VALUE\\fR.\n".to_owned();
-    for Tunable { key, default, meaning } in tunables::all() {
+    for Setting { key, default, meaning, .. } in SetArgs::default().values() {
         let meaning = meaning.replace('\\', "\\e").replace('-', "\\-");
         text.push_str(&format!(".TP\n\\fB{key}\\fR [default: {default}]\n{meaning}\n"));
     }

@@ -1,9 +1,8 @@
 //! `bowwave mount`: mounts a store.
 
 mod background;
-mod monitor;
-mod shown;
-mod stats;
+mod counters;
+mod owners;
 mod subject;
 
 use std::path::PathBuf;
@@ -12,24 +11,23 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_backend::size_text;
 use bowwave_core::Policy;
-use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
+use bowwave_fuse::{Mount, MountOptions, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use crate::cli::HelpArgs;
 use crate::commands::uploads;
 use crate::control;
-use crate::help::HelpArgs;
 use crate::logging::{self, LogArgs};
 use crate::mounted::Calls;
 use crate::output::Output;
 use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
-use crate::tunables::Keep;
+use crate::values::{duration_text, size_text};
 use crate::{Failure, values};
-use monitor::Monitor;
-use shown::ShownArgs;
+use counters::Monitor;
+use owners::OwnerArgs;
 use subject::Mounted;
 
 /// Arguments of `bowwave mount`.
@@ -74,7 +72,7 @@ pub(crate) struct Args {
     policy: Policy,
 
     #[command(flatten)]
-    shown: ShownArgs,
+    owners: OwnerArgs,
 
     /// Requests of the kernel served at once
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -86,8 +84,8 @@ pub(crate) struct Args {
 
     /// First abort unfinished uploads in an object store that are at least this old
     ///
-    /// Writers that were killed leave them. An upload in progress of that age fails, from here or elsewhere;
-    /// 'bowwave uploads' lists them.
+    /// Killed writers leave them behind; 'bowwave uploads' lists them. An upload of that age that
+    /// is in progress fails, whichever machine runs it.
     #[arg(long, value_name = "AGE", hide_short_help = true, value_parser = values::duration)]
     abort_uploads: Option<Duration>,
 
@@ -121,7 +119,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// We are the process in the background: say on standard output when the mount is ready
+    /// Internal: this is the process in the background, which reports on standard output when the
+    /// mount is ready
     #[arg(long, hide = true)]
     tell_ready: bool,
 }
@@ -138,9 +137,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         &args.disk.url(&url)?,
         args.policy,
         (&args.cache(), &args.store),
-        (args.write, args.shown.stores_attributes()),
+        (args.write, args.owners.stores_attributes()),
     )?);
-    let metadata = args.shown.metadata_of(&opened)?;
+    let metadata = args.owners.metadata_of(&opened)?;
     // Probes a slow store while Ctrl-C still simply ends the process; the mount probes it again.
     if let Some(note) = opened.store.backend().probe()? {
         background::note(args.tell_ready, &note)?;
@@ -195,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     drop(mount);
     if args.stats_on_exit {
         let mut output = Output::stdout();
-        let printed = stats::print(&mut output, &opened, args.json);
+        let printed = counters::print(&mut output, &opened, args.json);
         output.finish(printed)?;
     }
     outcome
@@ -241,11 +240,11 @@ impl Args {
             ("cache", auto(options.cache_bytes.map(size_text))),
             ("page_size", size_text(options.page_bytes)),
             ("threads", self.threads.to_string()),
-            ("ttl", values::duration_text(self.ttl)),
-            ("write_out_timeout", values::duration_text(self.write_out_timeout)),
+            ("ttl", duration_text(self.ttl)),
+            ("write_out_timeout", duration_text(self.write_out_timeout)),
             ("connections", auto(store.connections.map(|count| count.to_string()))),
-            ("timeout", values::duration_text(store.timeout)),
-            ("deadline", auto(store.deadline.map(values::duration_text))),
+            ("timeout", duration_text(store.timeout)),
+            ("deadline", auto(store.deadline.map(duration_text))),
             ("min_rate", size_text(store.least_rate)),
             ("list_max", store.list_entries_max.to_string()),
             ("retries", options.retries.to_string()),
@@ -265,14 +264,9 @@ impl Args {
     }
 
     fn options(&self) -> MountOptions {
-        let tunables = self.cache.set.tunables();
-        self.shown.add_to(MountOptions {
-            kernel_readahead_bytes: u32::try_from(tunables.kernel_readahead).unwrap_or(u32::MAX),
-            kernel_cache: match tunables.kernel_cache {
-                Keep::Auto if self.policy == Policy::None => KernelCache::Off,
-                Keep::Auto | Keep::On => KernelCache::On,
-                Keep::Off => KernelCache::Off,
-            },
+        self.owners.add_to(MountOptions {
+            kernel_readahead_bytes: self.cache.set.kernel_readahead_bytes(),
+            kernel_cache: self.cache.set.kernel_cache(self.policy),
             ttl: self.ttl,
             requests_max: self.threads as usize,
             allow_other: self.allow_other,

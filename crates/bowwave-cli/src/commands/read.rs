@@ -1,7 +1,5 @@
 //! `bowwave read`: reads a store through a cache in this process, and measures it.
 
-mod check;
-mod jobs;
 mod kernel;
 mod pass;
 mod pattern;
@@ -10,15 +8,13 @@ mod source;
 
 use bowwave_core::Policy;
 
-use crate::help::HelpArgs;
+use crate::cli::HelpArgs;
 use crate::interrupt::{Interrupt, Second};
 use crate::output::{self, Output};
 use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs};
 use crate::{Failure, values};
-use check::Verify;
-use jobs::Share;
-use pass::Pass;
-use pattern::{Pattern, Shape};
+use pass::{Pass, Verify};
+use pattern::{Pattern, Shape, Share};
 use row::Row;
 pub(crate) use row::rate;
 use source::{Mapper, Source};
@@ -37,7 +33,8 @@ Examples:
   bowwave read /data --threads 8 --warm"
 )]
 pub(crate) struct Args {
-    /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
+    /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE,
+    /// emulate:PROFILE:URL
     #[arg(value_name = "URL")]
     url: String,
 
@@ -85,7 +82,8 @@ pub(crate) struct Args {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    /// Map the files and touch their pages, in place of read calls; =kernel: have the kernel map them
+    /// Map the files and touch their pages, in place of read calls; =kernel: have the kernel map
+    /// them
     #[arg(
         long,
         value_name = "BY",
@@ -179,7 +177,7 @@ impl Args {
     ) -> Result<(), Failure> {
         let share =
             Share { shape: self.shape(), threads: self.threads.into(), size: self.size, seed: self.seed };
-        let jobs = jobs::jobs(&opened.store, share)?;
+        let jobs = pattern::jobs(&opened.store, share)?;
         let verify = self.verification(opened)?;
         let source = Source::new(&opened.store, self.mmap, &self.url)?;
         let passes = if self.warm { 2 } else { self.repeat };
@@ -197,7 +195,7 @@ impl Args {
             let outcome = pass.run()?;
             rows.push(Row::of(policy, &pass, number, outcome));
             if interrupt.is_set() {
-                return Err(Failure::failed("interrupted"));
+                return Err(Failure::interrupted());
             }
         }
         Ok(())

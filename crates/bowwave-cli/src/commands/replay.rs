@@ -3,8 +3,6 @@
 
 mod advice;
 mod input;
-mod lists;
-mod rivals;
 mod table;
 
 use std::io::{self, BufWriter, Write};
@@ -29,8 +27,7 @@ use super::report;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
-use input::Input;
-use lists::{CacheSize, Devices, Oracle, Policies, Schedulers};
+use input::{CacheSize, Devices, Input, Oracle, Policies, Schedulers};
 
 /// Arguments of `bowwave replay`.
 #[derive(Debug, clap::Args)]
@@ -57,22 +54,23 @@ pub(crate) struct Args {
     #[arg(value_name = "TRACE|PLAN")]
     input: PathBuf,
 
-    /// Readahead policies: names, oracle for the bound that no policy beats, or all; without it, stream (the default of a
-    /// mount), none, ondemand and the oracle, or the policies of the plan
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = lists::policies)]
+    /// Readahead policies: names, oracle for the bound that no policy beats, or all; without it,
+    /// stream (the default of a mount), none, ondemand and the oracle, or the policies of the plan
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = input::policies)]
     policy: Vec<Policies>,
 
     /// Devices
-    #[arg(long, value_name = "DEVICES", value_parser = lists::devices)]
+    #[arg(long, value_name = "DEVICES", value_parser = input::devices)]
     device: Option<Devices>,
 
-    /// Schedulers before the device: noop, clook, anticipatory, deadline-rw, deadline, deadline-literal, each perhaps with
-    /// knobs, as in deadline:starved=4; without it, the device's own
-    #[arg(long, value_name = "SCHEDULERS", value_parser = lists::schedulers)]
+    /// Schedulers before the device: noop, clook, anticipatory, deadline-rw, deadline,
+    /// deadline-literal, each perhaps with knobs, as in deadline:starved=4; without it, the
+    /// device's own
+    #[arg(long, value_name = "SCHEDULERS", value_parser = input::schedulers)]
     scheduler: Option<Schedulers>,
 
     /// Sizes of the cache; 'unlimited' for one that never evicts
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = lists::cache)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::cache)]
     cache: Vec<CacheSize>,
 
     /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
@@ -92,7 +90,7 @@ pub(crate) struct Args {
     writes: Option<Writes>,
 
     /// Eviction policy: linux, linux-2.6 or lru; by default the plan's, or linux
-    #[arg(long, value_name = "EVICTION", value_parser = lists::eviction)]
+    #[arg(long, value_name = "EVICTION", value_parser = input::eviction)]
     eviction: Option<Eviction>,
 
     /// Wait at each page before processing the next, as a kernel's read does
@@ -116,7 +114,7 @@ pub(crate) struct Args {
     seed: Option<u64>,
 
     /// Share of requests that fail, 0 to 1; without it, the plan's, or 0
-    #[arg(long, value_name = "SHARE", value_parser = lists::share)]
+    #[arg(long, value_name = "SHARE", value_parser = input::share)]
     failing: Option<f64>,
 
     /// Check every invariant of the cache after every event (slow)
@@ -127,8 +125,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Print JSON: the rows, or with --json=full a recording for `bowwave report` with every recorded event: about 45 bytes
-    /// each, in the worst case 27 MB a run
+    /// Print JSON: the rows, or with --json=full a recording for `bowwave report` with every
+    /// recorded event: about 45 bytes each, in the worst case 27 MB a run
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "rows", conflicts_with = "csv")]
     json: Option<Json>,
 
@@ -140,7 +138,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Save the runs for `bowwave report`: rows, samples over time, and a sample of at most 90,000 events of all runs
+    /// Save the runs for `bowwave report`: rows, samples over time, and a sample of at most 90,000
+    /// events of all runs
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 }
@@ -245,7 +244,7 @@ impl Sweep<'_> {
         })?;
         self.input.notes();
         let rows = with_bounds(rows, &self.input, self.oracle, self.args.file_size)?;
-        let bounds: Vec<Row> = rows.iter().filter(|row| rivals::is_bound(row)).cloned().collect();
+        let bounds: Vec<Row> = rows.iter().filter(|row| table::is_bound(row)).cloned().collect();
         saved.map(|saved| saved.finish(&bounds)).transpose().map_err(refused)?;
         if let (Some(page), Some(path)) = (page, &self.args.html) {
             let page = page.and_then(|mut page| {
@@ -301,7 +300,7 @@ fn with_bounds(
     if oracle == Oracle::No || file_size.is_some() {
         return Ok(rows);
     }
-    rivals::beside(rows.clone(), workload, *options).or_else(|error| {
+    table::with_bounds(rows.clone(), workload, *options).or_else(|error| {
         if oracle == Oracle::Yes {
             return Err(Failure::failed(error));
         }

@@ -12,8 +12,8 @@ use crate::output::{self, Output};
 /// Arguments of `bowwave report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The page has a verdict, how long each run takes beside the oracle, a table, and pictures: reads, windows and marks by \
-offset and time, latency, request sizes, the load of the device, and what became of pages read ahead. It loads nothing.
+The page has a verdict, the time of each run compared with the oracle, a table, and pictures: reads, windows and marks by \
+offset and time, latency, request sizes, the load of the device, and the use of pages read ahead. It loads nothing.
 
 Examples:
   bowwave report run.json -o report.html

@@ -26,7 +26,7 @@ use signal_hook::iterator::Signals;
 use tempfile::TempPath;
 
 use self::library::Library;
-use crate::help::HelpArgs;
+use crate::cli::HelpArgs;
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
 use crate::{Failure, values};
 

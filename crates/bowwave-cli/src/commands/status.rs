@@ -60,8 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// A mount with its state.
 fn row(mount: &Mount) -> Value {
-    let (state, said) = match &mount.state {
-        State::Alive(said) => ("mounted", Some(said)),
+    let (state, answer) = match &mount.state {
+        State::Alive(answer) => ("mounted", Some(answer)),
         State::Silent => ("mounted, silent", None),
         State::Hung => ("hung", None),
         State::Dead => ("dead", None),
@@ -72,8 +72,8 @@ fn row(mount: &Mount) -> Value {
         "user": mount.user,
         "state": state,
     });
-    if let (Some(row), Some(Value::Object(said))) = (row.as_object_mut(), said) {
-        row.extend(said.iter().map(|(key, value)| (key.clone(), value.clone())));
+    if let (Some(row), Some(Value::Object(answer))) = (row.as_object_mut(), answer) {
+        row.extend(answer.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
     if matches!(mount.state, State::Dead) {
         row["remedy"] = json!(format!("bowwave umount {}", mount.point.display()));

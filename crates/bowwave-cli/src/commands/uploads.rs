@@ -13,10 +13,10 @@ use crate::{Failure, values};
 /// Arguments of `bowwave uploads`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A line an upload: its age in seconds, '-' if the store does not tell; the object that it would become; its name at the \
-store. Nothing of an upload is ever seen as an object, but stores charge for its parts until it is aborted.
+One line per upload: its age in seconds ('-' if unknown), the object it would become, and its id at the store. An unfinished \
+upload is not visible as an object, but stores charge for its parts until it is aborted.
 
-A program that is writing has an upload, too: one that is aborted fails. --older-than keeps what is younger.
+A program that is writing also has an upload, and fails if it is aborted. --older-than keeps younger uploads.
 
 Examples:
   bowwave uploads s3://bucket/prefix
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "AGE", default_value = "0", default_value_if("abort", "true", "24h"), value_parser = values::duration)]
     older_than: Duration,
 
-    /// Print a JSON array of objects with `age_seconds` (null if the store does not tell), `path` and `id`
+    /// Print a JSON array of objects with `age_seconds` (null if unknown), `path` and `id`
     #[arg(long)]
     json: bool,
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 
-use super::place::{Place, own_user};
+use super::directory::{Directory, own_user};
 use super::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::logging::CONTROL;
 
@@ -35,7 +35,7 @@ pub(crate) trait Subject: Send + Sync {
 /// The control channel of a mount, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
-    place: Place,
+    directory: Directory,
     name: String,
     listener: Arc<UnixListener>,
     ended: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl Server {
     /// Listens for this user and root.
     pub(crate) fn start(subject: Arc<dyn Subject>) -> io::Result<Self> {
         let name = format!("mount-{}.sock", std::process::id());
-        let (place, listener) = match Self::listen(&name) {
+        let (directory, listener) = match Self::listen(&name) {
             // The last mount has removed the directory meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::listen(&name)?,
             done => done?,
@@ -63,7 +63,7 @@ impl Server {
             let waiting = Arc::clone(&waiting);
             move || serve(&listener, &ended, &*subject, &waiting)
         })?;
-        Ok(Self { place, name, listener, ended, waiting, thread: Some(thread) })
+        Ok(Self { directory, name, listener, ended, waiting, thread: Some(thread) })
     }
 
     /// Closes the channel and reports `outcome` to the clients that wait for the end.
@@ -80,7 +80,7 @@ impl Server {
 
     fn stop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        self.place.leave(&self.name);
+        self.directory.leave(&self.name);
         // Wakes the accepting thread.
         let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -88,14 +88,14 @@ impl Server {
         }
     }
 
-    fn listen(name: &str) -> io::Result<(Place, UnixListener)> {
-        let place = Place::own()?;
+    fn listen(name: &str) -> io::Result<(Directory, UnixListener)> {
+        let directory = Directory::own()?;
         // Left by a process with the same number.
-        place.remove(name);
-        let path = place.path(name);
+        directory.remove(name);
+        let path = directory.path(name);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        Ok((place, listener))
+        Ok((directory, listener))
     }
 }
 

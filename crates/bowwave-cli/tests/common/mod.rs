@@ -111,6 +111,11 @@ pub(crate) fn can_mount() -> bool {
     }
 }
 
+/// The lock of tests that mount; `None`, with the reason printed, if mounts do not work here.
+pub(crate) fn mounting() -> Option<MutexGuard<'static, ()>> {
+    can_mount().then(one_at_a_time)
+}
+
 /// Serializes tests that read files of a mount.
 ///
 /// A process started by another test holds all open files until it has executed its program; a

@@ -2,17 +2,20 @@
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::bowwave;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A ready mount in the foreground. On drop it is killed and unmounted.
 pub(crate) struct Served {
-    child: Child,
+    pub(crate) child: Child,
+    /// Its output until it was ready.
+    pub(crate) ready: String,
     at: PathBuf,
     said: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -27,19 +30,19 @@ impl Served {
     /// Runs `command`, which mounts at `at` in the foreground, and waits until it is ready.
     pub(crate) fn of(command: &mut Command, at: &Path) -> Self {
         let mut child =
-            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program is there");
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program is there");
         let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut before = String::new();
-        while !before.contains(" is mounted at ") {
-            let count = stderr.read_line(&mut before).expect("UTF-8");
-            assert!(count > 0, "{command:?}: {before}");
+        let mut ready = String::new();
+        while !ready.contains(" is mounted at ") {
+            let count = stderr.read_line(&mut ready).expect("UTF-8");
+            assert!(count > 0, "{command:?}: {ready}");
         }
         let said = Arc::new(Mutex::new(String::new()));
         let reader = thread::spawn({
             let said = Arc::clone(&said);
             move || drain(stderr, &said)
         });
-        Self { child, at: at.to_owned(), said, reader: Some(reader) }
+        Self { child, ready, at: at.to_owned(), said, reader: Some(reader) }
     }
 
     /// Its process id.
@@ -50,6 +53,11 @@ impl Served {
     /// Its output since it was ready.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// SIGKILL only: the kernel keeps the dead mount.
@@ -68,11 +76,20 @@ impl Served {
         (status, said)
     }
 
-    /// Waits for the end of its process; returns exit status and output.
-    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+    /// Waits for the end of its process; returns exit status and standard error since it was ready.
+    pub(crate) fn end(self) -> (ExitStatus, String) {
+        let (status, _, said) = self.output();
+        (status, said)
+    }
+
+    /// As [`end`](Self::end), with standard output as the second part.
+    pub(crate) fn output(mut self) -> (ExitStatus, String, String) {
+        let mut output = String::new();
+        let mut stdout = self.child.stdout.take().expect("a pipe");
+        stdout.read_to_string(&mut output).expect("UTF-8");
         let status = self.child.wait().expect("it ends");
         self.reader.take().expect("not yet joined").join().expect("it only reads");
-        (status, self.said())
+        (status, output, self.said())
     }
 }
 

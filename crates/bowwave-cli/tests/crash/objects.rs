@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bowwave_testkit::S3Server;
 
-use super::actor::{Actor, work};
+use super::actors::{Actor, work};
 use crate::common::cells::cells;
 use crate::common::close::close;
 use crate::common::place::Place;
@@ -268,7 +268,7 @@ fn crash_at(directory: &Place, seed: u64) -> (Vec<String>, usize) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the seeds of a failure")]
-fn objects_are_whole_after_a_kill_and_what_was_begun_goes_with_the_next_mount() {
+fn objects_are_complete_after_a_kill_and_unfinished_uploads_can_be_aborted() {
     if !can_mount() {
         return;
     }

@@ -1,7 +1,8 @@
 //! The modes, and what each call makes of them.
 //!
-//! An expectation has a letter for each of [`CALLS`]: `+` the call works, `F` it fails with an errno (or the mount is
-//! refused), `?` either, `.` the store has no such call. Invariants hold whatever the letter is.
+//! An expectation has a letter for each of [`CALLS`]: `+` the call works, `F` it fails with an
+//! errno (or the mount is refused), `?` either, `.` the store has no such call. Invariants hold
+//! whatever the letter is.
 
 use bowwave_testkit::hostile::{Dialect, Fault, Mode};
 

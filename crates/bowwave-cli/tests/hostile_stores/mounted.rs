@@ -43,7 +43,7 @@ pub(crate) struct Mounted {
     pub(crate) at: PathBuf,
     root: PathBuf,
     child: Child,
-    said: Arc<Said>,
+    said: Arc<Output>,
     /// Peak of resident memory until the mount was ready, in KiB.
     pub(crate) idle_kib: u64,
     /// Reads of a correct store so far, each of another file.
@@ -54,7 +54,7 @@ pub(crate) struct Mounted {
 
 /// Standard error of the daemon.
 #[derive(Default)]
-struct Said {
+struct Output {
     text: Mutex<(String, bool)>,
     changed: Condvar,
 }
@@ -89,7 +89,7 @@ impl Mounted {
             command.arg("--read-only");
         }
         let mut child = command.spawn().expect("the program is there");
-        let said = Arc::new(Said::default());
+        let said = Arc::new(Output::default());
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let listener = Arc::clone(&said);
         thread::spawn(move || listener.hear(stderr));
@@ -204,7 +204,7 @@ fn command(server: &HostileServer, dialect: Dialect, root: &Path) -> Command {
     command
 }
 
-impl Said {
+impl Output {
     fn hear(&self, stderr: BufReader<ChildStderr>) {
         for line in stderr.lines().map_while(Result::ok) {
             let mut said = self.text.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,8 +14,8 @@ use bowwave_backend::{
 };
 use md5::{Digest as _, Md5};
 
-use super::crew::Crew;
 use super::part::PartFile;
+use super::shared::Shared;
 use super::transfer::Writing;
 use crate::Failure;
 use crate::output::written;
@@ -152,13 +152,13 @@ impl Target {
     }
 
     /// Publishes the complete file under its name.
-    pub(super) fn finish(&self, crew: &Crew<'_>, how: Finish) -> std::result::Result<(), Failure> {
+    pub(super) fn finish(&self, shared: &Shared<'_>, how: Finish) -> std::result::Result<(), Failure> {
         match self {
             Self::Part { file, .. } => {
                 let finished = file.finish(how.size, how.mode, how.modified, how.replace);
                 finished.map_err(Failure::from)
             }
-            Self::Whole(upload) => upload.finish(crew).map_err(Failure::from),
+            Self::Whole(upload) => upload.finish(shared).map_err(Failure::from),
             Self::Stdout(_) => written(io::stdout().lock().flush()),
         }
     }
@@ -175,10 +175,10 @@ impl Target {
 
     /// Keeps a partial copy that can be resumed, and removes everything else; returns whether it
     /// can be resumed.
-    pub(super) fn stop(&self, crew: &Crew<'_>) -> bool {
+    pub(super) fn stop(&self, shared: &Shared<'_>) -> bool {
         match self {
             Self::Part { file, .. } => file.stop(),
-            Self::Whole(upload) if crew.interrupt.is_set() || upload.is_worth_keeping => {
+            Self::Whole(upload) if shared.interrupt.is_set() || upload.is_worth_keeping => {
                 upload.object.leave_upload()
             }
             // An upload that the store rejects for good would only cost storage.
@@ -209,13 +209,13 @@ impl Upload {
     }
 
     /// Resumes an upload of the same bytes by an earlier command. Returns the bytes the store has.
-    pub(super) fn resume(&mut self, crew: &Crew<'_>, source: &dyn Object) -> u64 {
+    pub(super) fn resume(&mut self, shared: &Shared<'_>, source: &dyn Object) -> u64 {
         if source.size() <= self.part {
             return 0;
         }
-        for upload in crew.uploads_of(self.store.as_ref(), &self.path) {
+        for upload in shared.uploads_of(self.store.as_ref(), &self.path) {
             let mut fits = |range: Range<u64>, sum: [u8; 16]| {
-                let known = (!crew.interrupt.is_set()).then(|| parts(source, &range, self.part));
+                let known = (!shared.interrupt.is_set()).then(|| parts(source, &range, self.part));
                 match known.flatten() {
                     Some((parts, all)) if all == sum => {
                         self.there.extend(parts.keys());
@@ -236,7 +236,7 @@ impl Upload {
         0
     }
 
-    fn finish(&self, crew: &Crew<'_>) -> Result<()> {
+    fn finish(&self, shared: &Shared<'_>) -> Result<()> {
         let identity = self.object.finish()?;
         let sent: u64 = self.sums.values().map(|(bytes, _)| bytes).sum();
         if identity.size != sent {
@@ -244,12 +244,12 @@ impl Upload {
                 format!("{}: {sent} bytes were sent, the store has {}", self.place(), identity.size);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        if crew.tags_differ.load(Ordering::Relaxed) || self.tag_fits(&identity) != Some(false) {
+        if shared.tags_differ.load(Ordering::Relaxed) || self.tag_fits(&identity) != Some(false) {
             return Ok(());
         }
         // Damaged, or a tag that is no MD5 sum, as for an encrypted object: compare the bytes.
         self.compare()?;
-        if !crew.tags_differ.swap(true, Ordering::Relaxed) && !crew.args.quiet {
+        if !shared.tags_differ.swap(true, Ordering::Relaxed) && !shared.args.quiet {
             note!("the tags of {} are no MD5 sums and are not compared", self.store.url());
         }
         Ok(())
@@ -292,7 +292,7 @@ impl Upload {
     }
 
     fn place(&self) -> String {
-        place(self.store.url(), &self.path)
+        display(self.store.url(), &self.path)
     }
 }
 
@@ -337,7 +337,7 @@ impl Ordered {
 }
 
 /// A path of the store at `url`, for messages.
-pub(super) fn place(url: &str, path: &Path) -> String {
+pub(super) fn display(url: &str, path: &Path) -> String {
     if path.as_os_str().is_empty() {
         url.to_owned()
     } else {

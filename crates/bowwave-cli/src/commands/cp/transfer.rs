@@ -19,7 +19,7 @@ use bowwave_backend::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result, Write
 use bowwave_core::Instant;
 use bowwave_core::network::{Failure as Failed, Retry, RetryLimits, Verdict};
 
-use super::crew::{Crew, Moved, Permit};
+use super::shared::{Moved, Permit, Shared};
 use super::target::Target;
 use crate::Failure;
 
@@ -33,7 +33,7 @@ pub(super) enum Input<'a> {
 
 /// Copies everything of `input` that `target` does not have yet.
 pub(super) fn transfer(
-    crew: &Crew<'_>,
+    shared: &Shared<'_>,
     limits: RetryLimits,
     input: Input<'_>,
     target: &mut Target,
@@ -42,9 +42,9 @@ pub(super) fn transfer(
     let (events, heard) = mpsc::sync_channel(RANGES_MAX);
     let unwanted = Arc::new(AtomicBool::new(false));
     let counts =
-        if target.counts_writes() || matches!(input, Input::Stream(_)) { None } else { Some(crew.moved()) };
+        if target.counts_writes() || matches!(input, Input::Stream(_)) { None } else { Some(shared.moved()) };
     let mut transfer = Transfer {
-        crew,
+        shared,
         limits,
         input,
         target,
@@ -62,7 +62,7 @@ pub(super) fn transfer(
 }
 
 struct Transfer<'a> {
-    crew: &'a Crew<'a>,
+    shared: &'a Shared<'a>,
     limits: RetryLimits,
     input: Input<'a>,
     target: &'a mut Target,
@@ -114,7 +114,7 @@ pub(super) enum Event {
 impl<'a> Transfer<'a> {
     fn run(&mut self, heard: &Receiver<Event>) {
         loop {
-            if self.crew.interrupt.is_set() {
+            if self.shared.interrupt.is_set() {
                 self.fail(|| Failure::failed("interrupted"));
             }
             if self.failure.is_none() && !self.ended {
@@ -166,7 +166,7 @@ impl<'a> Transfer<'a> {
                 continue;
             }
             // At least one range proceeds; others use spare memory only.
-            let Some(memory) = self.crew.memory(len, self.ranges.is_empty()) else { return };
+            let Some(memory) = self.shared.memory(len, self.ranges.is_empty()) else { return };
             let retry = Retry::new(self.limits, now());
             self.ranges.insert(index, Range { offset, head: None, rest: None, retry, _memory: memory });
             self.next += 1;
@@ -180,7 +180,7 @@ impl<'a> Transfer<'a> {
                     }
                     Ok(bytes) => {
                         self.ended = (bytes.len() as u64) < len;
-                        self.crew.more(bytes.len() as u64);
+                        self.shared.more(bytes.len() as u64);
                         let bytes = WriteBuf::from_vec(bytes);
                         self.target.note(index, &bytes);
                         self.write(index, offset, bytes);
@@ -296,7 +296,7 @@ impl<'a> Transfer<'a> {
             Ok(count) if count == buf.len() => {
                 self.ranges.remove(&index);
                 if self.target.counts_writes() {
-                    self.crew.moved().add(count);
+                    self.shared.moved().add(count);
                 }
                 if let Err(error) = self.target.wrote(index) {
                     self.refuse(&error);

@@ -26,7 +26,8 @@ const ROW_PAGES_MAX: u64 = 1 << 20;
 /// Options for swap only.
 #[derive(Debug, clap::Args)]
 pub(super) struct Knobs {
-    /// Logarithm of the largest window of cluster and vma, in pages, as vm.page-cluster; 0 turns them off
+    /// Logarithm of the largest window of cluster and vma, in pages, as vm.page-cluster; 0 turns
+    /// them off
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=31))]
     page_cluster: u32,
 

@@ -55,12 +55,12 @@ pub(super) fn start(args: &Args) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut said).map_err(failed)?;
+        stderr.read_to_string(&mut stderr_text).map_err(failed)?;
     }
     let status = child.wait().map_err(failed)?;
-    let last = said.lines().last().unwrap_or_default();
+    let last = stderr_text.lines().last().unwrap_or_default();
     let message = match last.strip_prefix("bowwave: error: ") {
         Some(message) => message.to_owned(),
         None => format!("the mount's process ended early ({status}) {last}"),

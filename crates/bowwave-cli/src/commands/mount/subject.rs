@@ -4,18 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bowwave_backend::size_text;
 use bowwave_core::Policy;
 use bowwave_engine::Tuning;
 use clap::CommandFactory as _;
 use serde_json::{Value, json};
 
-use super::stats;
+use super::counters;
 use crate::cli::Cli;
 use crate::control::{Setting, Subject};
 use crate::mounted::{self, Calls};
 use crate::setup::Opened;
-use crate::tunables::Tunable;
+use crate::values::{duration_text, size_text};
 use crate::{logging, values};
 
 /// A mount.
@@ -29,7 +28,7 @@ pub(super) struct Mounted {
     pub(super) started: (Instant, SystemTime),
     /// Options fixed for the mount's lifetime, by key, as given.
     pub(super) fixed: Vec<(&'static str, String)>,
-    pub(super) tunables: Vec<(Tunable, String)>,
+    pub(super) tunables: Vec<Setting>,
 }
 
 impl Subject for Mounted {
@@ -70,7 +69,7 @@ impl Subject for Mounted {
             "memory_limit": engine.options().cache_bytes,
             "dirty_bytes": stats.pages_unwritten * stats.page_bytes,
             "dirty_limit": tuning.dirty_bytes,
-            "counters": stats::Counters::of(&self.opened),
+            "counters": counters::Counters::of(&self.opened),
             "calls_failed": failed,
             "errors": errors,
         })
@@ -82,7 +81,7 @@ impl Subject for Mounted {
             ("ra_pages", tuning.ra_pages.to_string()),
             ("dirty_limit", size_text(tuning.dirty_bytes)),
             ("dirty_background", size_text(tuning.dirty_background_bytes)),
-            ("dirty_expire", values::duration_text(tuning.dirty_expire)),
+            ("dirty_expire", duration_text(tuning.dirty_expire)),
             ("log", logging::levels()),
         ];
         let cli = Cli::command();
@@ -104,16 +103,8 @@ impl Subject for Mounted {
                 }
             }
         };
-        let of_tunable = |(tunable, value): (Tunable, String)| {
-            let Tunable { key, default, meaning } = tunable;
-            Setting { key, value, default, live: false, meaning }
-        };
         let fixed = self.fixed.clone().into_iter().map(of_option(false));
-        live.into_iter()
-            .map(of_option(true))
-            .chain(fixed)
-            .chain(self.tunables.clone().into_iter().map(of_tunable))
-            .collect()
+        live.into_iter().map(of_option(true)).chain(fixed).chain(self.tunables.clone()).collect()
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {

@@ -1,20 +1,24 @@
 //! One pass over the jobs: threads read, time and verify.
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::check::{Checker, Verify};
-use super::jobs::Job;
+use bowwave_backend::pattern;
+use bowwave_engine::EngineStats;
+use sha2::{Digest, Sha256};
+
+use super::pattern::Job;
 use super::pattern::Shape;
 use super::source::{Mapped, Meter, Source};
 use crate::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::requests::{Look, Requests};
+use crate::requests::{Requests, Snapshot};
 use crate::setup::Opened;
-use bowwave_engine::EngineStats;
 
 /// What a pass does.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ struct Shared {
 }
 
 /// Result of a thread.
-type Told = Result<(Meter, Option<String>), Failure>;
+type ThreadResult = Result<(Meter, Option<String>), Failure>;
 
 impl Pass<'_> {
     /// Reads it all.
@@ -62,15 +66,15 @@ impl Pass<'_> {
             Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
         let before = self.opened.engine.stats();
         let mapped_before = self.source.mapped();
-        let look = Look::at(&self.opened.engine);
+        let requests_before = Snapshot::of(&self.opened.engine);
         let started = Instant::now();
-        let told = thread::scope(|scope| {
-            let (tell, told) = sync_channel(self.threads);
+        let results = thread::scope(|scope| {
+            let (sender, results) = sync_channel(self.threads);
             for number in 0..self.threads {
-                let (tell, shared) = (tell.clone(), &shared);
+                let (sender, shared) = (sender.clone(), &shared);
                 thread::Builder::new()
                     .name(format!("read-{number}"))
-                    .spawn_scoped(scope, move || self.tell(shared, &tell))
+                    .spawn_scoped(scope, move || self.send(shared, &sender))
                     .map_err(|error| {
                         shared.stop.store(true, Ordering::Relaxed);
                         failed!("cannot start a thread: {error}").try_this("fewer --threads")
@@ -79,7 +83,7 @@ impl Pass<'_> {
             let mut all = Vec::with_capacity(self.threads);
             let mut progress = Progress::bytes("reading", Some(self.total()));
             while all.len() < self.threads {
-                match told.recv_timeout(GLANCE) {
+                match results.recv_timeout(GLANCE) {
                     Ok(one) => all.push(one),
                     Err(RecvTimeoutError::Timeout) => progress.at(shared.bytes.load(Ordering::Relaxed)),
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -88,13 +92,13 @@ impl Pass<'_> {
                     shared.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Ok::<Vec<Told>, Failure>(all)
+            Ok::<Vec<ThreadResult>, Failure>(all)
         })?;
         let elapsed = started.elapsed();
         let mut times = Meter::new();
         let mut digest = None;
-        for told in told {
-            let (of_thread, of_bytes) = told?;
+        for result in results {
+            let (of_thread, of_bytes) = result?;
             times.add(&of_thread);
             digest = digest.or(of_bytes);
         }
@@ -104,23 +108,23 @@ impl Pass<'_> {
             times,
             mapped: mapped_before.zip(self.source.mapped()),
             stats: (before, self.opened.engine.stats()),
-            requests: Requests::since(&self.opened.engine, &look),
+            requests: Requests::since(&self.opened.engine, &requests_before),
             digest,
             interrupted: self.interrupt.is_set(),
         })
     }
 
-    fn tell(&self, shared: &Shared, tell: &SyncSender<Told>) {
+    fn send(&self, shared: &Shared, sender: &SyncSender<ThreadResult>) {
         let outcome = self.read(shared);
         if outcome.is_err() {
             shared.stop.store(true, Ordering::Relaxed);
         }
         // The channel has space for every thread's result, and the receiver waits for all.
-        let _there_is_room = tell.send(outcome);
+        let _there_is_room = sender.send(outcome);
     }
 
     /// Reads jobs until none is left.
-    fn read(&self, shared: &Shared) -> Told {
+    fn read(&self, shared: &Shared) -> ThreadResult {
         let mut times = Meter::new();
         let mut checker = Checker::new(self.verify);
         while let Some(job) = self.jobs.get(shared.next.fetch_add(1, Ordering::Relaxed)) {
@@ -159,3 +163,136 @@ impl Pass<'_> {
 
 /// Interval of checks for progress and Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How a store's bytes can be verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verify {
+    /// Not at all.
+    No,
+    /// They are a function of path and offset; this is the path of the store's root.
+    Pattern(PathBuf),
+    /// By their SHA-256, for the user to compare.
+    Digest,
+}
+
+impl Verify {
+    /// How to verify the store at `url`.
+    pub(super) fn of(url: &str) -> Self {
+        let mut rest = url;
+        while let Some((_, inner)) = rest.strip_prefix("emulate:").and_then(|rest| rest.split_once(':')) {
+            rest = inner;
+        }
+        match rest.strip_prefix("pattern:/") {
+            Some(base) => Self::Pattern(PathBuf::from(base)),
+            None => Self::Digest,
+        }
+    }
+}
+
+/// Verifies the bytes of one thread.
+#[derive(Debug)]
+pub(super) enum Checker {
+    Nothing,
+    Pattern { base: PathBuf, seed: u64, expected: Vec<u8> },
+    Digest(Box<Sha256>),
+}
+
+impl Checker {
+    pub(super) fn new(verify: &Verify) -> Self {
+        match verify {
+            Verify::No => Self::Nothing,
+            Verify::Pattern(base) => Self::Pattern { base: base.clone(), seed: 0, expected: Vec::new() },
+            Verify::Digest => Self::Digest(Box::default()),
+        }
+    }
+
+    /// Starts verifying the bytes of this job.
+    pub(super) fn begin(&mut self, job: &Job) {
+        if let Self::Pattern { base, seed, .. } = self {
+            *seed = pattern::seed(&joined(base, &job.path));
+        }
+    }
+
+    /// Verifies bytes from `offset` on.
+    pub(super) fn take(&mut self, job: &Job, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Digest(digest) => {
+                digest.update(bytes);
+                Ok(())
+            }
+            Self::Pattern { seed, expected, .. } => {
+                expected.resize(bytes.len(), 0);
+                pattern::fill(*seed, offset, expected);
+                if bytes == expected.as_slice() {
+                    return Ok(());
+                }
+                let wrong =
+                    bytes.iter().zip(expected.iter()).position(|(got, want)| got != want).unwrap_or(0);
+                Err(failed!(
+                    "{}: the byte at {} is wrong: this is a defect of bowwave or of this machine's memory",
+                    job.path.display(),
+                    offset + wrong as u64
+                ))
+            }
+        }
+    }
+
+    /// The digest, in hexadecimal digits.
+    pub(super) fn digest(self) -> Option<String> {
+        let Self::Digest(digest) = self else { return None };
+        Some(digest.finalize().iter().fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+            text
+        }))
+    }
+}
+
+/// Joining an empty path would add a slash, and with it another seed.
+fn joined(base: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { base.to_owned() } else { base.join(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::read::pattern::Span;
+
+    fn job() -> Job {
+        Job { path: PathBuf::new(), span: Span { start: 0, end: 64 }, budget: 64, seed: 0 }
+    }
+
+    #[test]
+    fn synthetic_data_is_recognised_behind_emulated_devices() {
+        for url in ["pattern:/1KiB", "emulate:s3:pattern:/1KiB", "emulate:s3:emulate:hdd:pattern:/1KiB"] {
+            assert_eq!(Verify::of(url), Verify::Pattern("1KiB".into()), "{url}");
+        }
+        for url in ["file:///pattern:/1KiB", "emulate:s3:file:///pattern:/1KiB"] {
+            assert_eq!(Verify::of(url), Verify::Digest, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_is_reported_with_its_offset() {
+        let mut checker = Checker::new(&Verify::of("pattern:/1KiB"));
+        checker.begin(&job());
+        let mut bytes = [0; 32];
+        pattern::fill(pattern::seed("1KiB".as_ref()), 8, &mut bytes);
+        assert_eq!(checker.take(&job(), 8, &bytes), Ok(()));
+        bytes[5] ^= 1;
+        let failure = checker.take(&job(), 8, &bytes).expect_err("one bit is wrong");
+        assert!(failure.to_string().contains("the byte at 13 is wrong"), "{failure}");
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_bytes_in_order() {
+        let mut checker = Checker::new(&Verify::Digest);
+        for part in [&b"a"[..], b"bc"] {
+            assert_eq!(checker.take(&job(), 0, part), Ok(()));
+        }
+        assert_eq!(
+            checker.digest().as_deref(),
+            Some("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+        );
+    }
+}

@@ -6,10 +6,10 @@ use bowwave_core::Policy;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::check::Verify;
+use super::pass::Verify;
 use super::pass::{Outcome, Pass};
 use super::source::Mapper;
-use crate::lustre;
+use crate::requests;
 use crate::requests::Requests;
 use crate::setup;
 use crate::table::{Align, Keep, Table};
@@ -129,7 +129,7 @@ impl Row {
             pages_thrashed: after.cache.pages_thrashed - before.cache.pages_thrashed,
             avg_io_bytes: bytes_fetched.checked_div(requests).unwrap_or(0),
             latency_ns: Latency::of(&outcome.times.waits),
-            lustre: lustre::moved(policy, &before.cache, &after.cache),
+            lustre: requests::moved(policy, &before.cache, &after.cache),
             map: outcome.mapped.map(|(before, after)| MapRow {
                 by,
                 touches: outcome.times.waits.len(),

@@ -2,8 +2,7 @@
 
 use bowwave_sim::record::Row;
 
-use super::rivals;
-use super::table::{size, time};
+use super::table::{is_bound, size, time};
 
 /// Rows within this factor of the best count as equal, so the cheapest of them is named.
 const AS_GOOD: f64 = 1.05;
@@ -31,8 +30,7 @@ pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
         }
     }
     let of = |place: &String| {
-        let rows: Vec<&Row> =
-            rows.iter().filter(|row| row.place() == *place && !rivals::is_bound(row)).collect();
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.place() == *place && !is_bound(row)).collect();
         match (about(&rows, default), left_out(&rows, default)) {
             (Some(about), Some(left_out)) => Some(format!("{place}: {about}. The {left_out}")),
             (Some(about), None) => Some(format!("{place}: {about}")),
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_the_cheapest_and_what_more_cache_brings_are_named() {
+    fn advice_names_the_best_the_cheapest_and_the_gain_of_more_cache() {
         let rows = [
             row("none", Some(1 << 20), 10.0, 50_000),
             row("ondemand", Some(1 << 20), 4.0, 70_000),
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_take_equally_long_are_told_apart_by_latency_then_by_misses() {
+    fn runs_of_equal_time_are_compared_by_latency_then_by_misses() {
         let mut rows = [row("none", None, 5.0, 1), row("linux", None, 5.0, 1)];
         rows[0].latency_ns.p99 = 20_000_000;
         rows[1].latency_ns.p99 = 1000;

@@ -4,21 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_baselines::ALGORITHMS;
+use bowwave_core::{Eviction, Policy};
+use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::experiment::Experiment;
 use bowwave_sim::fast::Writes;
+use bowwave_sim::oracle::Bound;
+use bowwave_sim::queue::QueueConfig;
 use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
 use bowwave_trace::import::{self, Objects, Options};
 
 use super::Args;
-use super::lists::Oracle;
-use crate::Failure;
 use crate::progress::Progress;
+use crate::{Failure, values};
 
 /// Input of a replay.
 pub(super) enum Input {
-    Plan(Box<Experiment>),
+    Experiment(Box<Experiment>),
     Trace(Workload, ReplayOptions),
 }
 
@@ -26,11 +30,12 @@ impl Input {
     pub(super) fn open(args: &Args) -> Result<Self, Failure> {
         if args.input.extension().is_some_and(|extension| extension == "toml") {
             if let Some(option) = args.of_traces_only() {
-                let message =
-                    format!("{option} is for traces; a plan says such things of each of its readers");
-                return Err(Failure::usage(message).try_this("a key of [[readers]] in the plan"));
+                let message = format!("{option} is for traces; an experiment has it for each of its readers");
+                return Err(Failure::usage(message).try_this("a key of [[readers]] in the experiment"));
             }
-            return Experiment::read(&args.input).map(|plan| Self::Plan(Box::new(plan))).map_err(Failure::failed);
+            return Experiment::read(&args.input)
+                .map(|experiment| Self::Experiment(Box::new(experiment)))
+                .map_err(Failure::failed);
         }
         let mut options = Options { block_bytes: args.block_size, ..Options::default() };
         if let Some(bytes) = args.block_size {
@@ -67,7 +72,7 @@ impl Input {
     /// Default values to vary.
     pub(super) fn axes(&self) -> Axes {
         match self {
-            Self::Plan(plan) => plan.axes.clone(),
+            Self::Experiment(experiment) => experiment.axes.clone(),
             Self::Trace(..) => Axes {
                 policies: Axes::POLICIES.to_vec(),
                 ra_pages: vec![32],
@@ -83,7 +88,7 @@ impl Input {
     /// Default fixed settings.
     pub(super) fn common(&self) -> Common {
         match self {
-            Self::Plan(plan) => plan.common.clone(),
+            Self::Experiment(experiment) => experiment.common.clone(),
             Self::Trace(..) => Common::default(),
         }
     }
@@ -96,7 +101,9 @@ impl Input {
         reads: &Arc<AtomicU64>,
     ) -> Result<Run, SweepError> {
         match self {
-            Self::Plan(plan) => case.run(common, &|machine, case| plan.load(machine, case), reads),
+            Self::Experiment(experiment) => {
+                case.run(common, &|machine, case| experiment.load(machine, case), reads)
+            }
             Self::Trace(workload, options) => workload.run(case, common, *options, reads),
         }
     }
@@ -104,8 +111,8 @@ impl Input {
     /// Rejects an explicitly requested oracle where none exists.
     pub(super) fn can_have(&self, oracle: Oracle, file_size: Option<u64>) -> Result<(), Failure> {
         match self {
-            Self::Plan(_) if oracle == Oracle::Yes => Err(Failure::usage(
-                "only a trace has an oracle; a plan's readers make up their reads as they go",
+            Self::Experiment(_) if oracle == Oracle::Yes => Err(Failure::usage(
+                "only a trace has an oracle; the readers of an experiment generate their reads as they go",
             )
             .try_this("--policy all")),
             Self::Trace(..) if oracle == Oracle::Yes && file_size.is_some() => {
@@ -119,14 +126,14 @@ impl Input {
     /// Maximum reads of one run.
     pub(super) fn reads(&self, case: &Case) -> u64 {
         match self {
-            Self::Plan(plan) => plan.reads(case),
+            Self::Experiment(experiment) => experiment.reads(case),
             Self::Trace(workload, _) => workload.counts().reads,
         }
     }
 
     pub(super) fn title(&self) -> String {
         match self {
-            Self::Plan(plan) => plan.title.clone(),
+            Self::Experiment(experiment) => experiment.title.clone(),
             Self::Trace(workload, _) => workload.name().to_owned(),
         }
     }
@@ -146,5 +153,99 @@ impl Input {
             let rows = if counts.left_out == 1 { "row is a sync and was" } else { "rows are syncs and were" };
             note!("{} {rows} left out", counts.left_out);
         }
+    }
+}
+
+/// Some policies, and perhaps the oracle.
+#[derive(Clone, Debug)]
+pub(super) struct Policies {
+    pub(super) policies: Vec<Policy>,
+    pub(super) oracle: Oracle,
+}
+
+/// Whether the lower bound is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Oracle {
+    No,
+    /// Where one exists.
+    IfItCan,
+    Yes,
+}
+
+/// Devices, as [`DeviceSpec::open`] takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Devices(pub(super) Vec<String>);
+
+/// Schedulers, as [`QueueConfig::with_scheduler`] takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Schedulers(pub(super) Vec<String>);
+
+/// Bytes; `None` is unlimited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CacheSize(pub(super) Option<u64>);
+
+pub(super) fn policies(text: &str) -> Result<Policies, String> {
+    if text == "all" {
+        return Ok(Policies { policies: bowwave_baselines::ALL.to_vec(), oracle: Oracle::IfItCan });
+    }
+    if text == Bound::ORACLE {
+        return Ok(Policies { policies: Vec::new(), oracle: Oracle::Yes });
+    }
+    let known = bowwave_baselines::names().join(", ");
+    bowwave_baselines::policy(text)
+        .map(|policy| Policies { policies: vec![policy], oracle: Oracle::No })
+        .ok_or_else(|| format!("not a policy; there are all, {known}, oracle"))
+}
+
+pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
+    text.parse()
+}
+
+/// Devices separated by commas, which may also separate the overrides of one.
+pub(super) fn devices(text: &str) -> Result<Devices, String> {
+    let devices = listed(text);
+    for device in &devices {
+        DeviceSpec::open(device, &ALGORITHMS).map_err(|error| error.to_string())?;
+    }
+    Ok(Devices(devices))
+}
+
+/// Schedulers separated by commas, which may also separate the settings of one.
+pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
+    let schedulers = listed(text);
+    for scheduler in &schedulers {
+        QueueConfig::default().with_scheduler(scheduler, &ALGORITHMS)?;
+    }
+    Ok(Schedulers(schedulers))
+}
+
+/// Texts separated by commas, each optionally with settings after a colon, which use commas, too.
+fn listed(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match all.last_mut() {
+            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
+            _ => all.push(part.to_owned()),
+        }
+    }
+    all
+}
+
+pub(super) fn cache(text: &str) -> Result<CacheSize, String> {
+    if text == "unlimited" {
+        return Ok(CacheSize(None));
+    }
+    match values::size(text)? {
+        bytes if bytes < 4096 => {
+            Err("less than a page of 4096 bytes; write 'unlimited' for no limit".to_owned())
+        }
+        bytes => Ok(CacheSize(Some(bytes))),
+    }
+}
+
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("not a share from 0 to 1".to_owned()),
     }
 }

@@ -39,7 +39,7 @@ impl Library {
     /// Finds the library of this program's version: from the environment, where cargo builds it,
     /// next to the program, or where it is installed; else a copy of the embedded one.
     pub(super) fn find(&self) -> Result<PathBuf, Failure> {
-        let path = self.look()?;
+        let path = self.locate()?;
         self.check(&path)?;
         if is_separator_in(&path) {
             let message =
@@ -51,7 +51,7 @@ impl Library {
         Ok(path)
     }
 
-    fn look(&self) -> Result<PathBuf, Failure> {
+    fn locate(&self) -> Result<PathBuf, Failure> {
         let Self { name, variable, .. } = self;
         if let Some(path) = env::var_os(variable) {
             return fs::canonicalize(&path)

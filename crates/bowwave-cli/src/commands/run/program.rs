@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_linked_dynamically_is_told_from_other_files() {
+    fn dynamically_linked_programs_are_recognised() {
         let own = File::open("/proc/self/exe").expect("it is there");
         let mut head = vec![0; HEAD as usize];
         own.read_exact_at(&mut head, 0).expect("a long file");

@@ -51,10 +51,10 @@ impl Counters {
         let memory = [
             ("allocations in swapped memory", "swap_allocations", Some(self.get("swap_bytes_allocated"))),
             ("touches of pages not mapped", "swap_minor_faults", None),
-            ("touches of pages that were out", "swap_major_faults", None),
+            ("touches of pages swapped out", "swap_major_faults", None),
             ("pages swapped in", "swap_in", swapped("swap_in")),
             ("- read ahead", "swap_ra", swapped("swap_ra")),
-            ("- - seen to be used", "swap_ra_hit", swapped("swap_ra_hit")),
+            ("- - used", "swap_ra_hit", swapped("swap_ra_hit")),
             ("- - mapped before the touch", "swap_mapped_ahead", swapped("swap_mapped_ahead")),
             ("- - dropped unused", "swap_wasted", swapped("swap_wasted")),
             ("pages swapped out", "swap_out", swapped("swap_out")),
@@ -67,10 +67,10 @@ impl Counters {
             ("reads", "reads", Some(self.get("bytes_read"))),
             ("faults", "faults", None),
             ("pages mapped", "pages_mapped", Some(self.get("pages_mapped") * page)),
-            ("pages that could not be had", "pages_poisoned", None),
-            ("pages wanted", "accesses", Some(self.get("accesses") * page)),
-            ("- there", "hits", Some(self.get("hits") * page)),
-            ("- on their way", "late", Some(self.get("late") * page)),
+            ("pages that could not be read", "pages_poisoned", None),
+            ("pages requested", "accesses", Some(self.get("accesses") * page)),
+            ("- cached", "hits", Some(self.get("hits") * page)),
+            ("- in flight", "late", Some(self.get("late") * page)),
             ("- missing", "misses", Some(self.get("misses") * page)),
             ("pages read ahead", "pages_readahead", Some(self.get("pages_readahead") * page)),
             ("- used", "pages_used", Some(self.get("pages_used") * page)),
@@ -78,7 +78,7 @@ impl Counters {
             ("pages evicted", "pages_evicted", Some(self.get("pages_evicted") * page)),
             ("requests to the store", "requests", Some(self.get("bytes_fetched"))),
             ("- failed", "requests_failed", None),
-            ("- tried again", "retries", None),
+            ("- retried", "retries", None),
         ];
         let has_files = self.sums.contains_key("page_bytes") || self.sums.is_empty();
         let has_memory = self.sums.contains_key("swap_slots");

@@ -1,0 +1,244 @@
+//! `bowwave explain`, run as a user runs it: on the golden vectors, and on invalid traces.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::explained::{HEADER, lines, vectors};
+use crate::common::{bowwave, failure, run, run_with_input};
+use serde_json::Value;
+
+#[test]
+fn golden_vectors_are_met_decision_by_decision() {
+    let index = fs::read_to_string(vectors().join("index.json")).expect("the index of the vectors");
+    let index: Vec<Value> = serde_json::from_str(&index).expect("an array");
+    assert!(!index.is_empty());
+    for vector in &index {
+        let name = vector["name"].as_str().expect("a name");
+        for policy in vector["policies"].as_array().expect("policies") {
+            let policy = policy.as_str().expect("a name");
+            let trace = vectors().join(format!("{name}.csv"));
+            let mut command = bowwave();
+            command.args([
+                "explain",
+                "--json",
+                "--policy",
+                policy,
+                "--ra-pages",
+                &vector["ra_pages"].to_string(),
+            ]);
+            if let Some(pages) = vector["file_pages"].as_u64() {
+                command.args(["--file-pages", &pages.to_string()]);
+            }
+            let found = lines(&run(command.arg(trace)));
+            let expected =
+                fs::read_to_string(vectors().join(format!("{name}.{policy}.jsonl"))).expect("decisions");
+            for (number, (found, expected)) in found.iter().zip(lines(&expected)).enumerate() {
+                assert_eq!(*found, expected, "{name}, {policy}, decision {number}");
+            }
+            assert_eq!(found.len(), expected.lines().count(), "{name}, {policy}: number of decisions");
+        }
+    }
+}
+
+#[test]
+fn planned_ranges_are_read_for_the_reason_plan_and_the_policy_decides_elsewhere() {
+    let trace = format!(
+        "{HEADER}0,7,plan,a,40960,8192\n1,7,plan,a,0,4096\n2,7,plan,a,9437184,18446744073700114431\n3,7,read,a,40960,8192\n\
+         4,7,read,a,0,4096\n5,7,plan,a,0,0\n6,7,read,a,819200,4096\n7,8,read,a,1228800,4096\n"
+    );
+    let mut command = bowwave();
+    command.args(["explain", "-", "--policy", "ondemand", "--file-pages", "2306", "--json"]);
+    let found = lines(&run_with_input(&mut command, trace.as_bytes()));
+    let told: Vec<Value> = found
+        .iter()
+        .map(|line| {
+            serde_json::json!([
+                line["access"],
+                line["trigger"],
+                line["reason"],
+                line["submitted"],
+                line["mark"]
+            ])
+        })
+        .collect();
+    let expected = serde_json::json!([
+        [0, "advice", "plan", [[10, 12]], 10],
+        [1, "advice", "plan", [[0, 1]], null],
+        [2, "advice", "plan", [[2304, 2306]], null],
+        [6, "miss", "random", [[200, 201]], null],
+        [7, "miss", "random", [[300, 301]], null],
+    ]);
+    assert_eq!(Value::Array(told), expected);
+}
+
+#[test]
+fn stream_prints_the_scores_of_its_detectors_after_the_members_of_the_contract() {
+    let rows: String = (0..40).map(|n| format!("0,7,read,a,{},4096\n", (1000 - n * 10) * 4096)).collect();
+    let trace = format!("{HEADER}{rows}");
+    let text =
+        run_with_input(bowwave().args(["explain", "-", "--policy", "stream", "--json"]), trace.as_bytes());
+    let found = lines(&text);
+    let strides: Vec<&Value> = found.iter().filter(|line| line["reason"] == "stride").collect();
+    assert!(strides.len() > 3, "40 pages, 10 apart, backward: {text}");
+    let (first, last) = (&found[0]["detectors"]["stride"], &found[found.len() - 1]["detectors"]["stride"]);
+    assert!(first.as_u64() < last.as_u64(), "{first} {last}");
+    assert!(
+        text.lines().all(|line| line.contains("\"mark\":") && line.contains("\"detectors\":{\"backward\":"))
+    );
+    let members: Vec<&str> = text.lines().next().expect("a line").split("\":").collect();
+    assert!(members[0].ends_with("access"), "{members:?}");
+}
+
+#[test]
+fn json_lines_have_the_members_of_the_contract_in_order() {
+    let trace = format!("{HEADER}0,7,read,a,0,4096\n1,7,read,a,4096,1\n");
+    let found =
+        run_with_input(bowwave().args(["explain", "-", "--policy", "ondemand", "--json"]), trace.as_bytes());
+    assert_eq!(
+        found,
+        "{\"access\":0,\"pid\":7,\"file\":\"a\",\"page\":0,\"req_pages\":1,\"trigger\":\"miss\",\"reason\":\"initial\",\
+         \"start\":0,\"size\":4,\"async_size\":3,\"submitted\":[[0,4]],\"mark\":1}\n\
+         {\"access\":1,\"pid\":7,\"file\":\"a\",\"page\":1,\"req_pages\":1,\"trigger\":\"mark\",\"reason\":\"lookahead\",\
+         \"start\":4,\"size\":8,\"async_size\":8,\"submitted\":[[4,12]],\"mark\":4}\n"
+    );
+}
+
+#[test]
+fn without_json_each_decision_is_a_line_under_a_head() {
+    let trace = format!("{HEADER}0,1,read,\"b\na\",0,4096\n1,1,read,\"b\na\",4096,4096\n");
+    let found = run_with_input(bowwave().args(["explain", "-", "--policy", "ondemand"]), trace.as_bytes());
+    let rows: Vec<Vec<&str>> = found.lines().map(|line| line.split_whitespace().collect()).collect();
+    let head = "access pid page req trigger reason start size async submitted mark file";
+    assert_eq!(rows[0], head.split(' ').collect::<Vec<_>>());
+    assert_eq!(rows[1], ["0", "1", "0", "1", "miss", "initial", "0", "4", "3", "0..4", "1", "b\\na"]);
+    assert_eq!(rows[2], ["1", "1", "1", "1", "mark", "lookahead", "4", "8", "8", "4..12", "4", "b\\na"]);
+    assert_eq!(rows.len(), 3);
+}
+
+#[test]
+fn no_readahead_reads_requested_pages_and_advice_takes_effect() {
+    let trace = format!("{HEADER}0,1,read,a,0,8192\n1,1,willneed,a,40960,8192\n2,1,read,a,40960,8192\n");
+    let explain = |policy| {
+        let found =
+            run_with_input(bowwave().args(["explain", "-", "--json", "--policy", policy]), trace.as_bytes());
+        lines(&found)
+            .iter()
+            .map(|line| (line["reason"].clone(), line["submitted"].to_string()))
+            .collect::<Vec<_>>()
+    };
+    let expected = [("demand".into(), "[[0,2]]".to_owned()), ("forced".into(), "[[10,12]]".to_owned())];
+    assert_eq!(explain("none"), expected);
+
+    // With `random` advice, each read gets exactly its request, even from page 0.
+    let trace = format!("{HEADER}0,1,random,a,0,0\n1,1,read,a,0,4096\n");
+    let found =
+        run_with_input(bowwave().args(["explain", "-", "--json", "--policy", "ondemand"]), trace.as_bytes());
+    assert_eq!(lines(&found)[0]["submitted"].to_string(), "[[0,1]]");
+}
+
+#[test]
+fn rows_that_decide_nothing_count_as_accesses_and_are_reported() {
+    let trace = format!("{HEADER}0,1,write,a,0,4096\n0,1,fsync,a,0,0\n0,1,read,a,0,0\n0,1,read,a,0,1\n");
+    let mut command = bowwave();
+    command.args(["explain", "-", "--json", "--policy", "ondemand"]);
+    let output = crate::common::output_with_input(&mut command, trace.as_bytes());
+    assert_eq!(lines(&String::from_utf8_lossy(&output.stdout))[0]["access"], 3);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with("bowwave: note: 2 rows"), "{stderr}");
+    assert!(output.status.success());
+}
+
+#[test]
+fn a_broken_trace_fails_with_its_line_after_the_decisions_before_it() {
+    let trace = format!("{HEADER}0,1,read,a,0,4096\n0,1,read,a,12x,1\n");
+    let mut command = bowwave();
+    command.args(["explain", "-", "--json", "--policy", "ondemand"]);
+    let output = crate::common::output_with_input(&mut command, trace.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "bowwave: error: standard input:3: offset: '12x' is not a whole number of bytes\n"
+    );
+    assert_eq!(lines(&String::from_utf8_lossy(&output.stdout)).len(), 1);
+}
+
+#[test]
+fn input_that_is_no_trace_prints_no_table() {
+    let mut command = bowwave();
+    command.args(["explain", "-", "--policy", "ondemand"]);
+    let trace = format!("{HEADER}0,1,read,a,12x,1\n");
+    let output = crate::common::output_with_input(&mut command, trace.as_bytes());
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(1), ""));
+}
+
+#[test]
+fn impossible_reads_are_refused_before_they_fill_the_memory() {
+    let trace = format!("{HEADER}0,1,read,a,0,18446744073709551615\n");
+    let mut command = bowwave();
+    command.args(["explain", "-", "--policy", "ondemand"]);
+    let output = crate::common::output_with_input(&mut command, trace.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("row 0") && stderr.contains("pages at once"), "{stderr}");
+    // Clipped at the end of the file it is a valid read.
+    run_with_input(command.args(["--file-pages", "9"]), trace.as_bytes());
+}
+
+#[test]
+fn a_log_of_another_tool_is_explained_as_its_import_is() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-trace/tests/samples");
+    for log in ["sqlite.strace", "job3.iolog", "packed.lis.zst"] {
+        let imported = samples.join("expected").join(format!("{log}.csv"));
+        let explain =
+            |trace: &Path| run(bowwave().args(["explain", "--policy", "linux", "--json"]).arg(trace));
+        let found = explain(&samples.join(log));
+        assert!(!found.is_empty() && found == explain(&imported), "{log}");
+    }
+    let log = fs::read(samples.join("job2.iolog")).expect("the sample");
+    let command = ["explain", "-", "--policy", "ondemand", "--format", "fio"];
+    assert!(run_with_input(bowwave().args(command), &log).contains("data.bin"));
+}
+
+#[test]
+fn usage_errors_end_with_2_and_other_failures_with_1() {
+    let explain = |arguments: &[&str]| failure(bowwave().arg("explain").args(arguments));
+    let trace = vectors().join("retried.csv");
+    let trace = trace.to_str().expect("a path in UTF-8");
+    for (arguments, part) in [
+        (vec![trace, "--policy", "psychic"], "psychic"),
+        (vec![trace, "--policy", "ondemand", "--ra-pages", "0"], "--ra-pages"),
+        (vec![trace, "--policy", "ondemand", "--ra-pages", "-1"], "-1"),
+        (vec![trace, "--policy", "ondemand", "--file-pages", "many"], "--file-pages"),
+        (vec![trace, "--policy", "ondemand", "--quickly"], "--quickly"),
+    ] {
+        let (code, message) = explain(&arguments);
+        assert_eq!(code, 2, "{message}");
+        assert!(message.contains(part), "{message}");
+    }
+    let (code, message) = explain(&["no/such/trace.csv", "--policy", "ondemand"]);
+    assert_eq!(code, 1);
+    assert!(message.contains("no/such/trace.csv: No such file or directory"), "{message}");
+    let (code, message) = explain(&[vectors().to_str().expect("UTF-8"), "--policy", "ondemand"]);
+    assert_eq!((code, message.contains("is a directory")), (1, true), "{message}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_us_quietly() {
+    let rows: String =
+        (0..200_000u64).map(|row| format!("{row},1,read,a,{},1\n", row % 1000 * 409_600)).collect();
+    let mut child = bowwave()
+        .args(["explain", "-", "--policy", "none"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("bowwave starts");
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // It may end before it reads everything: that is the test.
+    let _it_may_be_gone = std::io::Write::write_all(&mut stdin, format!("{HEADER}{rows}").as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}

@@ -1,0 +1,28 @@
+//! The commands that need no mount point, run as a user runs them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod browser;
+mod command_line;
+mod copy;
+mod demo;
+mod doctor;
+mod errors;
+mod explain;
+mod explain_scheduler;
+mod explain_swap;
+mod generate;
+mod import;
+mod layout;
+mod ls;
+mod read;
+mod read_maps;
+mod replay;
+mod report;
+mod reproduce;
+mod run;
+mod sample;
+mod secrets;
+mod uploads;
+mod wire;

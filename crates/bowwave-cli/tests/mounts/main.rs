@@ -1,0 +1,16 @@
+//! Mounts, run as a user runs them, one test at a time.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod disk_cache;
+mod hostile;
+mod log;
+mod memory;
+mod metadata;
+mod mount;
+mod read_servers;
+mod real_writes;
+mod server;
+mod status;
+mod umount;
