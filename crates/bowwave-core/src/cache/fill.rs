@@ -128,12 +128,15 @@ impl Cache {
                 self.frames.free(id);
             }
         }
-        if let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) {
-            file.stats.pages_failed += failed;
-        }
-        for run in absent.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let range = PageRange::from_start(run[0], PageCount(run.len() as u64));
-            self.report_fill(&fill, range, true);
+        // The cache itself cancelled readahead that no reader came to: it stays waste.
+        if !fill.cancelled {
+            if let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) {
+                file.stats.pages_failed += failed;
+            }
+            for run in absent.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let range = PageRange::from_start(run[0], PageCount(run.len() as u64));
+                self.report_fill(&fill, range, true);
+            }
         }
         if again {
             self.fill_again(&fill, &awaited, out);

@@ -178,13 +178,7 @@ impl Entry {
                 self.edge = self.edge.min(lo.max(self.hi));
             }
             Direction::Down if lo < self.lo => self.edge = self.edge.max(hi.min(self.lo)),
-            Direction::Stride { step, .. } => {
-                let (first, last) = (self.steps_to(lo, step).0, self.steps_to(hi - 1, step).0);
-                let steps = first.min(last).max(1);
-                if first.max(last) > 0 && steps < self.steps_to(self.edge, step).0 {
-                    self.edge = self.lo.wrapping_add_signed(step.wrapping_mul(steps));
-                }
-            }
+            // A strided reader comes to the block, and the blocks beyond it stay.
             _ => {}
         }
     }
