@@ -19,6 +19,7 @@ use crate::store::StoreInner;
 use crate::sync::atomic::AtomicU64;
 use crate::wait::{Outcome, Slot};
 pub(crate) use write::ALL;
+pub use write::Upload;
 
 /// An open handle of an object, with its own readahead state. Any number of threads may read
 /// through it; use one handle for each independent stream.

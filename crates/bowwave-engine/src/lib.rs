@@ -45,7 +45,7 @@ pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;
 pub use error::{Error, Result};
-pub use file::File;
+pub use file::{File, Upload};
 pub use journal::Journal;
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;

@@ -36,7 +36,7 @@ impl File {
     /// `ReadOnly` if the file was not opened for writing; `TooLarge` past 2^63 bytes. As the store
     /// says, if a partly changed page must be read first, or if the store accepts no writes.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        if let Some((upload, writer)) = self.upload() {
+        if let Some(Upload { upload, writer }) = self.upload() {
             return Ok(upload.write(writer, offset, buf)?.1);
         }
         let guard = self.lock_for_writing()?;
@@ -50,7 +50,7 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        if let Some((upload, writer)) = self.upload() {
+        if let Some(Upload { upload, writer }) = self.upload() {
             return upload.write(Writer { appends: true, ..writer }, 0, buf);
         }
         let guard = self.lock_for_writing()?;
@@ -86,7 +86,7 @@ impl File {
     }
 
     fn flush_for(&self, why: SyncFor) -> Result<()> {
-        if let Some((upload, writer)) = self.upload() {
+        if let Some(Upload { upload, writer }) = self.upload() {
             return upload.flush(writer, false);
         }
         if self.is_writable() {
@@ -104,7 +104,7 @@ impl File {
     /// # Errors
     /// As [`flush`](Self::flush), and errors of the store's flush.
     pub fn sync(&self, data_only: bool) -> Result<()> {
-        if let Some((upload, writer)) = self.upload() {
+        if let Some(Upload { upload, writer }) = self.upload() {
             return upload.sync(writer);
         }
         self.store.write_out(&self.entry, ALL, SyncFor::Safety);
@@ -123,52 +123,12 @@ impl File {
         }
     }
 
-    /// Whether this is an unpublished object that is open for writing. A sync or close publishes
-    /// it.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.entry.upload.get().is_some_and(|upload| upload.is_new())
-    }
-
-    /// As [`flush`](Self::flush). Also publishes an object that was created or truncated but never
-    /// written.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush).
-    pub fn flush_untouched(&self) -> Result<()> {
-        match self.upload() {
-            Some((upload, writer)) => upload.flush(writer, true),
-            None => self.flush(),
-        }
-    }
-
-    /// Ends writing through this handle, as close does, and returns errors. Dropping the handle
-    /// then does nothing more.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush).
-    pub fn end_writing(&self) -> Result<()> {
-        match self.upload() {
-            Some((upload, writer)) => upload.end(writer),
-            None if self.is_writable() => self.flush(),
-            None => Ok(()),
-        }
-    }
-
-    /// Ends writing through this handle without publishing the object, which stays as it is. Has no
-    /// effect on files that accept writes anywhere.
-    pub fn abandon(&self) {
-        if let Some((upload, _)) = self.upload() {
-            upload.abandon(self.handle);
-        }
-    }
-
     /// Truncates the file to `len` bytes, or extends it with zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&self, len: u64) -> Result<()> {
-        if let Some((upload, writer)) = self.upload() {
+        if let Some(Upload { upload, writer }) = self.upload() {
             return upload.set_len(writer, len);
         }
         let _guard = self.lock_for_writing()?;
@@ -370,16 +330,56 @@ impl File {
         self.store.discard(&self.entry, range);
     }
 
-    /// The upload and this handle as its writer, if the file is an upload.
-    pub(super) fn upload(&self) -> Option<(&Arc<ObjectUpload>, Writer<'_>)> {
+    /// The upload of an object that is open for writing; `None` in stores that accept writes
+    /// anywhere in a file.
+    #[must_use]
+    pub fn upload(&self) -> Option<Upload<'_>> {
         let upload = self.entry.upload.get()?;
         let appends = self.access == Access::Append;
-        Some((upload, Writer { entry: &self.entry, handle: self.handle, appends }))
+        Some(Upload { upload, writer: Writer { entry: &self.entry, handle: self.handle, appends } })
     }
 
     /// The error for an operation that uploads do not support, if this is one.
     pub(super) fn refused_for_upload(&self, what: &str) -> Option<StoreError> {
         self.entry.upload.get().map(|upload| upload.unsupported(what))
+    }
+}
+
+/// The next version of an object, as written through a [`File`]: [`flush`](File::flush),
+/// [`sync`](File::sync) or closing the handle publishes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Upload<'a> {
+    pub(super) upload: &'a Arc<ObjectUpload>,
+    pub(super) writer: Writer<'a>,
+}
+
+impl Upload<'_> {
+    /// Whether the object has no published version yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.upload.is_new()
+    }
+
+    /// Publishes the version, also if nothing was written to it.
+    ///
+    /// # Errors
+    /// As [`File::flush`].
+    pub fn publish(&self) -> Result<()> {
+        self.upload.flush(self.writer, true)
+    }
+
+    /// Ends writing through this handle, as closing it does, and returns errors. Dropping the handle
+    /// then does nothing more.
+    ///
+    /// # Errors
+    /// As [`File::flush`].
+    pub fn end(&self) -> Result<()> {
+        self.upload.end(self.writer)
+    }
+
+    /// Ends writing through this handle without publishing: the object stays as it is.
+    pub fn abandon(&self) {
+        self.upload.abandon(self.writer.handle);
     }
 }
 

@@ -118,7 +118,7 @@ impl StoreInner {
                 check_size(path, object.size())?;
                 let (file, is_first) = self.begin(path, object, access);
                 if is_first {
-                    if options.truncate && !file.is_new() {
+                    if options.truncate && file.upload().is_some_and(|upload| !upload.is_new()) {
                         file.set_len(0)?;
                     }
                     return Ok(file);

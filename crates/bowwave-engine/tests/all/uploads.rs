@@ -241,7 +241,7 @@ fn an_object_in_upload_is_listed_and_cannot_be_read() {
     objects.store.create_directory(directory, 0o755, None).expect("made");
     let file = objects.create("directory/x");
     file.write_at(0, b"abc").expect("accepted");
-    assert!(file.is_new() && file.is_dirty());
+    assert!(file.upload().expect("an object").is_new() && file.is_dirty());
     assert_eq!(objects.store.stat(path).expect("being made").size, 3);
     let names: Vec<_> =
         objects.store.list(directory).expect("a directory").into_iter().map(|e| e.name).collect();
@@ -266,7 +266,7 @@ fn an_abandoned_upload_is_not_published() {
     let objects = Objects::new();
     let file = objects.create("x");
     file.write_at(0, &[1; 3 * PART]).expect("accepted");
-    file.abandon();
+    file.upload().expect("an object").abandon();
     assert!(file.write_at(3 * PART as u64, b"x").is_err());
     drop(file);
     assert_eq!(objects.seen("x"), None);

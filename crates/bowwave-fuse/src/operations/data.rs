@@ -162,13 +162,14 @@ impl Operations {
             return Ok(());
         }
         self.hand_over(&open, File::flush)?;
-        if self.writes_objects()
-            && open.file.is_dirty()
-            && open.closing.is_last(process, self.kernel_file(open.inode))
-        {
-            open.file.flush_untouched().map_err(|error| self.fail(&open.path, &error))?;
+        match open.file.upload() {
+            Some(upload)
+                if open.file.is_dirty() && open.closing.is_last(process, self.kernel_file(open.inode)) =>
+            {
+                upload.publish().map_err(|error| self.fail(&open.path, &error))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Writes dirty data to the store with `flush`, and then sends the time of the last write. A

@@ -236,7 +236,7 @@ fn create(store: &Store, path: &Path, new: &OpenOptions) -> Result<File, Error> 
     // Without `exclusive`, other writers may create the object too until it is published; the last
     // one wins.
     let file = store.open_with(path, new)?;
-    if file.is_new() {
+    if file.upload().is_some_and(|upload| upload.is_new()) {
         return Ok(file);
     }
     Err(Error::new(ErrorKind::Exists, format!("{}: is there already", path.display())))

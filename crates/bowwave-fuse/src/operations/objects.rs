@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bowwave_engine::File;
 use bowwave_engine::backend::{Error, ErrorKind, Writes};
 use fuser::Errno;
 
@@ -153,10 +154,8 @@ impl Operations {
         if open.is_empty() {
             return Ok(());
         }
-        for open in open {
-            if open.file.is_dirty() && open.file.size() == 0 {
-                open.file.abandon();
-            }
+        for open in open.iter().filter(|open| open.file.is_dirty() && open.file.size() == 0) {
+            abandon(&open.file);
         }
         let message = format!(
             "{}: a SQLite database cannot be changed in an object store, whose objects are written from front to back; \
@@ -174,12 +173,13 @@ impl Operations {
     /// Publishes an object after its last descriptor was closed.
     pub(super) fn end_writing(&self, open: &OpenHandle) -> Result<(), Errno> {
         self.stamps.drop(open.inode);
-        open.file.end_writing().map_err(|error| self.fail(&open.path, &error))
+        let ended = open.file.upload().map_or(Ok(()), |upload| upload.end());
+        ended.map_err(|error| self.fail(&open.path, &error))
     }
 
     /// At the end of the mount: discards incomplete objects instead of publishing them.
     pub(super) fn abandon_open(&self) {
-        self.files.all().iter().filter(|open| open.writes).for_each(|open| open.file.abandon());
+        self.files.all().iter().filter(|open| open.writes).for_each(|open| abandon(&open.file));
     }
 
     /// At the end of the mount: publishes objects whose last close the kernel may not have
@@ -194,6 +194,12 @@ impl Operations {
                 let _told_to_the_log = self.end_writing(&open);
             }
         }
+    }
+}
+
+fn abandon(file: &File) {
+    if let Some(upload) = file.upload() {
+        upload.abandon();
     }
 }
 
