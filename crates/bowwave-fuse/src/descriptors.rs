@@ -4,17 +4,24 @@ use std::fs;
 use std::io;
 use std::str::FromStr;
 
-use crate::checks::is_ours;
 use crate::mount_table;
 
-/// Whether a process has an inode of one of our mounts open for writing. Two mounts whose files
-/// share an inode number may be confused. With `has_ended`, a mount missing from the mount table
-/// counts as ours.
+/// A file of a mount, as the kernel numbers it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelFile {
+    /// Major and minor number of the mount's device; `None` if nothing is mounted.
+    pub(crate) device: Option<(u32, u32)>,
+    /// Inode number.
+    pub(crate) inode: u64,
+}
+
+/// Whether a process has `file` open for writing. With `has_ended`, a mount missing from the mount
+/// table of the process counts as the file's.
 ///
 /// # Errors
 /// If the kernel denies access, as for processes of other users; `NotFound` if the process has
 /// exited.
-pub(crate) fn can_write(process: u32, inode: u64, has_ended: bool) -> io::Result<bool> {
+pub(crate) fn can_write(process: u32, file: KernelFile, has_ended: bool) -> io::Result<bool> {
     for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let fdinfo = match fs::read_to_string(descriptor?.path()) {
             // Closed meanwhile by another thread.
@@ -24,15 +31,14 @@ pub(crate) fn can_write(process: u32, inode: u64, has_ended: bool) -> io::Result
         let Some(open) = Open::parse(&fdinfo) else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell inode numbers"));
         };
-        if open.inode == inode && open.writes && is_of_ours(process, open.mount, has_ended)? {
-            return Ok(true);
+        if open.inode == file.inode && open.writes {
+            let mount = mount_table::find_of(process, open.mount)?;
+            if mount.map_or(has_ended, |mount| Some(mount.device) == file.device) {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
-}
-
-fn is_of_ours(process: u32, mount: u64, has_ended: bool) -> io::Result<bool> {
-    Ok(mount_table::find_of(process, mount)?.map_or(has_ended, |entry| is_ours(&entry.fs_type)))
 }
 
 /// An open file.
@@ -63,7 +69,7 @@ fn field<T: FromStr>(fdinfo: &str, name: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::fd::AsRawFd as _;
 
     #[test]
     fn open_files_are_parsed() {
@@ -76,13 +82,20 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_file_systems_do_not_count() {
+    fn files_of_other_mounts_do_not_count() {
         let path = std::env::temp_dir().join(format!("bowwave-descriptors-{}", std::process::id()));
-        let file = fs::File::create(&path).expect("writable");
-        let inode = file.metadata().expect("open").ino();
-        assert!(!can_write(std::process::id(), inode, true).expect("our own"));
+        let opened = fs::File::create(&path).expect("writable");
+        let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()));
+        let open = Open::parse(&fdinfo.expect("readable")).expect("a kernel of these days");
+        let process = std::process::id();
+        let mount = mount_table::find_of(process, open.mount).expect("readable").expect("mounted");
+        let own = KernelFile { device: Some(mount.device), inode: open.inode };
+        assert!(can_write(process, own, false).expect("our own"));
+        for device in [None, Some((mount.device.0, mount.device.1 + 1))] {
+            assert!(!can_write(process, KernelFile { device, ..own }, true).expect("our own"));
+        }
         fs::remove_file(&path).expect("writable");
-        let gone = can_write(1 << 30, inode, false).expect_err("no process has so high a number");
-        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let exited = can_write(1 << 30, own, false).expect_err("no process has so high a number");
+        assert_eq!(exited.kind(), io::ErrorKind::NotFound);
     }
 }

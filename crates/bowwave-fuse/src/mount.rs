@@ -87,6 +87,7 @@ impl Mount {
             Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
         };
+        let _ = operations.device.set(device);
         let ended = Arc::new(Ended::default());
         let unmounter = Unmounter { point, device, ended: Arc::clone(&ended), finish: finish.clone() };
         let mut mount = Self { unmounter, readahead_bytes: None, read_only };

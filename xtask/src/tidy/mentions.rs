@@ -1,4 +1,4 @@
-//! Checks of code spans in documents: the files, items and tests that they name exist.
+//! Checks of documents: the files, items and tests in code spans exist, and the targets of cargo.
 
 use std::collections::HashSet;
 
@@ -8,6 +8,9 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     let code = Code::of(tree);
     let names_present = |path: &str| has_extension(path, "md") && path != policy::HISTORY;
     for (path, text) in tree.iter().filter(|(path, _)| names_present(path)) {
+        for (number, line) in numbered(text) {
+            findings.extend(code.missing_target(line).map(|message| Finding::new(path, number, message)));
+        }
         let names_tests = policy::NAME_TESTS.contains(&path.as_str());
         for (number, span) in code_spans(text) {
             findings
@@ -77,12 +80,27 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// Says which test, benchmark or example of a cargo command in `line` does not exist.
+    fn missing_target(&self, line: &str) -> Option<String> {
+        let words: Vec<&str> = line.split([' ', '`']).collect();
+        let (option, name) = words.windows(2).find_map(|pair| {
+            let (_, directory) = TARGETS.iter().find(|(option, _)| *option == pair[0])?;
+            let sources = [".rs", "/main.rs"].map(|end| format!("{directory}/{}{end}", pair[1]));
+            let exists = !pair[1].starts_with(is_lower) || sources.iter().any(|source| self.has_file(source));
+            (!exists).then_some((pair[0], pair[1]))
+        })?;
+        Some(format!("there is no target for `{option} {name}`"))
+    }
+
     /// Whether `name` is the path of a file or directory, or the end of one.
     fn has_file(&self, name: &str) -> bool {
         let (end, directory) = (format!("/{name}"), format!("{name}/"));
         self.tree.keys().any(|path| path == name || path.ends_with(&end) || path.starts_with(&directory))
     }
 }
+
+/// Options of cargo that name a target, and the directory of its source.
+const TARGETS: &[(&str, &str)] = &[("--test", "tests"), ("--bench", "benches"), ("--example", "examples")];
 
 /// Whether `span` is the path of a source file, or begins with a directory of the repository.
 fn is_file(span: &str) -> bool {
@@ -116,6 +134,8 @@ mod tests {
         let source = "mod outer { struct Inner; }\n#[test]\nfn a_test_of_it() {}\n";
         let tree = Tree::from([
             ("crates/x/src/net/lib.rs".to_owned(), source.to_owned()),
+            ("crates/x/tests/all/main.rs".to_owned(), String::new()),
+            ("crates/x/benches/speed.rs".to_owned(), String::new()),
             ("tools/run.sh".to_owned(), String::new()),
             (path.to_owned(), text.to_owned()),
         ]);
@@ -132,6 +152,7 @@ mod tests {
             "`outer::Inner`, `Inner::a_test_of_it()`, `other_crate::Item`",
             "`a_test_of_it`, `two_words`, `user.csv`, `a/b`, crates/y",
             "```text\n`crates/y`\n```\n",
+            "```sh\ncargo test --test all maps\n```\n`cargo bench --bench speed`, `--test NAME`",
             "`a span\nof two lines` then crates/y",
         ] {
             assert_eq!(found(tests, good), Vec::<String>::new(), "{good}");
@@ -140,6 +161,7 @@ mod tests {
             ("`crates/y/src/lib.rs`", "1: there is no file crates/y/src/lib.rs"),
             ("\n`lib.py`", "2: there is no file lib.py"),
             ("`outer::Other`", "1: there is no `Other` for `outer::Other` in the code"),
+            ("```sh\ncargo test --test maps", "2: there is no target for `--test maps`"),
             ("a `b` (`a_test_of_that`)", "1: there is no test `a_test_of_that`"),
         ] {
             assert_eq!(found(tests, bad), [format!("{tests}:{message}")]);

@@ -164,7 +164,7 @@ impl Operations {
         self.hand_over(&open, File::flush)?;
         if self.writes_objects()
             && open.file.is_dirty()
-            && open.closing.is_last(process, self.inodes.shown(open.inode))
+            && open.closing.is_last(process, self.kernel_file(open.inode))
         {
             open.file.flush_untouched().map_err(|error| self.fail(&open.path, &error))?;
         }

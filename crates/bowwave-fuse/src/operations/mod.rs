@@ -14,8 +14,8 @@ pub(crate) use names::Caller;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowwave_engine::backend::{Entry, Error};
@@ -25,6 +25,7 @@ use fuser::{Errno, FileAttr};
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
 use crate::deferred::Deferred;
+use crate::descriptors::KernelFile;
 use crate::errno::{errno, is_ordinary};
 use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
@@ -56,6 +57,8 @@ pub(crate) struct Operations {
     closings: Closings,
     /// Incremented by every change; shows whether a listing may be out of date.
     changes: AtomicU64,
+    /// Major and minor number of the mount's device, once it is mounted.
+    pub(crate) device: OnceLock<(u32, u32)>,
 }
 
 struct OpenHandle {
@@ -117,7 +120,12 @@ impl Operations {
             deferred: Deferred::default(),
             closings: Closings::default(),
             changes: AtomicU64::new(0),
+            device: OnceLock::new(),
         })
+    }
+
+    fn kernel_file(&self, inode: u64) -> KernelFile {
+        KernelFile { device: self.device.get().copied(), inode: self.inodes.shown(inode) }
     }
 
     /// Whether the mount is writable.

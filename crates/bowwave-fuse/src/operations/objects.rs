@@ -22,7 +22,7 @@ use bowwave_engine::backend::{Error, ErrorKind, Writes};
 use fuser::Errno;
 
 use super::{OpenHandle, Operations, Pages};
-use crate::descriptors;
+use crate::descriptors::{self, KernelFile};
 
 /// Decides which close of a file publishes it.
 #[derive(Debug, Default)]
@@ -44,21 +44,21 @@ impl Closing {
             || !is_alive(self.opener)
     }
 
-    /// Whether the closing process has no other descriptor to write this inode with; false if
+    /// Whether the closing process has no other descriptor to write the file with; false if
     /// unknown.
-    pub(super) fn is_last(&self, process: u32, inode: u64) -> bool {
+    pub(super) fn is_last(&self, process: u32, file: KernelFile) -> bool {
         let process = if self.opener == 0 { None } else { process_of(process) };
         // An exiting process has closed its descriptors.
         process
-            .is_some_and(|process| descriptors::can_write(process, inode, false).is_ok_and(|writes| !writes))
+            .is_some_and(|process| descriptors::can_write(process, file, false).is_ok_and(|writes| !writes))
     }
 
     /// Whether no further writes are expected: a descriptor was closed, nothing was written since,
     /// and the opening process has no other one. This is the case when only a child process has
     /// closed its copy.
-    fn is_finished(&self, inode: u64) -> bool {
+    fn is_finished(&self, file: KernelFile) -> bool {
         let may_write =
-            || self.opener != 0 && descriptors::can_write(self.opener, inode, true).unwrap_or(false);
+            || self.opener != 0 && descriptors::can_write(self.opener, file, true).unwrap_or(false);
         self.seen.load(Ordering::Relaxed) && !may_write()
     }
 
@@ -190,7 +190,7 @@ impl Operations {
         }
         self.closings.wait();
         for open in self.files.all() {
-            if open.writes && open.closing.is_finished(self.inodes.shown(open.inode)) {
+            if open.writes && open.closing.is_finished(self.kernel_file(open.inode)) {
                 let _told_to_the_log = self.end_writing(&open);
             }
         }

@@ -1,0 +1,192 @@
+//! Order of requests: a store that holds requests until they are released shows each decision.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use bowwave_engine::backend::{Device, MemoryBackend, Profile, Trace, TraceLog, emulate};
+use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Store, Work};
+
+use crate::common::gate::{Bench, Gate, KIB, MIB};
+
+/// A store with `slots` slots, with or without a head.
+fn profile(slots: u32, seeks: bool) -> Profile {
+    Profile { slots, seeks, ..Profile::read_only("gate") }
+}
+
+#[test]
+fn demand_overtakes_queued_readahead_except_with_noop() {
+    for scheduler in [Algorithm::Deadline, Algorithm::Noop] {
+        let mut bench = Bench::new(scheduler, profile(1, false));
+        let file = bench.open("a");
+        file.advise(0, 8 * MIB, Advice::WillNeed);
+        bench.read("b", 20_000);
+        let order = bench.end(1);
+        let place = order.iter().position(|request| request.0 == 'b').expect("it was asked for");
+        match scheduler {
+            Algorithm::Noop => assert_eq!(place, order.len() - 1, "{order:?}"),
+            _ => assert_eq!(place, 0, "{order:?}"),
+        }
+    }
+}
+
+#[test]
+fn promoted_readahead_is_sent_first_and_alone() {
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
+    let file = bench.open("a");
+    file.advise(0, 8 * MIB, Advice::WillNeed);
+    let before = bench.added();
+    let store = bench.store.clone();
+    bench.workers.push(thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        store.open(Path::new("a")).expect("opens").read_at(5000 * KIB, &mut bytes).expect("it reads");
+    }));
+    bench.until(|bench| bench.store.stats().scheduler.promoted == 1);
+    assert_eq!(bench.added(), before, "nothing is asked for twice");
+    bench.gate.release();
+    bench.gate.came(2);
+    assert_eq!(bench.gate.held().log[1], ('a', 5000 / 256 * 256), "the fill with its page");
+    let engine = bench.engine.clone();
+    let order = bench.end(0);
+    assert!(order[2].1 < 5000, "then the others go on: {order:?}");
+    let latencies = engine.latencies();
+    assert_eq!(latencies.device(Work::DemandRead).count, 1);
+    assert_eq!(latencies.device(Work::Readahead).count, 31);
+}
+
+#[test]
+fn readahead_gets_every_third_turn_under_any_demand() {
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
+    bench.read("c", 0);
+    // Gaps, so that nothing merges.
+    let file = bench.open("a");
+    for at in 0..3 {
+        file.advise(at * 2 * MIB, 4 * KIB, Advice::WillNeed);
+    }
+    for at in 0..9 {
+        bench.read("b", at * 1000);
+    }
+    let order: String = bench.end(1).into_iter().map(|request| request.0).collect();
+    assert_eq!(order, "bbabbabbabbb");
+}
+
+#[test]
+fn a_device_with_a_head_gets_requests_in_device_order_across_files() {
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, true));
+    bench.read("a", 0);
+    for (name, kib) in [("b", 300), ("c", 100), ("a", 9000), ("b", 100), ("a", 400)] {
+        bench.read(name, kib);
+    }
+    let order = bench.end(1);
+    assert_eq!(
+        order,
+        [('b', 300), ('c', 100), ('a', 9000), ('b', 100), ('a', 400)],
+        "from the oldest upwards"
+    );
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
+    bench.read("a", 0);
+    for (name, kib) in [("c", 100), ("a", 9000), ("b", 300)] {
+        bench.read(name, kib);
+    }
+    assert_eq!(
+        bench.end(1),
+        [('c', 100), ('a', 9000), ('b', 300)],
+        "where places mean nothing, as they came"
+    );
+}
+
+#[test]
+fn the_last_slots_are_left_for_demand_and_long_runs_are_split_over_the_others() {
+    let mut bench = Bench::new(Algorithm::Deadline, profile(64, false));
+    let file = bench.open("a");
+    file.advise(0, 32 * MIB, Advice::WillNeed);
+    assert_eq!(bench.gate.held().log.len(), 62, "two of 64 are kept");
+    bench.read("b", 0);
+    bench.gate.came(63);
+    assert_eq!(bench.gate.held().log[62], ('b', 0), "a slot is free for it");
+    let merged = bench.store.stats().scheduler.merged;
+    assert!(merged > 60, "{merged} of 128 fills were merged");
+    bench.end(0);
+}
+
+#[test]
+fn queued_requests_of_a_closed_file_are_not_sent() {
+    let bench = Bench::new(Algorithm::Deadline, profile(1, false));
+    let file = bench.open("a");
+    file.advise(0, 8 * MIB, Advice::WillNeed);
+    drop(file);
+    assert_eq!(bench.store.stats().scheduler.cancelled, 28, "four were in flight as one request");
+    assert_eq!(bench.end(0).len(), 1);
+}
+
+#[test]
+fn the_requested_depth_is_kept() {
+    for (depth, expected) in [(None, 4), (Some(1), 1), (Some(16), 16)] {
+        let gate = Gate::new(profile(4, false));
+        let options = Options { cache_bytes: Some(64 << 20), device_depth: depth, ..Options::default() };
+        let store = Engine::new(options).expect("valid options").store_of(Arc::new(gate.clone()));
+        let file = store.open(Path::new("a")).expect("opens");
+        for at in 0..20 {
+            file.advise(at * MIB, 4 * KIB, Advice::WillNeed);
+        }
+        assert_eq!(gate.held().log.len(), expected, "{depth:?}");
+        gate.drain(0);
+    }
+}
+
+/// A disk in real time with one request at a time; counts requests, not seconds.
+struct Disk {
+    store: Store,
+    log: Arc<TraceLog>,
+    bulk: File,
+}
+
+impl Disk {
+    fn new(scheduler: Algorithm) -> Self {
+        let memory = MemoryBackend::new();
+        memory.insert("bulk", vec![0; 64 << 20]);
+        memory.insert("wanted", vec![0; 32 << 20]);
+        let disk = emulate(Arc::new(memory), Device::named("hdd").expect("known")).expect("starts");
+        let trace = Trace::new(disk);
+        let log = trace.log();
+        let options = Options {
+            cache_bytes: Some(160 << 20),
+            policy: Policy::None,
+            scheduler,
+            device_depth: Some(1),
+            ..Options::default()
+        };
+        let store = Engine::new(options).expect("valid options").store_of(Arc::new(trace));
+        let bulk = store.open(Path::new("bulk")).expect("opens");
+        bulk.advise(0, 64 * MIB, Advice::WillNeed);
+        Self { store, log, bulk }
+    }
+
+    /// Reads 4 KiB at `offset` of the demand file; returns how many requests the disk got between
+    /// its arrival and its dispatch.
+    fn passed(&self, offset: u64) -> u64 {
+        let file = self.store.open(Path::new("wanted")).expect("opens");
+        let before = self.store.stats().requests;
+        file.read_at(offset, &mut [0; 4096]).expect("it reads");
+        let wanted = PathBuf::from("wanted");
+        let records = self.log.records();
+        let own = records.iter().find(|record| record.path == wanted && record.offset == offset);
+        own.expect("it was asked for").number.saturating_sub(before)
+    }
+}
+
+#[test]
+fn on_a_disk_demand_waits_for_one_batch_of_readahead() {
+    let disk = Disk::new(Algorithm::Deadline);
+    let mut passed: Vec<u64> = (0..5).map(|number| disk.passed(number * 5 * MIB)).collect();
+    passed.sort_unstable();
+    // The median: if this thread is descheduled between the count and the request, one or two
+    // samples may be off.
+    assert!(passed[2] <= 4, "{passed:?} requests went before");
+    assert!(disk.store.stats().scheduler.dispatches() < 32, "readahead continues meanwhile");
+
+    let disk = Disk::new(Algorithm::Noop);
+    let passed = disk.passed(0);
+    assert!(passed >= 16, "{passed} of about 32 went before it in order of arrival");
+    drop(disk.bulk);
+}

@@ -1,0 +1,12 @@
+//! Tests of the public face, in one program: every further one would link the whole crate again.
+
+mod attributes;
+mod common;
+mod lifecycle;
+mod names;
+mod objects;
+mod publishing;
+mod reading;
+mod trouble;
+mod versions;
+mod writing;
