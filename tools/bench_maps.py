@@ -8,7 +8,7 @@ Each contender does the same touches (`bowwave read --pattern clustered --mmap`)
 1024 KiB once, front to back, with the clusters in random order.
 
     region none, linux          files mapped by this process: no readahead, Linux's read-around
-    region range, learned       Lustre's readahead with the ranges of document 003, and with
+    region range, learned       Lustre's readahead with the ranges of its patch of 2021, and with
                                 --set range_clusters=learned
     region stream               bowwave's default
     thread learned, stream      the same, each touch served by the touching thread

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares memory larger than memory by the kernel's swap and by bowwave, on one file behind one loop device.
+"""Compares memory larger than RAM by the kernel's swap and by bowwave, on one file behind one loop device.
 
     cargo build --release -p bowwave-region --example swap_beside
     sudo tools/compare_swap.py --program target/release/examples/swap_beside --directory /var/tmp

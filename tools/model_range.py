@@ -1,6 +1,6 @@
 """An independent model of Lustre's readahead with ranges of mapped faults, for `bowwave explain --policy range`.
 
-Written from the description of llite's read-ahead and of document 003, not from bowwave's code: sets of pages, one page
+Written from the description of llite's read-ahead and of the patch of 2021, not from bowwave's code: sets of pages, one page
 after the other, positions of strides by search. All counts are pages. Lustre's RPC size is --ra-pages; the limits are
 Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file).
 """

@@ -265,7 +265,7 @@ class Scheduler:
         elif self.algorithm == "deadline":
             lane.next = found
         elif found:
-            # To the letter: the result of the last step is discarded.
+            # As published: the result of the last step is discarded.
             lane.next = found if seen.index(found) + 1 < search else None
         elif len(seen) == search:
             # If all steps find lower addresses, the last of those is taken.

@@ -1,6 +1,6 @@
 """An independent model of swap readahead by slots and by addresses, for `bowwave explain --policy cluster|vma`.
 
-Written from the description of both methods of Linux (document 001 and its successors), not from bowwave's code: pages
+Written from the description of both methods of Linux ("VMA based swap readahead" and its successors), not from bowwave's code: pages
 are dictionaries. Slots are assigned in the order in which pages are swapped out, and never twice.
 """
 

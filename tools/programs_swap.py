@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs well-known programs in memory larger than memory, and compares their results with those in plain memory.
+"""Runs well-known programs in memory larger than RAM, and compares their results with those in plain memory.
 
     tools/programs_swap.py [--bowwave target/debug/bowwave] [--whole] [--kernel] [--directory /var/tmp] [--json FILE]
                            [PROGRAM...]

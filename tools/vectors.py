@@ -123,13 +123,13 @@ VECTORS = {
 # For policies that handle mapped faults or strides only.
 MAPPED_VECTORS = {
     "mapped-blocks": (
-        "the pattern of document 003: [1M data][hole][0.5M data][hole][0.7M data][1M data], touched page by page",
+        "the pattern of Lustre's patch: [1M data][hole][0.5M data][hole][0.7M data][1M data], touched page by page",
         256, None, [load(1000, 256), load(2000, 128), load(3000, 179), load(4000, 256), load(9000, 40)]),
     "mapped-clusters": (
         "three touches near each other, then a seek: the width of one cluster is the window of the next",
         256, None, [load(base + step) for base in (5000, 900, 7000, 20, 3000) for step in (0, 60, 30, 99, 7)]),
     "mapped-page-0": (
-        "clusters of page 0: to the letter its index means that there was none",
+        "clusters of page 0: as published its index means that there was none",
         256, None, [load(0), load(3), load(1), evict(0, 8), load(0), load(0), load(2), load(40), load(90), load(5)]),
     "mapped-sequential": (
         "touches in order: windows of the cluster's size until a whole range was touched, then windows that grow",

@@ -1,8 +1,9 @@
 //! Chores of this repository, run as `cargo xtask TASK`.
 //!
 //! `tidy` checks what compilers and linters do not: file sizes, the direction of dependencies
-//! between crates, links and commands in documents. `cost` compares the instruction counts of
-//! decisions with the record. Both use the standard library only, so they build in a second.
+//! between crates, and the links, commands, files and tests that documents name. `cost` compares
+//! the instruction counts of decisions with the record. Both use the standard library only, so they
+//! build in a second.
 
 mod cost;
 mod tidy;

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod documents;
+mod mentions;
 mod policy;
 mod rust;
 mod text;
@@ -62,7 +63,9 @@ fn check(tree: &Tree) -> Vec<Finding> {
             documents::check(path, text, tree, &mut findings);
         }
     }
+    mentions::check(tree, &mut findings);
     rust::check_core_is_no_std(tree, &mut findings);
+    rust::check_permissions_are_used(tree, &mut findings);
     words::check(tree, &mut findings);
     findings.sort();
     findings

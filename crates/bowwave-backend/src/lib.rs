@@ -2,11 +2,11 @@
 //!
 //! # Driving a store
 //!
-//! Open it with [`open_url`] and read its [`Profile`]. Keep no more reads in flight than it has slots,
-//! and make each no larger than [`Profile::request_bytes_best`]. A read fails as
-//! [`ErrorKind::Throttled`] if thousands wait. [`Error::is_retryable`] says whether a retry may help,
-//! and [`Error::retry_after`] when, if the server says so. Reads in flight complete after a store or an
-//! object is dropped.
+//! Open a store with [`open_url`] and read its [`Profile`]. Keep at most [`Profile::slots`] reads
+//! in flight, each of at most [`Profile::request_bytes_best`] bytes. Further reads wait in the
+//! store; if 4,096 are waiting, the next one fails with [`ErrorKind::Throttled`].
+//! [`Error::is_retryable`] says whether a retry may help. [`Error::retry_after`] is the pause that
+//! the server requested. Reads in flight complete even if the store or the object is dropped.
 //!
 //! Versions, lengths and, for S3, checksums of responses are verified. Retries of reads are the
 //! caller's, with the rules of [`bowwave_core::network`].

@@ -2,12 +2,12 @@
 
 use bowwave_core::{ClusterRules, Clusters};
 
-/// Document 003 to the letter, without the fixes of [`Clusters::Fixed`]: a window begins one page
-/// late, and a cluster at page 0 counts as none.
+/// Lustre's patch of 2021 as published, without the fixes of [`Clusters::Fixed`]: a window begins
+/// one page late, and a cluster at page 0 counts as none.
 pub const CLUSTERS_LITERAL: Clusters =
     Clusters::Other(&ClusterRules { skipped_pages: 1, page_0_is_none: true, ..ClusterRules::FIXED });
 
-/// Lustre before document 003: no windows around faults, and the window grows with each 4
+/// Lustre before that patch: no windows around faults, and the window grows with each 4
 /// sequential mapped faults.
 pub const CLUSTERS_BEFORE: Clusters =
     Clusters::Other(&ClusterRules { ranges: false, growth_faults: Some(4), ..ClusterRules::FIXED });

@@ -1,4 +1,4 @@
-//! I/O schedulers to compare `deadline` with: Linux 2.6.29's, and the patch of 2009 to the letter.
+//! I/O schedulers to compare `deadline` with: Linux 2.6.29's, and the patch of 2009 as published.
 
 use bowwave_core::schedule::{
     Algorithm, AlgorithmKind, Class, Direction, Group, KnobError, Request, SchedulerConfig,
@@ -12,7 +12,7 @@ use bowwave_core::schedule::{
 /// is.
 pub const DEADLINE_RW: Algorithm = Algorithm::Other(&DeadlineRw);
 
-/// The patch "Reduce latencies for synchronous writes" (linux-kernel, 24 April 2009) to the letter.
+/// The patch "Reduce latencies for synchronous writes" (linux-kernel, 24 April 2009) as published.
 ///
 /// Its code does less than its text, which [`Algorithm::Deadline`] follows, in two places.
 ///

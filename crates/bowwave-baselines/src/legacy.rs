@@ -1,5 +1,5 @@
-//! Readahead of Linux 2.6.20, the baseline that on-demand readahead replaced (paper 002, section
-//! 2.2 and figure 3a).
+//! Readahead of Linux 2.6.20, the baseline that on-demand readahead replaced (OLS paper of
+//! 2007, section 2.2 and figure 3a).
 //!
 //! ```text
 //!  |----- size ----->|----- ahead_size ----->|

@@ -27,11 +27,11 @@ use bowwave_core::{Capabilities, Config, FileMemory, Policy, PolicyKind, RangeCo
 
 /// Linux 2.6.20.
 pub const LEGACY: Policy = Policy::Other(&Published::Legacy);
-/// On-demand readahead as in the patch (000), to the letter.
+/// On-demand readahead as in the patch of 2007.
 pub const ON_DEMAND_PATCH: Policy = Policy::Other(&Published::OnDemandPatch);
 /// Today's Linux, as its default suits a cache of single pages.
 pub const LINUX: Policy = Policy::Other(&linux::DEFAULT);
-/// [`Policy::Range`] with the ranges of document 003, to the letter.
+/// [`Policy::Range`] with the windows around faults of Lustre's patch of 2021, as published.
 pub const RANGE_LITERAL: Policy = Policy::Other(&Published::RangeLiteral);
 
 /// Every policy: those of `bowwave-core` and those of this crate, as reports order them.

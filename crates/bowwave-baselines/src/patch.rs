@@ -1,6 +1,6 @@
-//! On-demand readahead as in the patch (000), to the letter.
+//! On-demand readahead as in the patch "readahead: on-demand readahead logic" (Wu, 2007).
 //!
-//! | | paper (002), figure 4 and table 2 | patch |
+//! | | OLS paper of 2007, figure 4 and table 2 | patch |
 //! |---|---|---|
 //! | page 0 | always `initial`, also with a mark | no case of its own; with a mark it is `interleaved` |
 //! | order of tests | `random` before `lookahead`/`readahead` | `lookahead`/`readahead` first |

@@ -1,6 +1,6 @@
 /*
  * bowwave.h - files of any store (a directory, HTTP, S3, a slow device), read and mapped through a
- * page cache with readahead; and memory that may be larger than memory.
+ * page cache with readahead; and memory that may be larger than RAM.
  *
  *     bowwave_store *store = bowwave_open("https://example.org/data/", "cache=1GiB");
  *     bowwave_region *region = bowwave_map(store, "model.bin", 0, 0, 0);

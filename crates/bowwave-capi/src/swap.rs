@@ -1,4 +1,4 @@
-//! Memory that may be larger than memory.
+//! Memory that may be larger than RAM.
 #![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};

@@ -88,7 +88,7 @@ counters! {
     /// runs on every access asked to be called. Mere reports of misses do not count.
     policy_calls,
     /// Page-cache lookups beyond the first for each requested page. See [`lookups`](Self::lookups).
-    lookups_more,
+    lookups_extra,
 }
 
 impl Stats {
@@ -129,6 +129,6 @@ impl Stats {
     /// Neither do lookups of bowwave's page table, which finds 16 adjacent pages at once.
     #[must_use]
     pub fn lookups(&self) -> u64 {
-        self.accesses + self.lookups_more
+        self.accesses + self.lookups_extra
     }
 }

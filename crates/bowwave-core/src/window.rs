@@ -1,5 +1,5 @@
-//! Arithmetic of readahead windows: initial and next size (Linux since 2005; paper 002, figure 4;
-//! patch 000).
+//! Arithmetic of readahead windows: initial and next size (Linux since 2005; figure 4 of the OLS
+//! paper of 2007, and the on-demand patch).
 
 /// Size of the first window for a request of `req` pages, at most `max` pages.
 ///

@@ -2,10 +2,11 @@
 //!
 //! # Structure
 //!
-//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend; a [`File`] is an open handle
-//! with its own readahead state. The engine decides under a shard's lock and acts outside it. Small
-//! reads that hit are the exception: they are copied under the lock, because pinning and unpinning
-//! would cost as much as the copy.
+//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend, and a [`File`] is an open
+//! handle. The policy `stream` has one readahead state per file, other policies have one per
+//! handle. The engine decides under a shard's lock and acts outside it. Small reads that hit are
+//! the exception: they are copied under the lock, because pinning and unpinning would cost as much
+//! as the copy.
 
 mod ahead;
 mod arena;

@@ -202,10 +202,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "range_clusters",
-        meaning: "Policy range: how clusters of page faults are read. literal: document 003 to the letter. \
+        meaning: "Policy range: how clusters of page faults are read. literal: Lustre's patch of 2021 as published. \
                   mended: fetches the first page of a cluster, too, and has no sentinel at page 0. learned: \
                   also reads at the first fault of a cluster what the last clusters had. before: Lustre \
-                  before document 003. suited: learned in files that are mapped into memory without a \
+                  before that patch. suited: learned in files that are mapped into memory without a \
                   mount, else mended",
         set: |s, text| {
             let clusters = CLUSTERS.iter().find(|(name, _)| *name == text).map(|(_, clusters)| *clusters);
@@ -220,7 +220,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "scheduler",
         meaning: "Order of requests to the store. deadline: demand reads before speculative ones, which have \
-                  a deadline of their own. deadline-literal: the patch of 2009 to the letter. deadline-rw: \
+                  a deadline of their own. deadline-literal: the patch of 2009 as published. deadline-rw: \
                   reads before writes, as Linux 2.6.29. noop: in order of arrival. Knobs follow a colon, as \
                   in deadline:starved=4,promotion=0",
         set: |s, text| {

@@ -7,7 +7,7 @@
 //!
 //! [`Mount::new`] shows a [`Store`](bowwave_engine::Store) at a directory until it is unmounted
 //! from either side. The kernel's page cache keeps pages until the object changes. The kernel's
-//! readahead window is small, so that bowwave decides about readahead. ADR 3 and 20 explain the
+//! readahead window is small, so that bowwave decides about readahead. ADR 3 and 19 explain the
 //! kernel options, with figures.
 //!
 //! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the

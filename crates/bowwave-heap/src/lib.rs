@@ -1,6 +1,6 @@
 //! The library that `bowwave run --swap` loads into a program. It serves the C library's memory
-//! calls from a [`Swap`](bowwave_region::Swap), so that the program may use more memory than there
-//! is.
+//! calls from a [`Swap`](bowwave_region::Swap), so that the program may use more memory than the
+//! machine has.
 //!
 //! ```text
 //!   malloc … free ──► small, or bowwave's own ──────────► C library

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Region`] maps a file of a store, [`SwapRegion`] and [`SwapVec`] are memory larger than memory.
+//! [`Region`] maps a file of a store, [`SwapRegion`] and [`SwapVec`] are memory larger than RAM.
 //! The decisions are those of [`bowwave_core`], the requests those of [`bowwave_engine`].
 
 mod anonymous;

@@ -51,6 +51,18 @@ pub(super) fn check_core_is_no_std(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Files of [`policy::UNSAFE_ALLOWED`] that no longer exist.
+pub(super) fn check_permissions_are_used(tree: &Tree, findings: &mut Vec<Finding>) {
+    const POLICY: &str = "xtask/src/tidy/policy.rs";
+    let Some(text) = tree.get(POLICY) else { return };
+    for place in policy::UNSAFE_ALLOWED {
+        if !tree.keys().any(|path| path == place || place.ends_with('/') && path.starts_with(place)) {
+            let line = numbered(text).find(|(_, line)| line.contains(place)).map_or(1, |(line, _)| line);
+            findings.push(Finding::new(POLICY, line, format!("there is no {place}: remove the permission")));
+        }
+    }
+}
+
 fn is_crate_source(path: &str) -> bool {
     let mut parts = path.split('/');
     match parts.next() {
@@ -102,6 +114,22 @@ mod tests {
             assert_eq!(found(policy::UNSAFE_ALLOWED[0], permit), [1], "only the missing docs: {permit}");
         }
         assert_eq!(found("a.rs", "#![deny(unsafe_code)]\n#![forbid(unsafe_code)]\n// unsafe_code"), []);
+    }
+
+    #[test]
+    fn permissions_of_files_that_do_not_exist_are_found() {
+        let mut tree: Tree =
+            policy::UNSAFE_ALLOWED.iter().map(|place| ((*place).to_owned(), String::new())).collect();
+        let found = |tree: &Tree| {
+            let mut findings = Vec::new();
+            check_permissions_are_used(tree, &mut findings);
+            findings.iter().map(Finding::to_string).collect::<Vec<_>>()
+        };
+        let (gone, policy) = (policy::UNSAFE_ALLOWED[0], "xtask/src/tidy/policy.rs");
+        tree.insert(policy.to_owned(), format!("[\n    \"{gone}\",\n]"));
+        assert!(found(&tree).is_empty());
+        tree.remove(gone);
+        assert_eq!(found(&tree), [format!("{policy}:2: there is no {gone}: remove the permission")]);
     }
 
     #[test]

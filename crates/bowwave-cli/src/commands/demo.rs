@@ -30,7 +30,7 @@ use crate::{Failure, logging};
 /// Arguments of `bowwave demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Takes about a minute and no network. The slow stores are emulated in real time: an object store with 30 ms to the first \
+Takes about 40 seconds and no network. The slow stores are emulated in real time: an object store with 30 ms to the first \
 byte and 90 MB/s a connection, and a disk of 7200 rpm. Readahead 'off': the policy 'none', and every read of the program \
 is a read of the store; 'kernel': the policy 'none' behind the kernel's own readahead of 256 KiB; 'on': a mount with \
 the defaults of 'bowwave mount'.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Whether to mount; otherwise says why not, and what happens instead.
 fn mounts(in_process: bool) -> bool {
-    const TIME: &str = "this takes about a minute";
+    const TIME: &str = "this takes about 40 seconds";
     if in_process {
         note!("reading emulated slow stores in this process; {TIME}");
         return false;

@@ -367,7 +367,7 @@ impl Cache {
     }
 
     /// Sets whether the device's queue is too full for readahead. Async readahead is then dropped
-    /// and returns as sync readahead (paper 002, 3.2).
+    /// and returns as sync readahead (OLS paper of 2007, section 3.2).
     pub fn set_congested(&mut self, congested: bool) {
         self.congested = congested;
     }

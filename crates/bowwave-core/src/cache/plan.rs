@@ -93,7 +93,7 @@ impl Cache {
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
         if plan.reason != Reason::Demand {
-            stats.lookups_more +=
+            stats.lookups_extra +=
                 hints.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;

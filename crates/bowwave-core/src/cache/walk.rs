@@ -1,4 +1,5 @@
-//! An access that is not a plain hit: walked page by page, as figure 4 of paper 002 does.
+//! An access that is not a plain hit: processed page by page, as in figure 4 of the OLS paper of
+//! 2007.
 
 use alloc::vec::Vec;
 
@@ -201,7 +202,7 @@ impl Cache {
         // Linux looks up the page again after the decision, except with policies called before the
         // lookup.
         let walks = self.handle(walk.handle).capabilities.every_access;
-        self.stats_mut(walk.file).lookups_more += u64::from(!walks);
+        self.stats_mut(walk.file).lookups_extra += u64::from(!walks);
         if let Some(frame) = self.table.get(walk.file, page).frame() {
             return frame;
         }

@@ -272,7 +272,7 @@ pub struct Plans {
 }
 
 named_enum! {
-    /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002)
+    /// Why a policy decided as it did. The names are those of table 2 of the OLS paper of 2007,
     /// where it has one.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
@@ -298,15 +298,15 @@ named_enum! {
         Ahead = "ahead",
         /// The accessed page itself, if the plan omits it or there is no readahead.
         Demand = "demand",
-        /// Async readahead on a congested device: dropped, and comes back as a sync one (paper
-        /// 3.2).
+        /// Async readahead on a congested device: dropped, and comes back as a sync one (OLS
+        /// paper, section 3.2).
         Deferred = "deferred",
         /// Exactly the range that the user requested.
         Forced = "forced",
         /// Strided reads: the next blocks of the stride.
         Stride = "stride",
         /// A mapped page missed among nearby touches: as many pages around it as the touches lie
-        /// apart (003).
+        /// apart (Lustre's patch of 2021).
         Range = "range",
         /// The second read of a small file: all of it.
         WholeFile = "whole_file",
@@ -329,9 +329,11 @@ named_enum! {
 pub enum Policy {
     /// No readahead: each miss reads the rest of the request.
     None,
-    /// On-demand readahead as in the OLS'07 paper (002): figure 4, tables 2 and 3.
+    /// On-demand readahead as in the paper "Linux readahead: less tricks for more" (Wu and others,
+    /// OLS 2007): figure 4, tables 2 and 3.
     OnDemand,
-    /// Strides, small files, and ranges of mapped faults (003), set up by [`Config::range`].
+    /// Lustre's readahead: strides, small files, and windows around mapped faults. Set up by
+    /// [`Config::range`].
     Range,
     /// bowwave's own: a table of streams for each file, and pattern detectors, set up by
     /// [`Config::stream`].

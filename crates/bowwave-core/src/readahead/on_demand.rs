@@ -1,4 +1,5 @@
-//! On-demand readahead as in the OLS'07 paper (002): figure 4, tables 2 and 3.
+//! On-demand readahead as in the paper "Linux readahead: less tricks for more" (Wu, Xi, Li, Zou,
+//! OLS 2007): figure 4, tables 2 and 3.
 //!
 //! ```text
 //!                    |-------- last readahead window -------->|
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! The policy is called when it is time to read: on a miss (sync) or on a lookahead mark (async).
-//! Its only state is the last window. `bowwave-baselines` has the patch (000), which differs in
-//! page 0, in the order of its tests, and in what counts as sequential.
+//! Its only state is the last window. `bowwave-baselines` has the patch of 2007, which differs
+//! in page 0, in the order of its tests, and in what counts as sequential.
 
 use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
@@ -46,7 +47,7 @@ impl OnDemand {
         Self { ra_index: zero, lookahead_index: zero, readahead_index: zero }
     }
 
-    /// Paper 002, figure 4, lines 12 to 22; conditions in the order of table 2.
+    /// The paper's figure 4, lines 12 to 22; conditions in the order of table 2.
     fn decide(&self, access: &Access, max: u64) -> Plan {
         let sequential = follows(access.request.start, access.prev_page);
         let oversize = access.req_pages() > max;
@@ -112,7 +113,8 @@ impl Plan {
 
     /// The window after a mark that no window of this state explains: at least the second of some
     /// stream, so the initial size, ramped up once, behind the marked page. The async size is that
-    /// of the window before it was ramped up (patch 000; the paper's table 3 is garbled there).
+    /// of the window before it was ramped up (as in the patch; the paper's table 3 is garbled
+    /// there).
     #[must_use]
     pub fn interleaved(access: &Access, max: u64) -> Self {
         let initial = initial_size(access.req_pages(), max);

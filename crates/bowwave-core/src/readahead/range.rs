@@ -1,5 +1,5 @@
-//! Lustre's readahead (llite), with ranges of mapped faults (document 003; `algorithms.md` section
-//! 5).
+//! Lustre's readahead (llite), with windows around mapped faults ("lustre: llite: try to improve
+//! mmap performance", Wang, 2021).
 //!
 //! ```text
 //!   second read of a small file  ──►  the whole file

@@ -2,7 +2,7 @@
 //!
 //! | policy | rule |
 //! |---|---|
-//! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its region, in the direction of the last step, sized by the region's hits |
+//! | [`Vma`] | VMA-based swap readahead (Huang, 2017; in Linux since 4.14): the pages around the touched page in its region, in the direction of the last step, sized by the region's hits |
 //! | [`Adaptive`] | bowwave's own: several streams a region, upward, downward or strided, each read ahead by as many pages as its reader touches while the store responds |
 //!
 //! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of

@@ -1,4 +1,5 @@
-//! By addresses: a region's window, in the direction of its last step (document 001).
+//! By addresses: a region's window, in the direction of its last step ("mm, swap: VMA based
+//! swap readahead", Huang, 2017).
 
 use super::SwapReason;
 use super::size::{SwapConfig, window_size};

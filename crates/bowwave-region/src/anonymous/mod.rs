@@ -1,4 +1,4 @@
-//! Memory larger than memory: regions whose pages are swapped to a spill file, or to any store with
+//! Memory larger than RAM: regions whose pages are swapped to a spill file, or to any store with
 //! in-place writes, and read back before they are needed.
 //!
 //! | file | content |

@@ -217,7 +217,7 @@ impl Swap {
     }
 }
 
-/// Memory that may be larger than memory. It starts as zeros.
+/// Memory that may be larger than RAM. It starts as zeros.
 ///
 /// **No write is lost.** Pages that cannot be written out, because the disk is full or failing,
 /// stay in memory. Accesses that need more memory then block, with a message on standard error,
@@ -333,7 +333,7 @@ impl Drop for SwapRegion {
 }
 
 impl crate::Region {
-    /// Creates `len` bytes of zeroed memory that may be larger than memory, in its own [`Swap`]
+    /// Creates `len` bytes of zeroed memory that may be larger than RAM, in its own [`Swap`]
     /// with default options: half of the available memory, and the rest in `spill`.
     ///
     /// # Errors

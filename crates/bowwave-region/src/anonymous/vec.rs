@@ -1,4 +1,4 @@
-//! A vector larger than memory.
+//! A vector larger than RAM.
 #![allow(unsafe_code, reason = "casts bytes to items")]
 
 use std::fmt;

@@ -176,7 +176,7 @@ fn worst_of(samples: &[f64]) -> f64 {
     samples.iter().copied().fold(0.0, f64::max)
 }
 
-/// Linux 2.6.29's scheduler, the patch to the letter, and the core's.
+/// Linux 2.6.29's scheduler, the patch as published, and the core's.
 pub(super) const RW: Elevator = Elevator::Scheduler(DEADLINE_RW);
 pub(super) const LITERAL: Elevator = Elevator::Scheduler(DEADLINE_LITERAL);
 pub(super) const DEADLINE: Elevator = Elevator::Scheduler(Algorithm::Deadline);

@@ -87,7 +87,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         let max = Pair::new(before.max_us, after.max_us);
         workload.figures(average, max, &mut outcome.figures);
         outcome.notes.push(format!("lustre-mmap, {}:", workload.name()));
-        for (name, run) in ["before 003", "003 to the letter", "003 mended"].into_iter().zip(runs) {
+        for (name, run) in ["before the patch", "as published", "fixed"].into_iter().zip(runs) {
             outcome.notes.push(format!(
                 "  {name}: average {:.1} us, most {:.0} us, {:.2} bytes fetched a byte touched, {} faults, {} windows around one",
                 run.average_us, run.max_us, run.amplification, run.faults, run.ranges
@@ -178,10 +178,10 @@ impl Workload {
         match (self, what) {
             (Self::Random, _) => "",
             (Self::ShuffledHoles, "maximum") => {
-                "no time published; before 003 few RPCs are large, and the slowest of 1 MiB take 37 ms"
+                "no time published; before the patch few RPCs are large, and the slowest of 1 MiB take 37 ms"
             }
             (Self::Holes, "average") => {
-                "no time published; blocks are touched in order, so before 003 they are read ahead, too, and the hole with them"
+                "no time published; blocks are touched in order, so before the patch they are read ahead, too, and the hole with them"
             }
             _ => "no time published",
         }

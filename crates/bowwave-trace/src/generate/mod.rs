@@ -94,7 +94,8 @@ pub enum Pattern {
         /// 0 (uniform) to 10; around 1 in measured caches.
         exponent: f64,
     },
-    /// A database under many small queries, as document 000 describes InnoDB. It reads database
+    /// A database under many small queries, as the patch of on-demand readahead
+    /// (2007) describes InnoDB. It reads database
     /// pages at random (use blocks of 16 KiB, 4 pages), prefers some parts of the file, and
     /// sometimes reads two adjacent pages.
     ///

@@ -12,7 +12,7 @@ use crate::{Failure, values};
 
 /// Options of the swap.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Memory larger than memory")]
+#[command(next_help_heading = "Memory larger than RAM")]
 pub(super) struct SwapArgs {
     /// Give the program more memory than --memory, with this much of it on --spill
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]

@@ -30,8 +30,9 @@ pub enum Clusters {
     /// and fetches no more; else [`Fixed`](Self::Fixed).
     #[default]
     Suited,
-    /// Document 003 with two fixes. The window around a page includes its first page; in 003 it
-    /// begins one page later. A cluster may begin at page 0; in 003 index 0 means "no cluster".
+    /// Lustre's patch of 2021 with two fixes. The window around a page includes its first page; in
+    /// the patch it begins one page later. A cluster may begin at page 0; in the patch index 0
+    /// means "no cluster".
     Fixed,
     /// `Fixed`, plus a prediction for drivers that map more than the touched page, on stores where
     /// each wait is long. It assumes that a reader that touched clusters upward does so again:

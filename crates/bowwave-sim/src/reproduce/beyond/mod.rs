@@ -7,7 +7,7 @@
 //! | `regret` | comparison with an oracle |
 //! | `streams` | requests of interleaved streams |
 //! | `memory` | sequential readers under memory pressure |
-//! | `pressure` | the thrashing experiment of 000, with `stream` |
+//! | `pressure` | the thrashing experiment of the on-demand patch, with `stream` |
 //! | `random` | waste with random reads |
 //! | `ablation` | each constant and detector of `stream`, changed (a benchmark) |
 //! | `losses` | experiments of the documents where readahead cannot gain |

@@ -1,5 +1,5 @@
-//! The thrashing experiment of 000 with `stream`: the remaining throughput, and whether it is
-//! stable.
+//! The thrashing experiment of the on-demand patch with `stream`: the remaining throughput, and
+//! whether it is stable.
 //!
 //! Its 200 readers request 20 MB/s, which on-demand readahead nearly reaches, so a better policy
 //! would show no gain. So it also runs with 50 % more readers.
