@@ -49,7 +49,7 @@ QUICK = {
 # The mapper and its options.
 WAYS = {
     "region none": ("region", ["--policy", "none"]),
-    "region range": ("region", ["--policy", "range", "--set", "range_clusters=mended"]),
+    "region range": ("region", ["--policy", "range", "--set", "range_clusters=fixed"]),
     "region learned": ("region", ["--policy", "range", "--set", "range_clusters=learned"]),
     "region stream": ("region", ["--policy", "stream"]),
     "region linux": ("region", ["--policy", "linux"]),

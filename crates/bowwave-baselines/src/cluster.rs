@@ -8,14 +8,14 @@ use bowwave_core::swap::{
 };
 
 /// Linux before 4.14, and today on rotating disks: the aligned block of slots around the touched
-/// page's slot. Hits counted over all regions size it.
+/// page's slot. The number of hits in all regions determines its size.
 pub const CLUSTER: SwapPolicy = SwapPolicy::Other(&ClusterKind);
 
 /// Every swap policy: those of `bowwave-core` and those of this crate, as reports order them.
 pub const SWAP: [SwapPolicy; 4] = [SwapPolicy::None, CLUSTER, SwapPolicy::Vma, SwapPolicy::Adaptive];
 
-/// The policy that Linux chooses for a store: by addresses; by slots if the store is `rotating`,
-/// because pages that were evicted together lie together there.
+/// The policy that Linux chooses for a store: by virtual address, but by slot if the store is
+/// `rotating`: there only adjacent slots are cheap.
 #[must_use]
 pub const fn swap_for_store(rotating: bool) -> SwapPolicy {
     if rotating { CLUSTER } else { SwapPolicy::Vma }
@@ -59,7 +59,7 @@ impl SwapReadahead for Cluster {
     fn on_fault(&mut self, SwapFault { slot, slots, config, .. }: SwapFault) -> SwapPlan {
         let hits = core::mem::take(&mut self.hits);
         let size = window_size(self.previous.0, slot.0, hits, config.block_max(), self.last_size);
-        // As Linux: a window caused by hits keeps the position.
+        // As in Linux, a window sized by hits does not update the previous slot.
         if hits == 0 {
             self.previous = slot;
         }

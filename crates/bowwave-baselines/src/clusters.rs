@@ -16,7 +16,7 @@ pub const CLUSTERS_BEFORE: Clusters =
 /// that settings use.
 pub const CLUSTERS: [(&str, Clusters); 5] = [
     ("suited", Clusters::Suited),
-    ("mended", Clusters::Fixed),
+    ("fixed", Clusters::Fixed),
     ("learned", Clusters::Learned),
     ("literal", CLUSTERS_LITERAL),
     ("before", CLUSTERS_BEFORE),

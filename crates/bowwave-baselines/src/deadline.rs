@@ -92,7 +92,7 @@ impl AlgorithmKind for DeadlineLiteral {
     }
 
     /// Unless the last batch was of a lower group than is chosen now, whatever the next request is.
-    fn begins_onward(&self, group: Group, _next: Group, last: Group) -> bool {
+    fn begins_in_disk_order(&self, group: Group, _next: Group, last: Group) -> bool {
         last <= group
     }
 

@@ -26,13 +26,13 @@ use bowwave_core::readahead::Range;
 use bowwave_core::{Capabilities, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
 
 /// Linux 2.6.20.
-pub const LEGACY: Policy = Policy::Other(&Published::Legacy);
+pub const LEGACY: Policy = Policy::Other(&WithoutSettings::Legacy);
 /// On-demand readahead as in the patch of 2007.
-pub const ON_DEMAND_PATCH: Policy = Policy::Other(&Published::OnDemandPatch);
-/// Today's Linux, as its default suits a cache of single pages.
+pub const ON_DEMAND_PATCH: Policy = Policy::Other(&WithoutSettings::OnDemandPatch);
+/// Today's Linux, with the settings for a cache of single pages (no large folios).
 pub const LINUX: Policy = Policy::Other(&linux::DEFAULT);
 /// [`Policy::Range`] with the windows around faults of Lustre's patch of 2021, as published.
-pub const RANGE_LITERAL: Policy = Policy::Other(&Published::RangeLiteral);
+pub const RANGE_LITERAL: Policy = Policy::Other(&WithoutSettings::RangeLiteral);
 
 /// Every policy: those of `bowwave-core` and those of this crate, as reports order them.
 pub const ALL: [Policy; 8] = [
@@ -60,13 +60,13 @@ pub fn names() -> [&'static str; ALL.len()] {
 
 /// The policies without settings of their own.
 #[derive(Debug)]
-enum Published {
+enum WithoutSettings {
     Legacy,
     OnDemandPatch,
     RangeLiteral,
 }
 
-impl PolicyKind for Published {
+impl PolicyKind for WithoutSettings {
     fn name(&self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -79,7 +79,7 @@ impl PolicyKind for Published {
         match self {
             Self::Legacy => Capabilities { every_access: true, ..Capabilities::default() },
             Self::OnDemandPatch => Capabilities::default(),
-            Self::RangeLiteral => Range::ASKED,
+            Self::RangeLiteral => Range::CAPABILITIES,
         }
     }
 

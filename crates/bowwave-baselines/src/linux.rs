@@ -43,8 +43,8 @@ pub struct LinuxConfig {
     /// Largest folio of the file system: log2 of its pages, at most 20; 0 for none. It only places
     /// marks and ends of windows as Linux does with such folios.
     pub folio_order_max: u8,
-    /// A window that reaches the end of the file has a mark (up to Linux 6.18), which triggers an
-    /// empty window.
+    /// A window that reaches the end of the file has a mark, which triggers an empty window: as in
+    /// Linux up to 6.18, but not by default.
     pub mark_at_eof: bool,
 }
 

@@ -160,8 +160,8 @@ int bowwave_last_errno(void);
  *                            ondemand-patch, linux, range, range-literal
  *     range_bytes=1MiB, range_whole=4MiB, range_max=256MiB
  *                            clusters, small files and largest window of the policy range
- *     range_clusters=mended  clusters of page faults in the policy range: suited (default: learned
- *                            for mappings), mended, learned, literal, before
+ *     range_clusters=fixed   clusters of page faults in the policy range: suited (default: learned
+ *                            for mappings), fixed, learned, literal, before
  *     shards=4               partitions of the cache with a lock each (one per processor)
  *     scheduler=deadline     order of requests to the store: noop, deadline, deadline-rw,
  *                            deadline-literal; options follow a colon, as in

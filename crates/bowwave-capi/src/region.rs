@@ -40,7 +40,7 @@ pub unsafe extern "C" fn bowwave_map(
             if flags & COPY_ON_WRITE == 0 { Protection::ReadOnly } else { Protection::CopyOnWrite };
         let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
-            // An extra lookup, but only for maps that start within the file.
+            // From an offset to the end: needs a lookup of the size.
             0 if offset > 0 => store.store.stat(path).map_err(bowwave_engine::Error::from)?.size,
             _ => offset.saturating_add(len),
         };

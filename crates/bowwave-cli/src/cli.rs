@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Args),
     /// List and abort unfinished uploads at an object store
     Uploads(commands::uploads::Args),
-    /// Run a program that sees stores as files, without a mount
+    /// Run a program on files of a store, or with memory larger than RAM
     ///
     /// The program sees the store's files below PATH, read-only. It opens, reads and maps them, and
     /// gets their attributes, through the C library's functions, which bowwave replaces in the
@@ -98,9 +98,9 @@ pub(crate) enum Command {
     Report(commands::report::Args),
     /// Convert a trace of another tool into bowwave's own format
     Import(commands::import::Args),
-    /// Replay a trace or a plan in virtual time, under any policy, device and cache size
+    /// Replay a trace or an experiment in virtual time, under any policy, device and cache size
     Replay(commands::replay::Args),
-    /// Compare every published figure of the source documents with ours
+    /// Compare the published figures of five documents with the simulator's
     Reproduce(commands::reproduce::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),

@@ -67,7 +67,7 @@ pub(crate) struct StoreArgs {
 
     /// Largest file that is read whole from a web server without range requests; 0 for none
     ///
-    /// Takes memory for at most two such files, in addition to --cache.
+    /// Takes memory for at most two such files at once.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::size)]
     no_range_max: u64,
 
@@ -125,7 +125,7 @@ impl DiskArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct CacheArgs {
-    /// Memory for pages and their metadata; without it, a quarter of the available memory
+    /// Memory for pages and their metadata; without it, a quarter of the machine's
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     cache: Option<u64>,
 

@@ -30,7 +30,7 @@ pub struct Checker {
     now: Instant,
     files: BTreeMap<FileId, PageCount>,
     fills: BTreeMap<FillId, Fill>,
-    /// Frames of the fills, for those that end as lost.
+    /// Frames of the fills, for fills that end as abandoned.
     frames: BTreeMap<FillId, Vec<FrameId>>,
     frames_out: BTreeMap<WriteOutId, Vec<FrameId>>,
     /// Pages in flight, except those invalidated since.

@@ -46,15 +46,15 @@ counters! {
     fills_promoted,
     /// Pages requested by fills.
     pages_filled,
-    /// Pages of those that no reader had requested.
+    /// Pages requested by fills that no reader had requested.
     pages_readahead,
-    /// Pages of those whose fill failed; pages of a reader's plan do not count.
+    /// Pages read ahead whose fill failed, without pages of a reader's plan.
     pages_failed,
     /// Pages read ahead and used.
     pages_used,
     /// Pages read ahead for a reader's plan.
     pages_planned,
-    /// Pages of those that were used.
+    /// Pages read ahead for a reader's plan and used.
     pages_planned_used,
     /// Planned pages that were unused when their reader was far past them, left its plan or closed.
     pages_abandoned,
@@ -68,7 +68,7 @@ counters! {
     pages_wasted,
     /// Pages that came back after eviction.
     refaults,
-    /// Pages of those that returned soon enough to go straight to the active list.
+    /// Refaults that came soon enough to put the page on the active list at once.
     refaults_activated,
     /// Reads that waited for a frame.
     reads_starved,
@@ -76,7 +76,7 @@ counters! {
     pages_dirtied,
     /// Pages accepted by the store.
     pages_written,
-    /// Dirty pages dropped because their part of the file was.
+    /// Dirty pages dropped because their part of the file was discarded.
     pages_discarded,
     /// Write-outs requested (not pages).
     write_outs,

@@ -140,7 +140,7 @@ enum Event {
     /// A page is programmed.
     Programmed,
     /// The request is complete.
-    Over { command: u32 },
+    Ended { command: u32 },
 }
 
 impl Flash {
@@ -198,11 +198,11 @@ impl Flash {
         let pages = self.pages(&request);
         for (page, bytes) in pages {
             let (channel, plane) = self.place(page);
-            let begun = now.max(self.planes[plane]);
-            self.planes[plane] = begun + self.p.read_ns;
-            self.service.wait_ns += begun - now;
+            let start = now.max(self.planes[plane]);
+            self.planes[plane] = start + self.p.read_ns;
+            self.service.wait_ns += start - now;
             self.service.media_ns += self.p.read_ns;
-            self.at(begun + self.p.read_ns, Event::Sensed { command, channel: channel as u32, bytes });
+            self.at(start + self.p.read_ns, Event::Sensed { command, channel: channel as u32, bytes });
             self.commands[command as usize].pages_left += 1;
         }
     }
@@ -228,14 +228,14 @@ impl Flash {
         let (low, high) = self.p.write_ns;
         let taken = between(&mut self.random, low, high) as u64;
         self.service.overhead_ns += taken;
-        let over = if let Some(ns_per_byte) = self.p.write_link_ns_per_byte {
+        let end = if let Some(ns_per_byte) = self.p.write_link_ns_per_byte {
             self.write_link = self.write_link.max(now + taken) + (request.bytes as f64 * ns_per_byte) as u64;
             self.write_link
         } else {
             self.link = now.max(self.link) + (request.bytes as f64 * self.p.link_ns_per_byte) as u64;
             self.link.max(now + taken)
         };
-        self.at(over, Event::Over { command });
+        self.at(end, Event::Ended { command });
         true
     }
 
@@ -263,7 +263,7 @@ impl Flash {
                     let (low, high) = self.p.command_ns;
                     let taken = between(&mut self.random, low, high) as u64;
                     self.service.overhead_ns += taken;
-                    self.at(self.link + taken, Event::Over { command });
+                    self.at(self.link + taken, Event::Ended { command });
                 }
             }
             Event::Arrived { command } => {
@@ -279,7 +279,7 @@ impl Flash {
                     self.blocked.pop_front();
                 }
             }
-            Event::Over { command } => {
+            Event::Ended { command } => {
                 let Command { request: Request { id, .. }, started, .. } = self.commands[command as usize];
                 self.free.push(command);
                 ended.push(Done { id, started, ended: Instant(now), left: 0 });

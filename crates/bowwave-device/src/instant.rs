@@ -1,4 +1,4 @@
-//! A device that takes no time: measures the cache alone.
+//! A device that takes no time, to measure the cache alone.
 
 use bowwave_core::Instant;
 

@@ -1,4 +1,4 @@
-//! A Lustre client's read RPCs under load: a fixed cost, a cost per page, and a share of slow RPCs.
+//! A Lustre client's RPCs under load: a fixed cost, a cost per page, and a share of slow RPCs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,7 +34,7 @@ impl LustreParameters {
             bytes_per_ns: rate,
             medium_bytes_per_ns: f64::INFINITY,
             request_bytes_max: self.request_bytes_max,
-            // The device holds at most 65536.
+            // Cannot truncate: `read` accepts at most 65,536.
             depth: self.depth as u32,
             request_ns_min: self.rpc_ns as u64,
         }
@@ -56,7 +56,7 @@ impl LustreParameters {
         })
     }
 
-    /// Fixed cost of an RPC in nanoseconds, and bytes per nanosecond of a typical one.
+    /// Fixed cost of an RPC in nanoseconds, and the mean rate after it, in bytes per nanosecond.
     pub(super) fn typical_read(&self) -> (f64, f64) {
         let (low, high) = self.page_ns;
         (self.rpc_ns, self.page_bytes as f64 * 2.0 / (low + high))

@@ -106,7 +106,7 @@ pub(super) struct S3 {
     idle: Vec<f64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_count: u64,
-    asked: Vec<Asked>,
+    in_flight: Vec<InFlight>,
     free: Vec<u32>,
     reads: Flows,
     /// Writes, if they have a link of their own.
@@ -119,26 +119,26 @@ pub(super) struct S3 {
 
 /// A request on its connection.
 #[derive(Clone, Debug)]
-struct Asked {
+struct InFlight {
     id: RequestId,
     direction: Direction,
     /// Where its parts end, last one first; and the bytes received.
     ends: Vec<u64>,
-    came: u64,
+    received: u64,
     started: Instant,
     connection: f64,
     refusals: u32,
 }
 
-impl Asked {
+impl InFlight {
     /// Bytes not yet received.
     fn left(&self) -> u64 {
-        self.ends.first().map_or(0, |end| end - self.came)
+        self.ends.first().map_or(0, |end| end - self.received)
     }
 
     /// Bytes to the end of the next part.
     fn next_part(&self) -> Option<u64> {
-        self.ends.last().map(|end| end - self.came)
+        self.ends.last().map(|end| end - self.received)
     }
 }
 
@@ -156,7 +156,7 @@ impl S3 {
             idle: Vec::new(),
             events: BinaryHeap::new(),
             events_count: 0,
-            asked: Vec::new(),
+            in_flight: Vec::new(),
             free: Vec::new(),
             reads: Flows { total: p.total, now: 0.0, running: Vec::new() },
             writes: Flows { total: p.put_total.unwrap_or(p.total), now: 0.0, running: Vec::new() },
@@ -184,11 +184,11 @@ impl S3 {
     }
 
     fn ask(&mut self, now: u64, index: u32) {
-        let Asked { direction, refusals, .. } = self.asked[index as usize];
+        let InFlight { direction, refusals, .. } = self.in_flight[index as usize];
         if direction == Direction::Read && !self.allowed(now) {
             let wait = self.p.retry_ns * f64::from(1 << refusals.min(RETRY_DOUBLINGS_MAX));
             let wait = self.p.reject_ns + between(&mut self.random, wait / 2.0, wait) as u64;
-            self.asked[index as usize].refusals += 1;
+            self.in_flight[index as usize].refusals += 1;
             self.rejected += 1;
             self.service.wait_ns += wait;
             self.at(now + wait, Event::Ask(index));
@@ -206,11 +206,11 @@ impl S3 {
 
     /// Starts the transfer of the next part.
     fn transfer(&mut self, index: u32) {
-        let asked = &self.asked[index as usize];
-        let Some(bytes) = asked.next_part() else { return };
-        let own_link = asked.direction == Direction::Write && self.p.put_total.is_some();
+        let request = &self.in_flight[index as usize];
+        let Some(bytes) = request.next_part() else { return };
+        let own_link = request.direction == Direction::Write && self.p.put_total.is_some();
         let flows = if own_link { &mut self.writes } else { &mut self.reads };
-        flows.begin(index, bytes as f64, asked.connection);
+        flows.begin(index, bytes as f64, request.connection);
     }
 
     fn connection(&mut self) -> (f64, u64) {
@@ -250,15 +250,15 @@ impl Device for S3 {
         // A write is visible only when it is complete.
         let ends = if direction == Direction::Read { ends } else { &ends[ends.len() - 1..] };
         let ends = ends.iter().rev().copied().collect();
-        let asked = Asked { id, direction, ends, came: 0, started: now, connection, refusals: 0 };
+        let in_flight = InFlight { id, direction, ends, received: 0, started: now, connection, refusals: 0 };
         let index = match self.free.pop() {
             Some(index) => {
-                self.asked[index as usize] = asked;
+                self.in_flight[index as usize] = in_flight;
                 index
             }
             None => {
-                self.asked.push(asked);
-                (self.asked.len() - 1) as u32
+                self.in_flight.push(in_flight);
+                (self.in_flight.len() - 1) as u32
             }
         };
         self.at(now.0 + connect, Event::Ask(index));
@@ -275,10 +275,10 @@ impl Device for S3 {
             self.reads.advance(next.0);
             self.writes.advance(next.0);
             while let Some(index) = self.reads.take_ended().or_else(|| self.writes.take_ended()) {
-                let asked = &mut self.asked[index as usize];
-                let &mut Asked { id, started, connection, .. } = asked;
-                asked.came = asked.ends.pop().expect("what flows goes up to an end");
-                let left = asked.left();
+                let request = &mut self.in_flight[index as usize];
+                let &mut InFlight { id, started, connection, .. } = request;
+                request.received = request.ends.pop().expect("a flow ends at the end of a part");
+                let left = request.left();
                 if left == 0 {
                     self.idle.push(connection);
                     self.free.push(index);
@@ -293,8 +293,8 @@ impl Device for S3 {
                 match event {
                     Event::Ask(index) => self.ask(next.0, index),
                     Event::FirstByte(index) => {
-                        let asked = &self.asked[index as usize];
-                        self.service.bus_ns += (asked.left() as f64 / asked.connection) as u64;
+                        let request = &self.in_flight[index as usize];
+                        self.service.bus_ns += (request.left() as f64 / request.connection) as u64;
                         self.transfer(index);
                     }
                 }
@@ -398,12 +398,12 @@ mod tests {
     /// Completion times of `count` reads in milliseconds, `slots` at once, in order.
     fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {
         let mut device = DeviceSpec::open(device, &Algorithm::ALL).unwrap().build(3);
-        let (mut ended, mut asked, mut now) = (Vec::new(), 0, Instant(0));
+        let (mut ended, mut request, mut now) = (Vec::new(), 0, Instant(0));
         while (ended.len() as u64) < count {
-            while asked < count && asked - (ended.len() as u64) < device.depth() as u64 {
-                let (id, direction, urgency) = (RequestId(asked), Direction::Read, Urgency::Demand);
+            while request < count && request - (ended.len() as u64) < device.depth() as u64 {
+                let (id, direction, urgency) = (RequestId(request), Direction::Read, Urgency::Demand);
                 device.submit(now, &Request { id, direction, start: 0, bytes, urgency, owner: 0, object: 0 });
-                asked += 1;
+                request += 1;
             }
             now = device.next_event().unwrap();
             device.advance(now, &mut ended);

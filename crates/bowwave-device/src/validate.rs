@@ -123,9 +123,9 @@ impl Bench {
 
     /// As [`run`](Self::run), but returns the throughput in MB/s.
     fn rate(&mut self, depth: usize, think: u64, requests: impl IntoIterator<Item = (u64, u64)>) -> f64 {
-        let (begun, before) = (self.now, self.device.service().bytes);
+        let (start, before) = (self.now, self.device.service().bytes);
         self.run(Direction::Read, depth, think, requests);
-        (self.device.service().bytes - before) as f64 / (self.now - begun) as f64 * 1e3
+        (self.device.service().bytes - before) as f64 / (self.now - start) as f64 * 1e3
     }
 }
 

@@ -9,8 +9,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// [`Options`](crate::Options) have the same budget, or clones of it, share it.
 /// [`part`](Self::part) creates a smaller budget within it, such as for one of several mounts.
 ///
-/// Demand reads are not limited. Readahead uses what is left as far as that makes requests worth
-/// making, or is omitted. The cache's size separately bounds unread pages in memory.
+/// Demand reads are not limited. Readahead beyond the budget is shortened or omitted. The cache's
+/// size separately bounds unread pages in memory.
 ///
 /// ```
 /// use bowwave_engine::{AheadBudget, Engine, Options};
@@ -55,7 +55,7 @@ impl AheadBudget {
         self.0.bytes - self.0.left.load(Ordering::Relaxed)
     }
 
-    /// Takes half of what is left, at least `least` bytes, and at most all that is left here and in
+    /// Takes half of the remaining bytes, at least `least`, and at most all that remain here and in
     /// every enclosing budget.
     fn draw(&self, least: u64) -> u64 {
         self.draw_share(&|left| (left / 2).max(least).min(left))

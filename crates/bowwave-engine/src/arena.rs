@@ -105,7 +105,7 @@ impl Arena {
         (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
     }
 
-    /// Prepares a frame for its fill: uses a huge page, as long as those are fast.
+    /// Prepares a frame for its fill: uses a huge page, as long as huge pages are fast.
     ///
     /// The kernel clears a huge page on first use. A host that lends a virtual machine its memory
     /// on use, and takes back large free blocks, makes that ten times slower than small pages. Fast
@@ -158,7 +158,7 @@ impl Arena {
         places[frame.0 as usize].store(place, Ordering::Relaxed);
     }
 
-    /// Whether the memory of one frame ends where that of the next begins.
+    /// Whether the memory of `frame` ends where the memory of `next` begins.
     fn is_next(&self, frame: FrameId, next: FrameId) -> bool {
         match self.places.get() {
             None => frame.0 + 1 == next.0,

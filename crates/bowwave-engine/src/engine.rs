@@ -359,7 +359,7 @@ impl Inner {
         }
     }
 
-    /// Carries out effects of a shard. Holds no lock, except briefly those of queues and slots.
+    /// Carries out effects of a shard. Holds no lock, except briefly the locks of queues and slots.
     pub(crate) fn perform(self: &Arc<Self>, shard: usize, effects: Vec<Effect>) {
         let mut effects = effects;
         let mut touched: Vec<Arc<Queue>> = Vec::new();
@@ -383,7 +383,7 @@ impl Inner {
                     }
                     Effect::Wake(slot, outcome) => match slot.deliver(outcome) {
                         Delivery::Unwanted(outcome) => unwanted.extend(outcome.into_iter().flatten()),
-                        Delivery::ToTask => self.timer.take_back(shard, &slot),
+                        Delivery::ToTask => self.timer.schedule_reclaim(shard, &slot),
                         Delivery::ToThread => {}
                     },
                 }

@@ -177,8 +177,8 @@ impl FileEntry {
         self.writing.nameless.load(Ordering::Relaxed)
     }
 
-    /// Whether this file's pages are those of an object with this identity. A size alone, or a weak
-    /// tag, is no proof: then only concurrent readers share pages.
+    /// Whether this file's pages may be used for an object with this identity. A size alone, or a
+    /// weak tag, is no proof: then only concurrent readers share pages.
     pub(crate) fn is_still(&self, identity: &Identity) -> bool {
         let strong_tag = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
         let proves = strong_tag || identity.modified_ns.is_some() || identity.inode.is_some();

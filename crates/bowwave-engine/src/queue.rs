@@ -183,7 +183,7 @@ impl Queue {
         }
     }
 
-    /// Sends as many requests as the store has slots for, and those whose time has come.
+    /// Sends queued requests while the store has free slots, and requests whose timer has expired.
     ///
     /// # Panics
     /// If the store does, after the other requests were sent: no later call may come to send them.
@@ -265,7 +265,7 @@ impl Queue {
     }
 
     /// The store accepted bytes of write-outs that were sent at `sent`.
-    pub(crate) fn taken(&self, bytes: u64, sent: Instant, writes: &[QueuedWrite]) {
+    pub(crate) fn accepted(&self, bytes: u64, sent: Instant, writes: &[QueuedWrite]) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
         state.stats.bytes_written += bytes;

@@ -144,7 +144,7 @@ impl Setting {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "cache",
-        meaning: "Memory for pages and their metadata; auto: a quarter of the available memory",
+        meaning: "Memory for pages and their metadata; auto: a quarter of the machine's",
         set: |s, text| size(text).map(|bytes| s.options.cache_bytes = Some(bytes)),
         get: |s| s.options.cache_bytes.map(size_text),
     },
@@ -202,11 +202,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "range_clusters",
-        meaning: "Policy range: how clusters of page faults are read. literal: Lustre's patch of 2021 as published. \
-                  mended: fetches the first page of a cluster, too, and has no sentinel at page 0. learned: \
-                  also reads at the first fault of a cluster what the last clusters had. before: Lustre \
-                  before that patch. suited: learned in files that are mapped into memory without a \
-                  mount, else mended",
+        meaning: "Policy range: readahead of clusters of page faults. literal: exactly as in Lustre's patch \
+                  of 2021. fixed: also reads the first page of a cluster, and has clusters at page 0. \
+                  learned: as fixed, and predicts the length of a cluster from earlier ones. before: Lustre \
+                  before that patch. suited: learned in files that are mapped without a mount, else fixed",
         set: |s, text| {
             let clusters = CLUSTERS.iter().find(|(name, _)| *name == text).map(|(_, clusters)| *clusters);
             let all = CLUSTERS.map(|(name, _)| name).join(", ");
@@ -342,29 +341,29 @@ fn yes(is: bool) -> String {
 #[must_use]
 pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
     let window = match policy {
-        _ if profile.latency <= NEAR => NEAR_WINDOW,
+        _ if profile.latency <= LOCAL => LOCAL_WINDOW,
         Policy::Stream => profile.request_bytes_best.min(STREAM_WINDOW),
         _ => profile.request_bytes_best,
     };
-    let pages = window.max(NEAR_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
+    let pages = window.max(LOCAL_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
 /// [`StreamConfig::slow_window_pages`] for a store: one fill, where requests cost only time.
 fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
-    let costs_time_only = profile.latency >= DISTANT && !profile.seeks;
+    let costs_time_only = profile.latency >= HIGH_LATENCY && !profile.seeks;
     if costs_time_only { (FILL_BYTES / page_bytes.max(1)).max(1) } else { 0 }
 }
 
-/// A longer TTFB is that of a store that serves many requests at once.
-const DISTANT: Duration = Duration::from_millis(5);
-/// A shorter TTFB is that of a local disk.
-const NEAR: Duration = Duration::from_micros(100);
+/// Shortest TTFB of a high-latency store, which serves many requests at once.
+const HIGH_LATENCY: Duration = Duration::from_millis(5);
+/// Longest TTFB of a local disk.
+const LOCAL: Duration = Duration::from_micros(100);
 /// Window of `stream` on high-latency stores: of 512 KiB to 16 MiB, it wastes least at the same
 /// speed.
 const STREAM_WINDOW: u64 = 1 << 20;
 /// Linux's default window.
-const NEAR_WINDOW: u64 = 128 << 10;
+const LOCAL_WINDOW: u64 = 128 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -103,8 +103,8 @@ pub enum Work {
 
 /// Times that requests waited for the store and that the store took, by [`Work`].
 ///
-/// Each fill or write-out counts once for each successful attempt; those of one merged request
-/// count separately. Values are exact to 1 %.
+/// Each fill or write-out counts once for each successful attempt; the fills or write-outs of one
+/// merged request count separately. Values are exact to 1 %.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Latencies {

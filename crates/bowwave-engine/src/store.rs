@@ -61,7 +61,7 @@ impl Store {
         self.inner.profile.clone()
     }
 
-    /// The store below the cache. Changes made through it bypass the cache; for those of names, use
+    /// The store below the cache. Changes made through it bypass the cache; to change names, use
     /// the [`Namespace`](bowwave_backend::Namespace) of this `Store`.
     #[must_use]
     pub fn backend(&self) -> &dyn Backend {

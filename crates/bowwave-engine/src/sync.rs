@@ -13,7 +13,7 @@ pub(crate) use std::sync::OnceLock;
 
 /// Time until `due`; `None` if it has passed. In the model it always has: a timed wait may end at
 /// any moment.
-pub(crate) fn until(due: Instant) -> Option<std::time::Duration> {
+pub(crate) fn time_until(due: Instant) -> Option<std::time::Duration> {
     if cfg!(feature = "model") {
         return None;
     }

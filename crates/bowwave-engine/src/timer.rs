@@ -1,4 +1,5 @@
-//! Timers: timed events of queues, retries of parts, reclaim of tasks' frames.
+//! The timer thread: timed events of queues, write-back, retries of parts, reclaim of frames that
+//! tasks did not collect.
 
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,20 +10,21 @@ use bowwave_core::Instant as CoreInstant;
 use crate::engine::Inner;
 use crate::object_upload::Part;
 use crate::queue::Queue;
-use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
+use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, time_until};
 use crate::wait::Slot;
 
 /// How long a woken task may leave its frames pinned before they are reclaimed.
-const TASK_PATIENCE: Duration = Duration::from_secs(1);
-/// Tasks' frames are checked in batches, since each fault of a mapped file adds some.
-const COARSE: Duration = Duration::from_millis(250);
+const UNCOLLECTED_MAX: Duration = Duration::from_secs(1);
+/// Reclaim times are rounded up to multiples of this: one wake-up serves many tasks. Each fault of
+/// a mapped file schedules a reclaim.
+const RECLAIM_STEP: Duration = Duration::from_millis(250);
 
 /// Runs jobs at their times.
 #[derive(Debug)]
 pub(crate) struct Timer {
     state: Mutex<State>,
     changed: Condvar,
-    /// Inexact times are multiples of [`COARSE`] since then.
+    /// Reclaim times are multiples of [`RECLAIM_STEP`] since then.
     epoch: Instant,
 }
 
@@ -54,7 +56,7 @@ pub(crate) enum Job {
     /// Send a part again.
     Part(Part),
     /// Reclaim the frames that a task has not collected.
-    TakeBack {
+    ReclaimFrames {
         /// Shard of the frames.
         shard: usize,
         /// Slot that holds them.
@@ -63,12 +65,12 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    fn carry_out(self, engine: &Arc<Inner>) {
+    fn run(self, engine: &Arc<Inner>) {
         match self {
             Self::Run(queue, due) => queue.expired(engine, due),
             Self::Part(part) => part.send(),
             Self::WriteBack => engine.write_back_old(),
-            Self::TakeBack { shard, slot } => {
+            Self::ReclaimFrames { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
                     engine.unpin(shard, &frames);
                 }
@@ -96,13 +98,14 @@ impl Timer {
     }
 
     /// Schedules the reclaim of frames that a task was just told of.
-    pub(crate) fn take_back(&self, shard: usize, slot: &Arc<Slot>) {
-        let due = (self.epoch.elapsed() + TASK_PATIENCE).as_nanos().next_multiple_of(COARSE.as_nanos());
-        let due = Duration::from_nanos(u64::try_from(due).expect("nobody waits for centuries"));
-        self.add(self.epoch + due, Job::TakeBack { shard, slot: Arc::downgrade(slot) });
+    pub(crate) fn schedule_reclaim(&self, shard: usize, slot: &Arc<Slot>) {
+        let due =
+            (self.epoch.elapsed() + UNCOLLECTED_MAX).as_nanos().next_multiple_of(RECLAIM_STEP.as_nanos());
+        let due = Duration::from_nanos(u64::try_from(due).expect("a due time fits in 584 years"));
+        self.add(self.epoch + due, Job::ReclaimFrames { shard, slot: Arc::downgrade(slot) });
     }
 
-    /// Ends the thread.
+    /// Ends the thread, drops all jobs, and closes the queues that wait for one.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.closed = true;
@@ -111,7 +114,7 @@ impl Timer {
         self.changed.notify_one();
         for Waiting { job, .. } in waiting {
             if let Job::Run(queue, _) = job {
-                // Its requests hold the queue.
+                // Its paused requests keep the queue alive: `close` drops them.
                 queue.close();
             }
         }
@@ -124,7 +127,7 @@ impl Timer {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            if let Some(pause) = until(first.due) {
+            if let Some(pause) = time_until(first.due) {
                 state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
@@ -133,7 +136,7 @@ impl Timer {
             let Some(engine) = engine.upgrade() else { return };
             // A panic of a store is reported by the panic hook and ends its own request; other jobs
             // still need this thread.
-            let _told = catch_unwind(AssertUnwindSafe(|| job.carry_out(&engine)));
+            let _told = catch_unwind(AssertUnwindSafe(|| job.run(&engine)));
             drop(engine);
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         }

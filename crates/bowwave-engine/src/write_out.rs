@@ -30,7 +30,7 @@ struct Sink {
     /// End of the bytes that the store accepted.
     offset: u64,
     /// Bytes accepted by the store so far.
-    taken: u64,
+    accepted: u64,
     sent: CoreInstant,
     /// Its end was handled.
     ended: bool,
@@ -83,7 +83,7 @@ pub(crate) fn send(
         loan,
         parts,
         offset,
-        taken: 0,
+        accepted: 0,
         sent,
         ended: false,
     });
@@ -132,7 +132,7 @@ impl WriteSink for Sink {
                 let rest = buf.split_off(count);
                 drop(buf);
                 self.offset += count as u64;
-                self.taken += count as u64;
+                self.accepted += count as u64;
                 if let Some(object) = self.object.clone() {
                     // Queued, not sent here: with a store that completes inline, each write would
                     // use more stack.
@@ -149,7 +149,7 @@ impl WriteSink for Sink {
             }
             Ok(count) => {
                 self.offset += count as u64;
-                self.taken += count as u64;
+                self.accepted += count as u64;
                 Ok(())
             }
             Err(error) => Err(error),
@@ -183,7 +183,7 @@ impl Sink {
             retries = self.retry_or_fail(&error);
         } else {
             // Before waiters wake, so that they see themselves counted.
-            self.queue.taken(self.taken, self.sent, &self.parts);
+            self.queue.accepted(self.accepted, self.sent, &self.parts);
             self.entry.has_stored(self.offset);
             let answers = self.parts.drain(..).map(|part| (part.id, Ok(()))).collect();
             self.engine.written_out(self.entry.shard, answers);

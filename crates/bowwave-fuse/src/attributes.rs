@@ -10,11 +10,11 @@ use bowwave_engine::backend::SetTime;
 /// Attributes of entries whose store has none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
-    /// Owner of everything.
+    /// Owner of entries without a stored owner.
     pub(crate) uid: u32,
-    /// Group of everything.
+    /// Group of entries without a stored group.
     pub(crate) gid: u32,
-    /// Whether `uid` and `gid` override the store's owner and group.
+    /// Whether `uid` and `gid` replace the owners of a file system. Stored owners of objects stay.
     pub(crate) own: bool,
     /// Permission bits of files whose store has none.
     pub(crate) file_mode: u32,
@@ -92,12 +92,12 @@ pub(crate) fn file_type(kind: EntryKind) -> FileType {
 pub(crate) fn kind_of(mode: u32) -> Option<EntryKind> {
     use rustix::fs::FileType;
     match FileType::from_raw_mode(mode) {
-        // Type bits of 0 mean a regular file, as in `mknod`.
         FileType::RegularFile => Some(EntryKind::File),
         FileType::Fifo => Some(EntryKind::Fifo),
         FileType::Socket => Some(EntryKind::Socket),
         FileType::CharacterDevice => Some(EntryKind::CharDevice),
         FileType::BlockDevice => Some(EntryKind::BlockDevice),
+        // As in `mknod`: without type bits, a regular file.
         _ if mode & !0o7777 == 0 => Some(EntryKind::File),
         _ => None,
     }

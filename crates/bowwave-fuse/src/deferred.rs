@@ -240,8 +240,8 @@ fn without(all: &SetAttributes, others: &SetAttributes) -> SetAttributes {
 /// Maximum number of paths with rejected attributes; each uses about 300 bytes.
 const REJECTED_MAX: usize = 1000;
 
-/// How long attributes wait for more. Shorter, and a program's next call or its rename costs
-/// another copy. Longer, and users on other machines notice the delay.
+/// How long attributes wait for more. Shorter: a program's next call or its rename costs
+/// another copy. Longer: users on other machines notice the delay.
 const DELAY: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

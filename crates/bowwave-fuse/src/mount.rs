@@ -36,7 +36,7 @@ pub enum Told<'a> {
     /// A program received an error that is not an ordinary result; the cause.
     Failed(&'a bowwave_engine::backend::Error),
     /// The first file was opened whose versions cannot be distinguished reliably; the reason. Needs
-    /// [`MountOptions::caution`].
+    /// [`MountOptions::warns_unversioned`].
     Unversioned(&'a str),
 }
 
@@ -357,8 +357,8 @@ impl Ended {
 /// Threads that read requests. One reads while the others run jobs; see `workers`.
 const RECEIVERS: usize = 4;
 
-/// How long an unmount waits for requests in flight. Shorter, and warm requests may be cut off.
-/// Longer, and a slow store delays the unmount.
+/// How long an unmount waits for requests in flight. Shorter: warm requests may be cut off.
+/// Longer: a slow store delays the unmount.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a forced unmount waits for the kernel to write back memory maps.

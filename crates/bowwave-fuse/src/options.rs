@@ -41,19 +41,21 @@ pub struct MountOptions {
     /// How long the kernel may cache names and attributes, including negative lookups. Default: 1
     /// s.
     pub ttl: Duration,
-    /// Requests served concurrently; the same number again may wait. At least 1. Default: 64.
+    /// Requests served at once. The kernel sends at most twice as many (`max_background`). At least
+    /// 1. Default: 64.
     pub requests_max: usize,
-    /// Whether the listener is told of the first file without a strong entity tag; for stores
-    /// behind a network. Default: no.
-    pub caution: bool,
+    /// Report the first file whose versions cannot be distinguished, once; for stores behind a
+    /// network. Default: no.
+    pub warns_unversioned: bool,
     /// Whether directory listings have sizes and times that the kernel may use. Default: yes.
     pub lists_sizes: bool,
     /// Whether other users may use the mount. For a mount by a user, `/etc/fuse.conf` must allow
     /// it. Default: no.
     pub allow_other: bool,
-    /// Owner of all entries. Default: the store's; if it has none, the mounting user.
+    /// Owner of entries that have no stored owner. Also replaces a file system's owners, if this or
+    /// `gid` is given. Default: the file system's owner, else the mounting user.
     pub uid: Option<u32>,
-    /// Group of all entries. Default: the store's; if it has none, the mounting user's.
+    /// Group of entries, likewise.
     pub gid: Option<u32>,
     /// Permission bits of files whose store has none. Default: 0644.
     pub file_mode: Option<u32>,
@@ -76,7 +78,7 @@ impl Default for MountOptions {
             kernel_readahead_bytes: KERNEL_READAHEAD_BYTES,
             ttl: Duration::from_secs(1),
             requests_max: 64,
-            caution: false,
+            warns_unversioned: false,
             lists_sizes: true,
             allow_other: false,
             uid: None,
@@ -102,9 +104,9 @@ impl MountOptions {
     }
 }
 
-/// More than 128 KiB, so that an unaligned 128 KiB read (33 pages) is one request. With less, the
-/// kernel treats it as an oversize read and reads three times its length. Larger, and a fault in a
-/// memory map reads far around itself.
+/// More than 128 KiB, so that an unaligned 128 KiB read (33 pages) is one request. A smaller window
+/// makes the kernel treat such a read as oversize, and read three times its length. A larger one
+/// makes faults in maps read far around.
 const KERNEL_READAHEAD_BYTES: u32 = 256 << 10;
 
 /// Maximum request size in bytes: the kernel's default limit (`fs.fuse.max_pages_limit`, 256

@@ -20,10 +20,9 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Records that a file was written just now. If it is not dirty, the store has all bytes and
-    /// has set the time itself. For a file without a recorded time, `before` returns the store's
-    /// last modification time. Since Linux 6.13 that time may be finer than the current tick; the
-    /// new time must be later.
+    /// Records a write. Does nothing if the file is clean: then the store has set the time.
+    /// `before` returns the store's time, if none is recorded. The new time is later than both;
+    /// since Linux 6.13 the store's may be ahead of the coarse clock.
     pub(crate) fn stamp_if(&self, inode: u64, dirty: bool, before: impl FnOnce() -> Option<SystemTime>) {
         if !dirty {
             return;
@@ -34,8 +33,7 @@ impl Stamps {
         self.lock().insert(inode, time);
     }
 
-    /// Records that the store itself changed a file just now. Updates the recorded time, if there
-    /// is one.
+    /// The store changed the file, for example its size. Moves a recorded time forward.
     pub(crate) fn restamp(&self, inode: u64) {
         if let Some(time) = self.lock().get_mut(&inode) {
             *time = now().max(*time);

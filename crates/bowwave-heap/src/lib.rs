@@ -4,9 +4,10 @@
 //!
 //! ```text
 //!   malloc … free ──► small, or bowwave's own ──────────► C library
-//!                 └─► large enough ───────────► spans ──┐
-//!   mmap … munmap ──► anonymous, private, large ► large ┴──► regions of one swap
-//!                 └─► others ─────────────────────────────► kernel
+//!                 ├─► up to 128 KiB ──────────► spans ──┐
+//!                 └─► larger ─────────────────► large ──┼─► regions of one swap
+//!   mmap … munmap ──► anonymous, private, 2 MiB ► large ┘
+//!                 └─► others ───────────────────────────► kernel
 //! ```
 //!
 //! | module | content |
@@ -20,13 +21,13 @@
 //!
 //! **No deadlock.** A page fault of the program waits for the handler threads. So these must never
 //! wait for the program. They have their own heap (`libc_heap`), look up no symbols (`real`), and
-//! get no signals of the program (`quiet`). The program takes their locks only where it accesses no
-//! swapped memory and signals are blocked.
+//! get no signals of the program (`quiet`). A program thread holds their locks only while it
+//! touches no swapped memory and has all signals blocked.
 //!
 //! **Tables lie outside** the memory that they describe: freeing swapped-out memory reads nothing
 //! back.
 //!
-//! Separate from the library that serves files, which leaves its programs' heap alone.
+//! Not part of `bowwave-preload`: that library leaves the program's heap alone.
 //!
 //! Not supported: static programs, and memory obtained without the C library.
 

@@ -1,4 +1,4 @@
-//! The next definitions of functions outside the heap.
+//! The C library's own definitions (`RTLD_NEXT`) of functions that this library replaces.
 #![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{c_int, c_void};

@@ -374,7 +374,7 @@ impl crate::signals::Serves for Inner {
         let stream = self.streams.of(this_thread());
         let around = self.around(offset, self.unread(&stream, offset));
         let mapped = self.map_if_cached(&stream, offset, around.clone());
-        let mapped = mapped.map_or_else(|| task::wait_for(self.fetch(&stream.file, offset, around)), Ok);
+        let mapped = mapped.map_or_else(|| task::block_on(self.fetch(&stream.file, offset, around)), Ok);
         let Ok(end) = mapped else { return false };
         self.map_ahead(&stream, offset, end);
         true

@@ -261,7 +261,7 @@ impl Region {
         let (mut at, end) = (self.start + offset, self.start + offset + len);
         while at < end {
             let around = self.inner.around(at, u64::MAX);
-            at = task::wait_for(self.inner.fetch(self.inner.file(), at, around))?.max(at + 1);
+            at = task::block_on(self.inner.fetch(self.inner.file(), at, around))?.max(at + 1);
         }
         Ok(())
     }

@@ -11,9 +11,9 @@
 //! engine's, the allocator's) are free, unless the program reads while it holds one: for example,
 //! an allocator whose own memory is a region.
 //!
-//! Other signals are forwarded as the kernel would have delivered them: with the previous handler's
-//! mask, once if it has `SA_RESETHAND`, with system calls restarted if it has `SA_RESTART`. Only
-//! `SA_ONSTACK` has no effect.
+//! A `SIGBUS` that is no region's goes to the previous handler, as the kernel would deliver it:
+//! with that handler's mask, once if it has `SA_RESETHAND`, with system calls restarted if it has
+//! `SA_RESTART`. Only `SA_ONSTACK` has no effect.
 #![allow(unsafe_code, reason = "handles a signal")]
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ pub(crate) fn forget(start: usize) {
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
 }
 
-/// Installs the handler once, then runs `installed`, in which tests send a signal.
+/// Installs the handler if it is not installed, then runs `installed` (a hook for tests).
 fn install(installed: impl FnOnce()) -> io::Result<()> {
     let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_installed {
@@ -89,7 +89,7 @@ fn install(installed: impl FnOnce()) -> io::Result<()> {
     };
     installed();
     // Publish the action that was really replaced: another thread may have changed it meanwhile.
-    // Unless a signal has consumed the published action (`SA_RESETHAND`).
+    // Keep the default instead, if a signal has consumed the published action (`SA_RESETHAND`).
     let _used_up = PREDECESSOR.compare_exchange(expected, replaced, Ordering::AcqRel, Ordering::Relaxed);
     *is_installed = true;
     Ok(())
@@ -110,8 +110,8 @@ fn handler(predecessor: &libc::sigaction) -> libc::sigaction {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     let mut action = DEFAULT;
     action.sa_sigaction = handler as usize;
-    // On the thread's own stack: an alternate stack may be too small for an engine. A store may
-    // itself access another region.
+    // No SA_ONSTACK: an alternate stack may be too small for an engine. SA_NODEFER: serving a fault
+    // may itself fault on another region.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
     // An ignored signal does not interrupt system calls.
     let restarts = predecessor.sa_flags & libc::SA_RESTART != 0 || predecessor.sa_sigaction == libc::SIG_IGN;
@@ -156,7 +156,7 @@ unsafe fn is_write(context: *mut libc::c_void) -> bool {
     }
 }
 
-/// Whether the fault is a region's and the access may be retried.
+/// Serves the fault if its address is a region's. Returns whether the access may be retried.
 fn serve(address: usize, write: bool) -> bool {
     let server = {
         let regions = REGIONS.read().unwrap_or_else(PoisonError::into_inner);
@@ -171,14 +171,15 @@ fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     // SAFETY: never null once this handler is installed, and never freed.
     let predecessor = unsafe { &*take_predecessor() };
     // SAFETY: the kernel passes valid data because of SA_SIGINFO.
-    let of_a_touch = matches!(unsafe { (*info).si_code }, 1..=libc::BUS_MCEERR_AR);
+    let is_fault = matches!(unsafe { (*info).si_code }, 1..=libc::BUS_MCEERR_AR);
     match predecessor.sa_sigaction {
-        libc::SIG_IGN if !of_a_touch => {}
+        libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A faulting access is retried and ends the program even if the signal is ignored. A
-            // sent signal is sent again. SAFETY: the default action.
+            // With the default action installed, the faulting access is retried and ends the
+            // program, as the kernel does even if SIGBUS is ignored. A signal sent by a process is
+            // raised again. SAFETY: the default action.
             unsafe { libc::sigaction(signal, &raw const DEFAULT, ptr::null_mut()) };
-            if !of_a_touch {
+            if !is_fault {
                 // SAFETY: takes a number.
                 unsafe { libc::raise(signal) };
             }
@@ -187,7 +188,7 @@ fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     }
 }
 
-/// The previous action for one signal. As in the kernel, SA_RESETHAND then resets it to the
+/// The previous action, for this delivery. As in the kernel, SA_RESETHAND then resets it to the
 /// default.
 fn take_predecessor() -> *const libc::sigaction {
     loop {

@@ -10,8 +10,8 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A future, polled by the thread that wakes it.
 struct Task {
-    /// Wake-ups since the last poll, including the one whose thread polls now; stays above 0 after
-    /// the end.
+    /// Wake-ups since the task was last idle, including the one whose thread polls it now. 0 while
+    /// it is idle; stays above 0 after the end.
     wakes: AtomicUsize,
     /// Never contended: only the thread that finds `wakes` at 0 locks it.
     work: Mutex<Option<Work>>,
@@ -48,7 +48,7 @@ impl Wake for Task {
 }
 
 /// Runs a future to completion on this thread.
-pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let wakeup = Arc::new(Wakeup::default());
     let waker = Waker::from(Arc::clone(&wakeup));
     let mut work = std::pin::pin!(work);
@@ -84,7 +84,7 @@ impl Wakeup {
     }
 
     /// As `wait`, with a timeout. Returns whether it was notified.
-    pub(crate) fn wait_for(&self, time: std::time::Duration) -> bool {
+    pub(crate) fn wait_timeout(&self, time: std::time::Duration) -> bool {
         let mut notified = self.notified();
         if !*notified {
             (notified, _) = self.changed.wait_timeout(notified, time).unwrap_or_else(PoisonError::into_inner);

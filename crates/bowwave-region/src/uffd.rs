@@ -294,10 +294,13 @@ fn parse(message: &[u8]) -> Option<Touch> {
 /// Page size in bytes of the supported kernels.
 pub const SYSTEM_PAGE: usize = 4096;
 
+/// Group of the ioctls.
 const GROUP: u8 = 0xAA;
+/// Version of the interface.
 const UFFD_API: u64 = 0xAA;
-/// Serve page faults of user mode only.
+/// `UFFD_USER_MODE_ONLY`: serve page faults of user mode only.
 const USER_MODE_ONLY: u32 = 1;
+
 const FEATURE_SIGBUS: u64 = 1 << 7;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;

@@ -73,7 +73,7 @@ impl Error {
     }
 
     /// The line of the error, from 1; for a quoted name, the first line of the value. 0 if the
-    /// format has no lines.
+    /// format has no lines, or if the error concerns the whole file.
     #[must_use]
     pub fn line(&self) -> u64 {
         if let Place::Line(line) = self.place { line } else { 0 }

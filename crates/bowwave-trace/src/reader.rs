@@ -39,7 +39,7 @@ impl<R: BufRead> Reader<R> {
     /// Reuses the memory of `record.file`, so a loop over one record does not allocate.
     ///
     /// # Errors
-    /// The error and its line; the trace ends there, and `record` is unspecified.
+    /// A defect of the trace, with its line. Later calls return false, and `record` is unspecified.
     pub fn read(&mut self, record: &mut Record) -> Result<bool> {
         let outcome = match self.state {
             State::Ended => return Ok(false),
@@ -112,7 +112,7 @@ impl<R: BufRead> Reader<R> {
                     return Err(Error::from_io(&self.name, Place::Line(before + 1), error));
                 }
                 Ok(Some(_)) | Err(_) => {
-                    let message = "blank line inside the trace (they may only stand at its end)".to_owned();
+                    let message = "blank line before the end of the trace (remove it)".to_owned();
                     return Err(Error::at(ErrorKind::Row, &self.name, Place::Line(line), message));
                 }
             }
@@ -200,7 +200,7 @@ pub(crate) fn whole_number(text: &[u8], unit: &str) -> std::result::Result<u64, 
     let problem = match text {
         [] => "is empty".to_owned(),
         _ if valid => format!("is more than {}", u64::MAX),
-        [b'-' | b'+', ..] => format!("has a sign, but is a whole number{of}"),
+        [b'-' | b'+', ..] => format!("has a sign; expected a whole number{of} without one"),
         _ => format!("is not a whole number{of}"),
     };
     Err(if text.is_empty() { problem } else { format!("{} {problem}", quoted(text)) })

@@ -481,7 +481,7 @@ fn pairs_of(pairs: &[(u8, u8)]) -> Vec<u8> {
         "linux",
         "deadline:starved=4",
         "noop",
-        "mended",
+        "fixed",
         "18446744073709551615",
     ];
     let mut text = b"cache=4MiB".to_vec();

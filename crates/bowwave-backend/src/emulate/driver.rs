@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 use bowwave_core::{Instant, Urgency};
 use bowwave_device::{Device, Direction, Done, Request, RequestId};
 
-/// The first `bytes` bytes of transfer `id` are through; all of them if `over`.
+/// The first `bytes` bytes of transfer `id` are through; all of them if it has `ended`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Release {
     pub(super) id: u64,
     pub(super) bytes: u64,
-    pub(super) over: bool,
+    pub(super) ended: bool,
 }
 
 /// A device model and its queue.
@@ -184,13 +184,13 @@ impl Driver {
             self.sources.remove(&done.id);
             transfer.open.remove(&offset);
         }
-        let over = transfer.open.is_empty();
+        let ended = transfer.open.is_empty();
         let released = transfer.open.first_key_value().map_or(transfer.bytes, |(offset, came)| offset + came);
         if released > transfer.released {
             transfer.released = released;
-            self.releases.push(Release { id, bytes: released, over });
+            self.releases.push(Release { id, bytes: released, ended });
         }
-        if over {
+        if ended {
             self.transfers.remove(&id);
         }
     }

@@ -14,9 +14,9 @@
 //! streams cost few wake-ups. The emulation is exact as long as the inner store is faster than the
 //! device. `cargo bench -p bowwave-backend` compares rates and latencies with their bounds.
 
+mod addresses;
 mod device;
 mod driver;
-mod places;
 mod station;
 mod transfer;
 mod whole;
@@ -28,7 +28,7 @@ use std::time::Duration;
 pub use device::Device;
 pub(crate) use station::Station;
 
-use self::places::Places;
+use self::addresses::Addresses;
 use self::whole::Whole;
 use crate::wrap::{Layer, Wrapped, WrappedObject, WrappedWriteObject};
 use crate::{Backend, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink, Writes};
@@ -52,7 +52,7 @@ pub fn emulate(inner: Arc<dyn Backend>, device: Device) -> Result<Arc<dyn Backen
 fn slow(inner: Arc<dyn Backend>, device: Device) -> Result<Slow> {
     let station = Station::start(&device)?;
     let name = format!("emulate:{}", device.name);
-    Ok(Wrapped::new(&name, inner, Emulation { device, station, places: Mutex::default() }))
+    Ok(Wrapped::new(&name, inner, Emulation { device, station, addresses: Mutex::default() }))
 }
 
 /// A store behind a device.
@@ -62,7 +62,7 @@ type Slow = Wrapped<Emulation>;
 struct Emulation {
     device: Device,
     station: Station,
-    places: Mutex<Places>,
+    addresses: Mutex<Addresses>,
 }
 
 impl Layer for Emulation {
@@ -92,7 +92,7 @@ impl Layer for Emulation {
     }
 
     fn place(&self, path: &Path, inner: &dyn Object) -> u64 {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).of(path, inner.identity())
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).of(path, inner.identity())
     }
 
     fn read(

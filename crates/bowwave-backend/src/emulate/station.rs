@@ -162,10 +162,10 @@ impl Shared {
         loop {
             let now = self.now();
             state.driver.advance(now, &mut releases);
-            for Release { id, bytes, over } in releases.drain(..) {
+            for Release { id, bytes, ended } in releases.drain(..) {
                 let transfer =
-                    if over { state.transfers.remove(&id) } else { state.transfers.get(&id).cloned() };
-                due.extend(transfer.map(|transfer| (id, transfer, bytes, over)));
+                    if ended { state.transfers.remove(&id) } else { state.transfers.get(&id).cloned() };
+                due.extend(transfer.map(|transfer| (id, transfer, bytes, ended)));
             }
             if due.is_empty() {
                 if state.stopping && state.transfers.is_empty() {
@@ -176,7 +176,7 @@ impl Shared {
             }
             drop(state);
             // The device carries on with a transfer that ends early; its bytes go nowhere.
-            due.retain(|(_, transfer, bytes, over)| transfer.release(*bytes, *over));
+            due.retain(|(_, transfer, bytes, ended)| transfer.release(*bytes, *ended));
             state = self.lock();
             for (id, ..) in due.drain(..) {
                 state.transfers.remove(&id);

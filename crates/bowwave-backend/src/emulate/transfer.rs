@@ -14,10 +14,12 @@ pub(super) struct Transfer {
 struct State {
     /// `None` once the transfer has ended.
     side: Option<Side>,
+    /// Bytes that the inner store has, that the device let through, and that the sink was told of.
     arrived: usize,
     released: usize,
-    told: usize,
-    over: bool,
+    reported: usize,
+    /// The device has let all bytes through, or the inner store has no more.
+    ended: bool,
     /// Result of the inner store.
     result: Option<Result<usize>>,
 }
@@ -30,13 +32,14 @@ pub(super) enum Side {
 
 impl Transfer {
     pub(super) fn new(side: Side) -> Arc<Self> {
-        let state = State { side: Some(side), arrived: 0, released: 0, told: 0, over: false, result: None };
+        let state =
+            State { side: Some(side), arrived: 0, released: 0, reported: 0, ended: false, result: None };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Lets the first `bytes` through, all of them if `over`. Returns whether the transfer ends
-    /// before the device's, because the inner store has failed or has no more bytes.
-    pub(super) fn release(&self, bytes: u64, over: bool) -> bool {
+    /// Lets the first `bytes` through, all of them if the device has `ended`. Returns whether the
+    /// transfer ends before the device's, because the inner store has failed or has no more bytes.
+    pub(super) fn release(&self, bytes: u64, ended: bool) -> bool {
         let mut state = self.lock();
         state.released = usize::try_from(bytes).unwrap_or(usize::MAX);
         let early = match (&state.side, &state.result) {
@@ -45,9 +48,9 @@ impl Transfer {
             // A short write takes the time of all its bytes.
             _ => false,
         };
-        state.over |= over || early;
+        state.ended |= ended || early;
         Self::tell(state);
-        early && !over
+        early && !ended
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -55,7 +58,7 @@ impl Transfer {
     }
 
     fn tell(mut state: MutexGuard<'_, State>) {
-        if state.over && state.result.is_some() {
+        if state.ended && state.result.is_some() {
             let (side, result) = (state.side.take(), state.result.take());
             // The end may start the next request, which must not find this one locked.
             drop(state);
@@ -67,8 +70,8 @@ impl Transfer {
             return;
         }
         let count = state.arrived.min(state.released);
-        if count > state.told {
-            state.told = count;
+        if count > state.reported {
+            state.reported = count;
             if let Some(Side::Read(sink, _)) = &mut state.side {
                 sink.progress(count);
             }

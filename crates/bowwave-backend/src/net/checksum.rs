@@ -1,7 +1,8 @@
 //! Checksums that S3 stores for objects and their parts: verification of received bytes.
 //!
-//! A store sends the checksum of an object with its size, and those of parts in a separate table. A
-//! composite checksum covers the checksums of the parts, so each part is compared with its own.
+//! A store sends the checksum of an object with its size, and checksums of parts in a separate
+//! table. A composite checksum covers the checksums of the parts, so each part is compared with its
+//! own.
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|

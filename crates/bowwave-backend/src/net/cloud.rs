@@ -424,8 +424,9 @@ fn copy_condition(source: &Validators) -> Option<Header> {
 
 /// Requested attributes of an object.
 const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes");
-/// Most parts of a table.
+/// Maximum parts in a table of parts.
 const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
+
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");

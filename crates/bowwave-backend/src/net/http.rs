@@ -495,13 +495,14 @@ fn redacted(url: &str) -> String {
 
 /// Most redirections in a row; more are a loop.
 const REDIRECTS_MAX: u32 = 5;
+/// Accepted types of a directory's index.
 const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
 /// Files of a directory that are probed for range support: empty ones are not conclusive.
 const PROBED_FILES: usize = 3;
 /// Connections to one server: enough for a fast, distant link, few enough to be accepted.
 const SLOTS: u32 = 32;
 
-/// Bytes of a query that are escaped: all but those that every server accepts.
+/// Bytes of a query that are escaped: all except bytes that every server accepts.
 pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Bytes of a path or key that are escaped.

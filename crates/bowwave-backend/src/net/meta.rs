@@ -286,6 +286,7 @@ const RESENT: [HeaderName; 10] = [
 /// Mode bits that are stored. Any reader of the bucket would have to obey set-user-id and
 /// set-group-id.
 const PERMISSIONS: u32 = 0o777;
+/// Bits of a mode that are the type of the file (`S_IFMT`), and two types.
 const FORMAT: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;

@@ -375,7 +375,7 @@ impl ObjectUpload {
     }
 
     /// Whether the store has anything of it.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(super) fn is_started(&self) -> bool {
         self.upload.initialized()
     }
 

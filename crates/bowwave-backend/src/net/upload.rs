@@ -36,7 +36,7 @@ pub(super) async fn send(
         .map_err(|_| Error::new(ErrorKind::Protocol, format!("{place}: the key makes no valid URL")))?;
     let mut request = reqwest::Request::new(parts.method, url);
     *request.headers_mut() = parts.headers;
-    let moved = Arc::new(Moved { begun: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
+    let moved = Arc::new(Moved { start: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
     *request.body_mut() = Some(match body.content_length() {
         // Explicit: servers require a length.
         0 => Bytes::new().into(),
@@ -58,8 +58,8 @@ pub(super) async fn send(
 /// Progress of a body.
 #[derive(Debug)]
 struct Moved {
-    begun: Instant,
-    /// When bytes were last accepted, in nanoseconds since then.
+    start: Instant,
+    /// When bytes were last accepted, in nanoseconds since `start`.
     last_ns: AtomicU64,
     /// When the last byte was accepted.
     all: OnceLock<Instant>,
@@ -69,15 +69,15 @@ impl Moved {
     /// When the standstill is too long, if nothing moves until then.
     fn due(&self, patience: Duration) -> Instant {
         match self.all.get() {
-            // The last bytes are in the system's buffers: they may take as long as those before
+            // The last bytes are in the system's buffers: they may take as long as all bytes before
             // them.
-            Some(all) => *all + patience + (*all - self.begun),
-            None => self.begun + Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)) + patience,
+            Some(all) => *all + patience + (*all - self.start),
+            None => self.start + Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)) + patience,
         }
     }
 
     fn moves(&self) {
-        let ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.store(ns, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! WholeFile files of web servers without range requests, in memory during reads.
+//! Whole files of web servers without range requests, in memory during reads.
 //!
 //! A file is requested once for all of its reads, while its bytes stay in memory. They are dropped
 //! when the file is closed, or when another file needs the memory and no read copies from them. The

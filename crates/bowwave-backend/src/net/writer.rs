@@ -14,7 +14,7 @@ use super::runtime::{self, AsyncWork, Gate};
 use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
 use crate::{SetAttributes, SetTime, Upload, WriteBuf, WriteObject, WriteSink};
 
-/// Reads the published version; writes the upload of the next one.
+/// Reads come from the published version. Writes go to an upload that becomes the next version.
 #[derive(Debug)]
 pub(super) struct CloudWriter {
     shared: Arc<Shared>,
@@ -26,8 +26,8 @@ pub(super) struct CloudWriter {
 #[derive(Debug)]
 struct Shared {
     place: Location,
-    /// Shared by writes; exclusive for operations that need them to have ended.
-    turn: RwLock<()>,
+    /// Held shared by each write; held exclusively by operations that must wait for all writes.
+    writes: RwLock<()>,
     state: Mutex<State>,
 }
 
@@ -42,8 +42,8 @@ struct State {
 }
 
 impl CloudWriter {
-    /// An object that is `published` already, or not; a `fresh` one is published even without a
-    /// write.
+    /// A writer of an object with this `published` version, if there is one. A `fresh` object is
+    /// published by `finish` even without a write.
     pub(super) fn new(
         place: Location,
         gate: Gate,
@@ -52,10 +52,10 @@ impl CloudWriter {
         exclusive: bool,
         stored: Stored,
     ) -> Self {
-        let identity = published.as_ref().map(|target| target.identity.clone()).unwrap_or_default();
-        let object_upload = fresh.then(|| Arc::new(begun(&place, &stored, None, 0)));
+        let identity = published.as_ref().map(|version| version.identity.clone()).unwrap_or_default();
+        let object_upload = fresh.then(|| Arc::new(new_upload(&place, &stored, None, 0)));
         let state = Mutex::new(State { published, exclusive, object_upload, stored });
-        Self { shared: Arc::new(Shared { place, turn: RwLock::new(()), state }), gate, identity }
+        Self { shared: Arc::new(Shared { place, writes: RwLock::new(()), state }), gate, identity }
     }
 }
 
@@ -81,13 +81,13 @@ impl WriteObject for CloudWriter {
         }
         if !offset.is_multiple_of(part) || buf.len() as u64 > part {
             let message = format!(
-                "{}: {} bytes at {offset} are no part; parts have {part} bytes",
+                "{}: cannot write {} bytes at {offset}: write at multiples of {part}, at most {part} bytes",
                 self.shared.place.name,
                 buf.len()
             );
             return sink.done(buf, Err(Error::new(ErrorKind::Invalid, message)));
         }
-        let work = Part { shared: Arc::clone(&self.shared), offset, buf, sink };
+        let work = PartWrite { shared: Arc::clone(&self.shared), offset, buf, sink };
         if let Err((work, error)) = self.gate.spawn(work) {
             work.sink.done(work.buf, Err(error));
         }
@@ -104,7 +104,7 @@ impl WriteObject for CloudWriter {
         }
         if len > 0 {
             let message = format!(
-                "{}: an object store cannot cut or extend an object, from {size} to {len} bytes; only to none",
+                "{}: cannot change the size from {size} to {len} bytes: an object can only be truncated to 0",
                 self.shared.place.name
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -112,7 +112,7 @@ impl WriteObject for CloudWriter {
         let shared = Arc::clone(&self.shared);
         runtime::wait(async move {
             let stored = shared.state().stored;
-            shared.abort(|place| Some(begun(place, &stored, None, 0))).await;
+            shared.abort(|place| Some(new_upload(place, &stored, None, 0))).await;
             Ok(())
         })
     }
@@ -138,8 +138,9 @@ impl WriteObject for CloudWriter {
         fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
     ) -> Result<Vec<Range<u64>>> {
         let object_upload = self.shared.state().object_upload.clone();
-        // Only a version that begins empty: copied parts have no checksum of bytes.
-        let empty = object_upload.filter(|started| !started.is_begun() && started.size() == 0);
+        // Resume only for a version that begins empty: parts copied from an old version have no MD5
+        // to compare.
+        let empty = object_upload.filter(|started| !started.is_started() && started.size() == 0);
         let Some(object_upload) = empty else { return Ok(Vec::new()) };
         let (place, id) = (self.shared.place.clone(), upload.id.clone());
         let parts = runtime::wait(async move { place.cloud.uploaded_parts(place.key.as_ref(), &id).await })?;
@@ -150,11 +151,11 @@ impl WriteObject for CloudWriter {
         let shared = Arc::clone(&self.shared);
         let left = runtime::wait(async move {
             // Writes in flight end first.
-            let turn = shared.turn.write().await;
+            let writes = shared.writes.write().await;
             let object_upload = shared.state().object_upload.take();
-            drop(turn);
-            let is_begun = object_upload.is_some_and(|upload| upload.is_begun());
-            Ok(is_begun && shared.place.cloud.kind != Kind::Azure)
+            drop(writes);
+            let is_started = object_upload.is_some_and(|upload| upload.is_started());
+            Ok(is_started && shared.place.cloud.kind != Kind::Azure)
         });
         left.unwrap_or(false)
     }
@@ -183,7 +184,7 @@ impl WriteObject for CloudWriter {
 
 impl Drop for CloudWriter {
     fn drop(&mut self) {
-        if self.shared.state().object_upload.as_ref().is_some_and(|upload| upload.is_begun()) {
+        if self.shared.state().object_upload.as_ref().is_some_and(|upload| upload.is_started()) {
             let shared = Arc::clone(&self.shared);
             runtime::spawn(async move { shared.abort(|_| None).await });
         }
@@ -197,7 +198,7 @@ impl Shared {
 
     fn size(&self) -> u64 {
         let state = self.state();
-        let published = || state.published.as_ref().map_or(0, |target| target.identity.size);
+        let published = || state.published.as_ref().map_or(0, |version| version.identity.size);
         state.object_upload.as_ref().map_or_else(published, |object_upload| object_upload.size())
     }
 
@@ -206,12 +207,12 @@ impl Shared {
         let mut state = self.state();
         let base = state.published.clone();
         let stored = state.stored;
-        let new = || Arc::new(begun(&self.place, &stored, base, offset));
+        let new = || Arc::new(new_upload(&self.place, &stored, base, offset));
         Arc::clone(state.object_upload.get_or_insert_with(new))
     }
 
     async fn finish(&self) -> Result<Identity> {
-        let turn = self.turn.write().await;
+        let writes = self.writes.write().await;
         let (object_upload, exclusive) = {
             let state = self.state();
             (state.object_upload.clone(), state.exclusive)
@@ -219,20 +220,20 @@ impl Shared {
         if let Some(object_upload) = object_upload {
             object_upload.set_headers(headers(&self.place, &self.state().stored));
             let meta = object_upload.publish(exclusive).await?;
-            let target = Version::of_object(&self.place.cloud, &self.place.name, meta);
+            let version = Version::of_object(&self.place.cloud, &self.place.name, meta);
             let mut state = self.state();
-            state.published = Some(Arc::new(target));
+            state.published = Some(Arc::new(version));
             state.exclusive = false;
             state.object_upload = None;
         }
-        drop(turn);
+        drop(writes);
         let published = self.state().published.clone();
-        Ok(published.map(|target| target.identity.clone()).unwrap_or_default())
+        Ok(published.map(|version| version.identity.clone()).unwrap_or_default())
     }
 
     /// Aborts the upload, and begins the `next` one.
     async fn abort(&self, next: impl FnOnce(&Location) -> Option<ObjectUpload>) {
-        let turn = self.turn.write().await;
+        let _writes = self.writes.write().await;
         let object_upload = {
             let mut state = self.state();
             std::mem::replace(&mut state.object_upload, next(&self.place).map(Arc::new))
@@ -240,12 +241,11 @@ impl Shared {
         if let Some(object_upload) = object_upload {
             object_upload.abort().await;
         }
-        drop(turn);
     }
 }
 
-/// An upload of a version with these attributes.
-fn begun(place: &Location, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> ObjectUpload {
+/// A new upload of a version with these attributes; nothing is sent yet.
+fn new_upload(place: &Location, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> ObjectUpload {
     let object_upload = ObjectUpload::new(place, base, offset);
     object_upload.set_headers(headers(place, stored));
     object_upload
@@ -256,17 +256,17 @@ fn headers(place: &Location, stored: &Stored) -> Vec<Header> {
 }
 
 /// A write in flight.
-struct Part {
+struct PartWrite {
     shared: Arc<Shared>,
     offset: u64,
     buf: WriteBuf,
     sink: Box<dyn WriteSink>,
 }
 
-impl AsyncWork for Part {
+impl AsyncWork for PartWrite {
     async fn run(self) {
         let Self { shared, offset, buf, sink } = self;
-        let turn = shared.turn.read().await;
+        let _writes = shared.writes.read().await;
         let object_upload = shared.object_upload(offset);
         let len = buf.len();
         match object_upload.admit(offset, len as u64, || Bytes::from(buf.to_vec())) {
@@ -274,6 +274,5 @@ impl AsyncWork for Part {
             Ok(false) => object_upload.write(offset, buf, sink).await,
             Err(error) => sink.done(buf, Err(error)),
         }
-        drop(turn);
     }
 }

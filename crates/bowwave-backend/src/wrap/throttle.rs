@@ -6,15 +6,15 @@ use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field}
 use crate::emulate::{Device, Station};
 use crate::{Backend, ReadBuf, ReadSink, Result, WriteBuf, WriteSink};
 
-/// A store whose reads have a common throughput limit, shared evenly among the reads in flight;
-/// writes have the same limit.
+/// A store with a throughput limit for reads, shared evenly among the reads in flight, and a
+/// separate limit of the same rate for writes.
 #[derive(Debug)]
 pub struct Throttle {
     store: Wrapped<Link>,
 }
 
 impl Throttle {
-    /// Limits `inner` to `rate` (at least 1) bytes a second in each direction.
+    /// Limits `inner` to `rate` bytes a second in each direction; 0 counts as 1.
     ///
     /// # Errors
     /// `Io` if the timer thread cannot be started.

@@ -26,14 +26,13 @@ const ROWS_A_REPORT: u64 = 4096;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or has any other \
-format that `bowwave import` knows. Reads are walked page by page (4096 bytes), with one readahead state for each (pid, file). \
+format that `bowwave import` knows. Reads are processed page by page (4096 bytes), with one readahead state for each (pid, file). \
 Each page of a 'load' or 'store' faults, as if it were not mapped. With the policy stream, a file has one state for all \
 processes, and JSON has one more member: how well each of its detectors has predicted the reads so far, from 0 to 15. Memory is \
 unlimited and the device instant: only 'evict' rows remove pages. The advice 'willneed', 'random' and 'sequential' takes effect, \
-and so does 'plan': a range that will be read after the ranges named before (without bytes, the plan ends). Other rows only \
-count.
+and so does 'plan', which appends a range to the reader's plan; length 0 ends the plan. Other rows only count.
 
-The policies cluster, vma and adaptive are of swap. Each (pid, file) is a region of anonymous memory, and an offset is an \
+cluster, vma and adaptive are swap policies. Each (pid, file) is a region of anonymous memory, and an offset is an \
 address in it. The first 'load' or 'store' of a page creates it, and 'evict' rows write pages to the next free slots of a \
 store. Each line is a fault on a page that is swapped out: its slot, the window (pages of the region, or slots for cluster) and \
 the slots that are read. 'dontneed' drops pages.

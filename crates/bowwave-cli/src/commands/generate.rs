@@ -59,15 +59,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
     gap: Duration,
 
-    /// Streams of the pattern interleaved
+    /// Streams, for the pattern interleaved
     #[arg(long, value_name = "N", default_value_t = 2)]
     streams: u32,
 
-    /// Bytes from block to block of the pattern strided; without it, 8 blocks
+    /// Bytes from block to block, for the pattern strided; without it, 8 blocks
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     stride: Option<u64>,
 
-    /// Longest run of the pattern clustered
+    /// Longest run, for the pattern clustered
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = values::positive_size)]
     cluster: u64,
 

@@ -73,9 +73,9 @@ enum ObjectsAs {
 fn steps() -> impl TypedValueParser<Value = BlockAction> {
     let step = |name, help: &'static str, step| (PossibleValue::new(name).help(help), step);
     values::one_of([
-        step("queued", "Q: the file system asks for it", BlockAction::Queued),
-        step("dispatched", "D: it goes to the device", BlockAction::Dispatched),
-        step("completed", "C: the device has done it", BlockAction::Completed),
+        step("queued", "Q: queued by the file system", BlockAction::Queued),
+        step("dispatched", "D: dispatched to the device", BlockAction::Dispatched),
+        step("completed", "C: completed by the device", BlockAction::Completed),
     ])
 }
 

@@ -71,9 +71,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "stream", hide_short_help = true, value_parser = values::policy())]
     policy: Policy,
 
-    #[command(flatten)]
-    owners: OwnerArgs,
-
     /// Requests of the kernel served at once
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
@@ -103,6 +100,10 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     help: HelpArgs,
+
+    // After the options without a heading: its heading would cover them.
+    #[command(flatten)]
+    owners: OwnerArgs,
 
     #[command(flatten)]
     log: LogArgs,
@@ -154,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     let signals = signals().map_err(|error| failed!("cannot listen for signals: {error}"))?;
     let options = MountOptions {
-        caution: opened.store.backend().network().is_some(),
+        warns_unversioned: opened.store.backend().network().is_some(),
         lists_sizes: opened.store.profile().lists_sizes,
         metadata,
         ..args.options()

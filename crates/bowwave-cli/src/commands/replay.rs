@@ -32,7 +32,8 @@ use input::{CacheSize, Devices, Input, Oracle, Policies, Schedulers};
 /// Arguments of `bowwave replay`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A trace is of any format that `bowwave import` knows; a plan is a TOML file with readers of its own (docs/guide-replay.md). \
+A trace is of any format that `bowwave import` knows; an experiment is a TOML file with readers of its own \
+(docs/guide-replay.md). \
 Every combination of the lists is one run, in virtual time, with the very cache and policies of the engine; the same \
 command gives the same digits. Devices: hdd, nvme, ssd, s3, s3-steady, lustre, instant, a TOML file of your own, and \
 overrides, as in hdd:rpm=5400.
@@ -48,14 +49,14 @@ Examples:
   bowwave replay web.iolog --policy ondemand --ra-pages 32,128,512 --cache 64MiB,1GiB
   bowwave replay app.strace --device hdd --scheduler clook,deadline:starved=4,async_expire_ms=1000
   bowwave replay oltp.bwt --policy none --eviction lru --device instant --cache 40MiB --json
-  bowwave replay plan.toml --save run.json")]
+  bowwave replay experiment.toml --save run.json")]
 pub(crate) struct Args {
-    /// The trace or plan; - reads a trace from standard input
-    #[arg(value_name = "TRACE|PLAN")]
+    /// The trace or experiment; - reads a trace from standard input
+    #[arg(value_name = "TRACE|EXPERIMENT")]
     input: PathBuf,
 
     /// Readahead policies: names, oracle for the bound that no policy beats, or all; without it,
-    /// stream (the default of a mount), none, ondemand and the oracle, or the policies of the plan
+    /// stream (the default of a mount), none, ondemand and the oracle, or the experiment's policies
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = input::policies)]
     policy: Vec<Policies>,
 
@@ -89,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = writes())]
     writes: Option<Writes>,
 
-    /// Eviction policy: linux, linux-2.6 or lru; by default the plan's, or linux
+    /// Eviction policy: linux, linux-2.6 or lru; by default the experiment's, or linux
     #[arg(long, value_name = "EVICTION", value_parser = input::eviction)]
     eviction: Option<Eviction>,
 

@@ -49,6 +49,11 @@ pub(crate) struct Args {
     #[arg(long = "map", value_name = "URL[=PATH]", required_unless_present = "swap")]
     maps: Vec<String>,
 
+    /// The program and its arguments
+    // Before the groups: their headings would cover it.
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+
     /// The readahead policy
     #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
@@ -75,10 +80,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     swap: swap::SwapArgs,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    program: Vec<OsString>,
 }
 
 /// Runs the program, and exits as it does.

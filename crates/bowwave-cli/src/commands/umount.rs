@@ -10,7 +10,7 @@ use crate::progress::Progress;
 /// Arguments of `bowwave umount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-No program may use the mount. If its process has died, this removes the mount.
+Fails while a program uses the mount. If the mount's process has died, this removes the mount.
 
 Returns when all that programs wrote is in the store and the mount's process has ended. Exits with 1 if bytes, modes, \
 owners or times were lost, and names them, or if the process ended without a report. Ctrl-C ends the wait: the process \

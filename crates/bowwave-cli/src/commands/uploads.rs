@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long)]
     abort: bool,
 
-    /// Minimum age of uploads; skips uploads of unknown age; one day with --abort
+    /// Minimum age; uploads of unknown age are skipped; with --abort one day by default
     #[arg(long, value_name = "AGE", default_value = "0", default_value_if("abort", "true", "24h"), value_parser = values::duration)]
     older_than: Duration,
 

@@ -28,7 +28,7 @@ pub(crate) trait Subject: Send + Sync {
     /// All settings.
     fn settings(&self) -> Vec<Setting>;
 
-    /// Changes a live setting; `value` is not validated.
+    /// Validates `value` and changes a live setting.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }
 

@@ -23,7 +23,7 @@ fn a_log_is_detected_by_its_content_and_converted_to_standard_output() {
 }
 
 #[test]
-fn what_was_mended_is_counted_on_standard_error() {
+fn repairs_are_counted_on_standard_error() {
     let output = output_with_input(bowwave().arg("import").arg(sample("grep.strace")), b"");
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(output.status.success());

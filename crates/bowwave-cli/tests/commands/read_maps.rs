@@ -147,7 +147,7 @@ fn clusters_touched_through_a_mount_are_distinguished_from_streams() {
     // Requests as large as an object store's: clusters taken for streams would cost eighty times
     // their bytes. The kernel itself requests twice the touched bytes.
     let range = ["--policy", "range", "--ra-pages", "8192", "--cache", "1GiB"];
-    for clusters in ["range_clusters=mended", "range_clusters=learned"] {
+    for clusters in ["range_clusters=fixed", "range_clusters=learned"] {
         let (row, counters) = touch_through_a_mount(&[&range[..], &["--set", clusters]].concat());
         assert!(number(&row, "/map/faults") > 0.0, "{row}");
         let fetched = number(&counters, "/bytes_fetched") / number(&row, "/bytes_wanted");

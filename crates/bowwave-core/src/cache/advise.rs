@@ -43,16 +43,16 @@ impl Cache {
                 let mut walk = Walk::new(part, self.handle(handle), nothing);
                 let (page, trigger) = (range.start, Trigger::Advice);
                 if self.handle(handle).capabilities.advice {
-                    let (access, view, policy, plans) = self.question(&walk, page, trigger);
+                    let (access, view, policy, plans) = self.policy_call(&walk, page, trigger);
                     policy.on_access(access, view, plans);
                     let list = plans.take_list();
                     for plan in &list {
-                        self.carry_out(&mut walk, page, trigger, plan, out);
+                        self.apply_plan(&mut walk, page, trigger, plan, out);
                     }
                     self.plans.give_back(list);
                 } else {
                     let plan = Plan::new(page, range.count().0, 0, Reason::Forced);
-                    self.carry_out(&mut walk, page, trigger, &plan, out);
+                    self.apply_plan(&mut walk, page, trigger, &plan, out);
                 }
             }
             Advice::DontNeed => {
@@ -91,7 +91,7 @@ impl Cache {
         }
     }
 
-    /// Removes a frame from its list; frees it once it is unpinned.
+    /// Removes a frame from its list. It is freed once it is unpinned and its fill has ended.
     pub(super) fn doom(&mut self, id: FrameId) {
         let unused = self.frames.take_unused(id);
         let frame = self.frames.get(id);

@@ -192,7 +192,7 @@ impl Cache {
         policy.on_fill(&FillReport {
             now,
             range,
-            took_ns: since(fill.begun),
+            took_ns: since(fill.requested_at),
             waited_ns: fill.overtaken.map(since),
             demanded: fill.urgency == Urgency::Demand && fill.overtaken.is_none(),
             failed,

@@ -422,9 +422,9 @@ impl Frames {
     /// For a retained, unread page: the reclaim clock at the end of its fill.
     pub(crate) fn retained_since(&self, id: FrameId) -> Option<u32> {
         let frame = self.get(id);
-        let kept = frame.state == State::Inactive && frame.has(Flag::Retained) && frame.has(Flag::Unused);
+        let retained = frame.state == State::Inactive && frame.has(Flag::Retained) && frame.has(Flag::Unused);
         // The clock is a u32.
-        kept.then_some(frame.fill as u32)
+        retained.then_some(frame.fill as u32)
     }
 
     /// The fill of a frame in flight.

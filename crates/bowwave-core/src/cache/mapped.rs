@@ -76,7 +76,7 @@ impl Cache {
             let request = PageRange { start: page, end: range.end.max(page) };
             let nothing = PageRange { start: page, end: page };
             let walk = Walk::new(Part::whole(handle, request.into()), self.handle(handle), nothing);
-            let (access, view, policy, plans) = self.question(&walk, page, Trigger::Mapped);
+            let (access, view, policy, plans) = self.policy_call(&walk, page, Trigger::Mapped);
             policy.on_access(access, view, plans);
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {

@@ -56,10 +56,10 @@ use crate::write::WriteBackConfig;
 
 /// A page cache without bytes: the [crate docs](crate) explain how to drive it.
 ///
-/// Order of calls: `open_file`, `open_handle`, then any of `access`, `filled`, `unpin`, `advise`,
-/// `follow`, `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`.
-/// Each call appends at most a few actions for each page of its range and window to the lent
-/// buffer. Every call is also an [`Event`] for [`step`](Self::step). Time must not run backward.
+/// Order of calls: `open_file`, `open_handle`, then accesses, writes and advice through the handle,
+/// then `close_handle`, `close_file`. Each call appends at most a few actions for each page of its
+/// range and window to the lent buffer. Every call that changes the cache is also an [`Event`] for
+/// [`step`](Self::step). Time must not run backward.
 #[derive(Debug)]
 pub struct Cache {
     config: Config,
@@ -149,7 +149,7 @@ struct FillState {
     /// Pages that no read had requested.
     ahead: u64,
     /// When it was requested.
-    begun: Instant,
+    requested_at: Instant,
     /// When the first reader began to wait for it, if it was readahead.
     overtaken: Option<Instant>,
 }
@@ -375,8 +375,7 @@ impl Cache {
     /// Limits readahead in flight to `pages`, over all files; initially unlimited. Demand pages do
     /// not count. Readahead already in flight is not cancelled.
     ///
-    /// Readahead that finds less than it needs takes as much as makes requests worth making, or
-    /// nothing.
+    /// A window that exceeds the limit is cut to a multiple of 16 pages, possibly to none.
     pub fn allow_ahead(&mut self, pages: u64) {
         self.ahead_max = pages;
     }
@@ -517,7 +516,7 @@ impl Handle {
     }
 }
 
-/// Why the file and the handle exist.
+/// Panic messages for unknown identifiers.
 const FILES: &str = "the driver names open files only";
 const HANDLES: &str = "the driver names open handles only";
 

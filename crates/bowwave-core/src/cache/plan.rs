@@ -12,7 +12,8 @@ use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plan, Reason, Stride};
 
-/// If the in-flight limit cuts a window, fewer pages than this are not worth a request.
+/// A window that the in-flight limit cuts is a multiple of this: fewer pages are not worth a
+/// request.
 const REQUEST_PAGES: u64 = 16;
 
 /// A run of new frames, chained, that will become one fill.
@@ -50,8 +51,8 @@ impl Sink for Vec<Action> {
 
     fn end(&mut self, place: usize, decision: &Decision) {
         // The other fields are unchanged since `begin`.
-        if let Action::Decided(begun) = &mut self[place] {
-            begun.mark = decision.mark;
+        if let Action::Decided(decided) = &mut self[place] {
+            decided.mark = decision.mark;
         }
     }
 
@@ -71,9 +72,9 @@ impl Run {
 }
 
 impl Cache {
-    /// Carries out a plan. Requested pages always get a frame from the reserve; other pages only
+    /// Applies a plan. Requested pages always get a frame from the reserve; other pages only
     /// within the budget.
-    pub(super) fn carry_out(
+    pub(super) fn apply_plan(
         &mut self,
         walk: &mut Walk,
         page: PageIndex,
@@ -96,13 +97,13 @@ impl Cache {
             stats.lookups_extra +=
                 hints.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
-        let asked_at = page;
+        let decided_at = page;
         let placed = self.file(file).memory.offset_mapped;
-        let asked = Flags::NONE
+        let demand = Flags::NONE
             .with(Flag::OffsetMapped, placed)
             .with(Flag::Once, hints.read_once)
             .with(Flag::Retained, hints.retain);
-        let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);
+        let ahead = demand.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);
         let mut speculation = self.speculation(walk, window, hints.stride);
         let mut run: Option<Run> = None;
         let mut at = window.start;
@@ -123,7 +124,7 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let flags = if demanded { asked } else { ahead };
+            let flags = if demanded { demand } else { ahead };
             let Some(frame) = self.frame_for(walk, page, demanded || speculation > 0, demanded, flags) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
@@ -132,7 +133,7 @@ impl Cache {
                 break;
             };
             speculation -= u64::from(!demanded);
-            if walk.walks && page != asked_at {
+            if walk.walks && page != decided_at {
                 self.frames.get_mut(frame).set(Flag::Fresh);
             }
             if plan.marks(page) {
@@ -155,8 +156,7 @@ impl Cache {
         sink.end(place, &decision);
     }
 
-    /// Pages of a window that the in-flight limit allows: all, as many as make a request worth
-    /// making, or none.
+    /// Pages of a window that the in-flight limit allows: all, or a multiple of [`REQUEST_PAGES`].
     fn speculation(&self, walk: &Walk, window: PageRange, stride: Option<Stride>) -> u64 {
         let room = self.ahead_max.saturating_sub(self.ahead);
         let count = |range: PageRange| stride.map_or_else(|| range.count().0, |stride| stride.count(range));
@@ -214,9 +214,9 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> u64 {
         let frames = core::iter::successors(Some(first), |&frame| self.frames.chained(frame));
-        let unasked = frames.filter(|&frame| self.frames.get(frame).has(Flag::Unused)).count() as u64;
+        let unrequested = frames.filter(|&frame| self.frames.get(frame).has(Flag::Unused)).count() as u64;
         // Only demand pages are requested again.
-        let ahead = if exact { 0 } else { unasked };
+        let ahead = if exact { 0 } else { unrequested };
         self.ahead += ahead;
         let id = self.fills.insert_keyed(FillState {
             file,
@@ -227,7 +227,7 @@ impl Cache {
             waits: Vec::new(),
             exact,
             cancelled: false,
-            begun: self.now,
+            requested_at: self.now,
             overtaken: None,
         });
         let mut frame = Some(first);

@@ -37,18 +37,20 @@ use crate::time::Instant;
 
 /// First distance, in windows.
 const WINDOWS: u64 = 16;
-/// A distance is read in this many parts, so that requests are served side by side. A part has from
-/// `1 / PART_WINDOWS` to `PART_WINDOWS` windows.
+/// A distance is read in this many parts, so that requests are served side by side.
 const PARTS: u64 = 64;
+/// Most windows of a part, and the inverse of the fewest.
 const PART_WINDOWS: u64 = 4;
-/// One plan gets at most this fraction of all frames: one in `ALONE`.
+/// One plan gets at most one in this many of all frames.
 const ALONE: u64 = 4;
-/// All plans and other readahead get at most one in `TOGETHER` of the frames for pages read once.
+/// All plans and other readahead get at most one in this many of the frames for pages read once.
 const TOGETHER: u64 = 2;
-/// Drop-behind starts when more than one in `SHORT` of those frames is unused readahead.
+/// Drop-behind starts when more than one in this many of the frames for pages read once is unused
+/// readahead.
 const SHORT: u32 = 4;
-/// Most ranges, and most pages, examined under one lock.
+/// Most runs of missing pages read under one lock.
 const RUNS_MAX: usize = 1024;
+/// Most pages examined under one lock.
 const LOOKED_AT_MAX: u64 = 1 << 16;
 /// Consecutive misses outside of the plan after which the reader has left it.
 const AWAY_MAX: u32 = 16;
@@ -522,7 +524,7 @@ impl Cache {
         self.count_behind(walk.file, read_plan, position);
         let wanted = walk.request().end - page;
         let plan = Plan::new(page, wanted.0, 0, Reason::Planned);
-        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
+        self.apply_plan(walk, page, Trigger::Miss, &plan, sink);
         let rest = read_plan.pages_from(position).map_or(0, |pages| pages.count().0);
         read_plan.begin_at(position + wanted.0.min(rest));
         self.continue_plan(read_plan, walk, page, Trigger::Miss, sink);
@@ -591,7 +593,7 @@ impl Cache {
                 read_plan.since_mark += missing;
             }
             read_plan.issue(start, missing);
-            self.carry_out(walk, page, trigger, &plan, sink);
+            self.apply_plan(walk, page, trigger, &plan, sink);
         }
     }
 

@@ -28,13 +28,13 @@ const DEACTIVATE_BATCH: u32 = 32;
 /// tried. Without the bound, each eviction would scan a whole list of pinned pages.
 const SCAN_MAX: u32 = 128;
 
-/// Retained pages passed over before one is evicted. If all of them are retained, there may be no
-/// others, so the next scan is after a sixteenth as many evictions.
+/// Retained pages passed over before one is evicted. Then there may be no other pages.
 const RETAINED_SCAN_MAX: u32 = 4096;
+/// The next scan then begins after one in this many evictions of the pages passed over.
 const RETAINED_PAUSE: u32 = 16;
 
-/// Lifetime of retained pages, in turnovers of memory: if most of those passed over were used, and
-/// if not.
+/// Lifetime of retained pages, in turnovers of memory: if most pages that were passed over were
+/// used, and if not.
 const RETAINED_TURNS: [u32; 2] = [4, 1];
 
 /// Flags that the first use of a page clears.
@@ -52,7 +52,7 @@ pub(super) struct Reclaim {
     /// With [`Eviction::Scan`]: fraction of active pages scanned and not yet moved, in inactive
     /// list lengths.
     scan: u64,
-    /// Retained pages that were used, minus those that were not; bounded by ± the number of frames.
+    /// Used minus unused retained pages; bounded by ± the number of frames.
     retained_worth: i64,
     /// Evictions for which no page is passed over.
     retained_pause: u32,

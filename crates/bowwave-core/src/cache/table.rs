@@ -11,6 +11,7 @@ use crate::page::{PageIndex, PageRange};
 
 /// Pages of a leaf.
 pub(crate) const LEAF_PAGES: u64 = 16;
+/// No leaf; as a slot, neither a frame nor a shadow.
 const NONE: u32 = u32::MAX;
 
 /// Maps pages to slots.
@@ -56,6 +57,7 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self(NONE);
     /// Set for a shadow; frames stay below it ([`Config::UNLIMITED`](crate::Config::UNLIMITED)).
     const SHADOW: u32 = 1 << 31;
+    /// Set for a shadow of an unused page.
     const UNUSED: u32 = 1 << 30;
     /// Bits of a shadow's age.
     pub(crate) const AGE_MASK: u32 = Self::UNUSED - 1;

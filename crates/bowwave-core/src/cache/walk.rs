@@ -166,7 +166,8 @@ impl Cache {
             let in_flight = self.frames.get(frame).state == State::InFlight;
             waits = in_flight && self.is_awaited_by_plan(walk, self.frames.fill_of(frame));
             if walk.mapped.is_some() && self.handle(walk.handle).capabilities.found {
-                let (access, view, policy, plans) = self.question(walk, page, Trigger::Found { in_flight });
+                let (access, view, policy, plans) =
+                    self.policy_call(walk, page, Trigger::Found { in_flight });
                 policy.on_access(access, view, plans);
             }
             let stats = self.stats_mut(walk.file);
@@ -207,7 +208,7 @@ impl Cache {
             return frame;
         }
         let plan = Plan::new(page, 1, 0, Reason::Demand);
-        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
+        self.apply_plan(walk, page, Trigger::Miss, &plan, sink);
         self.table
             .get(walk.file, page)
             .frame()
@@ -223,24 +224,24 @@ impl Cache {
         self.stats_mut(walk.file).policy_calls += u64::from(!capabilities.every_access);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
-            self.carry_out(walk, page, trigger, &plan, sink);
+            self.apply_plan(walk, page, trigger, &plan, sink);
             return;
         }
         let random = pattern == Pattern::Random && !capabilities.every_access;
         if random && !capabilities.advice && walk.mapped.is_none() {
             if trigger == Trigger::Miss {
                 let plan = Plan::new(page, (walk.request().end - page).0, 0, Reason::Forced);
-                self.carry_out(walk, page, trigger, &plan, sink);
+                self.apply_plan(walk, page, trigger, &plan, sink);
             }
             return;
         }
-        let (access, view, policy, plans) = self.question(walk, page, trigger);
+        let (access, view, policy, plans) = self.policy_call(walk, page, trigger);
         policy.on_access(access, view, plans);
         let list = plans.take_list();
         // Under random advice a fault reads its own window alone.
         let most = if random { 1 } else { list.len() };
         for plan in list.iter().take(most) {
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.apply_plan(walk, page, trigger, plan, sink);
         }
         self.plans.give_back(list);
     }
@@ -250,13 +251,13 @@ impl Cache {
         self.stats_mut(walk.file).policy_calls += 1;
         let frame = self.table.get(walk.file, page).frame();
         let fresh = frame.is_some_and(|frame| self.frames.get_mut(frame).take(Flag::Fresh));
-        let (access, view, policy, plans) = self.question(walk, page, Trigger::Lookup { missing, fresh });
+        let (access, view, policy, plans) = self.policy_call(walk, page, Trigger::Lookup { missing, fresh });
         policy.on_access(access, view, plans);
         walk.next = plans.next;
         let list = plans.take_list();
         let trigger = if missing { Trigger::Miss } else { Trigger::Mark };
         for plan in &list {
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.apply_plan(walk, page, trigger, plan, sink);
         }
         self.plans.give_back(list);
         if self.plans.has_noted() {
@@ -268,7 +269,7 @@ impl Cache {
     /// The arguments of a policy's call for a page, the policy, and the buffer of its plans.
     // Inlined: otherwise the arguments go through memory.
     #[inline(always)]
-    pub(super) fn question(
+    pub(super) fn policy_call(
         &mut self,
         walk: &Walk,
         page: PageIndex,

@@ -81,7 +81,7 @@ struct SyncState {
     file: FileId,
     /// Pages that the store does not have yet.
     left: PageSet,
-    /// Pages of those that were written again in flight, and need another write-out.
+    /// Pages of `left` that were written again in flight, and need another write-out.
     again: PageSet,
     /// Urgency of its write-outs.
     urgency: Urgency,

@@ -170,9 +170,10 @@ pub struct WasteCounts {
 /// Memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Evictions from the inactive list so far, modulo 2^32: the clock of refault distances.
+    /// Evictions and activations so far, modulo 2^32: pages that left the inactive list. The clock
+    /// of refault distances.
     pub evictions: u32,
-    /// Frames for pages read once: all except those of active pages.
+    /// Frames for pages read once: all except the frames of active pages.
     pub cold: u64,
     /// Frames of all files whose pages were read ahead and are unused: in flight or up to date.
     pub unread: u64,
@@ -215,7 +216,7 @@ pub struct Window {
 /// A window to read, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The window, before the cache clips it to what is missing and exists.
+    /// The window, before the cache clips it to missing pages within the file.
     pub window: Window,
     /// The page to mark, if it is new: the first of the asynchronous part, unless the policy knows
     /// better.
@@ -305,8 +306,8 @@ named_enum! {
         Forced = "forced",
         /// Strided reads: the next blocks of the stride.
         Stride = "stride",
-        /// A mapped page missed among nearby touches: as many pages around it as the touches lie
-        /// apart (Lustre's patch of 2021).
+        /// A mapped page missed among nearby touches: a window around it as wide as their distance
+        /// (Lustre's patch of 2021). With `stream`, a run of predicted length.
         Range = "range",
         /// The second read of a small file: all of it.
         WholeFile = "whole_file",
@@ -314,8 +315,8 @@ named_enum! {
         Backward = "backward",
         /// Repeating offset deltas: the run at the next delta.
         Jumps = "jumps",
-        /// The first read of the last pages of a file, where many formats have their index: those
-        /// pages.
+        /// The first read of the last pages of a file, where many formats have their index: these
+        /// last pages.
         Tail = "tail",
         /// A page read ahead was evicted before it was read: the window shrinks to what survives.
         Thrash = "thrash",
@@ -575,7 +576,7 @@ impl Policy {
     pub fn capabilities(self) -> Capabilities {
         match self {
             Self::None | Self::OnDemand => Capabilities::default(),
-            Self::Range => Range::ASKED,
+            Self::Range => Range::CAPABILITIES,
             Self::Stream => Capabilities { per_file: true, mapped: true, ..Capabilities::default() },
             Self::Other(kind) => kind.capabilities(),
         }

@@ -99,7 +99,7 @@ impl Readahead for Range {
 
 impl Range {
     /// When this policy is called.
-    pub const ASKED: Capabilities = Capabilities {
+    pub const CAPABILITIES: Capabilities = Capabilities {
         per_file: false,
         every_access: true,
         advice: false,

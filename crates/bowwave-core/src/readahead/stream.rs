@@ -1,4 +1,5 @@
-//! `stream`, the default policy: any number of streams in a file, in any order and direction.
+//! `stream`, the default policy of `bowwave-engine`: recognizes many interleaved streams in a file,
+//! read in any direction.
 //!
 //! Linux keeps one readahead state for each open file and recognizes sequential reads. `stream`
 //! keeps one state for each *file*, with a table of streams, and recognizes seven patterns. It was
@@ -8,13 +9,18 @@
 //! # A decision
 //!
 //! ```text
-//!   miss ─► continues a stream of the table?  ─► up, down or strided: the next window
-//!           first page of the file            ─► an initial window, as in Linux
+//!   miss ─► continues a stream of the table    ─► up, down or strided: the next window
 //!           adjacent to the handle's last read ─► a new stream
-//!           a detector predicts it             ─► small file: all of it; tail: the last pages;
-//!                                                 stride; run of a known length; repeating deltas
+//!           third run at an equal distance     ─► the next blocks of the stride (*)
+//!           second run in a small file         ─► all of the file (*)
+//!           first page of the file             ─► an initial window, as in Linux
+//!           last pages of the file             ─► the last pages (*)
+//!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
+//!           no stream owns it                  ─► the window after the cached pages, as in Linux
+//!
+//!   (*) if the detector is trusted
 //! ```
 //!
 //! | part | decides |
@@ -31,43 +37,47 @@
 //! # Streams
 //!
 //! A stream is a range `lo..hi` that its readers have requested, a direction, and `edge`, the end
-//! of its readahead. It does not matter which handle or thread reads it. A reader may skip up to a
-//! third of what it used. Requests that arrive out of order begin streams of their own, which merge
-//! when the gap closes. The table has [`streams`](StreamConfig::streams); of an older stream only
-//! the page remains at which its reader is expected. If a fill fails, the readahead ends before its
-//! pages, and a read of them continues the stream.
+//! of its readahead. It does not matter which handle or thread reads it. A reader may skip pages:
+//! at most a third of the pages it has used, and at most 64. Requests that arrive out of order
+//! begin streams of their own, which merge when the gap closes.
+//!
+//! The table has [`streams`](StreamConfig::streams) entries, or up to four times as many if each
+//! has a reader. An evicted stream is parked: it keeps its state, but only an access to the page
+//! where its reader is expected restores it.
 //!
 //! # How much to read
 //!
 //! Windows grow as in Linux (`initial_size`, `next_size`) up to `ra_pages`, and one window stays in
-//! flight ahead of the reader. More is requested only if a reader waited for a fill, or reached the
-//! end of its readahead. Then the distance is twice the pages that the reader uses during one fill.
-//! While fill times are unknown, the distance doubles each time. (PostgreSQL 19, ZFS and AMP have
-//! such rules, too.)
+//! flight ahead of the reader. More is requested if a reader with a full window waited for a fill,
+//! or reached the end of its readahead. A reader that begins at page 0 is expected to wait. The
+//! distance is then twice the pages that the reader uses during one fill. While fill times are
+//! unknown, it doubles each time. (PostgreSQL 19, ZFS and AMP have such rules, too.)
 //!
 //! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
 //! than a window lasts, the first windows are larger, and the distance is split into requests that
-//! are served side by side. Under memory pressure a stream gets the share of memory that its
-//! readers use, and used pages are evicted before unread readahead.
+//! are served side by side. Under memory pressure a stream gets memory in proportion to the pages
+//! that its readers use, and used pages are evicted before unread readahead.
 //!
 //! # The waste budget
 //!
 //! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
 //!
-//! - **Of a stream:** its unread readahead is at most two windows plus
-//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. While that is less than the
-//!   pages used, those count, up to sixteen windows.
-//! - **Of a file:** all unread readahead is at most `waste_percent` of the pages used, plus sixteen
-//!   windows, plus two windows for each further reader. The cache counts both sides exactly.
+//! - **Of a stream:** its unread readahead is at most two windows, or its predicted length, plus
+//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. On a store that takes time,
+//!   all pages used count at first, up to sixteen windows. If other streams have readahead, they
+//!   count up to half of the file's remaining budget.
+//! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
+//!   windows, plus two windows for each reader after the first. The first two windows of an active
+//!   stream do not count. The cache counts used and unread pages exactly.
 //!
-//! A plan beyond the budget shrinks to whole windows, then to one request worth making, then to
-//! nothing.
+//! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
+//! in a mapped file), then to nothing.
 //!
 //! # Failed fills
 //!
-//! Pages of a failed fill are neither waste nor evicted: the stream ends before them, and its reader
-//! continues there. While no fill succeeds, readahead stops, so that a broken store gets only the
-//! requests that readers wait for.
+//! Pages of a failed fill count neither as waste nor as evicted. The readahead ends before them,
+//! and a read of them continues the stream. After two failures in a row only demand is read, until
+//! a fill succeeds: a broken store gets no requests but those that readers wait for.
 //!
 //! # Mapped files
 //!
@@ -77,10 +87,13 @@
 //!
 //! # Detectors
 //!
-//! Each detector predicts all the time, and its predictions are compared with the next reads, even
-//! when nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random
-//! reads lie side by side by chance: a run gets a window only if runs of its length continued more
-//! often than not ([`Runs::continues`]).
+//! Detectors predict even when they are not trusted, and the next reads score the predictions
+//! ([`Scores`]). `Whole` is not scored, and `Tail` is never scored as wrong. A new run is read
+//! ahead only by a trusted detector. Without trust, a run must first give evidence itself: adjacent
+//! requests, two downward reads, or three strided blocks.
+//!
+//! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
+//! earlier runs of its length continued as ended ([`Runs::continues`]).
 //!
 //! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is
 //! worth.
@@ -129,7 +142,7 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that neither a stream nor a prediction led to.
+    /// Runs that continued no stream, and that no jump predicted.
     fresh: u64,
     /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
@@ -143,7 +156,7 @@ pub struct Stream {
     requested: PageRange,
 }
 
-/// The request of a decision: the pages `page..end`, clipped at the end of the file.
+/// The request of a decision. Its rest is the pages `page..end`, clipped at the end of the file.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     page: u64,
@@ -199,7 +212,7 @@ impl Readahead for Stream {
             return self.table.failed(lo, hi);
         }
         self.failed = 0;
-        // Stores that take no time (tests, simulations) carry no fill times.
+        // A store that takes no time (tests, simulations) reports no fill times.
         if report.took_ns == 0 {
             return;
         }

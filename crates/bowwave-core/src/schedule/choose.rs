@@ -110,11 +110,11 @@ impl Scheduler {
         let expired = self.items[first].deadline < now;
         let continues = next.filter(|&(item, _)| {
             let next = self.group(&self.items[item].request);
-            let onward = match algorithm {
+            let in_disk_order = match algorithm {
                 Algorithm::Noop | Algorithm::Deadline => next == group,
-                Algorithm::Other(kind) => kind.begins_onward(group, next, level.batch_group),
+                Algorithm::Other(kind) => kind.begins_in_disk_order(group, next, level.batch_group),
             };
-            onward && !expired
+            in_disk_order && !expired
         });
         let starved = if group == Group::Other { 0 } else { level.starved + u32::from(both) };
         self.levels[index].starved = starved;

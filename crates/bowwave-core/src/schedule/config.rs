@@ -40,7 +40,7 @@ pub trait AlgorithmKind: fmt::Debug + Send + Sync {
 
     /// Whether a batch of `group` may begin with the next request in disk order, which is of
     /// `next`, instead of the oldest request of `group`. `last` is the group of the last batch.
-    fn begins_onward(&self, group: Group, next: Group, last: Group) -> bool {
+    fn begins_in_disk_order(&self, group: Group, next: Group, last: Group) -> bool {
         let _ = last;
         next == group
     }
@@ -71,8 +71,8 @@ pub struct SchedulerConfig {
     pub favoured_expire_ns: u64,
     /// Time until the deadline of other requests: async requests, writes.
     pub other_expire_ns: u64,
-    /// Maximum requests of a batch, which is not interrupted; also how many requests are searched
-    /// for the next of its class. At least 1.
+    /// Maximum requests of a batch, which is not interrupted. Also the maximum requests that are
+    /// searched for the next one of its class. At least 1.
     pub batch_requests: u32,
     /// How many favoured batches in succession may begin while a request of the other group waits.
     pub starved_max: u32,
@@ -111,7 +111,7 @@ pub struct SchedulerConfig {
     /// The limit of async requests falls while sync ones take longer than this multiple of their
     /// time beside at most one async request. At least 1; [`u32::MAX`] for no such limit.
     pub sync_slowdown_max: u32,
-    /// Sync requests that take no longer than this are never slow.
+    /// Sync requests that take at most this time never count as slow.
     pub sync_fast_ns: u64,
     /// Maximum bytes of a sync request whose time is measured; longer ones are slow because of
     /// their length. [`u64::MAX`] for all.

@@ -14,15 +14,15 @@ use crate::time::Instant;
 pub(super) struct AsyncDepth {
     max: u32,
     slowdown_max: u32,
-    /// Averages up to this are never slow.
+    /// Averages up to this never count as slow.
     fast_ns: u64,
     now: u32,
     window_ends: Instant,
     /// Sync requests that ended in this window.
     all: Sum,
-    /// Of these, the ones dispatched while at most one async request was at the device.
+    /// Sync requests of `all` dispatched while at most one async request was at the device.
     alone: Sum,
-    /// The lowest average of those over a window.
+    /// The lowest average of `alone` over a window.
     best_ns: u64,
     /// Successive windows without sync requests.
     silent: u32,
@@ -31,7 +31,7 @@ pub(super) struct AsyncDepth {
     bytes_bounds: (u64, u64),
     /// If the limit follows the throughput.
     gain: Option<Gain>,
-    window_begun: Instant,
+    window_start: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +73,7 @@ impl AsyncDepth {
             bytes: u64::MAX,
             bytes_bounds: (u64::MAX, u64::MAX),
             gain: None,
-            window_begun: Instant(0),
+            window_start: Instant(0),
         }
     }
 
@@ -135,7 +135,7 @@ impl AsyncDepth {
             return;
         }
         self.window_ends = Instant(now.0.saturating_add(WINDOW_NS));
-        let passed = now.0 - core::mem::replace(&mut self.window_begun, now).0;
+        let passed = now.0 - core::mem::replace(&mut self.window_start, now).0;
         let given_back = self.gain.as_mut().and_then(|gain| gain.turn(passed));
         self.now = given_back.unwrap_or(self.now);
         let Some(average) = self.all.average() else {

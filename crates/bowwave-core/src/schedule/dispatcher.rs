@@ -49,7 +49,7 @@ pub struct Dispatcher<T> {
     loners: u64,
 }
 
-/// What a timer of a [`Dispatcher`] asks of its driver.
+/// What a driver must do when a timer of a [`Dispatcher`] expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired<T> {
     /// The pause of a failed request is over: [add](Dispatcher::add_alone) it again.
@@ -224,8 +224,8 @@ impl<T> Dispatcher<T> {
         self.races.as_mut()?.expire(now).map(Expired::Hedge)
     }
 
-    /// Whether so many reads wait that readahead should wait, too. Counted in requests of the
-    /// largest size, as they merge.
+    /// Whether [`CONGESTED_REQUESTS`] or more reads wait, so that readahead should wait, too.
+    /// Counted in requests of the largest size, as they merge.
     #[must_use]
     pub fn is_congested(&self) -> bool {
         let requests = self.waiting_read_bytes / self.scheduler.config.request_bytes_max.max(1);

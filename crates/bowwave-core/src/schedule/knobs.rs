@@ -27,6 +27,7 @@ pub struct KnobError(String);
 
 /// Longest time; a longer deadline has no effect.
 const HOUR_MS: f64 = 3_600_000.0;
+/// Nanoseconds of a millisecond.
 const MS: f64 = 1e6;
 
 /// Every setting.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   add ──► merged, sorted by address and by deadline ──► dispatch ──► device ──► complete
-//!              promote, cancel ────────┘       └─ a reason for each
+//!              promote, cancel ────────┘       └─ with its reason
 //! ```
 //!
 //! A [`Scheduler`] is a pure state machine without a clock, as the cache is. Its driver adds
@@ -17,9 +17,10 @@
 //!
 //! `deadline` serves batches of up to 16 requests in disk order, sync or async. Sync batches go
 //! first, but after two of them a waiting async request begins a batch. A batch begins where the
-//! last one ended. If a deadline has passed (0.5 s for sync, 5 s for async), it begins with the
-//! request whose deadline that is. A batch continues with the next request of its class within 16
-//! requests. If there is none, the batch is demoted to the other class.
+//! last one ended, if the next request there has its class and no deadline of the class has passed.
+//! Otherwise it begins with the earliest deadline (0.5 s for sync, 5 s for async). A sync batch
+//! continues with the next sync request within 16 requests. If there is none, it becomes async. An
+//! async batch continues with the next request of any class.
 //!
 //! Another crate adds an algorithm with [`AlgorithmKind`]. `bowwave-baselines` has Linux 2.6.29's,
 //! and the patch's code.
@@ -29,10 +30,12 @@
 //! - Readahead is async and only demand is sync. Linux took every read as sync.
 //! - Requests of different classes do not merge: an async tail must not make a demand read longer.
 //! - Priorities and aging are those of Linux's mq-deadline.
-//! - A waiting request can be [promoted](Scheduler::promote).
 //! - Async requests at the device are limited by the service times of sync ones, and by free slots.
 //!
-//! Adding may allocate; dispatching, promoting and completing do not.
+//! With any algorithm, a waiting request can be [promoted](Scheduler::promote).
+//!
+//! Adding a request may allocate, and so may splitting one (`dispatch_up_to`, `promote_alone`,
+//! `cancel`).
 
 mod choose;
 mod config;
@@ -188,33 +191,38 @@ impl Scheduler {
         if merges_to_sync && request.urgency == Urgency::Demand {
             self.items[item].request.urgency = Urgency::Demand;
         }
-        let closed = below.is_some() && above.is_some_and(|above| self.close(level, item, above));
+        let closed = below.is_some() && above.is_some_and(|above| self.merge_adjacent(level, item, above));
         self.stats.added += 1;
         self.stats.merged += 1;
         Some(Added { id: self.parts.id(part), merged: true, closed })
     }
 
-    /// The next request for the device. None if no request waits, or if all that wait must wait for
-    /// those at the device.
+    /// The next request for the device. None if no request waits, or if the device must first
+    /// complete another.
     pub fn dispatch(&mut self, now: Instant) -> Option<Dispatch> {
         self.dispatch_up_to(now, |_| u64::MAX)
     }
 
-    /// Like [`dispatch`](Self::dispatch), but splits a merged request: its first parts go, until
-    /// they have the bytes that `enough` returns, at least one part. The rest keeps its place. For
-    /// devices that serve several requests at once, where one long request would leave slots idle.
-    pub fn dispatch_up_to(&mut self, now: Instant, enough: impl FnOnce(&Request) -> u64) -> Option<Dispatch> {
+    /// Like [`dispatch`](Self::dispatch), but may split a merged request. Its first parts are
+    /// dispatched: at least one, and as many as reach the bytes that `bytes_for` returns. The rest
+    /// keeps its place. For devices that serve several requests at once: a long request would leave
+    /// slots idle.
+    pub fn dispatch_up_to(
+        &mut self,
+        now: Instant,
+        bytes_for: impl FnOnce(&Request) -> u64,
+    ) -> Option<Dispatch> {
         let choice = self.choose(now)?;
         let request = &self.items[choice.item].request;
         let most = if request.class() == Class::Async { self.depth.bytes() } else { u64::MAX };
-        let bytes = enough(request).min(most);
+        let bytes = bytes_for(request).min(most);
         Some(self.take(now, &choice, bytes))
     }
 
-    /// Makes a waiting request sync, with all it was merged with. It keeps its place in disk order.
-    /// Its deadline becomes that of a sync request added now, unless its own is earlier. Returns
-    /// whether it waits. If not, or without [`promotion`](SchedulerConfig::promotion), nothing
-    /// changes.
+    /// Makes a waiting request sync, with all requests merged with it. It keeps its place in disk
+    /// order. Its deadline becomes that of a sync request added now, unless its own is earlier.
+    /// Returns false, and changes nothing, if it does not wait or without
+    /// [`promotion`](SchedulerConfig::promotion).
     pub fn promote(&mut self, now: Instant, id: RequestId) -> bool {
         if !self.config.promotion || !self.parts.is_current(id.index, id.generation) {
             return false;
@@ -253,7 +261,7 @@ impl Scheduler {
         if self.group(&promoted) == self.group(&request) {
             return self.promote(now, id).then_some(id);
         }
-        self.drop_part(id.index, part);
+        self.remove_part(id.index, part);
         let id = self.add(now, promoted).id;
         self.stats.added -= 1;
         self.stats.promoted += 1;
@@ -261,7 +269,7 @@ impl Scheduler {
         Some(id)
     }
 
-    /// Moves a waiting item's deadline forward.
+    /// Makes a waiting item's deadline earlier; a later `deadline` changes nothing.
     fn hasten(&mut self, item: u32, deadline: Instant) {
         let group = self.group(&self.items[item].request);
         let level = self.level(&self.items[item].request);
@@ -282,7 +290,7 @@ impl Scheduler {
             return None;
         }
         self.stats.cancelled += 1;
-        Some(self.drop_part(id.index, part))
+        Some(self.remove_part(id.index, part))
     }
 
     /// The device has ended a dispatch; the identifiers of its requests are no longer valid.
@@ -358,9 +366,9 @@ impl Scheduler {
             && other.bytes().saturating_add(request.bytes()) <= self.config.request_bytes_max
     }
 
-    /// Makes one of two adjacent items, if they may merge. It gets the earlier deadline, with its
+    /// Merges two adjacent items, if they may merge. The result has the earlier deadline and its
     /// place in the FIFO.
-    fn close(&mut self, level: usize, below: u32, above: u32) -> bool {
+    fn merge_adjacent(&mut self, level: usize, below: u32, above: u32) -> bool {
         let upper = self.items[above];
         let group = self.group(&upper.request);
         if !self.fits(below, &upper.request) || self.group(&self.items[below].request) != group {
@@ -391,7 +399,7 @@ impl Scheduler {
         true
     }
 
-    fn drop_part(&mut self, index: u32, part: Part) -> Remains {
+    fn remove_part(&mut self, index: u32, part: Part) -> Remains {
         let item = self.items[part.item];
         let (level, group) = (self.level(&item.request), self.group(&item.request));
         let (level, seeks) = (&mut self.levels[level], self.config.seeks);

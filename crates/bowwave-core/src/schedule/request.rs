@@ -90,13 +90,14 @@ pub struct Dispatch {
 pub enum Reason {
     /// It is the oldest, and the algorithm has no other order.
     Arrival,
-    /// The batch continues with the next request of its class in disk order.
+    /// The batch continues in disk order.
     Batch,
     /// The batch continues in disk order with the lower class: the search found none of its own.
     Demoted,
-    /// A batch begins where the last one ended: no deadline of its class has passed.
+    /// A batch begins where the last one ended: the next request there has its class, and no
+    /// deadline of the class has passed.
     Onward,
-    /// A batch begins with the earliest deadline: no request of its class lies ahead.
+    /// A batch begins with the earliest deadline: the next request in disk order has another class.
     Oldest,
     /// A batch begins with the request whose deadline has passed.
     Expired,

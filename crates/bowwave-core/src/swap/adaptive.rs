@@ -110,7 +110,7 @@ pub struct AheadPlan {
     pub start: PageIndex,
     /// Number of pages; if 0, only `behind` matters.
     pub count: u64,
-    /// Most pages to examine for those.
+    /// Most pages to examine to find them.
     pub clear: u64,
     /// Distance between the pages.
     pub stride: i64,
@@ -123,13 +123,14 @@ pub struct AheadPlan {
 impl Stream {
     /// Steps from the reader's last position to a page; none if the stream does not reach it.
     fn steps_to(&self, page: u64) -> Option<u64> {
-        let gone = if self.stride > 0 { page.checked_sub(self.last) } else { self.last.checked_sub(page) };
+        let distance =
+            if self.stride > 0 { page.checked_sub(self.last) } else { self.last.checked_sub(page) };
         // Each miss asks all streams of a region, so adjacent pages, the usual case, avoid a
         // division.
-        match (gone?, self.stride.unsigned_abs()) {
+        match (distance?, self.stride.unsigned_abs()) {
             (0, _) => None,
-            (gone, 1) => Some(gone),
-            (gone, stride) => (gone % stride == 0).then_some(gone / stride),
+            (distance, 1) => Some(distance),
+            (distance, stride) => (distance % stride == 0).then_some(distance / stride),
         }
     }
 
@@ -317,8 +318,8 @@ impl Adaptive {
         }
     }
 
-    /// Records the result of a plan: pages are planned up to `next`, and `mark` is the first of
-    /// those read.
+    /// Records the result of a plan: pages are planned up to `next`, and `mark` is the first page
+    /// read.
     pub fn planned(&mut self, stream: usize, next: PageIndex, mark: Option<PageIndex>) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.next = next.0;
@@ -353,7 +354,7 @@ const fn direction(stride: i64) -> SwapReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Odds {
     planned: u32,
-    /// Windows of those that were reached.
+    /// Planned windows that a reader reached.
     reached: u32,
 }
 

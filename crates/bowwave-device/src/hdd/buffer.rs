@@ -9,7 +9,7 @@ pub(super) struct Buffer {
     segments: Vec<Segment>,
     segments_max: usize,
     /// Maximum sectors of a segment; older sectors are dropped.
-    segment: u64,
+    segment_sectors: u64,
     /// Whether the last segment is being filled, or can be.
     live: bool,
 }
@@ -29,7 +29,8 @@ struct Segment {
 pub(super) enum Found {
     /// All of it.
     Whole,
-    /// The head reads there now, or reaches it next: it was over this sector at this time.
+    /// The head will read it: it is there or before it. The fields are a sector that the head has
+    /// reached, and when.
     Coming(u64, f64),
     /// The start, up to this sector, where the head stopped.
     Beginning(u64),
@@ -37,8 +38,8 @@ pub(super) enum Found {
 }
 
 impl Buffer {
-    pub(super) fn new(segments_max: usize, segment: u64) -> Self {
-        Self { segments: Vec::with_capacity(segments_max), segments_max, segment, live: false }
+    pub(super) fn new(segments_max: usize, segment_sectors: u64) -> Self {
+        Self { segments: Vec::with_capacity(segments_max), segments_max, segment_sectors, live: false }
     }
 
     /// Looks up a request.
@@ -47,17 +48,17 @@ impl Buffer {
     }
 
     fn locate(&self, geometry: &Geometry, now: f64, sector: u64, count: u64) -> (usize, Found) {
-        let wanted = sector + count;
+        let end = sector + count;
         for (index, segment) in self.segments.iter().enumerate().rev() {
             if sector < segment.start || sector > segment.limit {
                 continue;
             }
             let live = self.live && index + 1 == self.segments.len();
             let reached = if live { segment.reached(geometry, now) } else { segment.end };
-            if sector < reached.saturating_sub(self.segment) {
+            if sector < reached.saturating_sub(self.segment_sectors) {
                 continue;
             }
-            if wanted <= reached {
+            if end <= reached {
                 return (index, Found::Whole);
             }
             if live && reached < segment.limit {
@@ -125,7 +126,7 @@ impl Buffer {
         self.live = true;
     }
 
-    /// Forgets what a write has made old.
+    /// Drops segments that overlap a write.
     pub(super) fn forget(&mut self, start: u64, end: u64) {
         self.segments.retain(|segment| segment.end <= start || end <= segment.start);
     }

@@ -81,7 +81,7 @@ impl File {
         self.with_attributes(|object| object.remove_xattr(name))
     }
 
-    /// Attributes of an object that is being written; the store knows those of others.
+    /// Attributes of an object that is being written; the store has the attributes of other files.
     pub(super) fn upload_attributes(&self) -> Result<Entry> {
         let upload = self.entry.upload.get().filter(|upload| upload.is_pending() || upload.is_unlinked());
         let Some(upload) = upload else {

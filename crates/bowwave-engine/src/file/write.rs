@@ -325,7 +325,7 @@ impl File {
         self.return_error()
     }
 
-    /// Discards written pages that are not in the store, and waits for those in flight.
+    /// Discards written pages that are not in the store, and waits for pages in flight.
     pub(super) fn discard_pages(&self, range: PageRange) {
         self.store.discard(&self.entry, range);
     }

@@ -12,7 +12,7 @@ impl ObjectUpload {
     /// Changes attributes of the version being written.
     pub(crate) fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         if !self.is_pending() {
-            let what = "is not being written: its attributes are set by its name";
+            let what = "has no unpublished writes: set its attributes by path, not through this handle";
             return Err(self.unsupported(what).into());
         }
         let mut state = self.state();

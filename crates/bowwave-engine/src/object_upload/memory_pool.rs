@@ -151,8 +151,8 @@ impl Drop for Buffer {
 
 /// Slots of one store: bounds the parts in flight, in order of arrival.
 ///
-/// If the store also serves reads, which take state with long parts, a quarter of the slots is left
-/// to reads.
+/// If the store also serves reads, which would wait behind long parts, a quarter of the slots is
+/// left to reads.
 pub(crate) struct Slots {
     most: u32,
     is_read: Box<dyn Fn() -> bool + Send + Sync>,
@@ -172,7 +172,7 @@ struct SlotState {
 pub(crate) struct Slot(Arc<Slots>);
 
 impl Slots {
-    /// At most `most` parts; `is_read` restate whether reads are in flight.
+    /// At most `most` parts. `is_read` returns whether reads are in flight.
     pub(crate) fn new(most: u32, is_read: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let is_read = Box::new(is_read);
         Self { most: most.max(1), is_read, state: Mutex::default(), freed: Condvar::new() }

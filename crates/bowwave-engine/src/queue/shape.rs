@@ -28,8 +28,9 @@ const PLACES: u64 = 1 << 62;
 /// Low-latency stores: their response time shows how busy they are. Stores with a higher latency
 /// are many servers or connections behind a link: the useful number of requests is measured.
 const NEAR: Duration = Duration::from_millis(1);
-/// Initially one in this many of a store's slots is for readahead, up to `START_MAX`.
+/// Initially one in this many of a store's slots is for readahead.
 const START_SHARE: u32 = 4;
+/// Most slots for readahead initially.
 const START_MAX: u32 = 16;
 /// Longer requests are slow because of their length, so they are no samples.
 const SAMPLE_BYTES: u64 = 512 << 10;

@@ -216,7 +216,7 @@ impl Operations {
 
     /// Reports once that the store cannot distinguish versions of its files.
     fn caution(&self, path: &Path, identity: &Identity) {
-        let Some(what) = identity.weakness().filter(|_| self.options.caution) else { return };
+        let Some(what) = identity.weakness().filter(|_| self.options.warns_unversioned) else { return };
         if self.warned.swap(true, Ordering::Relaxed) {
             return;
         }

@@ -62,7 +62,8 @@ unsafe fn named(directory: c_int, path: *const c_char, flags: c_int) -> Option<R
     Some(served_stat(|| of_place(&place, flags & libc::AT_SYMLINK_NOFOLLOW == 0)))
 }
 
-/// As `served`, for attributes: calls made by `work` are not served.
+/// Runs a lookup whose own C library calls are not served. Unlike `served`, it neither catches a
+/// panic nor preserves `errno`.
 fn served_stat(work: impl FnOnce() -> Result<Stat>) -> Result<Stat> {
     let _inside = bowwave_interpose::Inside::enter();
     work()
@@ -162,12 +163,12 @@ interpose! {
     /// The canonical path, without links and dots.
     fn [realpath] (path: *const c_char, into: *mut c_char) -> *mut c_char,
         place(AT_FDCWD, path) => |place| served(|| real_path(&place, into));
-    /// Extended attributes: stores have none.
+    /// Extended attributes are not served: `ENOTSUP`.
     fn [getxattr lgetxattr] (
         path: *const c_char, name: *const c_char, value: *mut c_void, len: size_t
     ) -> ssize_t,
         place(AT_FDCWD, path) => |_place| served(|| Err(Errno(libc::ENOTSUP)));
-    /// Names of extended attributes: stores have none.
+    /// Names of extended attributes are not served: `ENOTSUP`.
     fn [listxattr llistxattr] (path: *const c_char, list: *mut c_char, len: size_t) -> ssize_t,
         place(AT_FDCWD, path) => |_place| served(|| Err(Errno(libc::ENOTSUP)));
 }

@@ -1,9 +1,9 @@
 //! The memory of all regions of a swap: address space, resident pages, and their state in the
 //! kernel.
 //!
-//! All regions share one sparse memory file, mapped once as shared memory and registered for
-//! missing pages. The resident pages are those in the file, mapped or not: a page can be unmapped
-//! and mapped again to detect whether it is in use.
+//! All regions share one sparse memory file, mapped once as shared memory. userfaultfd reports its
+//! missing pages and minor faults, and tracks writes. The resident pages are those in the file,
+//! mapped or not. Unmapping a page and mapping it again detects whether it is in use.
 //!
 //! Pages that equal the store are mapped write-protected. The kernel lifts the protection at the
 //! first write without a message. Unmapping reports whether it did: in the step that unmaps the
@@ -25,7 +25,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::error::{Error, Result};
 use crate::uffd::{Delivery, Modes, Partial, SYSTEM_PAGE, Scope, Touch, Uffd};
 
-/// Page numbers in the address space.
+/// Page numbers, from 0 at the start of the mapping.
 pub(super) type Pages = Range<u64>;
 
 /// See the [module](self).
@@ -39,7 +39,7 @@ pub(super) struct Memory {
     /// The process's page table; `None` if writes cannot be tracked.
     pagemap: Option<File>,
     /// A pidfd of this process, to unmap many runs of pages at once.
-    this: Option<OwnedFd>,
+    pidfd: Option<OwnedFd>,
 }
 
 impl Memory {
@@ -49,7 +49,7 @@ impl Memory {
         let too_long = || Error::Range(format!("{pages} pages are more than this machine can address"));
         let len = usize::try_from(pages).ok().and_then(|pages| pages.checked_mul(SYSTEM_PAGE));
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or_else(too_long)?;
-        let (uffd, scope, pagemap) = watch(scope, delivery)?;
+        let (uffd, scope, pagemap) = open_uffd(scope, delivery)?;
         let file =
             memfd_create("bowwave-swap", MemfdFlags::CLOEXEC).map_err(refused("make a memory file"))?;
         ftruncate(&file, len as u64).map_err(refused("extend a memory file"))?;
@@ -59,15 +59,8 @@ impl Memory {
             let hint = "is the address space limited (ulimit -v)?";
             Error::System { wanted: "reserve address space", error: error.into(), hint }
         })?;
-        let memory = Self {
-            uffd,
-            scope,
-            file: file.into(),
-            base: base as usize,
-            pages,
-            pagemap,
-            this: this_process(),
-        };
+        let memory =
+            Self { uffd, scope, file: file.into(), base: base as usize, pages, pagemap, pidfd: open_pidfd() };
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
             // SAFETY: advice on our own mapping. A kernel without huge pages rejects the second;
             // then none are used.
@@ -98,7 +91,7 @@ impl Memory {
     }
 
     /// The mapped addresses.
-    pub(super) fn place(&self) -> Range<usize> {
+    pub(super) fn all_addresses(&self) -> Range<usize> {
         self.addresses(&(0..self.pages))
     }
 
@@ -123,15 +116,15 @@ impl Memory {
         self.uffd.receive(touches)
     }
 
-    /// Fills missing pages from `source`, maps them, write-protected if they equal the store, and
-    /// wakes waiting threads.
+    /// Fills missing pages from `source`, maps them, and wakes waiting threads. `protected`: the
+    /// bytes equal the store, so writes are to be tracked.
     ///
     /// # Safety
-    /// `source` has as many bytes, and they do not change.
+    /// `source` points to the bytes of all these pages, and they do not change.
     pub(super) unsafe fn fill(&self, pages: &Pages, source: *const u8, protected: bool) -> io::Result<()> {
         let protected = protected && self.tracks_writes();
         let Range { start, end } = self.addresses(pages);
-        self.advance(start..end, |range| {
+        self.for_unmapped(start..end, |range| {
             // SAFETY: our own mapping, registered; the caller guarantees the source.
             unsafe { self.uffd.copy(range.start, source.add(range.start - start), range.len(), protected) }
         })
@@ -140,18 +133,18 @@ impl Memory {
     /// Maps zeros at missing pages and wakes waiting threads.
     pub(super) fn zero(&self, pages: &Pages) -> io::Result<()> {
         // SAFETY: our own mapping, registered; these pages were never written.
-        self.advance(self.addresses(pages), |range| unsafe { self.uffd.zero(range) })
+        self.for_unmapped(self.addresses(pages), |range| unsafe { self.uffd.zero(range) })
     }
 
-    /// Maps resident pages, write-protected if they equal the store, and wakes waiting threads.
+    /// Maps resident pages and wakes waiting threads. `protected` as in [`fill`](Self::fill).
     pub(super) fn map(&self, pages: &Pages, protected: bool) -> io::Result<()> {
         let protected = protected && self.tracks_writes();
         // SAFETY: our own mapping, registered; the file has the content that readers should see.
-        self.advance(self.addresses(pages), |range| unsafe { self.uffd.map(range, protected) })
+        self.for_unmapped(self.addresses(pages), |range| unsafe { self.uffd.map(range, protected) })
     }
 
     /// Applies `step` to all of `range`, skipping pages that are already mapped.
-    fn advance(
+    fn for_unmapped(
         &self,
         range: Range<usize>,
         step: impl Fn(Range<usize>) -> std::result::Result<(), Partial>,
@@ -188,13 +181,13 @@ impl Memory {
     /// Poisons missing pages and wakes waiting threads.
     pub(super) fn poison(&self, pages: &Pages) -> io::Result<()> {
         // SAFETY: our own mapping, registered.
-        self.advance(self.addresses(pages), |range| unsafe { self.uffd.poison(range) })
+        self.for_unmapped(self.addresses(pages), |range| unsafe { self.uffd.poison(range) })
     }
 
     /// Unmaps runs of pages, which stay resident. Reports for each page whether it was written
     /// since it was mapped.
     ///
-    /// An unmapped page counts as not written if this function unmapped it and left the marker.
+    /// A page without the kernel's marker counts as written.
     pub(super) fn unmap(&self, runs: &[Pages], written: &mut Vec<bool>) -> io::Result<()> {
         self.unmap_all(runs)?;
         written.clear();
@@ -219,7 +212,7 @@ impl Memory {
     /// Unmaps runs of pages, in one call if the kernel lets a process do that to itself (since
     /// 6.13). Each call flushes the TLB of all processors that run the program.
     fn unmap_all(&self, mut runs: &[Pages]) -> io::Result<()> {
-        while let Some(this) = &self.this
+        while let Some(pidfd) = &self.pidfd
             && runs.len() > 1
         {
             let vectors: Vec<libc::iovec> =
@@ -229,7 +222,7 @@ impl Memory {
             let done = unsafe {
                 let (vectors, count) = (vectors.as_ptr(), vectors.len());
                 let advice = libc::MADV_DONTNEED;
-                libc::syscall(libc::SYS_process_madvise, this.as_raw_fd(), vectors, count, advice, 0)
+                libc::syscall(libc::SYS_process_madvise, pidfd.as_raw_fd(), vectors, count, advice, 0)
             };
             // The kernel completes whole runs, from the first on.
             let Ok(mut done) = usize::try_from(done) else { break };
@@ -298,7 +291,7 @@ impl Drop for Memory {
 }
 
 /// A pidfd of this process, if the kernel supports it (since 5.3).
-fn this_process() -> Option<OwnedFd> {
+fn open_pidfd() -> Option<OwnedFd> {
     // SAFETY: no memory is passed; the result is checked before use.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
     let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
@@ -307,7 +300,7 @@ fn this_process() -> Option<OwnedFd> {
 }
 
 /// Opens the userfaultfd, and the page table if the kernel and the process's rights allow tracking.
-fn watch(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Option<File>)> {
+fn open_uffd(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Option<File>)> {
     // Not readable for processes that have changed their user.
     let pagemap = File::open("/proc/self/pagemap").ok();
     let open = |scope| {

@@ -157,8 +157,8 @@ impl Swap {
             }
             Delivery::Signal => {
                 let server = Arc::downgrade(&shared);
-                signals::watch(shared.memory.place(), server)?;
-                Server::Threads(shared.memory.place().start)
+                signals::watch(shared.memory.all_addresses(), server)?;
+                Server::Threads(shared.memory.all_addresses().start)
             }
         };
         let reclaim = ReclaimThread::start(&shared)?;

@@ -342,7 +342,7 @@ impl Serves for Shared {
         });
         let Some(wakeup) = served else { return false };
         if let Some(wakeup) = wakeup {
-            while !wakeup.wait_for(self.patience().map_or(POLL, |patience| patience.min(POLL))) {
+            while !wakeup.wait_timeout(self.patience().map_or(POLL, |patience| patience.min(POLL))) {
                 self.expire();
             }
         }

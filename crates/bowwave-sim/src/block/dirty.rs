@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Bytes of a page.
-pub const PAGE: u64 = 4096;
+pub const PAGE_BYTES: u64 = 4096;
 
 /// A file, contiguous on the disk, as on a new file system.
 #[derive(Clone, Debug, Default)]

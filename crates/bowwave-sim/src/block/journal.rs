@@ -8,7 +8,7 @@
 //! A commit without a waiter is async except for its record, as since Linux 2.6.30. It does not
 //! order file data (`data=writeback`, ext3's default of 2.6.30).
 
-use super::{Later, PAGE, Process, Wait, World};
+use super::{Later, PAGE_BYTES, Process, Wait, World};
 
 /// State of the journal that processes see.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,7 @@ pub struct JournalState {
     /// Processes with an open handle.
     pub handles: usize,
     /// Commits started.
-    pub begun: u64,
+    pub started: u64,
     /// Commits completed.
     pub done: u64,
 }
@@ -37,7 +37,7 @@ impl JournalState {
     /// Requests a commit of all changes so far; returns how many commits must complete.
     pub fn request_commit(&mut self) -> u64 {
         self.requested = true;
-        self.begun + 1
+        self.started + 1
     }
 }
 
@@ -54,7 +54,7 @@ pub struct Journal {
 
 const COMMIT_NS: u64 = 5_000_000_000;
 /// Bytes of a commit before its record: 32 inodes and block descriptors.
-const BLOCKS_BYTES: u64 = 32 * PAGE;
+const BLOCKS_BYTES: u64 = 32 * PAGE_BYTES;
 
 impl Journal {
     /// Creates a journal at an address of the disk.
@@ -75,15 +75,15 @@ impl Process for Journal {
             }
             3 => {
                 self.sync = std::mem::take(&mut world.journal.requested);
-                world.journal.begun += 1;
+                world.journal.started += 1;
                 (world.journal.locked, world.journal.shadow) = (false, true);
                 world.write_journal(me, self.at, BLOCKS_BYTES, self.sync);
                 Wait::Requests
             }
             4 => {
                 world.journal.shadow = false;
-                world.write_journal(me, self.at + BLOCKS_BYTES, PAGE, true);
-                self.at += BLOCKS_BYTES + PAGE;
+                world.write_journal(me, self.at + BLOCKS_BYTES, PAGE_BYTES, true);
+                self.at += BLOCKS_BYTES + PAGE_BYTES;
                 Wait::Requests
             }
             _ => {

@@ -16,13 +16,15 @@
 //!   and every 8 while it is exceeded. Alternatively each waits in line for as many pages as it has
 //!   written ([`Throttling`]).
 //! - Each class, sync and async, has a pool of requests. A process that finds it full waits in
-//!   line. From `congested_on` down to `congested_off` requests it is congested.
+//!   line. A pool becomes congested at `congested_on` requests, and stays so down to
+//!   `congested_off`.
 //! - fsync sends the file's dirty pages as sync requests, waits for all of its pages, then for the
 //!   journal: its blocks, then the commit record. The number of these phases depends on the file
 //!   system; see [`FsyncTester`].
-//! - [`Journal`] blocks writers. A writer that waits for a pool entry holds an open handle; a
-//!   commit waits for open handles, and until then none starts. While journal blocks are written,
-//!   writes that change an inode wait, because the inodes of a directory share blocks.
+//! - [`Journal`] blocks writers. A writer that waits for a pool entry holds an open handle. A
+//!   commit waits until all handles have ended, and meanwhile no new handle starts. While journal
+//!   blocks are written, writes that change an inode wait, because the inodes of a directory share
+//!   blocks.
 //!
 //! Not modelled: block allocation (files are contiguous), reads, processor time beyond copying,
 //! several journals, barriers.
@@ -40,7 +42,7 @@ use bowwave_core::{Instant, Urgency};
 
 use crate::device::{Direction, Request, RequestId};
 use crate::queue::{Completed, Elevator, Queue, QueueConfig};
-pub use dirty::{File, Files, PAGE, Run};
+pub use dirty::{File, Files, PAGE_BYTES, Run};
 pub use fsync::FsyncTester;
 pub use journal::{Journal, JournalState};
 pub use stream::Stream;
@@ -50,8 +52,9 @@ pub use tio::Tio;
 pub const REQUEST_PAGES: u64 = 128;
 /// Pages that a writer over the hard limit must write back.
 const DUTY_PAGES: u64 = 1536;
-/// Pages written by all writers between two checks of the limits; also while they are exceeded.
+/// Pages that all writers together write between two checks of the limits.
 const CHECK_PAGES: u64 = 1024;
+/// The same while the hard limit is exceeded.
 const CHECK_PAGES_EXCEEDED: u64 = 8;
 /// Wait when there is nothing to write back, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
@@ -174,10 +177,11 @@ struct Io {
     class: usize,
     run: Option<Run>,
     owner: usize,
-    /// Whether its owner waits for a pool entry.
-    waits: bool,
+    /// Whether its owner waits if the pool is full.
+    blocks_owner: bool,
 }
 
+/// Indices of the classes in arrays.
 const SYNC: usize = 0;
 const ASYNC: usize = 1;
 /// Write-back as an owner.
@@ -229,22 +233,23 @@ impl World {
 
     /// Whether writers are over the hard limit.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn exceeds_hard_limit(&self) -> bool {
         self.files.dirty + self.writeback > self.limits.hard_pages
     }
 
-    /// Counts a written page and returns the pages its writer must write back: 0, unless this
-    /// writer checks the limits and finds them exceeded.
+    /// The duty of a writer that has written a page, in pages; 0 for none. With
+    /// [`Throttling::WritesBack`], pages to write back: 0 unless this page's check finds the hard
+    /// limit exceeded. With [`Throttling::WaitsInLine`], 1 if it must wait in line.
     pub fn duty_for_page(&mut self) -> u64 {
         if self.limits.throttling == Throttling::WaitsInLine {
-            return u64::from(self.is_over() || !self.line.is_empty());
+            return u64::from(self.exceeds_hard_limit() || !self.line.is_empty());
         }
         self.unchecked += 1;
         if self.unchecked < if self.exceeded { CHECK_PAGES_EXCEEDED } else { CHECK_PAGES } {
             return 0;
         }
         self.unchecked = 0;
-        self.exceeded = self.is_over();
+        self.exceeded = self.exceeds_hard_limit();
         if self.exceeded { DUTY_PAGES } else { 0 }
     }
 
@@ -260,7 +265,7 @@ impl World {
         }
         while *left > 0 {
             // A started share is completed: Linux checks the limit only between shares.
-            if *left == DUTY_PAGES && !self.is_over() {
+            if *left == DUTY_PAGES && !self.exceeds_hard_limit() {
                 return None;
             }
             if self.journal.locked {
@@ -268,7 +273,7 @@ impl World {
             }
             let Some(run) = self.files.take(REQUEST_PAGES.min(*left)) else {
                 *left = DUTY_PAGES;
-                return self.is_over().then(|| Wait::Until(self.now.later(PAUSE_NS)));
+                return self.exceeds_hard_limit().then(|| Wait::Until(self.now.later(PAUSE_NS)));
             };
             *left -= run.pages;
             if !self.send(run, ASYNC, me, true) {
@@ -303,7 +308,7 @@ impl World {
     /// Sends a write of the journal; its writer waits with [`Wait::Requests`].
     pub fn write_journal(&mut self, me: usize, start: u64, bytes: u64, sync: bool) {
         let class = if sync { SYNC } else { ASYNC };
-        self.enter(Io { start, bytes, class, run: None, owner: me, waits: false });
+        self.enter(Io { start, bytes, class, run: None, owner: me, blocks_owner: false });
     }
 
     /// Whether a file has pages in flight.
@@ -312,15 +317,15 @@ impl World {
         self.files.file(file).writeback > 0
     }
 
-    /// Requests that everything dirty is written, for a process that waits with [`Wait::Clean`].
+    /// Starts a sync of all dirty pages; its process waits with [`Wait::Clean`].
     pub fn sync(&mut self) {
         self.syncs += 1;
     }
 
-    fn send(&mut self, run: Run, class: usize, owner: usize, waits: bool) -> bool {
+    fn send(&mut self, run: Run, class: usize, owner: usize, blocks_owner: bool) -> bool {
         self.writeback += run.pages;
-        let start = self.files.file(run.file).address + run.page * PAGE;
-        self.enter(Io { start, bytes: run.pages * PAGE, class, run: Some(run), owner, waits })
+        let start = self.files.file(run.file).address + run.page * PAGE_BYTES;
+        self.enter(Io { start, bytes: run.pages * PAGE_BYTES, class, run: Some(run), owner, blocks_owner })
     }
 
     /// Puts a write into its pool, or in line; returns whether it got an entry.
@@ -379,7 +384,7 @@ impl World {
                 self.files.written(run.file, run.pages);
                 self.writeback -= run.pages;
                 // Below the limit all writers are released: another page might never come.
-                let turns = if self.is_over() { run.pages as usize } else { usize::MAX };
+                let turns = if self.exceeds_hard_limit() { run.pages as usize } else { usize::MAX };
                 let turns = self.line.len().min(turns);
                 self.woken.extend(self.line.drain(..turns));
             }
@@ -391,7 +396,7 @@ impl World {
             pool.congested &= pool.used >= self.limits.congested_off;
             if let Some(next) = pool.line.pop_front() {
                 self.submit(next);
-                if next.waits {
+                if next.blocks_owner {
                     self.journal.handles -= 1;
                     self.woken.push(next.owner);
                 }
@@ -400,7 +405,7 @@ impl World {
         self.completed = completed;
     }
 
-    fn is_over_for(&mut self, wait: Wait, process: usize) -> bool {
+    fn has_ended(&mut self, wait: Wait, process: usize) -> bool {
         match wait {
             Wait::Until(at) => at <= self.now,
             Wait::File(file) => !self.is_busy(file),
@@ -416,8 +421,8 @@ impl World {
     }
 }
 
-/// Runs processes until `end`, or until the first `until` of them have ended; returns that time.
-pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, end: Instant) -> Instant {
+/// Runs processes until `end`, or until `processes[..count]` have ended. Returns that time.
+pub fn run(world: &mut World, processes: &mut [&mut dyn Process], count: usize, end: Instant) -> Instant {
     // Requests of an earlier run may still be in flight.
     world.sent.resize(world.sent.len().max(processes.len()), 0);
     let mut waits = vec![Wait::Until(Instant(0)); processes.len()];
@@ -437,7 +442,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         let mut ready = std::mem::take(&mut world.woken);
         for (process, wait) in waits.iter().enumerate() {
             if !matches!(wait, Wait::Until(_) | Wait::PoolEntry | Wait::Line | Wait::End)
-                && world.is_over_for(*wait, process)
+                && world.has_ended(*wait, process)
             {
                 ready.push(process);
             }
@@ -454,7 +459,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         if !quiet {
             continue;
         }
-        let ended = waits[..until].iter().all(|wait| *wait == Wait::End);
+        let ended = waits[..count].iter().all(|wait| *wait == Wait::End);
         let next = [timers.peek().map(|&Reverse((at, _))| at), world.queue.next_event()];
         match next.into_iter().flatten().min() {
             Some(next) if !ended && next <= end => world.advance(next),

@@ -1,6 +1,6 @@
 //! A bulk writer: `while :; do dd if=/dev/zero of=bigfile bs=8M count=256; sync; rm bigfile; done`.
 
-use super::{Later, PAGE, Process, Wait, World};
+use super::{Later, PAGE_BYTES, Process, Wait, World};
 
 /// Writes a file sequentially at full speed, syncs, removes it, and repeats.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Stream {
     /// Creates a stream of `bytes` into a file.
     #[must_use]
     pub fn new(file: usize, bytes: u64) -> Self {
-        Self { file, pages: bytes / PAGE, page: 0, duty: 0, state: State::Copy, rounds: 0 }
+        Self { file, pages: bytes / PAGE_BYTES, page: 0, duty: 0, state: State::Copy, rounds: 0 }
     }
 }
 

@@ -48,7 +48,7 @@ fn a_writer_is_throttled_at_the_hard_limit_and_all_is_written() {
     assert!((4000..5100).contains(&writer.most), "{} pages", writer.most);
     assert_eq!(
         (world.files.dirty, world.writeback, world.written.iter().sum::<u64>()),
-        (0, 0, 20_000 * PAGE)
+        (0, 0, 20_000 * PAGE_BYTES)
     );
     assert_eq!(writer.process.latencies_ns.len(), 20_000);
     // 80 MB: no faster than the medium, no slower than a lost revolution per request.
@@ -99,7 +99,7 @@ fn below_the_background_limit_only_a_sync_writes() {
     assert_eq!(longest, Some(&10_000), "a copy, and no wait");
     run(&mut world, &mut [&mut writer], 1, Instant(u64::MAX));
     assert_eq!(world.written[1], 0, "an fsync is sync");
-    assert!(world.written[0] > 450 * PAGE);
+    assert!(world.written[0] > 450 * PAGE_BYTES);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_fsync_waits_for_each_phase_and_a_stream_writes_its_file_each_round() {
         assert_eq!(tester.latencies_ns.len(), 3);
         assert_eq!(
             world.written[0] / 3,
-            [1 << 20, (1 << 20) + 8 * PAGE, (1 << 20) + 9 * PAGE][phases as usize - 1]
+            [1 << 20, (1 << 20) + 8 * PAGE_BYTES, (1 << 20) + 9 * PAGE_BYTES][phases as usize - 1]
         );
         times.push(tester.latencies_ns[1]);
     }

@@ -16,7 +16,7 @@ pub struct Tio {
     random: Option<Random>,
     duty: u64,
     state: State,
-    began: Instant,
+    start: Instant,
     /// How long each write took, in nanoseconds.
     pub latencies_ns: Vec<u64>,
     /// When its last write ended.
@@ -50,7 +50,7 @@ impl Tio {
             random: random.map(|(seed, _)| Random::new(seed)),
             duty: 0,
             state: State::Write,
-            began: Instant(0),
+            start: Instant(0),
             latencies_ns: Vec::new(),
             wrote_until: Instant(0),
         }
@@ -66,7 +66,7 @@ impl Process for Tio {
                     self.state = State::Send;
                 }
                 State::Write => {
-                    self.began = world.now();
+                    self.start = world.now();
                     self.state = State::Change;
                     // The inode is part of what the journal is writing.
                     if world.journal.is_held() {
@@ -90,7 +90,7 @@ impl Process for Tio {
                     return Wait::Until(world.now().later(WRITE_NS));
                 }
                 State::Done => {
-                    self.latencies_ns.push(world.now().0 - self.began.0);
+                    self.latencies_ns.push(world.now().0 - self.start.0);
                     self.state = State::Write;
                 }
                 State::Send => {

@@ -66,7 +66,7 @@ impl Events {
         if !self.reads.retains() {
             return;
         }
-        reads.time_ns.push(read.began.0);
+        reads.time_ns.push(read.start.0);
         reads.latency_ns.push(latency);
         reads.file.push(read.file.0);
         reads.start.push(read.pages.start.0);

@@ -16,7 +16,7 @@ pub(super) struct Read {
     process: ProcessId,
     handle: HandleId,
     pub(super) file: FileId,
-    pub(super) began: Instant,
+    pub(super) start: Instant,
     /// The original request.
     request: Request,
     /// Its part within the file.
@@ -70,7 +70,7 @@ impl Machine {
             process,
             handle,
             file,
-            began: self.now,
+            start: self.now,
             request,
             pages,
             next: pages.start,

@@ -108,7 +108,7 @@ impl Recorder {
     }
 
     pub(super) fn read(&mut self, read: &Read, end: Instant) {
-        let latency = end.0 - read.began.0;
+        let latency = end.0 - read.start.0;
         self.latency.record(latency);
         self.reads += 1;
         if let Some((count, reported)) = &mut self.progress

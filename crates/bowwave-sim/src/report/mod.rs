@@ -70,7 +70,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A page without runs. `title` names the input, `command` repeats the run.
+    /// A page without runs. `title` names the input; `command` is the command line of the run.
     #[must_use]
     pub fn new(title: &str, command: &str) -> Self {
         Self { title: units::visible(title), command: units::visible(command), ..Self::default() }
@@ -80,7 +80,8 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// If the recording contradicts itself or is empty; the message names the place.
+    /// If the recording has another version, contradicts itself or is empty. The message names the
+    /// place.
     pub fn of(recording: &Recording) -> Result<Self, Error> {
         if recording.version != Recording::VERSION {
             return Err(Error::version(recording.version));
@@ -90,7 +91,7 @@ impl Report {
             report.add(run)?;
         }
         recording.bounds.iter().try_for_each(|row| report.bound(row))?;
-        report.refuse_nothing()?;
+        report.check_not_empty()?;
         Ok(report)
     }
 
@@ -98,11 +99,11 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// As [`Report::of`], and if it cannot be read or is no recording. The message names the place,
-    /// but not the file.
+    /// As [`Report::of`], and if `json` cannot be read or is no recording. The message names the
+    /// place, but not the file.
     pub fn read(json: impl Read) -> Result<Self, Error> {
         let report = load::read(json)?;
-        report.refuse_nothing()?;
+        report.check_not_empty()?;
         Ok(report)
     }
 
@@ -150,7 +151,7 @@ impl Report {
         self.shown = self.views.iter().map(View::shown).sum();
     }
 
-    fn refuse_nothing(&self) -> Result<(), Error> {
+    fn check_not_empty(&self) -> Result<(), Error> {
         if self.views.is_empty() {
             return Err(Error::new("the recording holds no runs"));
         }

@@ -7,9 +7,9 @@
 //!    └──────────────────┴────────────◄─────────────────────┘
 //! ```
 //!
-//! Modelled: the cost of a fault by kind, the work of sending reads (in the fault, as in Linux, or
-//! after it), one concurrent reclaimer, and the device. Not modelled: contention for locks and
-//! processors, and other users of memory.
+//! Modelled: the cost of a fault by kind, the work of sending reads, one concurrent reclaimer, and
+//! the device. The faulting thread sends readahead, as in Linux, or another thread does. Not
+//! modelled: contention for locks and processors, and other users of memory.
 
 mod workload;
 
@@ -28,8 +28,8 @@ use crate::device::{Direction, Request, RequestId};
 use crate::queue::{Completed, Queue};
 pub use workload::{copy, look_up, pass, random, sequential};
 
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
+/// Size of a page, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// A page touch by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub struct Costs {
     pub major_ns: u64,
     /// Per page read: its frame and share of a request.
     pub read_page_ns: u64,
-    /// Whether readahead is sent by another thread than the faulting one.
-    pub ahead_beside: bool,
+    /// Whether another thread than the faulting one sends readahead.
+    pub readahead_by_other_thread: bool,
     /// Per page the reclaimer unmaps.
     pub unmap_page_ns: u64,
 }
@@ -69,7 +69,7 @@ impl Costs {
         zero_ns: 1_900,
         major_ns: 4_000,
         read_page_ns: 1_000,
-        ahead_beside: false,
+        readahead_by_other_thread: false,
         unmap_page_ns: 500,
     };
 }
@@ -84,7 +84,7 @@ struct Process {
     ended: bool,
 }
 
-/// Statistics of a class of processes.
+/// Statistics of a class of accesses.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// Completed touches.
@@ -118,13 +118,13 @@ pub struct Machine {
     queue: Queue,
     now: Instant,
     agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-    planned: u64,
+    sequence: u64,
     processes: Vec<Process>,
     running: usize,
     classes: Vec<Class>,
     /// Requests that are not submitted yet.
     requests: HashMap<u64, Request>,
-    /// Pages that readahead brought in and no process has touched since.
+    /// Pages that readahead requested, and that no process has touched since.
     ahead: HashMap<RegionId, Vec<bool>>,
     /// Pages that readahead requested.
     ahead_pages: u64,
@@ -146,7 +146,7 @@ impl Machine {
             queue,
             now: Instant(0),
             agenda: BinaryHeap::new(),
-            planned: 0,
+            sequence: 0,
             processes: Vec::new(),
             running: 0,
             classes: Vec::new(),
@@ -179,14 +179,14 @@ impl Machine {
         let source = Box::new(source);
         self.processes.push(Process { source, waits: None, busy_until: self.now, ended: false });
         self.running += 1;
-        self.plan(self.now, Event::Step(process));
+        self.schedule(self.now, Event::Step(process));
     }
 
     /// Runs until every process has ended or until a time; returns the time.
     pub fn run(&mut self, until: Instant) -> Instant {
         while self.running > 0 {
-            let planned = self.agenda.peek().map(|Reverse((at, ..))| *at);
-            let Some(next) = planned.into_iter().chain(self.queue.next_event()).min() else { break };
+            let scheduled = self.agenda.peek().map(|Reverse((at, ..))| *at);
+            let Some(next) = scheduled.into_iter().chain(self.queue.next_event()).min() else { break };
             if next > until {
                 self.now = until;
                 break;
@@ -196,7 +196,7 @@ impl Machine {
             if self.queue.next_event().is_some_and(|at| at <= next) {
                 self.completions();
             } else if let Some(Reverse((_, _, event))) = self.agenda.pop() {
-                self.happen(event);
+                self.handle(event);
             }
         }
         self.now
@@ -249,12 +249,12 @@ impl Machine {
         self.pager.check()
     }
 
-    fn plan(&mut self, at: Instant, event: Event) {
-        self.planned += 1;
-        self.agenda.push(Reverse((at, self.planned, event)));
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.sequence += 1;
+        self.agenda.push(Reverse((at, self.sequence, event)));
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Step(process) => self.step(process),
             Event::Submit(id) => {
@@ -297,22 +297,22 @@ impl Machine {
                 self.running -= 1;
                 return;
             };
-            let (begun, before) = (self.now, *self.pager.stats());
-            let seen = self.pager.config().tracking == Tracking::Accessed;
+            let (start, before) = (self.now, *self.pager.stats());
+            let tracks_accesses = self.pager.config().tracking == Tracking::Accessed;
             let mut cost = 0;
-            if seen || !self.pager.is_mapped(access.page, access.touch) {
+            if tracks_accesses || !self.pager.is_mapped(access.page, access.touch) {
                 let waiter = Waiter(process as u64);
                 let outcome = self.pager.touch(self.now, waiter, access.page, access.touch, &mut self.out);
                 cost = self.cost_since(&before);
                 if outcome == TouchOutcome::Wait {
-                    self.processes[process].waits = Some((access, begun));
-                    self.processes[process].busy_until = Instant(begun.0 + cost);
+                    self.processes[process].waits = Some((access, start));
+                    self.processes[process].busy_until = Instant(start.0 + cost);
                     self.act(Some(process));
                     return;
                 }
                 cost += self.act(Some(process));
             }
-            let end = self.finish(access, begun, Instant(begun.0 + cost));
+            let end = self.finish(access, start, Instant(start.0 + cost));
             // Events due earlier come first.
             let next = self
                 .agenda
@@ -322,7 +322,7 @@ impl Machine {
                 .chain(self.queue.next_event())
                 .min();
             if next.is_some_and(|next| next <= end) {
-                self.plan(end, Event::Step(process));
+                self.schedule(end, Event::Step(process));
                 return;
             }
             self.now = end;
@@ -330,7 +330,7 @@ impl Machine {
     }
 
     /// A process gets its page at `at`; returns when it is done with it.
-    fn finish(&mut self, access: Access, begun: Instant, at: Instant) -> Instant {
+    fn finish(&mut self, access: Access, start: Instant, at: Instant) -> Instant {
         let end = Instant(at.0 + access.work_ns);
         if self.classes.len() <= access.class {
             self.classes.resize_with(access.class + 1, Class::default);
@@ -338,7 +338,7 @@ impl Machine {
         let class = &mut self.classes[access.class];
         class.touches += 1;
         // The histogram grows as needed and accepts any number.
-        _ = class.latencies.record(end.0 - begun.0);
+        _ = class.latencies.record(end.0 - start.0);
         if let Some(ahead) = self
             .ahead
             .get_mut(&access.page.region)
@@ -369,20 +369,20 @@ impl Machine {
             match action {
                 PagerAction::Read(read) => {
                     let cost = self.costs.read_page_ns * read.pages.len() as u64;
-                    let beside = self.costs.ahead_beside && read.urgency == Urgency::Readahead;
+                    let beside = self.costs.readahead_by_other_thread && read.urgency == Urgency::Readahead;
                     charged += if beside { 0 } else { cost };
                     let at = self.start_of(toucher, if beside { charged + cost } else { charged });
                     self.note_ahead(toucher, &read.pages);
-                    let bytes = read.pages.len() as u64 * PAGE;
-                    self.send(at, read.id.0, Direction::Read, read.slot.0 * PAGE, bytes, read.urgency);
+                    let bytes = read.pages.len() as u64 * PAGE_BYTES;
+                    self.send(at, read.id.0, Direction::Read, read.slot.0 * PAGE_BYTES, bytes, read.urgency);
                 }
                 PagerAction::Write(write) => {
-                    let bytes = write.pages.len() as u64 * PAGE;
+                    let bytes = write.pages.len() as u64 * PAGE_BYTES;
                     self.send(
                         self.now,
                         write.id.0,
                         Direction::Write,
-                        write.slot.0 * PAGE,
+                        write.slot.0 * PAGE_BYTES,
                         bytes,
                         write.urgency,
                     );
@@ -395,7 +395,7 @@ impl Machine {
                     let cost = pages.count().0 * self.costs.unmap_page_ns;
                     self.reclaimer_free = Instant(self.reclaimer_free.max(self.now).0 + cost);
                     let (start, end) = (pages.start.0, pages.end.0);
-                    self.plan(self.reclaimer_free, Event::Unmapped { region: region.0, start, end });
+                    self.schedule(self.reclaimer_free, Event::Unmapped { region: region.0, start, end });
                 }
                 PagerAction::Drop { region, pages } => {
                     if let Some(ahead) = self.ahead.get_mut(&region) {
@@ -411,7 +411,7 @@ impl Machine {
         }
         self.out = actions;
         if let Some(at) = self.pager.next_deadline() {
-            self.plan(at, Event::Expire);
+            self.schedule(at, Event::Expire);
         }
         if let Some(toucher) = toucher {
             self.processes[toucher].busy_until.0 += charged;
@@ -422,8 +422,8 @@ impl Machine {
     /// When a request of the touching process is sent.
     fn start_of(&self, toucher: Option<usize>, cost: u64) -> Instant {
         let waiting = toucher.filter(|&process| self.processes[process].waits.is_some());
-        let begun = waiting.map_or(self.now, |process| self.processes[process].busy_until.max(self.now));
-        Instant(begun.0 + cost)
+        let start = waiting.map_or(self.now, |process| self.processes[process].busy_until.max(self.now));
+        Instant(start.0 + cost)
     }
 
     /// Records readahead: all requested pages without a waiter.
@@ -449,15 +449,15 @@ impl Machine {
             self.queue.submit(self.now, request);
         } else {
             self.requests.insert(id, request);
-            self.plan(at, Event::Submit(id));
+            self.schedule(at, Event::Submit(id));
         }
     }
 
     fn wake(&mut self, process: usize) {
-        let Some((access, begun)) = self.processes[process].waits.take() else { return };
+        let Some((access, start)) = self.processes[process].waits.take() else { return };
         let at = self.now.max(self.processes[process].busy_until);
-        let end = self.finish(access, begun, at);
-        self.plan(end, Event::Step(process));
+        let end = self.finish(access, start, at);
+        self.schedule(end, Event::Step(process));
     }
 }
 

@@ -87,7 +87,7 @@ fn neighbours(config: PagerConfig, own: bool) -> (f64, f64) {
         queue.scheduler = SchedulerConfig::for_spill(32, 100_000, false);
     }
     let queue = Queue::new(spec.build(1), queue).expect("its queue");
-    let costs = Costs { ahead_beside: own, ..Costs::LINUX };
+    let costs = Costs { readahead_by_other_thread: own, ..Costs::LINUX };
     let mut machine = Machine::new(config, costs, queue).expect("bounds are kept");
     let pages = 2 * config.frames;
     let regions = [(); 2].map(|()| machine.add_region(pages).expect("room for it"));

@@ -1,8 +1,8 @@
 //! The directory behind the S3 server: `s3s-fs` with changes.
 //!
-//! Removes checksums, which it would keep from earlier versions. Adds the list of unfinished
-//! uploads, and keys that end with `/`. `s3s-fs` would make such a key a directory that no listing
-//! has; here it is a file called [`MARKER`] in its directory.
+//! Drops the CRC-64/NVME of a `PutObject`: `s3s-fs` would keep it when the object is replaced. Adds
+//! the list of unfinished uploads, and keys that end with `/`. `s3s-fs` would store such a key as a
+//! directory that no listing shows. Here it is a file called [`MARKER`] in its directory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -145,7 +145,7 @@ impl S3 for Files {
         self.known(&place.0, &place.1)?;
         let answer = self.inner.abort_multipart_upload(request).await;
         self.uploads().remove(&place);
-        // It was completed between the two lookups.
+        // A concurrent completion removed the upload after the check above.
         answer.map_err(|error| match error.code() {
             S3ErrorCode::AccessDenied => s3_error!(NoSuchUpload),
             _ => error,

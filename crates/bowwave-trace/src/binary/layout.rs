@@ -6,6 +6,7 @@ use crate::bytes::{u32_at, u64_at};
 pub(super) const MAGIC: [u8; 8] = *b"\x89BWTRACE";
 /// Version of the layout; readers reject others.
 pub(super) const VERSION: u32 = 1;
+
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const ROW_BYTES: usize = 24;
 pub(super) const FILE_BYTES: usize = 16;

@@ -11,10 +11,9 @@
 //!   32                                   u64 response time
 //! ```
 //!
-//! The version of vscsi is in the upper byte. `next` is the number of the object's next request,
-//! from 1; the largest `i64` also means never. oracleGeneral has objects and sizes, but neither
-//! files nor operations (see [`Objects`]); any file whose size is a multiple of 24 bytes looks
-//! valid.
+//! The version of vscsi is in the upper byte of its field. The next request is counted from 1; the
+//! largest `i64` also means never. oracleGeneral has objects and sizes, but neither files nor
+//! operations (see [`Objects`]). It has no header, so its content cannot identify it.
 
 use std::io::BufRead;
 
@@ -41,31 +40,31 @@ pub enum Objects {
 /// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    VscsiOne,
-    VscsiTwo,
+    Vscsi1,
+    Vscsi2,
     OracleGeneral(Objects),
 }
 
 impl Kind {
-    /// Detects the form of a vscsi trace that starts with `head`.
+    /// Detects the kind of a vscsi trace that starts with `head`.
     pub(super) fn of_vscsi(head: &[u8]) -> Option<Self> {
         let is = |kind: Self| {
             let records = head.chunks_exact(kind.bytes()).take(4);
             records.len() > 0 && records.clone().all(|record| kind.check_version(record).is_ok())
         };
-        [Self::VscsiTwo, Self::VscsiOne].into_iter().find(|&kind| is(kind))
+        [Self::Vscsi2, Self::Vscsi1].into_iter().find(|&kind| is(kind))
     }
 
     const fn bytes(self) -> usize {
         match self {
-            Self::VscsiOne => 32,
-            Self::VscsiTwo => RECORD_BYTES_MAX,
+            Self::Vscsi1 => 32,
+            Self::Vscsi2 => RECORD_BYTES_MAX,
             Self::OracleGeneral(_) => 24,
         }
     }
 
     fn check_version(self, record: &[u8]) -> Result<(), Fault> {
-        let (at, known) = if self == Self::VscsiOne { (14, 1) } else { (2, 2) };
+        let (at, known) = if self == Self::Vscsi1 { (14, 1) } else { (2, 2) };
         let version = u16_at(record, at) >> 8;
         if version == known {
             return Ok(());
@@ -101,16 +100,17 @@ impl<R: BufRead> Records<R> {
         if filled < record.len() {
             let message = match self.kind {
                 Kind::OracleGeneral(_) => {
+                    let bytes = record.len();
                     format!(
-                        "the file ends after {filled} of {} bytes: cut, or not oracleGeneral",
-                        record.len()
+                        "the last record has {filled} of {bytes} bytes: the file is truncated, or is not \
+                         oracleGeneral"
                     )
                 }
                 _ if self.count > 0 => {
                     batch.repairs.add(Repair::CutShort);
                     return Ok(false);
                 }
-                _ => "the file ends within its first record: is it cut off?".to_owned(),
+                _ => "the file ends within its first record: is it truncated?".to_owned(),
             };
             return Err(Fault::line(message).into());
         }
@@ -123,10 +123,10 @@ impl<R: BufRead> Records<R> {
     }
 }
 
-fn vscsi(form: Kind, record: &[u8], batch: &mut Batch) -> Result<(), Fault> {
-    form.check_version(record)?;
-    let (command, length) = match form {
-        Kind::VscsiOne => (u16_at(record, 12), u32_at(record, 4)),
+fn vscsi(kind: Kind, record: &[u8], batch: &mut Batch) -> Result<(), Fault> {
+    kind.check_version(record)?;
+    let (command, length) = match kind {
+        Kind::Vscsi1 => (u16_at(record, 12), u32_at(record, 4)),
         _ => (u16_at(record, 0), u32_at(record, 8)),
     };
     let scaled = |column, number: u64, size| {
@@ -202,6 +202,6 @@ mod tests {
         let next = error(&bytes, Objects::Files);
         assert!(next.contains("row 1: the next request is -"), "{next}");
         let cut = error(&bytes[..40], Objects::Files);
-        assert!(cut.contains("row 1: the file ends after 16 of 24 bytes"), "{cut}");
+        assert!(cut.contains("row 1: the last record has 16 of 24 bytes"), "{cut}");
     }
 }

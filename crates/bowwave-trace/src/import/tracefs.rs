@@ -26,14 +26,15 @@ const ORDER_MAX: u64 = 30;
 #[derive(Debug)]
 pub(super) struct Tracefs {
     events: TracefsEvents,
-    /// Whether any event was imported, and whether the other choice would have imported one.
-    taken: bool,
-    other: bool,
+    /// Whether any event was imported.
+    imported: bool,
+    /// Whether the other choice would have imported one.
+    other_imports: bool,
 }
 
 impl Tracefs {
     pub(super) fn new(events: TracefsEvents) -> Self {
-        Self { events, taken: false, other: false }
+        Self { events, imported: false, other_imports: false }
     }
 
     /// The operation of an event; `None` to skip it.
@@ -46,7 +47,7 @@ impl Tracefs {
             _ => return None,
         };
         let fits = events == self.events;
-        *(if fits { &mut self.taken } else { &mut self.other }) = true;
+        *(if fits { &mut self.imported } else { &mut self.other_imports }) = true;
         fits.then_some(op)
     }
 }
@@ -84,7 +85,7 @@ impl Parse for Tracefs {
             TracefsEvents::Accesses => ("accesses (mm_filemap_get_pages, mm_filemap_fault)", "fills"),
             TracefsEvents::Fills => ("fills (mm_filemap_add_to_page_cache)", "accesses"),
         };
-        if self.other && !self.taken {
+        if self.other_imports && !self.imported {
             return Err(Fault::line(format!(
                 "the log has no {requested}, but it has {other}: take those instead"
             )));

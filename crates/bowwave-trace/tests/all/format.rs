@@ -59,7 +59,7 @@ fn invalid_numbers_are_reported_with_line_and_column() {
     assert_eq!(refusal("0,1,read,a,12x,1\n"), "t.csv:2: offset: '12x' is not a whole number of bytes");
     assert_eq!(
         refusal("0,1,read,a,0,1\n-5,1,read,a,0,1\n"),
-        "t.csv:3: time_ns: '-5' has a sign, but is a whole number of nanoseconds"
+        "t.csv:3: time_ns: '-5' has a sign; expected a whole number of nanoseconds without one"
     );
     assert_eq!(refusal("0,,read,a,0,1\n"), "t.csv:2: pid: is empty");
     assert_eq!(
@@ -97,7 +97,7 @@ fn lines_are_right_after_quoted_line_ends() {
     let error = refusal("0,1,read,\"a\nb\",0,1\n0,1,read,\"\n\n\",zero,1\n");
     assert_eq!(error, "t.csv:6: offset: 'zero' is not a whole number of bytes");
     let error = refusal("0,1,read,\"a\nb\nc\",0,1\n0,1,read,a,0,-1\n");
-    assert_eq!(error, "t.csv:5: length: '-1' has a sign, but is a whole number of bytes");
+    assert_eq!(error, "t.csv:5: length: '-1' has a sign; expected a whole number of bytes without one");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn rows_of_the_wrong_shape_are_rejected() {
     );
     assert_eq!(
         refusal("0,1,read,a,0,1\n\n0,1,read,a,0,1\n"),
-        "t.csv:3: blank line inside the trace (they may only stand at its end)"
+        "t.csv:3: blank line before the end of the trace (remove it)"
     );
 }
 

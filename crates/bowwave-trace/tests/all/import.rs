@@ -311,7 +311,7 @@ fn a_bad_line_among_good_ones_is_an_error_of_their_format() {
     let text = "1,R,0,4096,5\n2,W,-4096,4096,6\n1,R,0,4096,7\n";
     let import = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect("Alibaba's");
     let error = records(import).expect_err("a negative offset").to_string();
-    assert_eq!(error, "x:2: offset: '-4096' has a sign, but is a whole number of bytes");
+    assert_eq!(error, "x:2: offset: '-4096' has a sign; expected a whole number of bytes without one");
     let error = read("0 1 2\n", Format::Arc).expect_err("no column of four").to_string();
     assert!(error.ends_with("; is this a trace in the format arc?"), "{error}");
 }

@@ -90,8 +90,11 @@ impl Draft {
     fn admit(&self, offset: u64, buf: &WriteBuf) -> Result<Option<Arc<dyn WriteObject>>> {
         let (len, name) = (buf.len() as u64, || path::place(crate::Backend::url(&*self.slow), &self.path));
         if !offset.is_multiple_of(self.part) || len > self.part {
-            let message =
-                format!("{}: {len} bytes at {offset} are no part; parts have {} bytes", name(), self.part);
+            let message = format!(
+                "{}: cannot write {len} bytes at {offset}: write at multiples of {part}, at most {part} bytes",
+                name(),
+                part = self.part
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let end = offset

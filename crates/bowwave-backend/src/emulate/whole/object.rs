@@ -116,7 +116,7 @@ impl WriteObject for WholeObject {
         }
         if len > 0 {
             let what = format!(
-                "an object store cannot cut or extend an object, from {size} to {len} bytes; only to none"
+                "cannot change the size from {size} to {len} bytes: an object can only be truncated to 0"
             );
             return Err(self.error(ErrorKind::Unsupported, &what));
         }

@@ -193,8 +193,8 @@ fn unsupported_operations_return_errors_with_a_reason() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
     };
-    check(object.set_len(50), ErrorKind::Unsupported, "cannot cut or extend");
-    check(object.set_len(200), ErrorKind::Unsupported, "cannot cut or extend");
+    check(object.set_len(50), ErrorKind::Unsupported, "can only be truncated to 0");
+    check(object.set_len(200), ErrorKind::Unsupported, "can only be truncated to 0");
     object.set_len(100).unwrap();
     check(object.allocate(0, 10, crate::Allocate::Punch), ErrorKind::Unsupported, "object store");
     check(write(&*object, 100, b"x").map(drop), ErrorKind::Invalid, "no part");

@@ -80,6 +80,7 @@ const DIRECTORY: OFlags = SAFE.union(OFlags::DIRECTORY);
 const ON_THE_WAY: OFlags = DIRECTORY.union(OFlags::PATH);
 /// Write permission of the group or of others.
 const OTHERS_WRITE: u32 = 0o022;
+/// In a directory with this bit, users cannot remove or rename files of other users.
 const STICKY: u32 = 0o1000;
 
 impl Directory {

@@ -33,8 +33,11 @@ pub(super) const SEGMENT: u64 = 4 << 20;
 pub(super) const SEGMENT_FILE: u64 = SEGMENT + 2 * PAGE;
 /// Bytes read and verified at a time: few system calls, and small enough for the processor's cache.
 pub(super) const CHUNK: usize = 256 << 10;
+/// First bytes of a segment, with the version of the format.
 const MAGIC: &[u8; 8] = b"bowwavd2";
+/// Offset of the checksums in a segment.
 pub(super) const SUMS: u64 = PAGE;
+/// Offset of the data in a segment.
 pub(super) const DATA: u64 = 2 * PAGE;
 /// Age at which the time of the last use is updated.
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
@@ -57,7 +60,7 @@ pub(super) fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)
 pub(super) enum Found {
     Here,
     Absent,
-    /// The contents differ from those written.
+    /// The contents differ from the written bytes.
     Damaged,
     /// The reader takes no more bytes: it gave up the disk.
     Abandoned,

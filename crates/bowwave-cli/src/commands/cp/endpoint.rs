@@ -26,7 +26,7 @@ pub(super) enum Destination {
     Store(Arc<Tree>),
 }
 
-/// The directory tree files are copied to.
+/// The destination directory, or a single file in it.
 #[derive(Debug)]
 pub(super) struct Tree {
     /// For messages.
@@ -35,7 +35,7 @@ pub(super) struct Tree {
     pub(super) store: Option<Arc<dyn Backend>>,
     /// The directory on a local disk, if it is one.
     pub(super) local: Option<PathBuf>,
-    /// The only name written in the store; `None` for names in a directory.
+    /// Name of the single destination file; empty for the store's root. `None`: a directory.
     pub(super) file: Option<PathBuf>,
     pub(super) writes: Writes,
 }
@@ -54,7 +54,7 @@ impl Source {
         matches!(self, Self::Store { root, .. } if root.kind == EntryKind::Directory)
     }
 
-    /// Its name in a directory.
+    /// The source's file name, for a copy into a directory.
     pub(super) fn name(&self) -> Result<PathBuf, Failure> {
         let url = match self {
             Self::Stdin => return Err(Failure::usage("standard input has no name").try_this("DST/NAME")),

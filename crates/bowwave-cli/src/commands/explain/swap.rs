@@ -31,7 +31,7 @@ pub(super) struct Knobs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=31))]
     page_cluster: u32,
 
-    /// Pages that the store has slots for, with its header
+    /// Slots of the store, one of them its header
     #[arg(long, value_name = "SLOTS", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(2..1 << 32))]
     slots: u64,
 }

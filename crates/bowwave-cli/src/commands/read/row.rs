@@ -15,7 +15,7 @@ use crate::setup;
 use crate::table::{Align, Keep, Table};
 use crate::values::time;
 
-/// Results of a pass. Pages unless the name says otherwise.
+/// Results of a pass. `accesses`, `hits`, `late` and `misses` count pages.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) policy: &'static str,
@@ -67,7 +67,8 @@ pub(super) struct Row {
     pub(super) store: Requests,
 }
 
-/// Results of mapped files. Pages are the machine's where they are touched, else the cache's.
+/// Results of mapped files. `touches` and `faults` count pages of the machine; `pages_mapped` and
+/// `pages_unmapped`, pages of the cache.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct MapRow {
     /// What maps the files.

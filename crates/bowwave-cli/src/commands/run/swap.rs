@@ -24,7 +24,7 @@ pub(super) struct SwapArgs {
     spill: PathBuf,
 
     /// Resident limit of the swapped memory of each process, at least 4MiB; by default half of the
-    /// available memory
+    /// machine's memory
     #[arg(long, value_name = "SIZE", requires = "swap", value_parser = values::positive_size)]
     memory: Option<u64>,
 

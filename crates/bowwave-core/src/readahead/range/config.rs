@@ -59,7 +59,7 @@ pub struct ClusterRules {
     pub skipped_pages: u64,
     /// A cluster that begins at page 0 counts as none.
     pub page_0_is_none: bool,
-    /// Sequential mapped faults after which the window grows; none for as many as the pages of
+    /// Sequential mapped faults after which the window grows. `None` for the number of pages in
     /// [`RangeConfig::range_bytes`].
     pub growth_faults: Option<u64>,
 }

@@ -5,7 +5,8 @@ use crate::config::ConfigError;
 /// Settings of [`Policy::Stream`](crate::Policy::Stream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Streams of a file in the table. 1 to 1024; 32 by default (ZFS has at most 8, by file size).
+    /// Streams of a file in the table; up to four times as many if each has a reader. 1 to 1024; 32
+    /// by default (ZFS has at most 8, by file size).
     pub streams: u32,
     /// The waste budget of readahead, in percent of the pages used. At most 1000; 25 by default, as
     /// in Seastar. Until pages were used, two windows of a stream and sixteen of a file may be

@@ -9,8 +9,8 @@
 //!
 //! A stream covers one contiguous range of requested pages. Reads out of order begin streams of
 //! their own, which merge when the gap between them closes. So a reader whose requests arrive
-//! reordered is one stream again a moment later. A sparse read continues a stream if it skips at
-//! most a third of the pages used.
+//! reordered is one stream again a moment later. A read that skips pages continues a stream if it
+//! skips at most 64, and at most a third of the pages used.
 
 use super::pace::Pace;
 use super::tuning::tuning;
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub(super) proven: u8,
     /// Pages of its first request.
     pub(super) request: u64,
-    /// Start of the last read that skipped pages, and its distance from the one before.
+    /// Start of the last read that skipped pages, and its distance from the start before.
     pub(super) piece: u64,
     pub(super) apart: i64,
     /// A reader returned to it after reads elsewhere.
@@ -66,7 +66,7 @@ pub(super) struct Entry {
     pub(super) pace: Pace,
     /// Predicted length in pages, at its start; 0 without a prediction.
     pub(super) expected: u64,
-    /// The stride proved wrong.
+    /// The stride was disproved: sequential streams began at its blocks.
     pub(super) over: bool,
     /// Its reader waited for its readahead, or overtook it.
     pub(super) waited: bool,

@@ -1,9 +1,9 @@
 //! Repeating offset deltas: columns of row groups, fields of records, nodes of an index.
 //!
-//! [`Runs::next_jump`](super::runs::Runs::next_jump) predicts the start of the next run, and the
-//! lengths of earlier runs its length. A first correct prediction reads nothing, except for long
-//! series. After it one run is read ahead. The number of runs ahead doubles each time a reader
-//! waits for one, so a high-latency store gets many requests at once.
+//! [`Runs::next_jump`](super::runs::Runs::next_jump) predicts where the next run begins. Earlier
+//! runs predict its length. Readahead begins after one correct prediction; for long series, with
+//! the first prediction. At first one run is read ahead, or eight if a fill takes longer than a run
+//! is read. Their number doubles, up to 16, each time a reader waits for a predicted run.
 
 use super::plan::part;
 use super::runs::Jump;
@@ -112,12 +112,12 @@ impl Stream {
             });
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
-            // Most of them arrive before the reader: larger requests suffice.
+            // Most predicted runs arrive before the reader, so larger requests suffice.
             plan.hints.split_every = tuning().longer * part(wanted.max);
             self.more.push(plan);
         }
         self.more.reverse();
-        // What was entered since is for later.
+        // The streams entered above are not the reader's current one.
         self.table.touch(at);
     }
 }

@@ -6,8 +6,9 @@ use super::{Detector, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
-    /// Handles a read that skips pages since the last one. The second equal skip makes the stream
-    /// strided. Before that, a stream without a window gets no readahead.
+    /// Handles a read that skips pages. Two equal distances between starts in a row make the stream
+    /// strided. Otherwise a stream without a window gets no readahead. `None`: the stream continues
+    /// as without the skip.
     pub(super) fn skips(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, first, .. } = wanted;
         let entry = self.table.get(at);
@@ -41,7 +42,7 @@ impl Stream {
         None
     }
 
-    /// A miss or a mark of an upward stream.
+    /// A miss that continues a stream upward, or begins one.
     pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
@@ -75,7 +76,8 @@ impl Stream {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if entry.expected > read {
-            // The budget did not cover the whole run at its start.
+            // The run was not read ahead whole at its start: the budget did not cover it, or it was
+            // short.
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
@@ -87,7 +89,8 @@ impl Stream {
                 entry.edge = entry.edge.max(end);
                 return wanted.alone();
             }
-            // An outgrown run is at most as long as the longest run, or little longer.
+            // Extend an outgrown run by a step; on a high-latency store, to the longest run, if the
+            // budget covers that.
             let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
             let far = self.pages_per_fill() > longest && self.covers_waste(longest, tuning().runs_left, view);
@@ -104,8 +107,8 @@ impl Stream {
         plan
     }
 
-    /// Pages that the run probably still has, judged by earlier runs, if it had no prediction. On a
-    /// high-latency store they are requested at once; else 0.
+    /// Expected rest of a run that had no prediction, in pages. 0 on a low-latency store, where the
+    /// run is read in steps.
     fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
@@ -194,7 +197,8 @@ impl Stream {
         self.window_strided(at, wanted, view)
     }
 
-    /// The blocks that looked strided are sequential streams that began at equal distances.
+    /// A miss directly after a strided block: the blocks are sequential streams that began at equal
+    /// distances.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let entry = self.table.get(at);
         let Direction::Stride { block, .. } = entry.direction else { return wanted.alone() };

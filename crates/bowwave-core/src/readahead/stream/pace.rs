@@ -2,8 +2,9 @@
 //!
 //! Pages read once pass through the inactive list. While the list evicted N pages, the stream used
 //! M; its share of the list is M / N. Readahead beyond that share is evicted before it is read (the
-//! thrashing threshold of Wu, adaptive readahead, 2005). So the limit applies before the first
-//! thrashing, and nothing is limited while memory suffices.
+//! thrashing threshold of Wu, adaptive readahead, 2005). The limit applies as soon as the list
+//! evicts pages, so before the first thrashing. Without evictions a stream has no share, and only
+//! the total of unread readahead is limited.
 
 use super::tuning::tuning;
 use crate::readahead::{FillReport, Pressure};

@@ -272,9 +272,9 @@ impl Stream {
         target.min(room)
     }
 
-    /// How many of `pages` the budgets allow: all, whole windows, one request worth making, or
-    /// none. A congested device gets no new readahead requests. A demand request (`joined`) may
-    /// still be extended: a shorter one would cost more requests for the same pages.
+    /// How many of `pages` the budgets allow: all, whole windows, one request that is long enough,
+    /// or none. A congested device gets no new readahead requests. `joined`: the pages extend a
+    /// demand request, which is allowed on a congested device, and at any length.
     fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
         let max = wanted.max;
         // A request of a mapped file also costs a fault.

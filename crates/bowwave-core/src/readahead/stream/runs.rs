@@ -1,7 +1,7 @@
 //! Where runs began: their stride or repeating offset deltas, and their lengths.
 //!
-//! A run is a contiguous range read in one direction. Only its first miss is entered here, so
-//! neither the order of reads within a run nor other streams matter.
+//! A run is a contiguous range read in one direction. Only its start and its length are entered
+//! here, so neither the order of reads within a run nor other streams matter.
 
 use super::tuning::{Tuning, capacity, tuning};
 
@@ -11,6 +11,7 @@ const LENGTHS: usize = capacity(Tuning::DEFAULT.lengths);
 const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
 /// Lengths are counted by powers of two, up to 2^19.
 const POWERS: usize = 20;
+
 /// History of runs, the newest last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs {
@@ -135,8 +136,9 @@ impl Runs {
         self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0)
     }
 
-    /// A safe length, in pages: reading so much of a new run wastes almost nothing. It is the
-    /// expected length if the lengths differ by at most a quarter; else the shortest. 0 if unknown.
+    /// A safe length, in pages: reading this much of a new run wastes almost nothing. It is the
+    /// expected length if the shortest is at least three quarters of it; else the shortest. 0 if
+    /// unknown.
     pub(super) fn shortest(&self) -> u64 {
         let least = self.least();
         if least >= self.expected / 4 * 3 { self.expected } else { least }

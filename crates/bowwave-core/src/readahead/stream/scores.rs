@@ -1,5 +1,5 @@
-//! How reliable each detector is, by shadow predictions: each detector predicts all the time, and
-//! is compared with what happens, whether or not its prediction was read.
+//! How reliable each detector is. Most detectors predict all the time; the next reads score the
+//! predictions, whether or not anything was read for them.
 
 use super::tuning::{Tuning, tuning};
 use core::fmt;
@@ -48,7 +48,7 @@ impl Scores {
         self.0[detector as usize]
     }
 
-    /// Whether predictions of a detector are read.
+    /// Whether new runs are read ahead by this detector's predictions.
     #[must_use]
     pub fn trusts(self, detector: Detector) -> bool {
         u64::from(self.of(detector)) >= tuning().trusted && tuning().disabled & 1 << detector as u64 == 0

@@ -1,8 +1,8 @@
 //! The streams of a file, and which of them an access belongs to.
 //!
-//! A decision takes a fraction of a microsecond, so no lookup examines every stream. Flat arrays
-//! ([`Keys`]) hold the zone, the mark and the last use of each stream. Lookups search the arrays
-//! and examine only the streams found.
+//! A decision takes a fraction of a microsecond. So flat arrays ([`Keys`]) hold the zone (the pages
+//! that may continue the stream), the mark and the last use of each stream. Lookups scan the arrays
+//! and examine only the entries found.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub(super) struct Table {
     /// The stream last borrowed for changes: its keys may be out of date.
     stale: Option<usize>,
     max: usize,
-    /// Time of the last use, in uses. Below [`CURRENT`].
+    /// Time of the last use, in uses. Renumbered before it reaches [`CURRENT`].
     clock: u32,
     /// The handle that reads now.
     reader: u64,

@@ -83,7 +83,8 @@ tuning! {
     step_min: 32,
     /// Steps. A mapped file gets no more marks than this in its distance: each is a page fault.
     mapped_steps: 4,
-    /// Pages. Longest step of a mapped file, where `steps` alone would allow a shorter one.
+    /// Pages. Up to this length, a step of a mapped file is one part in `mapped_steps` of its
+    /// distance. Shorter readahead is not worth a request and a fault.
     mapped_step_max: 64,
     /// Parts. A window that covers an expected run is requested in this many parts.
     parts: 8,
@@ -180,7 +181,7 @@ tuning! {
 
     // The table of streams (`table`).
 
-    /// Streams. For each stream of the table, those that are remembered by their next page alone.
+    /// Streams. Parked streams for each entry of the table.
     parked: 2,
     /// Times. The table may have this many times its streams if each has a reader of its own.
     readers: 4,

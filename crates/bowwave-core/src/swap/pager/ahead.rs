@@ -221,7 +221,7 @@ impl Pager {
         for &(_, page) in run {
             self.take_frame(page.region);
             let state = self.table.page_mut(page);
-            self.fates[usize::from(state.is(flag::LEFT))].back += 1;
+            self.fates[usize::from(state.is(flag::LEFT))].refaulted += 1;
             state.clear(flag::LEFT);
             state.set(flag::COMING);
             state.next = id;

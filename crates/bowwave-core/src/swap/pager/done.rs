@@ -8,8 +8,9 @@ use super::{Pager, push, single};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
-/// First and longest pause after a failed write, in nanoseconds.
+/// First pause after a failed write, in nanoseconds. It doubles with each failure.
 const PAUSE_NS: u64 = 10_000_000;
+/// Longest pause, in nanoseconds.
 const PAUSE_MAX_NS: u64 = 2_000_000_000;
 /// A new sample's weight in the smoothed latency is one in 8.
 const SMOOTHING: u64 = 8;

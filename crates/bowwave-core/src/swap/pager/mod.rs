@@ -144,9 +144,9 @@ pub struct Pager {
 /// Results of recent evictions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
-    gone: u64,
-    /// Pages of those that were read again.
-    back: u64,
+    evicted: u64,
+    /// Evicted pages that were read again.
+    refaulted: u64,
 }
 
 /// A read in flight.

@@ -103,10 +103,10 @@ impl Pager {
     }
 
     fn went(&mut self, kind: usize, count: usize) {
-        self.fates[kind].gone += count as u64;
-        if self.fates.iter().map(|fate| fate.gone).sum::<u64>() > self.config.frames {
+        self.fates[kind].evicted += count as u64;
+        if self.fates.iter().map(|fate| fate.evicted).sum::<u64>() > self.config.frames {
             for fate in &mut self.fates {
-                (fate.gone, fate.back) = (fate.gone / 2, fate.back / 2);
+                (fate.evicted, fate.refaulted) = (fate.evicted / 2, fate.refaulted / 2);
             }
         }
     }
@@ -115,7 +115,8 @@ impl Pager {
     /// first.
     fn left_comes_back(&self) -> bool {
         let [other, left] = self.fates;
-        let (per_left, per_other) = (left.back * (other.gone + 1), (other.back + 1) * (left.gone + 1));
+        let (per_left, per_other) =
+            (left.refaulted * (other.evicted + 1), (other.refaulted + 1) * (left.evicted + 1));
         per_left > per_other.saturating_mul(COSTLIER)
     }
 

@@ -15,12 +15,13 @@ use crate::swap::{Adaptive, Vma};
 const CHUNK: usize = 512;
 /// Bits of a packed [`PageId`] that are the page.
 const PAGE_BITS: u32 = 40;
-/// Why the region exists.
+/// Panic message for an unknown region.
 const STAYS: &str = "regions stay until nothing of them is in flight or on a list";
 /// No page.
 pub(super) const NONE: u64 = u64::MAX;
-/// Most regions, and most pages of one: the range of a packed [`PageId`].
+/// Most regions: the range of a packed [`PageId`].
 pub(super) const REGIONS_MAX: u32 = (1 << (64 - PAGE_BITS)) - 1;
+/// Most pages of a region.
 pub(super) const PAGES_MAX: u64 = 1 << PAGE_BITS;
 
 /// Flags of a page. Without [`HERE`](flag::HERE) and [`COMING`](flag::COMING) it is swapped out to

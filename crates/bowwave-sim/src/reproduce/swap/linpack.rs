@@ -10,14 +10,14 @@ use std::ops::Range;
 use bowwave_core::Instant;
 use bowwave_core::swap::pager::Touch;
 
-use super::{Algorithm, GB, PAGE, SCALE};
+use super::{Algorithm, GB, PAGE_BYTES, SCALE};
 use crate::parallel;
 use crate::reproduce::{Bar, Figure, Outcome, Pair, ReproduceError};
 use crate::swap::{self, Machine};
 
 /// Pages of a matrix: three quarters of memory, so one fits and two do not. 24 GB are 56,755
 /// unknowns.
-const MATRIX: u64 = 24 * GB / PAGE / SCALE;
+const MATRIX: u64 = 24 * GB / PAGE_BYTES / SCALE;
 /// 2/3 n^3 operations at 800 GFlop/s, the speed of two such processors: 152 s, independent of
 /// swapping.
 const SOLVE_NS: u64 = 152_000_000_000 / SCALE;
@@ -98,7 +98,7 @@ fn linpack(algorithm: Algorithm, threads: u64) -> Result<Linpack, ReproduceError
         let blocks = blocks(thread, threads, 0..MATRIX);
         Box::new(blocks.flat_map(move |pages| swap::copy(region, pages, MATRIX, COPY_NS, 0)))
     });
-    let begun = machine.now();
+    let start = machine.now();
     let touches: u64 = (0..PANELS).map(|panel| MATRIX - panel * MATRIX / PANELS).sum();
     for panel in 0..PANELS {
         let from = MATRIX + panel * MATRIX / PANELS;
@@ -108,7 +108,7 @@ fn linpack(algorithm: Algorithm, threads: u64) -> Result<Linpack, ReproduceError
             Box::new(blocks.flat_map(move |pages| swap::pass(region, pages, Touch::Store, work_ns, 0)))
         });
     }
-    let solved = machine.now().0 - begun.0;
+    let solved = machine.now().0 - start.0;
     each(&mut machine, threads, |thread| {
         let blocks = blocks(thread, threads, 0..MATRIX);
         Box::new(blocks.flat_map(move |pages| swap::pass(region, pages, Touch::Load, COPY_NS, 0)))

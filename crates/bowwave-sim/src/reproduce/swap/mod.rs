@@ -16,7 +16,7 @@ use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::device::{DeviceSpec, Direction};
 use crate::parallel;
 use crate::queue::Queue;
-use crate::swap::{self, Class, Costs, Machine, PAGE};
+use crate::swap::{self, Class, Costs, Machine, PAGE_BYTES};
 
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -31,11 +31,11 @@ const OWN: (&str, &str) = ("001", "micro-benchmark, bowwave's own");
 const SCALE: u64 = 64;
 const GB: u64 = 1 << 30;
 /// Memory of the machine.
-const FRAMES: u64 = 32 * GB / PAGE / SCALE;
+const FRAMES: u64 = 32 * GB / PAGE_BYTES / SCALE;
 /// Slots of the drive: not in the document; enough for everything.
-const SLOTS: u64 = 96 * GB / PAGE / SCALE;
-const SEQUENTIAL: (u64, u64) = (4, 50 * GB / PAGE / SCALE);
-const RANDOM: (u64, u64) = (8, 30 * GB / PAGE / SCALE);
+const SLOTS: u64 = 96 * GB / PAGE_BYTES / SCALE;
+const SEQUENTIAL: (u64, u64) = (4, 50 * GB / PAGE_BYTES / SCALE);
+const RANDOM: (u64, u64) = (8, 30 * GB / PAGE_BYTES / SCALE);
 const SECONDS: u64 = 300;
 /// Time to write a page word by word, in nanoseconds.
 const WRITE_NS: u64 = 300;
@@ -113,7 +113,7 @@ impl Algorithm {
             Self::Slots | Self::Addresses => device.queue().clone(),
         };
         let queue = Queue::new(device.build(1), queue)?;
-        let costs = Costs { ahead_beside: self == Self::Own, ..Costs::LINUX };
+        let costs = Costs { readahead_by_other_thread: self == Self::Own, ..Costs::LINUX };
         Ok(Machine::new(self.config(), costs, queue)?)
     }
 }
@@ -137,7 +137,7 @@ fn micro(algorithm: Algorithm, scale: u64) -> Result<Micro, ReproduceError> {
         [FIRST, LATER, NEIGHBOURS].map(|class| machine.classes().get(class).unwrap_or(&none));
     let (queue, reads) = (machine.queue().stats(), Direction::Read as usize);
     Ok(Micro {
-        kib_s: ((first.touches + later.touches) * PAGE / 1024) as f64 / seconds,
+        kib_s: ((first.touches + later.touches) * PAGE_BYTES / 1024) as f64 / seconds,
         average_us: later.latencies.mean() / 1e3,
         us: SHARES.map(|(_, share, _)| later.latencies.value_at_quantile(share) as f64 / 1e3),
         hits: machine.hit_ratio().unwrap_or(0.0) * 100.0,

@@ -22,8 +22,9 @@ use calls::Call;
 use line::{Line, Stamp};
 use table::{Pending, Tables};
 
-/// Nanoseconds of a day, and the decrease of a time of day that means a new day.
+/// Nanoseconds of a day.
 const DAY_NS: u64 = 86_400_000_000_000;
+/// Decrease of a time of day that means a new day.
 const NEW_DAY_NS: u64 = DAY_NS / 2;
 
 /// Converts calls to accesses.
