@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint soak bench install uninstall doc clean
+.PHONY: demo test test-rust fuzz-programs prepare lint soak bench install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -35,15 +35,15 @@ demo:
 	$(CARGO) build --locked --release --package bowwave-cli
 	@$(TARGET)/release/bowwave demo
 
-test: lint
-	@tools/setup.sh browser servers
-	$(CARGO) test --locked --workspace
+# Tests wait for disks and servers more than they compute, so the fuzz targets are built meanwhile.
+test:
+	@tools/setup.sh build fuse deny
+	@$(MAKE) --no-print-directory -j$$(nproc) lint prepare
+	@$(MAKE) --no-print-directory -j$$(nproc) test-rust fuzz-programs
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	tools/packages.sh
-	@tools/setup.sh cost
 	$(CARGO) xtask cost
-	@tools/setup.sh python fuzz verify programs power databases
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/test_verify.py --quiet
@@ -59,6 +59,16 @@ test: lint
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	tools/first_hour.sh debug
+
+test-rust:
+	$(CARGO) test --locked --workspace
+
+fuzz-programs:
+	nice -n 19 tools/fuzz.sh build
+
+# Programs and servers for the tests, most of them from the network.
+prepare:
+	@tools/setup.sh build python browser servers cost fuzz verify programs power databases
 
 lint:
 	@tools/setup.sh build fuse deny

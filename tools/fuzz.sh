@@ -3,6 +3,7 @@
 # is a nightly compiler, the address sanitizer, and runs them two at a time.
 #
 #   tools/fuzz.sh [SECONDS [TARGET...]]     SECONDS for each target, 60 if not said; all targets if none is named
+#   tools/fuzz.sh build                     build them only
 #   tools/fuzz.sh reproduce TARGET FILE     run one input, as a failure says
 #
 # Needs nothing but stable Rust and a C++ compiler: the counters are the compiler's own, libFuzzer comes as a crate.
@@ -100,6 +101,7 @@ fuzz() {
 }
 
 build
+[ "${1:-}" != build ] || exit 0
 if [ "${1:-}" = reproduce ]; then
     exec env BOWWAVE_FUZZ="${2:?a target}" "$(program "$2")" "${3:?a file}"
 fi

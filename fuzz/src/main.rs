@@ -101,7 +101,9 @@ fn plan(bytes: &[u8]) -> Corpus {
 fn device(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     tally::count(DeviceSpec::parse("fuzz", text, &Algorithm::ALL).is_ok());
-    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}"), &Algorithm::ALL));
+    let overridden = DeviceSpec::names()
+        .into_iter()
+        .map(|name| DeviceSpec::open(&format!("{name}:{text}"), &Algorithm::ALL));
     for device in overridden.chain([DeviceSpec::parse("fuzz", text, &Algorithm::ALL)]) {
         match device {
             Ok(device) => {

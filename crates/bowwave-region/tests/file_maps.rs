@@ -40,6 +40,16 @@ fn a_mapped_file_has_the_files_bytes() {
 }
 
 #[test]
+fn a_mapped_part_has_the_bytes_of_its_offsets() {
+    let store = engine(8 << 20, Policy::OnDemand).store("pattern:/1000000").expect("a pattern");
+    let part = map(&store, &MapOptions { range: Some(8192..999_999), ..MapOptions::default() });
+    assert_eq!(part.len(), 991_807);
+    for at in [0, 4095, 4096, 500_000, 991_806] {
+        assert_eq!(part.as_slice()[at], expected("1000000", 8192 + at as u64), "{at}");
+    }
+}
+
+#[test]
 fn a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses() {
     let name = "a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses";
     let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };

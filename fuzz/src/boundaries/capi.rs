@@ -1,4 +1,5 @@
 //! Calls of the C API in any order, with any arguments the header permits.
+#![allow(unsafe_code, reason = "calls the C API")]
 
 use std::ffi::{CStr, CString, c_int, c_uint};
 use std::ptr;

@@ -1,4 +1,5 @@
 //! userfaultfd messages, and memory served by it: a mapped file, and swapped memory.
+#![allow(unsafe_code, reason = "accesses mapped memory")]
 
 use std::ptr;
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -1,9 +1,13 @@
-//! Checks of manifests: permitted imports between crates.
+//! Checks of manifests: permitted imports between crates, and the lint against unsafe code.
 
 use super::{Finding, numbered, policy};
 
 pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) {
     let Some(name) = package_name(text) else { return };
+    if !text.contains("[lints]\nworkspace = true") && !text.contains("unsafe_code = \"deny\"") {
+        let message = format!("{name} may use unsafe code: add `workspace = true` under [lints]");
+        findings.push(Finding::new(path, 1, message));
+    }
     if policy::is_testkit(name) {
         return;
     }
@@ -87,8 +91,22 @@ mod tests {
 
     fn found(name: &str, rest: &str) -> Vec<String> {
         let mut findings = Vec::new();
-        check("Cargo.toml", &format!("[package]\nname = \"{name}\"\n{rest}"), &mut findings);
+        let manifest = format!("[package]\nname = \"{name}\"\n{rest}[lints]\nworkspace = true\n");
+        check("Cargo.toml", &manifest, &mut findings);
         findings.iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn every_manifest_denies_unsafe_code() {
+        let mut findings = Vec::new();
+        check("Cargo.toml", "[package]\nname = \"bowwave-core\"\n", &mut findings);
+        assert_eq!(findings.len(), 1);
+        check(
+            "Cargo.toml",
+            "[package]\nname = \"bowwave-core\"\n[lints.rust]\nunsafe_code = \"deny\"\n",
+            &mut findings,
+        );
+        assert_eq!(findings.len(), 1);
     }
 
     #[test]

@@ -250,8 +250,8 @@ fn an_emulated_device_serves_as_its_model_in_virtual_time() {
     }
 }
 
-/// Order of service of requests, by number, for reads that arrive at once.
-fn order(device: &Device, reads: &[(u64, u64)]) -> Vec<u64> {
+/// What a device reports of reads that arrive at once.
+fn served(device: &Device, reads: &[(u64, u64)]) -> Vec<bowwave_device::Done> {
     let mut driver = Driver::new(device.model().unwrap(), 256 << 10);
     for (id, &(address, len)) in (0..).zip(reads) {
         assert!(driver.arrive(0, id, Direction::Read, address, len));
@@ -259,7 +259,63 @@ fn order(device: &Device, reads: &[(u64, u64)]) -> Vec<u64> {
     while let Some(next) = driver.next() {
         driver.advance(next, &mut Vec::new());
     }
-    driver.log.served.iter().map(|done| done.id.0).collect()
+    driver.log.served
+}
+
+/// Order of service of requests, by number, for reads that arrive at once.
+fn order(device: &Device, reads: &[(u64, u64)]) -> Vec<u64> {
+    served(device, reads).iter().map(|done| done.id.0).collect()
+}
+
+#[test]
+fn latency_and_bandwidth_of_a_url_are_the_devices() {
+    let end = |device: &Device, reads: &[(u64, u64)]| {
+        served(device, reads).iter().map(|done| done.ended.0).max().expect("all are served")
+    };
+    const READ: u64 = 1 << 20;
+    let four: Vec<_> = (0..4).map(|at| (at * READ, READ)).collect();
+    let ns = |bytes: u64, bytes_a_second: u64| bytes * 1_000_000_000 / bytes_a_second;
+    for (profile, parameters, reads, want) in [
+        ("s3", &[][..], &four[..1], 30_000_000 + ns(READ, 90_000_000)),
+        ("s3", &[("latency", "5ms"), ("bandwidth", "10MB/s")], &four[..1], 5_000_000 + ns(READ, 10_000_000)),
+        ("s3", &[("total", "100MB/s")], &four[..], 30_000_000 + ns(4 * READ, 100_000_000)),
+        ("nvme", &[("total", "1GB/s"), ("latency", "0")], &four[..], ns(4 * READ, 1_000_000_000)),
+    ] {
+        let got = end(&device(profile, parameters), reads);
+        let off = got.abs_diff(want);
+        assert!(off <= want / 50, "{profile} {parameters:?}: {got} ns, not {want}");
+    }
+    let lustre = |latency| end(&device("lustre", &[("latency", latency)]), &four[..1]);
+    assert_eq!(lustre("3ms") - lustre("1ms"), 2_000_000);
+}
+
+#[test]
+fn a_failed_read_ends_once_and_its_time_passes_as_for_the_others() {
+    let faults = crate::Faults { errors: vec![(crate::ErrorKind::Io, 1.0)], ..crate::Faults::default() };
+    let inner = crate::Fault::new(Arc::new(PatternBackend::new("8MiB").unwrap()), faults).unwrap();
+    let quick = device("s3", &[("slots", "1"), ("latency", "1ms"), ("metadata", "0")]);
+    let store = emulate(Arc::new(inner), quick.clone()).unwrap();
+    let object = store.open("".as_ref()).unwrap();
+    let reads: Vec<_> = (0..3).map(|at| start_read(&*object, at << 20, ReadBuf::zeroed(1 << 20))).collect();
+    for read in reads {
+        let end = loop {
+            match read.recv_timeout(Duration::from_secs(20)).expect("an end") {
+                Heard::Progress(_) => {}
+                Heard::Done(_, result) => break result,
+                Heard::Dropped => panic!("no result"),
+            }
+        };
+        assert_eq!(end.expect_err("every read fails").kind(), crate::ErrorKind::Io);
+    }
+    // The device has one slot, and nothing is cut short: each next transfer ends as much later.
+    let ends: Vec<_> = served(&quick, &[(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20)])
+        .iter()
+        .filter(|done| done.left == 0)
+        .map(|done| done.ended.0)
+        .collect();
+    assert_eq!(ends.len(), 3);
+    assert_eq!(ends[1] - ends[0], ends[0]);
+    assert_eq!(ends[2] - ends[1], ends[0]);
 }
 
 #[test]

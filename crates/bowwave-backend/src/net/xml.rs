@@ -146,6 +146,8 @@ mod tests {
         let found = texts(document).unwrap();
         assert_eq!(found[..2], [pair("b", "x&y\n\"<<"), pair("c", "")]);
         assert_eq!(found[2].0, "");
+        let nested = texts("<a><d><b>t</b></d><b>u</b></a>").unwrap();
+        assert!([pair("d/b", "t"), pair("b", "u")].iter().all(|text| nested.contains(text)), "{nested:?}");
     }
 
     #[test]

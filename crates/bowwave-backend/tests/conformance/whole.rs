@@ -193,6 +193,8 @@ fn continued_after(store: &dyn Backend, part: usize) {
     for (from, to) in [(0, 5), (0, part + 5), (part, part + 6), (part, 2 * part), (2 * part, 4 * part)] {
         write_all(&*object, from, part, &all[from..to]);
         identities.push(object.finish().expect("published"));
+        let again = object.finish().expect("nothing was written since");
+        assert_eq!(again, identities[identities.len() - 1]);
         assert!(bytes_of(store, "whole/continued") == all[..to], "{from}..{to}");
     }
     identities.dedup();

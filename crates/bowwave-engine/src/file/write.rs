@@ -368,8 +368,8 @@ impl Upload<'_> {
         self.upload.flush(self.writer, true)
     }
 
-    /// Ends writing through this handle, as closing it does, and returns errors. Dropping the handle
-    /// then does nothing more.
+    /// Ends writing through this handle, as closing it does, and returns errors. Dropping it then
+    /// has no more effect.
     ///
     /// # Errors
     /// As [`File::flush`].

@@ -51,7 +51,9 @@ pub(crate) fn alone(test: &str, check: impl FnOnce(ExitStatus, &str), act: impl 
     let mut child = Command::new(env::current_exe().expect("we run from a file"));
     child.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
     let output = child.output().expect("it starts");
-    check(output.status, &String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(said.contains("running 1 test"), "no test has the name {test}: {said}");
+    check(output.status, &said);
 }
 
 pub(crate) fn succeeds(status: ExitStatus, said: &str) {

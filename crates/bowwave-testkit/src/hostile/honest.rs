@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::bucket::{Bucket, Incomplete, Stored, hex};
 use super::checksums::{self, Checksum};
 use super::listing::Page;
-use super::request::{Kind, Request, unescaped};
+use super::request::{Kind, Request};
 use super::time::rfc1123;
 
 /// Path of the bucket, the container, or the web server's directory.
@@ -191,34 +191,11 @@ fn put(bucket: &mut Bucket, key: &str, request: &Request, dialect: Dialect) -> A
     if let Some(refused) = refusal(bucket, key, request) {
         return refused;
     }
-    let source = ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"]
-        .iter()
-        .find_map(|name| request.header(name));
-    let bytes = match source {
-        None => request.body.clone(),
-        Some(source) => {
-            // `/bucket/key`, `bucket/key`, or a URL.
-            let source = unescaped(source);
-            let copied = source.split_once("data/").and_then(|(_, key)| bucket.get(key));
-            let Some(copied) = copied else { return Answer::error(404, "NoSuchKey") };
-            match request.header("x-amz-copy-source-range").and_then(|range| range.strip_prefix("bytes=")) {
-                Some(range) => {
-                    let ends =
-                        range.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-                    let (from, last): (usize, usize) = ends.unwrap_or((0, copied.bytes.len() - 1));
-                    copied.bytes[from..=last].to_vec()
-                }
-                None => copied.bytes.to_vec(),
-            }
-        }
-    };
+    let bytes = request.body.clone();
     if let (Some(id), Some(number)) = (request.query("uploadId"), request.query("partNumber")) {
         let number = number.parse().unwrap_or(0);
         return match bucket.put_part(id, number, bytes) {
             None => Answer::error(404, "NoSuchUpload"),
-            Some(etag) if source.is_some() => {
-                Answer::xml(format!("<CopyPartResult><ETag>{etag}</ETag></CopyPartResult>"))
-            }
             Some(etag) => Answer::new(200).header("ETag", etag),
         };
     }
@@ -233,18 +210,14 @@ fn put(bucket: &mut Bucket, key: &str, request: &Request, dialect: Dialect) -> A
         },
         _ => bucket.put(key, bytes),
     };
-    stored(bucket, key, etag, dialect, source.is_some())
+    stored(bucket, key, etag, dialect)
 }
 
 /// The response to a completed PUT.
-fn stored(bucket: &Bucket, key: &str, etag: String, dialect: Dialect, is_copy: bool) -> Answer {
+fn stored(bucket: &Bucket, key: &str, etag: String, dialect: Dialect) -> Answer {
     let modified = rfc1123(bucket.get(key).map_or(0, |stored| stored.modified));
     match dialect {
-        Dialect::Azure if is_copy => {
-            Answer::new(202).header("ETag", etag).header("x-ms-copy-status", "success")
-        }
         Dialect::Azure => Answer::new(201).header("ETag", etag).header("Last-Modified", modified),
-        _ if is_copy => Answer::xml(format!("<CopyObjectResult><ETag>{etag}</ETag></CopyObjectResult>")),
         _ => Answer::new(200).header("ETag", etag),
     }
 }
@@ -254,14 +227,13 @@ fn refusal(bucket: &Bucket, key: &str, request: &Request) -> Option<Answer> {
     if !may_write(bucket, key, request) {
         return Some(Answer::error(412, "PreconditionFailed"));
     }
-    let is_copy = request.headers.iter().any(|(name, _)| name.ends_with("copy-source"));
     let wrong = Checksum::ALL.into_iter().any(|sum| {
         let sent = request.header(&format!("x-amz-checksum-{}", sum.name()));
         sent.is_some_and(|sent| sent != sum.of(&request.body))
     });
     let md5 =
         request.header("content-md5").is_some_and(|sent| sent != STANDARD.encode(Md5::digest(&request.body)));
-    (!is_copy && (wrong || md5)).then(|| Answer::error(400, "BadDigest"))
+    (wrong || md5).then(|| Answer::error(400, "BadDigest"))
 }
 
 /// Whether the conditions of a write hold.

@@ -104,6 +104,40 @@ fn listing(dialect: Dialect, prefix: &str, more: &str) -> String {
 }
 
 #[test]
+fn a_put_with_a_wrong_checksum_or_condition_is_rejected() {
+    let server = HostileServer::start(Dialect::S3).unwrap();
+    for (headers, status) in [
+        ("x-amz-checksum-crc32: AAAAAA==\r\n", 400),
+        ("Content-MD5: AAAA\r\n", 400),
+        ("If-Match: \"x\"\r\n", 412),
+    ] {
+        let put = send(&server, "PUT", "/data/new", headers, b"bytes");
+        assert_eq!((put.status(), server.object("new")), (status, None), "{headers}");
+    }
+    let put = send(&server, "PUT", "/data/new", "Content-MD5: SzpiGLs+OnMD6KFxpg/Pkg==\r\n", b"bytes");
+    assert_eq!((put.status(), server.object("new").as_deref()), (200, Some(&b"bytes"[..])));
+    let again = send(&server, "PUT", "/data/new", "If-None-Match: *\r\n", b"other");
+    assert_eq!((again.status(), server.object("new").as_deref()), (412, Some(&b"bytes"[..])));
+}
+
+#[test]
+fn an_upload_completes_once() {
+    let server = HostileServer::start(Dialect::S3).unwrap();
+    let begun = send(&server, "POST", "/data/parts?uploads", "", b"").text();
+    let id = between(&begun, "<UploadId>", "</UploadId>")[0].to_owned();
+    let part = send(&server, "PUT", &format!("/data/parts?partNumber=1&uploadId={id}"), "", b"part");
+    let etag = part.header("ETag").expect("a tag").to_owned();
+    let list = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    for status in [200, 404] {
+        let done = send(&server, "POST", &format!("/data/parts?uploadId={id}"), "", list.as_bytes());
+        assert_eq!(done.status(), status);
+    }
+    assert_eq!(server.object("parts").as_deref(), Some(&b"part"[..]));
+}
+
+#[test]
 fn listings_have_all_entries_once_also_in_pages() {
     for dialect in [Dialect::S3, Dialect::Azure, Dialect::Google] {
         let server = HostileServer::start(dialect).unwrap();

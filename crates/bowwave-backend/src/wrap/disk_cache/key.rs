@@ -143,9 +143,16 @@ mod tests {
 
     #[test]
     fn a_last_modified_date_in_place_of_an_entity_tag_counts_as_a_time() {
-        for other in ["Sun, 06 Nov 0000 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT or so"] {
+        for other in [
+            "Sun, 06 Nov 0000 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 GMT or so",
+            "Sun, 06 Nov 1994 08:49 GMT",
+            "Sun, +6 Nov 1994 08:49:37 GMT",
+        ] {
             assert!(key(Some(other), None).is_none(), "{other}");
         }
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        assert_eq!(modified(&identity(Some("Sun, 06 Nov 1994 08:49:37 GMT"), None)), Some(time));
         assert!(key(Some("Sun, 06 Nov 1994 08:49:37 GMT"), None).expect("a time").is_settled());
         assert!(!key(Some("Fri, 31 Dec 9999 23:59:59 GMT"), None).expect("a time").is_settled());
     }

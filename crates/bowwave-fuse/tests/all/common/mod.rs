@@ -17,7 +17,7 @@ use bowwave_engine::backend::{
     Backend, Entry, EntryKind, Error, ErrorKind, Identity, Namespace, Object, ReadBuf, ReadSink, Result,
     StatFs,
 };
-use bowwave_engine::{Engine, Options, Policy, Store};
+use bowwave_engine::{Engine, EngineStats, Options, Policy, Store};
 use bowwave_fuse::{Mount, MountOptions, Told};
 
 /// Whether mounts are possible here; prints the reason otherwise.
@@ -187,8 +187,18 @@ impl Memory {
 
     /// Pages that the mount has requested from the engine, cached there or not.
     pub(crate) fn pages(&self) -> u64 {
+        self.stats().cache.accesses
+    }
+
+    /// Reads of the mount from the engine, and the pages of [`pages`](Self::pages).
+    pub(crate) fn reads_and_pages(&self) -> (u64, u64) {
+        let cache = self.stats().cache;
+        (cache.reads, cache.accesses)
+    }
+
+    fn stats(&self) -> EngineStats {
         let engine = self.shared.engine.lock().expect("no panic holds it");
-        engine.as_ref().expect("mounted").stats().cache.accesses
+        engine.as_ref().expect("mounted").stats()
     }
 
     pub(crate) fn complaints(&self) -> Vec<String> {
