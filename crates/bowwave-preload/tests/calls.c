@@ -132,6 +132,10 @@ static void names(void) {
         memset(&wide, 0, sizeof wide);
         CALL(statx(AT_FDCWD, at(paths[i]), 0, STATX_BASIC_STATS, &wide));
         SAY("%o %ld", wide.stx_mode & S_IFMT, S_ISREG(wide.stx_mode) ? (long)wide.stx_size : 0);
+        // A call that succeeds leaves errno alone.
+        errno = E2BIG;
+        int is_found = fstatat(AT_FDCWD, at(paths[i]), &found, 0) == 0;
+        SAY("%d", !is_found || errno == E2BIG);
         CALL(access(at(paths[i]), F_OK));
         CALL(access(at(paths[i]), R_OK));
         CALL(faccessat(AT_FDCWD, at(paths[i]), R_OK, 0));

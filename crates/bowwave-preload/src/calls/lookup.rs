@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
 
 use bowwave_engine::{Entry, EntryKind, Namespace as _};
 use libc::{AT_FDCWD, size_t, ssize_t, stat as Stat, statx as Statx};
@@ -46,27 +47,35 @@ unsafe fn put<T>(into: *mut T, found: Result<T>) -> Result<c_int> {
     Ok(0)
 }
 
-/// The attributes of the descriptor itself with `AT_EMPTY_PATH`, if it is served; otherwise of the
-/// place named by `directory` and `path`.
+/// What `fstatat` and `statx` name.
+enum Named {
+    Open(Arc<Open>),
+    Place { place: Place, follow: bool },
+}
+
+impl Named {
+    fn attributes(&self) -> Result<Stat> {
+        match self {
+            Self::Open(open) => of_open(open),
+            Self::Place { place, follow } => of_place(place, *follow),
+        }
+    }
+}
+
+/// The descriptor itself with `AT_EMPTY_PATH`, if it is served; otherwise the place named by
+/// `directory` and `path`.
 ///
 /// # Safety
 /// NULL, or a NUL-terminated string.
-unsafe fn named(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<Stat>> {
+unsafe fn named(directory: c_int, path: *const c_char, flags: c_int) -> Option<Named> {
     // SAFETY: guaranteed by the caller.
     let is_empty = path.is_null() || unsafe { *path } == 0;
     if is_empty && flags & libc::AT_EMPTY_PATH != 0 {
-        return table::get(directory).map(|open| served_stat(|| of_open(&open)));
+        return table::get(directory).map(Named::Open);
     }
     // SAFETY: guaranteed by the caller.
     let place = unsafe { place(directory, path) }?;
-    Some(served_stat(|| of_place(&place, flags & libc::AT_SYMLINK_NOFOLLOW == 0)))
-}
-
-/// Runs a lookup whose own C library calls are not served. Unlike `served`, it neither catches a
-/// panic nor preserves `errno`.
-fn served_stat(work: impl FnOnce() -> Result<Stat>) -> Result<Stat> {
-    let _inside = bowwave_interpose::Inside::enter();
-    work()
+    Some(Named::Place { place, follow: flags & libc::AT_SYMLINK_NOFOLLOW == 0 })
 }
 
 /// access(2): writes are denied; execution is allowed if the store's mode allows it.
@@ -137,17 +146,17 @@ interpose! {
         table::get(fd) => |open| served(|| put(into, of_open(&open)));
     /// The attributes of a path below an open directory.
     fn [fstatat fstatat64] (directory: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int,
-        named(directory, path, flags) => |found| served(|| put(into, found));
+        named(directory, path, flags) => |named| served(|| put(into, named.attributes()));
     /// `fstatat` of programs linked with glibc before 2.33.
     fn [__fxstatat __fxstatat64] (
         version: c_int, directory: c_int, path: *const c_char, into: *mut Stat, flags: c_int
     ) -> c_int,
-        named(directory, path, flags) => |found| served(|| put(into, found));
+        named(directory, path, flags) => |named| served(|| put(into, named.attributes()));
     /// The attributes of a path, or of an open file.
     fn [statx] (
         directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx
     ) -> c_int,
-        named(directory, path, flags) => |found| served(|| put(into, found.map(|found| extended(&found))));
+        named(directory, path, flags) => |named| served(|| put(into, named.attributes().map(|found| extended(&found))));
     /// Checks permissions of a path.
     fn [access euidaccess eaccess] (path: *const c_char, mode: c_int) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| may(&place, mode));
