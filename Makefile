@@ -60,11 +60,12 @@ test:
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	tools/first_hour.sh debug
 
+# Without MAKEFLAGS, which names a job server that cargo cannot reach.
 test-rust:
-	$(CARGO) test --locked --workspace
+	MAKEFLAGS= $(CARGO) test --locked --workspace
 
 fuzz-programs:
-	nice -n 19 tools/fuzz.sh build
+	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
 
 # Programs and servers for the tests, most of them from the network.
 prepare:

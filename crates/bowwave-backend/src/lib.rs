@@ -4,7 +4,7 @@
 //!
 //! Open a store with [`open_url`] and read its [`Profile`]. Keep at most [`Profile::slots`] reads
 //! in flight, each of at most [`Profile::request_bytes_best`] bytes. Further reads wait in the
-//! store; if 4,096 are waiting, the next one fails with [`ErrorKind::Throttled`].
+//! store. With about 4,096 of them, the next read may fail with [`ErrorKind::Throttled`].
 //! [`Error::is_retryable`] says whether a retry may help. [`Error::retry_after`] is the pause that
 //! the server requested. Reads in flight complete even if the store or the object is dropped.
 //!

@@ -42,7 +42,7 @@ struct Cluster {
     last_size: u64,
 }
 
-/// As Linux's counter starts.
+/// Initial value of the hit counter, as in Linux.
 const HITS_AT_FIRST: u64 = 4;
 
 impl Default for Cluster {

@@ -31,7 +31,7 @@ pub const LEGACY: Policy = Policy::Other(&WithoutSettings::Legacy);
 pub const ON_DEMAND_PATCH: Policy = Policy::Other(&WithoutSettings::OnDemandPatch);
 /// Today's Linux, with the settings for a cache of single pages (no large folios).
 pub const LINUX: Policy = Policy::Other(&linux::DEFAULT);
-/// [`Policy::Range`] with the windows around faults of Lustre's patch of 2021, as published.
+/// [`Policy::Range`] with the read-around windows for faults as Lustre's patch of 2021 has them.
 pub const RANGE_LITERAL: Policy = Policy::Other(&WithoutSettings::RangeLiteral);
 
 /// Every policy: those of `bowwave-core` and those of this crate, as reports order them.

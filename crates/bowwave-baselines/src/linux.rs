@@ -21,9 +21,9 @@ use bowwave_core::{
     PolicyKind, Readahead, Reason, Trigger, View,
 };
 
-/// Misses of a mapping minus its hits beyond which read-around stops.
+/// Read-around stops when a mapping's misses exceed its hits by more than this.
 const MMAP_LOTSAMISS: u32 = 100;
-/// Largest count of misses: hits can start read-around again.
+/// Cap of the miss counter. Without it, a long random phase would disable read-around for good.
 const MMAP_MISS_MAX: u32 = 1000;
 
 /// Largest folio: 2^20 pages.
@@ -86,7 +86,7 @@ pub struct Linux {
     async_size: u64,
     /// Log2 of the pages of its folios.
     order: u32,
-    /// First page of the folio that the last window marked, if it is larger than a page.
+    /// First page of the folio that holds the last window's mark. `None` without large folios.
     marked: Option<PageIndex>,
     /// Misses of mapped pages minus hits.
     mmap_miss: u32,
@@ -126,7 +126,8 @@ impl Linux {
         view.ra_pages.max(req.min(self.config.io_pages.into()))
     }
 
-    /// Exactly the requested pages, at most one optimal request; the state is unchanged.
+    /// Exactly the requested pages, at most `ra_pages` or `io_pages`, whichever is larger. The
+    /// state is unchanged.
     fn forced(&self, start: PageIndex, count: u64, view: View<'_>) -> Plan {
         let max = view.ra_pages.max(self.config.io_pages.into());
         Plan::new(start, count.min(max), 0, Reason::Forced)

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Rules for all commands. Standard output is data only. An error is one line on standard error
-//! with cause and remedy. The exit code is 0 on success, 1 on failure, 2
-//! for an invalid command, and 130 after Ctrl-C, SIGTERM or SIGHUP. A
+//! with cause and remedy. The exit code is 0 on success, 1 on failure, 2 for an invalid command,
+//! and 130 after Ctrl-C, SIGTERM or SIGHUP. `run` returns its program's code, as a shell does. A
 //! closed standard output ends the command quietly.
 
 // First, because of its macros.

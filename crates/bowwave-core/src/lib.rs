@@ -2,10 +2,11 @@
 //!
 //! # Driving the cache
 //!
-//! Decide under a lock, act outside it. Answer every [`Fill`] with exactly one [`Cache::filled`],
-//! and every [`WriteOut`] with one [`Cache::written_out`]. Every [`ReadOutcome::Wait`] is followed
-//! by exactly one [`Action::Wake`]. Frames that a hit or a wake hands out stay pinned until
-//! [`Cache::unpin`].
+//! Decide under a lock, act outside it. One copy belongs under the lock: after [`Cache::write`],
+//! copy the bytes into the target frames before any other call. Answer every [`Fill`] with exactly
+//! one [`Cache::filled`], and every [`WriteOut`] with one [`Cache::written_out`]. Every
+//! [`ReadOutcome::Wait`] is followed by exactly one [`Action::Wake`]. Frames that a hit or a wake
+//! hands out stay pinned until [`Cache::unpin`].
 //!
 //! [`network`] has the decisions about requests to a remote store: retries, deadlines, versions.
 #![no_std]

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! A device holds up to [`depth`](Device::depth) requests, orders them itself, and reports
-//! completions. The [`QueueConfig`](queue::QueueConfig) queue in front of it never exceeds that
-//! depth.
+//! completions. Its driver never submits more. [`QueueConfig`](queue::QueueConfig) configures the
+//! driver's queue.
 #![forbid(unsafe_code)]
 
 mod chance;

@@ -398,12 +398,12 @@ mod tests {
     /// Completion times of `count` reads in milliseconds, `slots` at once, in order.
     fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {
         let mut device = DeviceSpec::open(device, &Algorithm::ALL).unwrap().build(3);
-        let (mut ended, mut request, mut now) = (Vec::new(), 0, Instant(0));
+        let (mut ended, mut sent, mut now) = (Vec::new(), 0, Instant(0));
         while (ended.len() as u64) < count {
-            while request < count && request - (ended.len() as u64) < device.depth() as u64 {
-                let (id, direction, urgency) = (RequestId(request), Direction::Read, Urgency::Demand);
+            while sent < count && sent - (ended.len() as u64) < device.depth() as u64 {
+                let (id, direction, urgency) = (RequestId(sent), Direction::Read, Urgency::Demand);
                 device.submit(now, &Request { id, direction, start: 0, bytes, urgency, owner: 0, object: 0 });
-                request += 1;
+                sent += 1;
             }
             now = device.next_event().unwrap();
             device.advance(now, &mut ended);

@@ -1,4 +1,4 @@
-//! Compares each model with published figures, and with distributions by their demerit.
+//! Compares each model with published figures. Distributions are compared by the demerit figure.
 //!
 //! The demerit figure (Ruemmler and Wilkes, IEEE Computer, March 1994) is the root mean square of
 //! the horizontal distance between two cumulative distributions of service time, here as a share of
@@ -264,7 +264,7 @@ fn store() -> Result<Vec<Check>, DeviceError> {
     let quiet = "s3:tail_share=0,connect_ms_min=0,connect_ms_max=0";
     let firsts = sorted(Bench::open(quiet)?.run(Direction::Read, 1, 0, random(SPACE, 1, 20_000)));
     let tails = Bench::open("s3")?.run(Direction::Read, 1, 0, random(SPACE, 1, 200_000));
-    // Beyond what the lognormal part reaches in one of 10^5.
+    // The lognormal part exceeds 320 ms in one of 10^5 requests, so later ones belong to the tail.
     let late = tails.iter().filter(|&&time| time > 320e6).count() as f64 / tails.len() as f64;
     let wide = "s3:slots=4000,first_byte_sigma=0,tail_share=0,total_mb_s=0,connect_ms_min=0,connect_ms_max=0";
     let flows = sorted(Bench::open(wide)?.run(Direction::Read, 4000, 0, sequential(0, 8 * MB, 4000)));
@@ -285,7 +285,8 @@ fn store() -> Result<Vec<Check>, DeviceError> {
             0.03,
             "lognormal, 30 ms, 0.55",
         ),
-        // About 7/8 of a uniform 0.2 to 1 s on top of some 35 ms lies above 320 ms.
+        // A slow request takes about 35 ms plus a uniform 0.2 to 1 s: 89 % of them take over 320
+        // ms.
         check(
             "s3",
             "share over 320 ms",

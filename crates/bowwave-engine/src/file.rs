@@ -30,7 +30,7 @@ pub struct File {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) handle: HandleId,
     access: Access,
-    /// Failed write-outs of the file when this handle last returned one.
+    /// Number of failed write-outs of the file that this handle has already reported.
     errors_returned: AtomicU64,
 }
 
@@ -112,7 +112,8 @@ impl File {
         self.entry.uid
     }
 
-    /// Reads into `buf` from `offset`; returns the bytes before the end of the file.
+    /// Reads into `buf` from `offset`. Returns the number of bytes read; it is smaller than `buf`
+    /// only at the end of the file.
     ///
     /// # Errors
     /// `Changed` if the object is no longer the version that was opened; otherwise as the store
@@ -184,9 +185,10 @@ impl File {
     }
 
     /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as
-    /// columns, tensors or known records. The engine reads them ahead from now on, many at a time,
-    /// as far as readers need and memory allows, and nothing else, as long as reads follow the
-    /// plan. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing past
+    /// columns, tensors or known records. The engine starts to read them ahead at once, many at a
+    /// time, as far as readers need and memory allows. While reads follow the plan, nothing else is
+    /// read ahead. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing
+    /// past
     /// `end`.
     ///
     /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
@@ -208,8 +210,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `Options` if more than 2^20 ranges wait to be read (adjacent ranges in order count once).
-    /// Then no range is accepted; pass the others later.
+    /// `Options` if more than 2^20 ranges wait to be read; adjacent ranges in order count once. The
+    /// plan is then unchanged: pass the ranges again when earlier ones have been read.
     pub fn plan(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
         let (page, size) = (self.engine.page_size(), self.entry.size());
         let pages =

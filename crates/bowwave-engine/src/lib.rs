@@ -2,11 +2,13 @@
 //!
 //! # Structure
 //!
-//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend, and a [`File`] is an open
-//! handle. The policy `stream` has one readahead state per file, other policies have one per
-//! handle. The engine decides under a shard's lock and acts outside it. Small reads that hit are
-//! the exception: they are copied under the lock, because pinning and unpinning would cost as much
-//! as the copy.
+//! An [`Engine`] owns the memory. A [`Store`] is a backend that is read through the cache, and a
+//! [`File`] is an open handle. The policy `stream` has one readahead state per file, other policies
+//! have one per handle.
+//!
+//! The engine decides under a shard's lock and acts outside it, with two exceptions. Small reads
+//! that hit are copied under the lock, because pinning and unpinning would cost as much as the
+//! copy. Writes are copied under the lock, at most 256 KiB at a time.
 
 mod ahead;
 mod arena;

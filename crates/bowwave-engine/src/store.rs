@@ -106,8 +106,8 @@ impl StoreInner {
                     entry.set_object(Some(object));
                     break entry;
                 }
-                // Another version than the known one, or one that our own writer has just left: a
-                // second lookup tells.
+                // The cached version does not match: the object was replaced, or our own writer has
+                // just closed it. A second lookup distinguishes the two.
                 Some(_) if looks == 1 => {
                     drop(files);
                     object = self.open_object(path)?;
@@ -147,7 +147,8 @@ impl StoreInner {
             let message = format!("{}: an empty file cannot be mapped", path.display());
             return Err(StoreError::new(ErrorKind::Invalid, message).into());
         }
-        // A mapped file keeps a descriptor if readahead was in flight when it was closed.
+        // Frees mapped files that were closed with readahead in flight: each still holds a
+        // descriptor.
         self.files().sweep(engine);
         let places = Arc::new(OffsetMappedFrames::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
@@ -167,7 +168,7 @@ impl StoreInner {
         Ok(MappedFile::new(File::new(Arc::clone(engine), Arc::clone(self), entry, handle, Access::Read)))
     }
 
-    /// Adds a handle to an entry with handles, which is therefore known.
+    /// Adds a handle to an entry that has open handles, so the entry is still in the table.
     pub(crate) fn another_handle(&self, entry: &FileEntry) -> HandleId {
         self.files().opened(entry);
         self.engine.shard(entry.shard).open_handle(entry.file)

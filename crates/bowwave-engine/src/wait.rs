@@ -36,7 +36,7 @@ enum State {
     Done(Outcome),
     /// A task did not collect its pages in time.
     TakenBack,
-    /// The reader is gone; the outcome must be returned.
+    /// The reader is gone: frames that still arrive must be unpinned.
     Abandoned,
 }
 
@@ -95,7 +95,8 @@ impl Slot {
         }
     }
 
-    /// The reader is gone; returns an outcome that has arrived already, for the caller to return.
+    /// The reader is gone. Returns an outcome that has already arrived; the caller unpins its
+    /// frames.
     pub(crate) fn abandon(&self) -> Option<Outcome> {
         match std::mem::replace(&mut *self.lock(), State::Abandoned) {
             State::Done(outcome) => Some(outcome),

@@ -5,10 +5,11 @@
 //!           --write()--> past it if write-only --FUSE write--> the same ---------> File::write_at
 //! ```
 //!
-//! [`Mount::new`] shows a [`Store`](bowwave_engine::Store) at a directory until it is unmounted
-//! from either side. The kernel's page cache keeps pages until the object changes. The kernel's
-//! readahead window is small, so that bowwave decides about readahead. ADR 3 and 19 explain the
-//! kernel options, with figures.
+//! [`Mount::new`] mounts a [`Store`](bowwave_engine::Store) at a directory. It stays mounted until
+//! the [`Mount`] is dropped or `umount` is run. Writes through write-only descriptors bypass the
+//! kernel's page cache, on kernels where that is safe. The kernel's page cache keeps pages until
+//! the object changes. The kernel's readahead window is small, so that bowwave decides about
+//! readahead. ADR 3 and 19 explain the kernel options, with figures.
 //!
 //! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the
 //! privilege to mount, it uses `fusermount3`.

@@ -35,7 +35,7 @@ pub type Listener = Box<dyn Fn(&Path, Told<'_>) + Send + Sync>;
 pub enum Told<'a> {
     /// A program received an error that is not an ordinary result; the cause.
     Failed(&'a bowwave_engine::backend::Error),
-    /// The first file was opened whose versions cannot be distinguished reliably; the reason. Needs
+    /// For the first opened file whose versions cannot be distinguished reliably: the reason. Needs
     /// [`MountOptions::warns_unversioned`].
     Unversioned(&'a str),
 }
@@ -82,7 +82,6 @@ impl Mount {
         });
 
         let connection = device::mount(&point, &source, allow_other, read_only)?;
-        // From here on, an early return unmounts: dropping `mount` drops `unmounter`.
         let device = match mount_table::find(&point) {
             Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
@@ -90,6 +89,7 @@ impl Mount {
         let _ = operations.device.set(device);
         let ended = Arc::new(Ended::default());
         let unmounter = Unmounter { point, device, ended: Arc::clone(&ended), finish: finish.clone() };
+        // From here on, an early return drops `mount`, which unmounts.
         let mut mount = Self { unmounter, readahead_bytes: None, read_only };
         let failed = |error: io::Error| Error::new(format!("{source}: the mount failed: {error}"));
         let mut config = Config::default();
@@ -158,7 +158,7 @@ impl Mount {
     /// Unmounts, by force if the mount is in use; reads in flight then fail.
     ///
     /// # Errors
-    /// If it cannot be unmounted.
+    /// As [`Unmounter::unmount`].
     pub fn unmount(self) -> Result<()> {
         self.unmounter.unmount()
     }
@@ -212,7 +212,8 @@ impl Unmounter {
     /// leaves the file tree immediately, and open files stay readable until they are closed or this
     /// process ends.
     ///
-    /// Dirty data is written to the store first, for at most [`MountOptions::write_out_timeout`].
+    /// Before it returns, dirty data is written to the store, for at most
+    /// [`MountOptions::write_out_timeout`]. The directory is unmounted before that.
     ///
     /// # Errors
     /// If it cannot be unmounted, or if some writes have not reached the store.
@@ -231,7 +232,7 @@ impl Unmounter {
         let ended = self.ended.wait(Some(END_WAIT));
         let finished = self.finish.as_ref().map_or(Ok(()), Finish::run);
         if ended.is_none() {
-            // No other caller waits for the session either.
+            // The session may never end: release other waiters now.
             self.ended.set(finished.clone());
         }
         finished
@@ -287,11 +288,11 @@ pub fn mounted_at(dir: &Path) -> Result<Mounted> {
 }
 
 impl Mounted {
-    /// Unmounts it. Returns whether its file system is still mounted elsewhere: at another
-    /// directory, or in another mount namespace, such as a container's. Without the kernel's
-    /// control file system, other namespaces are not visible.
+    /// Unmounts it. Returns `true` if its file system is still mounted elsewhere: at another
+    /// directory, or in another mount namespace, such as a container's. `false`: its process ends,
+    /// possibly after it has written out dirty data.
     ///
-    /// Otherwise its process ends, possibly after it has written out dirty data.
+    /// Without the kernel's control file system, mounts in other namespaces are not found.
     ///
     /// # Errors
     /// If a program uses the mount, or if this user may not unmount it.

@@ -6,7 +6,7 @@
 //!   malloc … free ──► small, or bowwave's own ──────────► C library
 //!                 ├─► up to 128 KiB ──────────► spans ──┐
 //!                 └─► larger ─────────────────► large ──┼─► regions of one swap
-//!   mmap … munmap ──► anonymous, private, 2 MiB ► large ┘
+//!   mmap … munmap ──► anonymous private ≥ 2 MiB ► large ┘
 //!                 └─► others ───────────────────────────► kernel
 //! ```
 //!
@@ -19,10 +19,10 @@
 //! | `fork` | abandons a parent's memory in a child |
 //! | `setup`, `start`, `report` | environment; start and end; counters |
 //!
-//! **No deadlock.** A page fault of the program waits for the handler threads. So these must never
-//! wait for the program. They have their own heap (`libc_heap`), look up no symbols (`real`), and
-//! get no signals of the program (`quiet`). A program thread holds their locks only while it
-//! touches no swapped memory and has all signals blocked.
+//! **No deadlock.** A page fault of the program waits for the handler threads, so a handler thread
+//! must never wait for the program. Handler threads have their own heap (`libc_heap`), look up no
+//! symbols (`real`), and get no signals of the program (`quiet`). A program thread holds their
+//! locks only while it touches no swapped memory and has all signals blocked.
 //!
 //! **Tables lie outside** the memory that they describe: freeing swapped-out memory reads nothing
 //! back.

@@ -6,9 +6,9 @@
 //!                                              └─ in a store ──► table ──► live ──► service ──► engine, region
 //! ```
 //!
-//! Each of its descriptors is a real one: a sealed memory object that cannot be read. The kernel
-//! handles dup, poll, close-on-exec and inheritance, and keeps the file offset. Calls that bypass
-//! the C library fail instead of reading zeros (`placeholder`).
+//! Each descriptor that the library returns is a kernel descriptor: a sealed memory object that
+//! cannot be read. The kernel handles dup, poll, close-on-exec and inheritance, and keeps the file
+//! offset. Calls that bypass the C library fail instead of reading zeros (`placeholder`).
 //!
 //! | module | content |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | `setup`, `service` | the configuration from the environment, and the engine, created on first use |
 //! | `table`, `live`, `placeholder` | served descriptors |
 //! | `maps` | served memory maps |
-//! | `fork` | recreates everything in a child |
+//! | `fork` | recreates maps in a child at once, the engine and files on first use |
 //! | `report` | counters at the end of the process |
 //!
 //! Not supported: writing, static programs, and calls that bypass the C library.

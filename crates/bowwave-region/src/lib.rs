@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Region`] maps a file of a store, [`SwapRegion`] and [`SwapVec`] are memory larger than RAM.
-//! The decisions are those of [`bowwave_core`], the requests those of [`bowwave_engine`].
+//! [`Region`] maps a file of a store. [`SwapRegion`] and [`SwapVec`] are memory larger than RAM.
+//! [`bowwave_core`] makes all decisions. [`bowwave_engine`] sends the requests of a [`Region`];
+//! swap has a queue of its own.
 
 mod anonymous;
 mod error;

@@ -177,7 +177,8 @@ fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         libc::SIG_DFL | libc::SIG_IGN => {
             // With the default action installed, the faulting access is retried and ends the
             // program, as the kernel does even if SIGBUS is ignored. A signal sent by a process is
-            // raised again. SAFETY: the default action.
+            // raised again.
+            // SAFETY: installs the default action.
             unsafe { libc::sigaction(signal, &raw const DEFAULT, ptr::null_mut()) };
             if !is_fault {
                 // SAFETY: takes a number.

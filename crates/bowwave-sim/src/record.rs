@@ -23,7 +23,7 @@ pub struct Recording {
     pub command: String,
     /// The runs, in the order of the table.
     pub runs: Vec<Run>,
-    /// Bounds: the oracle of each device and cache size.
+    /// Lower bounds: the oracle's run for each device and cache size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Row>,
 }
@@ -163,7 +163,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Requests of one class and direction, as the cache requested them.
+/// Requests of one class and direction, counted as the cache submits them, before any merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassRow {
     /// `sync` (demand in the end) or `async`.
@@ -184,7 +184,7 @@ pub struct ClassRow {
     pub depth_max: u32,
 }
 
-/// Percentiles of read latency in nanoseconds.
+/// Percentiles of a time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Median.

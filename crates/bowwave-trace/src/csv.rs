@@ -5,11 +5,11 @@ use std::io::BufRead;
 use crate::ROW_BYTES_MAX;
 use crate::bytes::{LineError, append_line, without_end};
 
-/// Maximum columns of a row; a longer row is rejected before its fields are stored.
+/// Columns of a row. Of a row with more, only the first ones are stored; the caller rejects it.
 pub(crate) const COLUMNS: usize = 6;
 
-/// Reads rows of at most [`ROW_BYTES_MAX`] bytes and [`COLUMNS`] columns, one at a time, and reuses
-/// their memory.
+/// Reads rows of at most [`ROW_BYTES_MAX`] bytes, one at a time, and reuses their memory. Stores
+/// the first [`COLUMNS`] fields of each.
 #[derive(Debug)]
 pub(crate) struct Rows<R> {
     input: R,

@@ -6,14 +6,14 @@
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|
-//!   reads       |---a---|---b---|------c------|             b and c are pieces of parts
+//!   reads       |---a---|---b---|------c------|             each holds only pieces of parts
 //!   tally    …  a + b + c's first bytes  = part 1, compared when its last bytes arrive
 //! ```
 //!
-//! A read that holds a whole range with a checksum is verified before any byte of the range is passed
-//! on, and retried if it does not match. Sums of smaller reads are combined (cyclic sums can be). If
-//! the partial sums of a whole range do not match, the last of these reads fails, because the sums do
-//! not show which read was damaged.
+//! A read that holds a whole range with a checksum is verified before any byte of the range is
+//! passed on, and retried if it does not match. CRCs of smaller reads are combined; SHA sums cannot
+//! be. If the partial sums of a whole range do not match, the last of these reads fails, because the
+//! sums do not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -91,7 +91,7 @@ impl Algorithm {
 
 /// A sum in progress.
 enum Sum {
-    /// With the number of bytes.
+    /// A CRC, and its length in bytes.
     Crc(Digest, usize),
     Sha(digest::Context),
 }
@@ -196,7 +196,8 @@ pub(super) struct PartialSum {
 }
 
 impl Verifier {
-    /// For a body that is `range` of an object whose ranges `sums` have checksums.
+    /// A verifier for a body that holds `range` of an object. `sums` are the object's ranges that
+    /// have checksums.
     fn new(range: &Range<u64>, sums: &[(Range<u64>, Checksum)]) -> Self {
         let item = |(span, checksum): &(Range<u64>, Checksum)| {
             let inside = span.start.max(range.start)..span.end.min(range.end);
@@ -253,7 +254,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// The partial sums of an object whose body began at `start`.
+    /// The partial sums of the body, as ranges of the object. The body began at offset `start`.
     pub(super) fn partial_sums(mut self, start: u64) -> Vec<PartialSum> {
         if let (Some(item), Some(Sum::Crc(digest, _))) = (self.items.front(), self.sum.take())
             && !item.is_whole()
@@ -296,7 +297,7 @@ pub(super) struct Checksums {
 }
 
 impl Checksums {
-    /// As in a HEAD response.
+    /// The checksum of the whole object, from the headers of a HEAD response.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let of = |algorithm: Algorithm| {
             let name = HeaderName::from_static(algorithm.names().0);

@@ -1,10 +1,10 @@
 //! Frames: memory of one page each, with a state and a list.
 //!
 //! ```text
-//!             alloc             filled                        evict
-//!   Free ──────────► InFlight ──────────► Inactive ──────────────────► Free
-//!    ▲                  │ invalidated       │  ▲ balance
-//!    │                  ▼                   ▼  │ second touch
+//!             alloc             filled                       evict
+//!   Free ──────────► InFlight ──────────► Inactive ─────────────────► Free
+//!    ▲                  │ invalidated        │  ▲
+//!    │                  ▼       second touch ▼  │ balance
 //!    └─── unpinned ── Doomed ◄───────────── Active
 //! ```
 
@@ -59,7 +59,8 @@ pub(crate) enum Flag {
     Activate = 8,
     /// Evicted unused before; counts as thrashed when it is used.
     Thrashed = 16,
-    /// Read by a plan at another page; no policy that runs on every access was called for it since.
+    /// Filled by a plan that was made at another page. Cleared when a policy that runs on every
+    /// access is called for this page.
     Fresh = 32,
     /// Offset-mapped; see [`Cache::map_by_offset`](super::Cache::map_by_offset).
     OffsetMapped = 64,
@@ -87,13 +88,14 @@ pub(crate) enum Flag {
 pub(crate) struct Frames {
     frames: Vec<Frame>,
     free: Vec<u32>,
-    /// Returned to the driver; reused first when it grants frames again.
+    /// Returned to the driver. When it grants frames again, they are reused before new ones are
+    /// added.
     retired: Vec<u32>,
     inactive: List,
     active: List,
     /// Pinned frames that are up to date.
     pinned: u32,
-    /// Frames read ahead or in flight ahead, and unused.
+    /// Unused readahead frames, including those in flight.
     unused: u32,
     /// Offset-mapped pages that frames have released since the driver was last told.
     pub(crate) released: Vec<(FileId, PageIndex, FrameId)>,
@@ -158,7 +160,7 @@ impl Frame {
         self.fill = clock.into();
     }
 
-    /// Whether its first use has effects beyond the reference.
+    /// Whether its first use does more than set [`Flag::Referenced`].
     pub(crate) fn is_new(&self) -> bool {
         self.flags & (Flag::Unused as u16 | Flag::Thrashed as u16 | Flag::Once as u16) != 0
     }
@@ -237,7 +239,7 @@ impl Frames {
         self.pinned
     }
 
-    /// Frames read ahead or in flight ahead, and unused.
+    /// Unused readahead frames, including those in flight.
     pub(crate) fn unused(&self) -> u32 {
         self.unused
     }
@@ -259,8 +261,8 @@ impl Frames {
             + (self.free.capacity() + self.retired.capacity()) * size_of::<u32>()
     }
 
-    /// Allocates a free frame, or a new one if fewer than `limit` are used, for a page about to be
-    /// read. The flags describe the page.
+    /// Allocates a frame for a page about to be read; `None` if `limit` frames are in use. Prefers
+    /// free frames, then retired ones, then new ones. `flags` describe the page.
     #[inline]
     pub(crate) fn alloc(
         &mut self,
@@ -279,7 +281,7 @@ impl Frames {
             self.frames[id as usize] = frame;
             Some(FrameId(id))
         } else {
-            // As the leaves of the page table.
+            // Grows by an eighth, not twofold: the driver reserves memory for it.
             if self.frames.len() == self.frames.capacity() {
                 self.frames.reserve_exact(64.max(self.frames.len() / 8));
             }
@@ -324,8 +326,8 @@ impl Frames {
         }
     }
 
-    /// Pins an up-to-date frame; returns whether a touch would change it. This loop over the pages
-    /// of a hit is the hottest of the cache.
+    /// Pins an up-to-date frame; returns whether a touch would change it. Called for each page of a
+    /// hit: the hottest loop of the cache.
     pub(crate) fn pin_hit(&mut self, id: FrameId) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         frame.pins += 1;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! So a page that is read outside the lock, or is in flight to the store, never changes. Writers
-//! wait only for memory.
+//! wait for memory, and for the fill of a page that they change in part.
 
 use alloc::vec::Vec;
 

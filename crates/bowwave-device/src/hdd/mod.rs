@@ -178,20 +178,22 @@ impl Hdd {
         }
     }
 
-    /// When a write that starts at `at` is on the medium.
+    /// Completion time of a write that starts at `at`: when it is on the medium, or in the write
+    /// cache if there is one.
     fn write(&mut self, at: f64, command: &Command) -> f64 {
         if self.p.write_cache > 0 {
             return self.write_cached(at, command);
         }
         let Access { media, .. } = self.access(at, command.sector, command.count);
         self.buffer.forget(command.sector, command.sector + command.count);
-        // The bus transfers while the head moves; it limits the medium's rate.
+        // The bus transfers while the head moves; the write ends when both have ended.
         let bus = at + self.p.command_media_ns + command.bytes as f64 * self.p.bus_ns_per_byte;
         self.service.bus_ns += (bus - media).max(0.0) as u64;
         media.max(bus)
     }
 
-    /// When a write that starts at `at` is in the cache. The medium lags as far as needed.
+    /// When a write that starts at `at` is in the cache. It waits while the cache is full; the
+    /// medium follows later.
     fn write_cached(&mut self, at: f64, command: &Command) -> f64 {
         let &Command { sector, count, bytes, .. } = command;
         let mut taken = at;

@@ -153,11 +153,11 @@ impl HddParameters {
         (even / (RINGS * RINGS) as f64, sectors / sectors_sum)
     }
 
-    /// Service time of one random read after another, from its parts: command, seek, rotation,
-    /// transfer. In nanoseconds; to compare with the model, which has tracks and a clock.
+    /// Service time of a random read that follows another one, in nanoseconds: the sum of command,
+    /// seek, rotation and transfer. A reference for the model, which has tracks and a clock.
     pub(crate) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
         let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
-        // Tracks get shorter inwards: the place below which a share of the sectors lies.
+        // A place (0 outside, 1 inside), uniform over sectors: outer tracks have more of them.
         let mut place = || {
             let (fall, share) = (outer - inner, random.unit());
             if fall == 0.0 {

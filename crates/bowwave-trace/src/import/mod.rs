@@ -5,8 +5,9 @@
 //! ```
 //!
 //! [`open`] detects the format from a file's first bytes, unless it is given, and returns an
-//! [`Import`]: a stream of [`Record`]s in file order. It holds one line at a time, whatever the
-//! size of the trace; for strace also the open descriptors of the traced processes.
+//! [`Import`]: a stream of [`Record`]s in file order. Memory does not grow with the trace, with two
+//! exceptions. strace needs the open descriptors of the traced processes, and a compressed trace in
+//! the binary form is unpacked into memory.
 //!
 //! An invalid input is one error with its line, or its record in binary formats. Problems that can
 //! be repaired without guessing are repaired and counted: see [`Repair`].
@@ -264,7 +265,8 @@ impl Import {
                 }
                 Source::Records(records) => {
                     let place = Place::Row(records.count);
-                    // Any file looks like oracleGeneral: it must have been named.
+                    // Any bytes could be oracleGeneral, so it is never guessed from them: the
+                    // caller gave the format, or the file's name says it.
                     let hint = hint.filter(|&format| format != Format::OracleGeneral);
                     let record = records.next_record(&mut self.batch);
                     record.map_err(|wrong| wrong.error(&self.name, place, hint))

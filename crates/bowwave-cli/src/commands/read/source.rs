@@ -134,7 +134,7 @@ impl<'a> Source<'a> {
         kernel::map(&path).map_err(|error| failed!("cannot map {}: {error}", path.display()))
     }
 
-    /// Counters of regions; `None` without regions.
+    /// Counters of regions; `None` for read calls, zeros for kernel mappings.
     pub(super) fn mapped(&self) -> Option<Mapped> {
         self.mapper?;
         let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use crate::page::PageIndex;
 /// A violated invariant, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagerFault {
-    /// Description of the invariant.
+    /// Description of the violation.
     pub what: &'static str,
     /// The page, if the invariant concerns one.
     pub page: Option<PageId>,

@@ -36,8 +36,8 @@
 //!
 //! The driver:
 //!
-//! * reports every touch of a page that is not mapped, or not mapped writable, with
-//!   [`Pager::touch`]; with [`Tracking::Accessed`], every touch;
+//! * reports with [`Pager::touch`] every touch of a page that is not mapped, and every store to a
+//!   page that is not mapped writable; with [`Tracking::Accessed`], every touch;
 //! * completes every [`PagerAction::Read`] with one [`Pager::read_done`], every
 //!   [`PagerAction::Write`] with one [`Pager::written`], and every [`PagerAction::Unmap`] with one
 //!   [`Pager::unmapped`];
@@ -50,9 +50,9 @@
 //!   write leaves its pages in memory, dirty. Dirty pages then stay until a pause has passed, and
 //!   touches that need more memory wait ([`PagerLoad::blocked`]).
 //! * **Demand does not wait for readahead.** A touched page is read at once, together with only a
-//!   few pages that are adjacent on the store. Readahead takes no frame that a touch waits for, and
-//!   none of the last ones. A touch of a page in flight promotes its read. A failed read is retried
-//!   for the touched page alone.
+//!   few pages that are adjacent on the store. Readahead takes no frame while a touch waits for
+//!   one, and leaves a reserve of free frames. A touch of a page in flight promotes its read. A
+//!   failed read is retried for the touched page alone.
 //! * **The budget holds.** Frames in use never exceed [`PagerConfig::frames`], unless it was just
 //!   lowered.
 //! * **Every waiter is woken once.**
@@ -60,15 +60,17 @@
 //! # Eviction
 //!
 //! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch
-//! shows). Pages that a readahead stream's reader has passed are evicted first, the last one first:
-//! in repeated scans of memory, that page is needed last. So a sequential reader, whatever its
-//! window, takes memory from itself and not from other regions.
+//! shows). Pages that a readahead stream's reader has passed are evicted before others, the most
+//! recently passed one first: a repeated scan needs that page last. So a sequential reader takes
+//! memory from itself, whatever its window, and not from other regions.
 //!
-//! If evicted passed pages are read again and other evicted pages are not, others are evicted
-//! first: the passed pages are then a working set. Otherwise, and at every eighth eviction in any
-//! case, the pager evicts from the region with the lowest marginal benefit of a frame. That is the
-//! region with the fewest recent stalls, or touches of pages next in line, for each page they were
-//! spread over.
+//! Seven of eight rounds of eviction take passed pages, if there are any. The eighth takes inactive
+//! pages of the region with the lowest marginal benefit of a frame. If passed pages refault more
+//! than four times as often as others, the shares are swapped: the passed pages are then a working
+//! set.
+//!
+//! The marginal benefit is the region's recent stalls, divided by its inactive and swapped-out
+//! pages. A touch of an inactive page counts as a stall: the page would have refaulted soon.
 
 mod advise;
 mod ahead;
@@ -107,7 +109,7 @@ use table::{Kind, PAGES_MAX, REGIONS_MAX, Region, Table, flag};
 #[derive(Debug)]
 pub struct Pager {
     config: PagerConfig,
-    /// Initial frames and free-page limits; later ones are in proportion.
+    /// Initial `frames`, `low` and `high`. [`Pager::set_frames`] scales the limits in proportion.
     begun_with: (u64, u64, u64),
     table: Table,
     slots: Slots,
@@ -199,7 +201,7 @@ impl Pager {
     /// address, which determines page table boundaries.
     ///
     /// # Errors
-    /// A name that is in use or too large (2^24), or more than 2^40 pages.
+    /// If the name is in use or not below 2^24 - 1, or if there are more than 2^40 pages.
     pub fn add_region(
         &mut self,
         region: RegionId,
@@ -329,7 +331,7 @@ impl Pager {
         self.table.page(id).is(flag::HERE)
     }
 
-    /// The slot of a page, if it has one, in memory or not.
+    /// The slot of a page, if it has one. A page in memory may have one, too.
     #[must_use]
     pub fn slot(&self, id: PageId) -> Option<SlotIndex> {
         let slot = self.table.page(id).slot;
@@ -344,7 +346,7 @@ impl Pager {
         }
     }
 
-    /// Moves a page to the head of a list.
+    /// Moves a page to the head of a list. With batches, an active page first joins its region's.
     fn enlist(&mut self, id: PageId, kind: Kind) {
         self.unlist(id);
         let batch = kind == Kind::Active && self.config.list_batch > 1 && self.config.lists == Lists::Global;
@@ -426,8 +428,8 @@ impl Pager {
     }
 }
 
-/// Extends the last action by a page if it is of the same kind and ends before it; else appends a
-/// new one.
+/// Merges `action` into the last action if both have the same kind and region, and its pages start
+/// where the last action's pages end. Otherwise appends it.
 fn push(out: &mut Vec<PagerAction>, action: PagerAction) {
     let joined = match (out.last_mut(), &action) {
         (

@@ -1,7 +1,7 @@
 //! The effect of each constant and each detector of the policy `stream`.
 //!
-//! Changes one of them at a time. Runs the twelve workloads on an object store and on a disk under
-//! memory pressure, and traces.
+//! Changes one of them at a time. Runs the twelve workloads on an object store, and again on a disk
+//! under memory pressure. Then replays the traces.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{RA_PAGES, ReproduceError, STORE, machine, measure, workloads};
 use crate::record::Row;
 use crate::replay::{self, ReplayOptions};
 
-/// The second device, and its cache in bytes: 2 to 128 of the readers' windows.
+/// The second device, and its cache in bytes: 64 windows, for 1 to 64 readers.
 const DISK: (&str, u64) = ("hdd", 64 << 20);
 
 /// One workload under a variant.
