@@ -206,7 +206,19 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     drop(file);
     fs::remove_file(dir.path().join("large")).expect("there");
     assert!(fs::read(dir.path().join("kept")).expect("readable") == kept);
-    fs::write(dir.path().join("again"), &kept).expect("there is room again");
+    // `close` returns before the kernel tells the mount of it, which then closes the removed file.
+    let mut again = File::create(dir.path().join("again")).expect("made");
+    again.write_all(&kept).expect("cached");
+    let synced = (0..100).any(|_| match errno(again.sync_all()) {
+        0 => true,
+        error => {
+            assert_eq!(error, Errno::NOSPC.raw_os_error());
+            std::thread::sleep(Duration::from_millis(100));
+            false
+        }
+    });
+    assert!(synced, "there is room again");
+    drop(again);
     let made = (0..100)
         .map(|number| errno(File::create(dir.path().join(format!("n{number}")))))
         .find(|&error| error != 0);
