@@ -269,8 +269,8 @@ int bowwave_store_counters(const bowwave_store *store, struct bowwave_counters *
 int bowwave_region_counters(const bowwave_region *region, struct bowwave_region_counters *counters, size_t bytes);
 
 /*
- * Opens a swap with memory_bytes of memory (0: half of the available memory; at least 4 MiB) and a
- * spill of spill_bytes.
+ * Opens a swap with memory_bytes of memory and a spill of spill_bytes. memory_bytes: at least 4 MiB;
+ * 0 is half of the machine's memory, or of the control group's limit.
  *
  * spill: a directory, for an unnamed file in it; or a file, empty or a former spill, used by one
  * process at a time. Space is allocated immediately. Pages are stored unencrypted; only the owner

@@ -71,7 +71,7 @@ impl Drop for Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapOptions {
     /// Bytes of memory for pages, buffers in flight, and the tables of all pages ever accessed; at
-    /// least 4 MiB. By default half of the available memory.
+    /// least 4 MiB. By default half of [`available_memory`](bowwave_engine::available_memory).
     pub memory_bytes: Option<u64>,
     /// Address space for regions in bytes; nearly free. By default eight times the memory plus the
     /// spill.
@@ -133,7 +133,7 @@ impl Swap {
     /// userfaultfd is missing or not permitted.
     pub fn new(spill: &Spill, options: &SwapOptions) -> Result<Self> {
         let spill = spill.open()?;
-        let budget = options.memory_bytes.unwrap_or_else(|| available() / 2);
+        let budget = options.memory_bytes.unwrap_or_else(|| bowwave_engine::available_memory() / 2);
         if budget < MEMORY_MIN {
             let message = format!("{budget} bytes of memory for a swap: it takes {MEMORY_MIN} at least");
             return Err(Error::Range(message));
@@ -334,7 +334,7 @@ impl Drop for SwapRegion {
 
 impl crate::Region {
     /// Creates `len` bytes of zeroed memory that may be larger than RAM, in its own [`Swap`]
-    /// with default options: half of the available memory, and the rest in `spill`.
+    /// with default options: half of the memory, and the rest in `spill`.
     ///
     /// # Errors
     /// As [`Swap::new`] and [`Swap::region`].
@@ -349,14 +349,6 @@ fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions
     let config = PagerConfig { policy: options.policy, ahead_max: options.ahead_pages_max, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
-}
-
-/// Available memory in bytes.
-fn available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map_or(1 << 30, |kib| kib << 10)
 }
 
 /// Minimum memory in bytes; less leaves no useful number of frames.
