@@ -161,7 +161,7 @@ class Bench:
             self.table("read", [(f"{name}, depth {depth}", runs[name]) for name in kinds], 1000)
 
     def turns(self, kinds, run):
-        """The figures of all rounds by kind. Whoever goes first changes from round to round."""
+        """The figures of all rounds by kind. The order changes from round to round."""
         all_runs = {kind: ([], [], []) for kind in kinds}
         for number in range(self.options.rounds):
             for kind in list(kinds)[::-1 if number % 2 else 1]:

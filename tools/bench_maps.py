@@ -85,7 +85,7 @@ def store_part(store, row, threads, touches):
 
 
 def of_threads(size, threads, before):
-    """What so many threads touch where others touch `size`."""
+    """Bytes that `threads` threads touch, where `before` threads touch `size`."""
     unit = size[-3:]
     kib = int(size.removesuffix(unit)) * (1024 if unit == "MiB" else 1)
     return f"{kib * threads // before}KiB"

@@ -124,7 +124,7 @@ class Bench:
             return Written(f"{at}/new", mib, counters["process"])
 
     def by_turns(self, mount, own, mib):
-        """Both, as often as there are rounds. Whoever goes first may find the disk idle: turns change."""
+        """Both, once a round. The first may find the disk idle, so the order alternates."""
         ours, theirs = [], []
         for number in range(self.rounds):
             for mine in ((True, False), (False, True))[number % 2]:

@@ -18,7 +18,7 @@ ENDLESS = 2**64 // PAGE
 
 
 class Geometry:
-    """Pages at an even distance: `data` of each `length` from `first` on."""
+    """Strided pages: `data` of each `length` from `first` on."""
 
     def __init__(self, first, length, data):
         self.first, self.length, self.data = first, length, data

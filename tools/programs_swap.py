@@ -232,7 +232,7 @@ class Trial:
             self.undo.back_to(begun)
 
     def kernel(self, command, memory, ask):
-        """By the kernel's swap, with so many bytes of memory."""
+        """By the kernel's swap, with `memory` bytes of memory."""
         begun = len(self.undo.steps)
         try:
             self.swap_on()

@@ -33,7 +33,7 @@ class Undo:
         return what(*args)
 
     def back_to(self, count):
-        """Undoes what came after the first so many."""
+        """Undoes all steps after the first `count`."""
         while len(self.steps) > count:
             self.pop()
 
@@ -139,7 +139,7 @@ class Group:
             self.hold(memory)
 
     def hold(self, memory):
-        """Limits the memory. Reclaim that gives up because all is on its way to the device must not end the program: it waits."""
+        """Limits the memory. Where reclaim fails because all pages are in flight to the device, the program waits instead of ending."""
         first = self.directories[0]
         if is_v1():
             write(first / "memory.limit_in_bytes", memory)
@@ -152,7 +152,7 @@ class Group:
             write(first / "memory.max", memory + memory // 4)
 
     def nudge(self):
-        """Wakes who waits for memory: once nobody of the group runs, nothing that gives memory back does, either."""
+        """Wakes processes that wait for memory: while none of the group runs, none frees memory."""
         first = self.directories[0]
         while not self.over.wait(0.005):
             try:
@@ -179,7 +179,7 @@ class Group:
         return int(stat["anon"]) + int(stat["shmem"]) + int(stat.get("kernel", 0))
 
     def limit(self, loop, requests):
-        """So many requests a second to a device, each way; 0 for no limit."""
+        """Limits a device to `requests` a second, each way; 0 for no limit."""
         number = (Path("/sys/block") / Path(loop).name / "dev").read_text(encoding="ascii").strip()
         if not is_v1():
             write(self.directories[0] / "io.max", f"{number} riops={requests or 'max'} wiops={requests or 'max'}")
@@ -199,7 +199,7 @@ class Group:
                 try:
                     directory.rmdir()
                     break
-                except OSError:  # The last process is still on its way out.
+                except OSError:  # The last process is still ending.
                     time.sleep(0.1)
 
 

@@ -17,7 +17,7 @@ import models
 import vectors_swap
 from model_ondemand import HEADER, PAGE
 
-FOLDER = pathlib.Path(__file__).parent.parent / "crates" / "bowwave-cli" / "tests" / "vectors"
+DIRECTORY = pathlib.Path(__file__).parent.parent / "crates" / "bowwave-cli" / "tests" / "vectors"
 
 
 def read(start, count=1, file="a", pid=1):
@@ -194,12 +194,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the files instead of checking them")
     if parser.parse_args().write:
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
         for name, text in files():
-            (FOLDER / name).write_text(text, encoding="utf-8")
+            (DIRECTORY / name).write_text(text, encoding="utf-8")
         return
     wanted = dict(files())
-    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    found = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.iterdir()}
     differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if differing:
         sys.exit(f"vectors: {len(differing)} files differ from the models, the first is {differing[0]}")

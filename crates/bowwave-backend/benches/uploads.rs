@@ -2,8 +2,8 @@
 //!
 //! An S3 server on loopback, behind a link with a rate for all connections, a rate for each, and a
 //! delay of responses. Each case prints the bound of the link, the rate from the first write to the
-//! end of the last, the time of `finish` (in which this server, unlike clouds, copies all parts into
-//! one file), and the processor time of client, link and server together.
+//! end of the last, the time of `finish` (in which this server, unlike clouds, copies all parts
+//! into one file), and the processor time of client, link and server together.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 

@@ -1,9 +1,9 @@
 //! Throughput of file writes beside the kernel's own calls: `cargo bench -p bowwave-backend --bench
 //! writes`.
 //!
-//! Each row writes a new file of 512 MiB in order, in requests of 1 MiB, and syncs it. Rows take turns,
-//! so that other load on the machine affects all of them. The median of the rounds is printed, of the
-//! writes alone and with the sync.
+//! Each row writes a new file of 512 MiB in order, in requests of 1 MiB, and syncs it. Rows take
+//! turns, so that other load on the machine affects all of them. The median of the rounds is
+//! printed, of the writes alone and with the sync.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 

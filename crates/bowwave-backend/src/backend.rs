@@ -156,10 +156,10 @@ pub trait Object: Debug + Send + Sync {
 
 /// Receives the progress of a read. Called on the backend's threads: be quick and never block.
 ///
-/// Bytes that `progress` reported as final belong to the reader: the store must not access them again.
-/// A sink that is dropped without `done` counts as a failed read. If memory is not back at the end of
-/// the read, because it may still be written, it is leaked to the store until the last piece of the
-/// buffer is dropped.
+/// Bytes that `progress` reported as final belong to the reader: the store must not access them
+/// again. A sink that is dropped without `done` counts as a failed read. If memory is not back at
+/// the end of the read, because it may still be written, it is leaked to the store until the last
+/// piece of the buffer is dropped.
 pub trait ReadSink: Send {
     /// The first `bytes` bytes of the buffer are final. Grows from call to call.
     fn progress(&mut self, bytes: usize);

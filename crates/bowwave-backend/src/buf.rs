@@ -120,8 +120,8 @@ impl ReadBuf {
         }
     }
 
-    /// Reads from `file` at `offset` into `range` of the buffer with one vectored system call; returns
-    /// its count.
+    /// Reads from `file` at `offset` into `range` of the buffer with one vectored system call;
+    /// returns its count.
     ///
     /// At most the first 1024 segments of the range are read (the limit of the system call).
     ///
@@ -150,8 +150,8 @@ impl ReadBuf {
         self.pieces(range).take(IOV_MAX).map(|(_, piece)| piece).collect()
     }
 
-    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as
-    /// direct I/O needs.
+    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two),
+    /// as direct I/O needs.
     #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         let mask = alignment - 1;

@@ -41,8 +41,8 @@ impl Object for SourceObject {
     }
 }
 
-/// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on the
-/// pool.
+/// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on
+/// the pool.
 pub(crate) fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
     let len = within(source.size(), offset, buf.len());
     let mut job = Box::new(Generate { source: Arc::clone(source), offset, buf, len, done: 0, sink });

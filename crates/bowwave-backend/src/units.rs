@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Parses a size in bytes: digits, with an optional fraction (`1.5GiB`), and a unit: `B`; `kB`, `MB`,
-/// `GB`, `TB` of 1000; `KiB`, `MiB`, `GiB`, `TiB` or a lone `K`, `M`, `G`, `T` of 1024. `None` if it is
-/// none or exceeds 64 bits.
+/// Parses a size in bytes: digits, with an optional fraction (`1.5GiB`), and a unit: `B`; `kB`,
+/// `MB`, `GB`, `TB` of 1000; `KiB`, `MiB`, `GiB`, `TiB` or a lone `K`, `M`, `G`, `T` of 1024.
+/// `None` if it is none or exceeds 64 bits.
 ///
 /// ```
 /// assert_eq!(bowwave_backend::parse_size("64KiB"), Some(65536));

@@ -65,7 +65,8 @@ pub struct Options {
     /// attempts. Default: 1.25 times [`timeout`](Self::timeout). A kernel reads a failed page once
     /// more, so a program has its error within three time-outs.
     pub deadline: Option<Duration>,
-    /// Network stores: most retries of a request that changes nothing or may be repeated. Default: 6.
+    /// Network stores: most retries of a request that changes nothing or may be repeated. Default:
+    /// 6.
     pub retries: u32,
     /// Network stores: least bytes a second of a response, over each [`timeout`](Self::timeout); 0
     /// for none. Default: 4096.
@@ -135,7 +136,7 @@ impl Default for Options {
 ///   pattern:/SIZE                  a generated file; pattern:/ all of them
 ///   emulate:PROFILE[,KEY=VALUE…]:URL   any store at the speed of a device (hdd, lustre, nvme, s3, ssd)
 ///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
-///   disk:folder=PATH,size=SIZE:URL  any store, with a copy of read bytes on disk
+///   disk:directory=PATH,size=SIZE:URL  any store, with a copy of read bytes on disk
 ///   throttle:rate=RATE:URL         any store, with at most this many bytes a second
 ///   limit:requests=N:URL           any store, with at most this many requests in flight
 ///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares
@@ -176,8 +177,8 @@ pub fn local_path(url: &str) -> Option<PathBuf> {
     }
 }
 
-/// The URL without possible secrets: `***` in place of user and password, and of the query, which may
-/// be a signature.
+/// The URL without possible secrets: `***` in place of user and password, and of the query, which
+/// may be a signature.
 #[must_use]
 pub fn redacted(url: &str) -> String {
     hide(url, url)

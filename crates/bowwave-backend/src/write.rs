@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Two kinds of stores accept writes. File systems accept bytes [`Anywhere`](Writes::Anywhere), at
-//! once. Object stores accept [`Whole`](Writes::Whole) objects in parts, which are visible only after
-//! [`WriteObject::finish`].
+//! once. Object stores accept [`Whole`](Writes::Whole) objects in parts, which are visible only
+//! after [`WriteObject::finish`].
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
@@ -106,10 +106,10 @@ pub struct Owner {
 
 /// An object open for writing, and for reading its bytes.
 ///
-/// As an [`Object`], its `size` and `identity` are those of `open_write`; [`Attributes::stat`] returns
-/// the current size. Its reads extend to the current size, and never fail as changed because of writes
-/// through this store. Reads that begin after a write has ended see its bytes. In [`Writes::Whole`]
-/// stores, reads return the published version.
+/// As an [`Object`], its `size` and `identity` are those of `open_write`; [`Attributes::stat`]
+/// returns the current size. Its reads extend to the current size, and never fail as changed
+/// because of writes through this store. Reads that begin after a write has ended see its bytes. In
+/// [`Writes::Whole`] stores, reads return the published version.
 ///
 /// Dropping it keeps accepted writes of [`Writes::Anywhere`] stores; for [`Writes::Whole`] it is an
 /// [`abort`](Self::abort).
@@ -117,17 +117,17 @@ pub trait WriteObject: Object {
     /// Starts writing `buf` at `offset` and returns without waiting for the store.
     ///
     /// The response comes through `sink`, on a thread of the backend, possibly before this call
-    /// returns. The bytes do not change until then. In [`Anywhere`](Writes::Anywhere) stores, a write
-    /// past the end extends the file, and the gap reads as zeros. Overlapping writes in flight take
-    /// effect in any order.
+    /// returns. The bytes do not change until then. In [`Anywhere`](Writes::Anywhere) stores, a
+    /// write past the end extends the file, and the gap reads as zeros. Overlapping writes in
+    /// flight take effect in any order.
     ///
-    /// [`Whole`](Writes::Whole) stores accept parts: `offset` is a multiple of the part's size, and `buf`
-    /// is one part, except for the last one of the object. Writing a part again replaces it. A write
-    /// after `finish` begins a new version that starts as a copy of the published one.
+    /// [`Whole`](Writes::Whole) stores accept parts: `offset` is a multiple of the part's size, and
+    /// `buf` is one part, except for the last one of the object. Writing a part again replaces it.
+    /// A write after `finish` begins a new version that starts as a copy of the published one.
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>);
 
-    /// Returns when all completed writes are durable, as far as the store can know. With `data_only`,
-    /// metadata that reads do not need, such as times, may be omitted. Blocks.
+    /// Returns when all completed writes are durable, as far as the store can know. With
+    /// `data_only`, metadata that reads do not need, such as times, may be omitted. Blocks.
     ///
     /// For [`Whole`](Writes::Whole) stores it does nothing: only finished objects are durable.
     ///
@@ -138,7 +138,8 @@ pub trait WriteObject: Object {
     /// Truncates the object to `len` bytes or extends it with zeros. Blocks.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, except truncation to 0.
+    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, except truncation to
+    /// 0.
     fn set_len(&self, len: u64) -> Result<()>;
 
     /// Changes how `len` bytes at `offset` are allocated. Blocks.
@@ -150,25 +151,26 @@ pub trait WriteObject: Object {
         Err(self.cannot("allocate"))
     }
 
-    /// Publishes the written bytes atomically, and returns the current identity. Without writes since
-    /// the last `finish` it only returns the identity. Blocks. An object that was opened with `create`
-    /// or `truncate` and is finished without a write is published empty.
+    /// Publishes the written bytes atomically, and returns the current identity. Without writes
+    /// since the last `finish` it only returns the identity. Blocks. An object that was opened with
+    /// `create` or `truncate` and is finished without a write is published empty.
     ///
     /// [`Anywhere`](Writes::Anywhere) stores publish each write when it ends; they only return the
     /// identity.
     ///
     /// # Errors
-    /// As the store says. A [`Whole`](Writes::Whole) object is then unchanged, and may be finished again
-    /// if the error is retryable. `Invalid` if parts are missing between the first and the last.
+    /// As the store says. A [`Whole`](Writes::Whole) object is then unchanged, and may be finished
+    /// again if the error is retryable. `Invalid` if parts are missing between the first and the
+    /// last.
     fn finish(&self) -> Result<Identity>;
 
     /// Discards writes since the last `finish`, where that is still possible. Blocks.
     fn abort(&self) {}
 
-    /// Continues another process's upload instead of a new one. The store passes each of its ranges to
-    /// `fits` with the MD5 sum of its bytes; `fits` returns whether these are the bytes to be written.
-    /// Returns the matching ranges, which need not be written; without any, the upload is unchanged. Call
-    /// it before the first write. Blocks.
+    /// Continues another process's upload instead of a new one. The store passes each of its ranges
+    /// to `fits` with the MD5 sum of its bytes; `fits` returns whether these are the bytes to be
+    /// written. Returns the matching ranges, which need not be written; without any, the upload is
+    /// unchanged. Call it before the first write. Blocks.
     ///
     /// # Errors
     /// As the store says. Stores without uploads have no ranges (the default).
@@ -188,8 +190,8 @@ pub trait WriteObject: Object {
         false
     }
 
-    /// The attributes of the next version, in [`Whole`](Writes::Whole) stores with attributes; none by
-    /// default.
+    /// The attributes of the next version, in [`Whole`](Writes::Whole) stores with attributes; none
+    /// by default.
     fn next_attributes(&self) -> SetAttributes {
         SetAttributes::default()
     }
@@ -291,7 +293,8 @@ pub enum Seek {
     Hole,
 }
 
-/// What [`Namespace::rename`](crate::Namespace::rename) does with an existing entry of the new name.
+/// What [`Namespace::rename`](crate::Namespace::rename) does with an existing entry of the new
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rename {
     /// Replace it, atomically where the store is a file system.

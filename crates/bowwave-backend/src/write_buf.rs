@@ -90,8 +90,8 @@ impl WriteBuf {
         self.0.vectors(range)
     }
 
-    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as
-    /// direct I/O needs.
+    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two),
+    /// as direct I/O needs.
     #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         self.0.is_aligned(alignment)
@@ -138,8 +138,8 @@ impl WriteBuf {
         self.0.to_vec()
     }
 
-    /// Writes `range` of the buffer to `file` at `offset` with one vectored system call; returns its
-    /// count.
+    /// Writes `range` of the buffer to `file` at `offset` with one vectored system call; returns
+    /// its count.
     ///
     /// At most the first 1024 segments of the range are written (the limit of the system call).
     ///

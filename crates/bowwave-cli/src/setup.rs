@@ -112,7 +112,7 @@ impl DiskArgs {
         let Some(directory) = &self.disk_cache else { return Ok(url.to_owned()) };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
         match directory.to_str().filter(|directory| !directory.contains([',', ':'])) {
-            Some(directory) => Ok(format!("disk:folder={directory},size={}:{url}", self.disk_size)),
+            Some(directory) => Ok(format!("disk:directory={directory},size={}:{url}", self.disk_size)),
             None => Err(usage!(
                 "--disk-cache {}: the name may hold no comma, no colon and nothing that is not UTF-8",
                 directory.display()

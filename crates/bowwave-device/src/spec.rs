@@ -47,8 +47,8 @@ impl DeviceSpec {
     /// Opens one of [`names`](Self::names) or a TOML file, optionally followed by `:` and overrides
     /// (`key=value`, separated by commas).
     ///
-    /// A file names the device it is based on with `base = "hdd"` and sets the keys that differ. The
-    /// queue of a device may use one of `schedulers`.
+    /// A file names the device it is based on with `base = "hdd"` and sets the keys that differ.
+    /// The queue of a device may use one of `schedulers`.
     ///
     /// # Errors
     ///

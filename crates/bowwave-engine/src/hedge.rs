@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The core's dispatcher decides which reads are late, which are hedged, and which response counts.
-//! Each request has its own memory, since a store may write to a buffer until it returns it, however
-//! late.
+//! Each request has its own memory, since a store may write to a buffer until it returns it,
+//! however late.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;

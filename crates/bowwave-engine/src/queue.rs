@@ -157,7 +157,8 @@ impl Queue {
         self.lock().dispatcher.pause(due, (io, due));
     }
 
-    /// Makes a fill or a write-out a demand request, if it still waits: it then precedes the speculative ones.
+    /// Makes a fill or a write-out a demand request, if it still waits: it then precedes the
+    /// speculative ones.
     pub(crate) fn promote(&self, key: Key) {
         let mut state = self.lock();
         let state = &mut *state;

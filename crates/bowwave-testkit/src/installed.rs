@@ -78,8 +78,8 @@ impl InstalledServer {
         })
     }
 
-    /// Starts `python3 -m http.server` over `directory`: it lists directories, and has no ranges and
-    /// no ETags.
+    /// Starts `python3 -m http.server` over `directory`: it lists directories, and has no ranges
+    /// and no ETags.
     ///
     /// # Errors
     /// If it is not installed (see [`program`]) or does not listen within 10 s; the error holds its

@@ -62,8 +62,8 @@ pub(super) fn identity(stat: &Stat) -> Identity {
     }
 }
 
-/// The time `seconds`, which may be negative, and `nanoseconds` after the epoch; the epoch if it is out
-/// of range.
+/// The time `seconds`, which may be negative, and `nanoseconds` after the epoch; the epoch if it is
+/// out of range.
 fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let second = if seconds < 0 {

@@ -187,12 +187,12 @@ impl Job for Request {
     }
 }
 
-/// Number of bytes at the beginning of a write that bypass the kernel's cache: those that direct I/O
-/// accepts, if they are many.
+/// Number of bytes at the beginning of a write that bypass the kernel's cache: those that direct
+/// I/O accepts, if they are many.
 ///
-/// The engine caches large writes itself, and a direct write ends only on the device. So the scheduler
-/// knows what waits for the device, a sync has little left to do, and errors reach the write itself.
-/// Small writes, and the tail of a file, go to the kernel, which merges neighbours.
+/// The engine caches large writes itself, and a direct write ends only on the device. So the
+/// scheduler knows what waits for the device, a sync has little left to do, and errors reach the
+/// write itself. Small writes, and the tail of a file, go to the kernel, which merges neighbours.
 fn direct_bytes(file: &OpenFile, offset: u64, buf: &WriteBuf) -> usize {
     if !file.descriptor(offset, true).1 {
         return 0;

@@ -6,8 +6,8 @@
 //!                    +--------------+ --progress, done--> sinks
 //! ```
 //!
-//! The thread sleeps in the kernel until a request completes, or the eventfd, which is read through the
-//! ring as well, reports a new request.
+//! The thread sleeps in the kernel until a request completes, or the eventfd, which is read through
+//! the ring as well, reports a new request.
 
 #![expect(unsafe_code, reason = "the kernel writes into lent buffers while a submission is in flight")]
 
@@ -366,8 +366,8 @@ mod tests {
         let memory: Arc<Vec<u8>> = Arc::new(vec![0; 8192]);
         let weak: Weak<Vec<u8>> = Arc::downgrade(&memory);
         let base = memory.as_ptr().cast_mut();
-        // SAFETY: the vector lives as long as the owner, and its bytes are not accessed otherwise. (They
-        // are not written either: the pipe is empty.)
+        // SAFETY: the vector lives as long as the owner, and its bytes are not accessed otherwise.
+        // (They are not written either: the pipe is empty.)
         let mut buf = unsafe { ReadBuf::from_raw_segments([(base, 8192)], memory) };
         // As a wrapper that passes on part of a read.
         let tail = buf.split_off(4096);

@@ -351,7 +351,8 @@ fn the_kernels_own_error_numbers_come_through() {
     }
 }
 
-/// On a full file system of its own; needs root. Writes that do not fit fail, and earlier bytes stay.
+/// On a full file system of its own; needs root. Writes that do not fit fail, and earlier bytes
+/// stay.
 #[test]
 fn a_full_file_system_returns_no_space() {
     if !is_root() {

@@ -12,8 +12,8 @@
 //!
 //! A read that holds a whole range with a checksum is verified before any byte of the range is
 //! passed on, and retried if it does not match. CRCs of smaller reads are combined; SHA sums cannot
-//! be. If the partial sums of a whole range do not match, the last of these reads fails, because the
-//! sums do not show which read was damaged.
+//! be. If the partial sums of a whole range do not match, the last of these reads fails, because
+//! the sums do not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

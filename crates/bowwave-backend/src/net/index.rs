@@ -1,8 +1,8 @@
 //! Index pages of web servers: the names in a directory.
 //!
-//! Supported are the pages of nginx, Apache, caddy, lighttpd and Python's `http.server`, and the JSON of
-//! nginx and caddy. Only names and kinds are used: pages round sizes and times, and HEAD returns them
-//! exactly.
+//! Supported are the pages of nginx, Apache, caddy, lighttpd and Python's `http.server`, and the
+//! JSON of nginx and caddy. Only names and kinds are used: pages round sizes and times, and HEAD
+//! returns them exactly.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -199,8 +199,8 @@ pub(super) fn part_checksums(document: &[u8], tag: &str, size: u64) -> Option<Ve
     (read.is_ok() && is_version && end == size).then_some(found)
 }
 
-/// Whether a key (of a directory with its slash) is a path of valid names. Stores allow keys such as
-/// `a//b` and `../c`, which no file can have: they are omitted.
+/// Whether a key (of a directory with its slash) is a path of valid names. Stores allow keys such
+/// as `a//b` and `../c`, which no file can have: they are omitted.
 pub(super) fn is_path(key: &str) -> bool {
     let bare = key.strip_suffix('/').unwrap_or(key);
     bare.split('/').all(|part| !matches!(part, "" | "." | ".."))

@@ -1,9 +1,9 @@
 //! Names in a bucket: objects and directories are listed, created, removed and renamed.
 //!
-//! A directory is a common prefix. `mkdir` stores a marker, as the consoles of the clouds do: an empty
-//! object whose key is that of the directory with a slash. Without a marker, a directory exists while
-//! it contains an object. Removing the last object stores a marker, so that `rm` of a file never
-//! removes its directory.
+//! A directory is a common prefix. `mkdir` stores a marker, as the consoles of the clouds do: an
+//! empty object whose key is that of the directory with a slash. Without a marker, a directory
+//! exists while it contains an object. Removing the last object stores a marker, so that `rm` of a
+//! file never removes its directory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -213,8 +213,8 @@ impl Namespace for ObjectBackend {
         self.rename_entry(from, to, how, attributes)
     }
 
-    /// Stores attributes of a file or a directory. A directory without a marker gets one; the bucket
-    /// itself has none.
+    /// Stores attributes of a file or a directory. A directory without a marker gets one; the
+    /// bucket itself has none.
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
         if !self.cloud.attributes {
             return Err(self.no_attributes(path));

@@ -1,7 +1,7 @@
 //! Layout of an upload: how written parts become parts of the upload.
 //!
-//! Clouds accept 10,000 parts (Azure 50,000). The engine writes small parts, so that little memory is
-//! dirty. The first parts of an upload are the engine's; later ones, called slots, hold several:
+//! Clouds accept 10,000 parts (Azure 50,000). The engine writes small parts, so that little memory
+//! is dirty. The first parts of an upload are the engine's; later ones, called slots, hold several:
 //!
 //! ```text
 //!   bytes  |== copied ==| p | p | p | … | p p | p p | … | p p p | …

@@ -1,8 +1,9 @@
-//! Lookups ahead of a program that looks up the files of a directory in order, as `ls -l` and `du` do.
+//! Lookups ahead of a program that looks up the files of a directory in order, as `ls -l` and `du`
+//! do.
 //!
 //! A listing has no metadata, so each file costs a request and a round trip. The next files of the
-//! listing are therefore looked up together with the requested one: none at first, then 2, 4 and so on
-//! up to [`WINDOW_MAX`], while the program follows the order of the listing.
+//! listing are therefore looked up together with the requested one: none at first, then 2, 4 and so
+//! on up to [`WINDOW_MAX`], while the program follows the order of the listing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

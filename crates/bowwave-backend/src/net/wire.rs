@@ -206,8 +206,8 @@ impl Wire {
         }
     }
 
-    /// The URL of an object as the source of a copy; with a shared access signature where Azure needs
-    /// one.
+    /// The URL of an object as the source of a copy; with a shared access signature where Azure
+    /// needs one.
     pub(super) async fn source_url(&self, key: &str) -> Result<String> {
         let place = self.place_of(key);
         let mut url: reqwest::Url = format!("{}/{}", self.base, utf8_percent_encode(key, PATH))

@@ -1,4 +1,4 @@
-//! Wrappers in URLs: `disk:folder=/var/cache/x,size=9GiB:URL`, `throttle:rate=9MB/s:URL`,
+//! Wrappers in URLs: `disk:directory=/var/cache/x,size=9GiB:URL`, `throttle:rate=9MB/s:URL`,
 //! `limit:requests=4:URL`, `fault:errors=0.01,seed=7:URL`.
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     // A bad option is reported before the store is opened, which may take long.
     match scheme {
         "disk" => {
-            let directory = wrap.directory.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
+            let directory = wrap.directory.ok_or_else(|| missing("directory=/var/cache/bowwave"))?;
             let size = wrap.size.ok_or_else(|| missing("size=10GiB"))?;
             // As the stores read it: two servers with equal bucket names have different objects.
             let variable = |name: &&str| std::env::var(name).ok();
@@ -63,7 +63,7 @@ impl Wrap {
             parsed.ok_or_else(|| bad("a share of requests from 0 to 1"))
         };
         match (scheme, key) {
-            ("disk", "folder") => self.directory = Some(value.into()),
+            ("disk", "directory") => self.directory = Some(value.into()),
             ("disk", "size") => {
                 self.size = Some(parse_size(value).ok_or_else(|| bad("a size such as 10GiB"))?);
             }
@@ -92,7 +92,7 @@ impl Wrap {
             ("fault", "seed") => self.faults.seed = value.parse().map_err(|_| bad("a number"))?,
             _ => {
                 let known = match scheme {
-                    "disk" => "folder, size",
+                    "disk" => "directory, size",
                     "throttle" => "rate",
                     "limit" => "requests",
                     _ => {

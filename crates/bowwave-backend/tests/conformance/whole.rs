@@ -156,7 +156,7 @@ fn exclusive(store: &dyn Backend, part: usize) {
         let late = create(store, name);
         write_all(&*late, 0, part, &bytes("late", len));
         put(store, name, b"quick");
-        let error = late.finish().expect_err("somebody else was quicker");
+        let error = late.finish().expect_err("another writer was faster");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Exists, false), "{error}");
         assert_eq!(bytes_of(store, name), b"quick");
     }

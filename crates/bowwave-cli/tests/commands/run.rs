@@ -179,7 +179,7 @@ fn bad_maps_are_reported_before_the_program_starts() {
     for (map, code, said) in [
         ("pattern:/=/", 2, "all of / cannot be served"),
         ("nowhere://x=/shown", 2, "unknown scheme"),
-        ("/no/such/folder=/shown", 1, "No such file"),
+        ("/no/such/directory=/shown", 1, "No such file"),
         ("pattern:/a\tb=/shown", 2, "tabulators"),
     ] {
         let (got, text) = failure(bowwave().args(["run", "--map", map, "--", "true"]));

@@ -77,7 +77,7 @@ impl Bench {
     }
 
     fn open(&self) -> Arc<dyn Backend> {
-        let url = format!("disk:folder={},size=64MiB:{}", self.cache().display(), self.source().display());
+        let url = format!("disk:directory={},size=64MiB:{}", self.cache().display(), self.source().display());
         open_url(&url, &Options::default()).expect("the disk works")
     }
 }

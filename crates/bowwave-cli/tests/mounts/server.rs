@@ -17,7 +17,7 @@ fn keys() -> Vec<String> {
         "..",
         "fine",
         "sub/file",
-        "bell&#7;",
+        "alert&#7;",
         "new&#10;line",
     ]
     .map(str::to_owned)

@@ -1,9 +1,10 @@
 //! What the schedulers do, one line a story.
 //!
-//! A script adds requests of a block each, named by their place: `r5` a demand read of block 5, `a5` readahead, `s5` a write
-//! that an fsync waits for, `w5` write-back; `w5-9` has blocks 5 to 8. `+3s`, `+20ms` let time pass; `!5` promotes what holds
-//! block 5, `x5` cancels it; `.` dispatches one request and completes it, and the end of the script dispatches all. What
-//! comes out is each request with its reason.
+//! A script adds requests of a block each, named by their place: `r5` a demand read of block 5,
+//! `a5` readahead, `s5` a write that an fsync waits for, `w5` write-back; `w5-9` has blocks 5 to 8.
+//! `+3s`, `+20ms` let time pass; `!5` promotes what holds block 5, `x5` cancels it; `.` dispatches
+//! one request and completes it, and the end of the script dispatches all. What comes out is each
+//! request with its reason.
 
 use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{
@@ -121,7 +122,8 @@ fn neighbours_merge_behind_before_and_between_up_to_the_limit() {
 
 #[test]
 fn a_merged_request_keeps_the_earlier_deadline_and_its_place() {
-    // 30 is older than 9, and what closes the gap between 9 and 11 takes the place of 11, which is the oldest of all.
+    // 30 is older than 9, and what closes the gap between 9 and 11 takes the place of 11, which is
+    // the oldest of all.
     let line = ("r11 +10ms r30 +10ms r9 +10ms r10 +490ms", "9-12:expired 30:batch");
     stories(DEADLINE_RW, &[line]);
     stories(Algorithm::Deadline, &[line]);
@@ -382,7 +384,7 @@ fn write_back_does_not_join_who_waits_at_a_device_with_an_order_of_its_own_but_f
     assert_eq!(go(&mut bench, "s1 w30 w40"), [1], "it would go before in the order of places");
     assert_eq!(go(&mut bench, "r3"), [3, 30], "after two it is its turn, once");
     assert_eq!(go(&mut bench, "s5"), [5]);
-    assert_eq!(go(&mut bench, "+6s"), [40], "past its deadline it goes whoever waits");
+    assert_eq!(go(&mut bench, "+6s"), [40], "past its deadline it goes before all others");
     assert_eq!(go(&mut bench, "w60"), []);
     for (_, id) in at_device {
         assert!(bench.scheduler.complete(Instant(bench.now), id));

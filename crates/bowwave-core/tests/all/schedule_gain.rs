@@ -18,8 +18,9 @@ struct Seen {
     limit: u32,
 }
 
-/// Ten seconds of a store that answers after 30 ms and gives each request 90 MB/s, behind a link of so many MB/s, one request's bytes
-/// after the other's: readahead that never ends, and a read of 4 KiB after the other.
+/// Ten seconds of a store that answers after 30 ms and gives each request 90 MB/s, behind a link of
+/// `link_mb_s` MB/s, one request's bytes after the other's: readahead that never ends, and a read of 4
+/// KiB after the other.
 fn ten_seconds(config: SchedulerConfig, link_mb_s: u64) -> Seen {
     let mut scheduler = Scheduler::new(config).expect("it is valid");
     let mut at_store: Vec<(u64, DispatchId, Request, u64)> = Vec::new();
@@ -91,8 +92,8 @@ fn where_each_request_carries_as_much_as_the_last_all_are_used() {
     assert_eq!(found.sync_ms, all.sync_ms);
 }
 
-/// A store whose answers take longer the more of them it owes, by as much as they bring: no limit is better than another, and
-/// without demand nobody looks for one.
+/// A store whose answers take longer the more of them it owes, by as much as they bring: no limit
+/// is better than another, and without demand nobody looks for one.
 #[test]
 fn without_demand_the_limit_only_grows() {
     let mut scheduler = Scheduler::new(by_gain()).expect("it is valid");

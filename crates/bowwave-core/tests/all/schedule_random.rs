@@ -1,7 +1,8 @@
-//! Schedulers under any order of adding, promoting, cancelling, dispatching and completing, against their published rules
-//! and against a second, plain implementation of each.
+//! Schedulers under any order of adding, promoting, cancelling, dispatching and completing, against
+//! their published rules and against a second, plain implementation of each.
 //!
-//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core schedule_random` repeats it alone.
+//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core schedule_random` repeats
+//! it alone.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,8 @@ fn a_million_steps_of_each_kind_follow_the_rules_and_the_model() {
 
 struct Run {
     rng: Rng,
-    /// One priority, and no limit on async requests at the device, so that the published rules hold as they are.
+    /// One priority, and no limit on async requests at the device, so that the published rules hold
+    /// as they are.
     plain: bool,
     config: SchedulerConfig,
     scheduler: Scheduler,
@@ -237,8 +239,8 @@ impl Run {
         }
     }
 
-    /// The rules that the descriptions state, without the model's help: the length of a batch, whose deadline a batch begins
-    /// with, and how long the other group may be passed over.
+    /// The rules that the descriptions state, without the model's help: the length of a batch,
+    /// whose deadline a batch begins with, and how long the other group may be passed over.
     fn obeys(&mut self, dispatch: &Dispatch, heads: &[Vec<(u64, u64)>; 2]) -> Result<(), String> {
         let batch = matches!(dispatch.reason, Reason::Batch | Reason::Demoted);
         self.rules.batch = if batch { self.rules.batch + 1 } else { 1 };
@@ -255,8 +257,8 @@ impl Run {
             algorithm if algorithm == DEADLINE_RW => dispatch.request.direction as usize,
             _ => usize::from(dispatch.class == Class::Async),
         };
-        // A batch begins with what has expired of its group, so that a deadline is missed by no more than the batches
-        // under way and the other group's turn.
+        // A batch begins with what has expired of its group, so that a deadline is missed by no
+        // more than the batches under way and the other group's turn.
         let expired = heads[group].iter().any(|&(deadline, _)| deadline < self.now);
         let head = (dispatch.deadline.expect("has one").0, dispatch.request.start);
         if expired && !heads[group].contains(&head) {

@@ -113,7 +113,8 @@ impl Geometry {
         }
     }
 
-    /// The first sector that the head, over `from` at `time`, has not passed by `now`; at most `to`.
+    /// The first sector that the head, over `from` at `time`, has not passed by `now`; at most
+    /// `to`.
     pub(super) fn reached(&self, time: f64, from: u64, to: u64, now: f64) -> u64 {
         let (mut time, mut from) = (time, from);
         while from < to {

@@ -11,9 +11,9 @@ use crate::entry::FileEntry;
 use crate::file::ALL;
 use crate::files::Key;
 
-/// Names as the store has them, with the current sizes of files being written and with objects being
-/// uploaded. Open files and their pages follow renames. Without an override here, an operation goes
-/// to the store unchanged.
+/// Names as the store has them, with the current sizes of files being written and with objects
+/// being uploaded. Open files and their pages follow renames. Without an override here, an
+/// operation goes to the store unchanged.
 impl Namespace for Store {
     fn backend(&self) -> &dyn Backend {
         Self::backend(self)

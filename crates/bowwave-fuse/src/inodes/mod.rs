@@ -294,9 +294,9 @@ impl Inodes {
         }
     }
 
-    /// A name is about to be removed at the store. If it is the file's last one, the store may reuse
-    /// the file's number before the removal returns. A lookup in another directory may then find the
-    /// new file. So the number no longer identifies this inode.
+    /// A name is about to be removed at the store. If it is the file's last one, the store may
+    /// reuse the file's number before the removal returns. A lookup in another directory may then
+    /// find the new file. So the number no longer identifies this inode.
     /// [`cancel_remove`](Self::cancel_remove) reverts this if the removal fails.
     pub(crate) fn begin_remove(&self, parent: u64, name: &OsStr) -> Option<u64> {
         let mut table = self.lock();

@@ -127,7 +127,7 @@ fn an_object_written_through_the_mount_keeps_its_inode() {
     inodes.settle(number, entry(EntryKind::File, 130, 70), left.expect("the last that writes"));
     assert_eq!(open(&inodes, number, &opening("two", 5, 130)), Opened::Same);
     let other = entry(EntryKind::File, 131, 70);
-    assert_eq!(refresh(&inodes, number, &other), Described::Other, "this was somebody else");
+    assert_eq!(refresh(&inodes, number, &other), Described::Other, "this was another file");
 }
 
 #[test]

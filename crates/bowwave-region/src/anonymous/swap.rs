@@ -197,7 +197,8 @@ impl Shared {
         }
     }
 
-    /// Readable when [`patience`](Self::patience) has become shorter; reset by [`Shared::reset_earlier`].
+    /// Readable when [`patience`](Self::patience) has become shorter; reset by
+    /// [`Shared::reset_earlier`].
     pub(super) fn earlier(&self) -> BorrowedFd<'_> {
         self.earlier.as_fd()
     }

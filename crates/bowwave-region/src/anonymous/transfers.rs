@@ -164,7 +164,7 @@ impl State {
 
     /// Sends the next pages of a write.
     fn send_loaded(&mut self, shared: &Shared, name: u64, loaded: Loaded) {
-        let writing = self.transfers.writes.get_mut(&name).expect("whoever loads it has it");
+        let writing = self.transfers.writes.get_mut(&name).expect("a write that is loaded is in the table");
         let (first, urgency) = (writing.loaded, writing.write.urgency);
         writing.loaded += loaded.pages;
         writing.zeroes.extend(loaded.zeroes.iter().map(|at| first + at));

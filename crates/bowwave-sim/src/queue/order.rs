@@ -115,7 +115,7 @@ impl Order {
         };
         let low = hold.position.saturating_sub(self.near_bytes);
         let high = hold.position.saturating_add(self.near_bytes);
-        // A nearby request costs no more than the wait, whoever owns it.
+        // A nearby request costs no more than the wait, of any process.
         let own = pending.within(hold.position, high).next();
         own.or_else(|| pending.within(low, high).find(|&item| pending.items[item].owner == hold.owner))
     }

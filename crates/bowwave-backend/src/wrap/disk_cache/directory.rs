@@ -1,9 +1,9 @@
 //! The cache's directory, held by descriptor. Each entry is checked before the cache uses it.
 //!
-//! Names are opened without following links and without blocking, and then checked by `fstat`. Foreign
-//! ([`Fault::Foreign`]) are a FIFO, socket, device, link or directory in place of a file, a file of
-//! another user, a file that others may write, and a file with a second name. The cache truncates
-//! damaged segments, which through a second hard link would destroy another file.
+//! Names are opened without following links and without blocking, and then checked by `fstat`.
+//! Foreign ([`Fault::Foreign`]) are a FIFO, socket, device, link or directory in place of a file, a
+//! file of another user, a file that others may write, and a file with a second name. The cache
+//! truncates damaged segments, which through a second hard link would destroy another file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -268,8 +268,9 @@ fn unsafe_directory(stat: &Stat) -> Option<String> {
     })
 }
 
-/// Why a parent directory is not safe, with a remedy. The rule of `sshd` for home directories, except
-/// that sticky directories such as `/tmp` are safe: only its owner can rename or remove an entry.
+/// Why a parent directory is not safe, with a remedy. The rule of `sshd` for home directories,
+/// except that sticky directories such as `/tmp` are safe: only its owner can rename or remove an
+/// entry.
 fn unsafe_parent(stat: &Stat, place: &Path) -> Option<String> {
     let (owner, user, mode) = (stat.st_uid, user(), stat.st_mode & 0o7777);
     let place = place.display();

@@ -48,7 +48,8 @@ impl Key {
         self.modified.is_none_or(|modified| modified.elapsed().is_ok_and(|age| age > SETTLED))
     }
 
-    /// The text that identifies a segment of the object, and the names of its subdirectory and file.
+    /// The text that identifies a segment of the object, and the names of its subdirectory and
+    /// file.
     pub(super) fn place(&self, segment: u64) -> (String, String, String) {
         let text = format!("{}\n{segment}", self.text);
         let mut name = digest(&text);
@@ -64,10 +65,12 @@ impl Key {
     }
 }
 
-/// Identity of a store in keys: its shown URL, and a digest of the hidden parts except the password.
+/// Identity of a store in keys: its shown URL, and a digest of the hidden parts except the
+/// password.
 ///
-/// Stores show their URL without user, password and query, and without an endpoint that replaces the
-/// cloud's own. Objects of stores that differ only in these may have equal names and entity tags.
+/// Stores show their URL without user, password and query, and without an endpoint that replaces
+/// the cloud's own. Objects of stores that differ only in these may have equal names and entity
+/// tags.
 pub(super) fn source(shown: &str, opened: &str, endpoint: Option<&str>) -> String {
     let rest = opened.split_once("://").map_or("", |(_, rest)| rest);
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -14,10 +14,10 @@
 //! | `reads`, `health` | threads that read, their deadline, and bypassing a disk that hangs |
 //! | `writes` | the thread that writes, and which copies it drops |
 //!
-//! Objects are identified by URL, path and version (strong entity tag, or time and size). A new open
-//! of a changed object never gets old bytes. These objects bypass the cache: those with an unknown
-//! version, those open for writing, and those that changed in the last seconds, since equal times may
-//! then hide two changes.
+//! Objects are identified by URL, path and version (strong entity tag, or time and size). A new
+//! open of a changed object never gets old bytes. These objects bypass the cache: those with an
+//! unknown version, those open for writing, and those that changed in the last seconds, since equal
+//! times may then hide two changes.
 //!
 //! Several processes may use the directory at once. It never exceeds its size, however a process
 //! ends. A disk that fails, hangs or returns other bytes than were written only makes reads slower:
@@ -82,25 +82,26 @@ pub struct DiskStats {
 }
 
 impl DiskCache {
-    /// Keeps bytes read from `inner` in `directory`, up to `bytes` on the disk (at least 64 MiB), shared
-    /// by all processes that use the directory. Creates it, for its owner alone, if it is missing.
-    /// Blocks for at most ten seconds.
+    /// Keeps bytes read from `inner` in `directory`, up to `bytes` on the disk (at least 64 MiB),
+    /// shared by all processes that use the directory. Creates it, for its owner alone, if it is
+    /// missing. Blocks for at most ten seconds.
     ///
-    /// Stores with an equal [`Backend::url`] share their bytes. The URL of a web server hides the query:
-    /// open such a store with [`open_url`](crate::open_url) and a `disk:` URL, which distinguishes them.
+    /// Stores with an equal [`Backend::url`] share their bytes. The URL of a web server hides the
+    /// query: open such a store with [`open_url`](crate::open_url) and a `disk:` URL, which
+    /// distinguishes them.
     ///
     /// # Errors
-    /// `Invalid` for a directory with other files, for one that another user owns, may write to or could
-    /// replace through a parent, and for too few bytes. `Io` if the disk hangs. Otherwise as the disk
-    /// says.
+    /// `Invalid` for a directory with other files, for one that another user owns, may write to or
+    /// could replace through a parent, and for too few bytes. `Io` if the disk hangs. Otherwise as
+    /// the disk says.
     pub fn new(inner: Arc<dyn Backend>, directory: &Path, bytes: u64) -> Result<Self> {
         let source = inner.url().to_owned();
         Self::of_source(inner, source, directory, bytes)
     }
 
-    /// As [`new`](Self::new), for a store that was opened with the URL `opened` and, if it is not at the
-    /// cloud's own server, this endpoint: stores that differ in the hidden parts of their URL share no
-    /// bytes.
+    /// As [`new`](Self::new), for a store that was opened with the URL `opened` and, if it is not
+    /// at the cloud's own server, this endpoint: stores that differ in the hidden parts of their
+    /// URL share no bytes.
     pub(super) fn of_url(
         inner: Arc<dyn Backend>,
         (opened, endpoint): (&str, Option<&str>),

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A system call that hangs cannot be cancelled. So a worker reads into its own memory ([`CHUNK`]
-//! bytes), and copies verified bytes to the reader's buffer only while it still owns the read. A cache
-//! never has more than [`WORKERS`] workers: those that hang are not replaced.
+//! bytes), and copies verified bytes to the reader's buffer only while it still owns the read. A
+//! cache never has more than [`WORKERS`] workers: those that hang are not replaced.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -6,12 +6,13 @@
 //!   8192  the pages, each at its place; the file is sparse
 //! ```
 //!
-//! Nothing is synced: bytes that a crash lost, tore or mixed do not match their checksum, and count as
-//! damaged. The checksum of a page is a CRC-32 of the key, the page's number and its bytes, so a page of
-//! another object, version or position does not match either. Checksums detect accidents, not
-//! forgeries: a process that can write the file can also write the checksum. Processes that fill one
-//! segment write the same bytes, because the key names the version. No number in a file determines a
-//! read or an allocation: the head is compared with the expected one, and all sizes are constants.
+//! Nothing is synced: bytes that a crash lost, tore or mixed do not match their checksum, and count
+//! as damaged. The checksum of a page is a CRC-32 of the key, the page's number and its bytes, so a
+//! page of another object, version or position does not match either. Checksums detect accidents,
+//! not forgeries: a process that can write the file can also write the checksum. Processes that
+//! fill one segment write the same bytes, because the key names the version. No number in a file
+//! determines a read or an allocation: the head is compared with the expected one, and all sizes
+//! are constants.
 
 use std::fs::File;
 use std::io;

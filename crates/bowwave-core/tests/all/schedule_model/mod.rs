@@ -1,4 +1,5 @@
-//! Schedulers once more, from their descriptions alone, slow and plain: everything that waits is one list.
+//! Schedulers once more, from their descriptions alone, slow and plain: everything that waits is
+//! one list.
 
 use bowwave_baselines::DEADLINE_LITERAL;
 use bowwave_core::schedule::{Algorithm, Direction, Priority, Reason, Request, RequestId, SchedulerConfig};
@@ -303,7 +304,8 @@ impl Model {
         Some(self.begin(lane, name, group, reason))
     }
 
-    /// Makes two of what is too long, of which the second keeps name and place; the name of the first.
+    /// Makes two of what is too long, of which the second keeps name and place; the name of the
+    /// first.
     fn cut(&mut self, name: u64) -> u64 {
         let place = self.waiting.iter().position(|item| item.name == name).unwrap();
         let mut rest = self.waiting[place].clone();

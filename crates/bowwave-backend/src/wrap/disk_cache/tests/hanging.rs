@@ -136,8 +136,8 @@ fn bytes_that_are_not_written_in_time_are_dropped() {
     gate.wait_for(1);
     assert_eq!(writes.queued(), 64 << 20, "the queue is limited");
     assert_eq!(stats(&cache).bytes_dropped, 36 * MIB);
-    // After four times the limit for reads, bytes queued behind the hanging write are dropped, and no
-    // more are queued.
+    // After four times the limit for reads, bytes queued behind the hanging write are dropped, and
+    // no more are queued.
     let begun = Instant::now();
     let mut more = 0;
     while writes.queued() > 1 << 20 {

@@ -25,8 +25,8 @@ fn fifo(path: &Path) {
 /// Replaces a file by another entry; `false` if this process may not.
 type Swap = fn(&Path, &Path) -> bool;
 
-/// Replacements of a file: name, function (with a directory beside the cache), and whether the cache can
-/// remove the entry.
+/// Replacements of a file: name, function (with a directory beside the cache), and whether the
+/// cache can remove the entry.
 const SWAPS: &[(&str, Swap, bool)] = &[
     (
         "a FIFO",

@@ -217,8 +217,8 @@ fn a_changed_object_is_read_again_and_open_handles_get_no_byte_of_it() {
 
 type Damage = fn(&fs::File);
 
-/// Bytes are correct despite flipped bits, truncated files, pages lost in a power failure, and foreign
-/// contents.
+/// Bytes are correct despite flipped bits, truncated files, pages lost in a power failure, and
+/// foreign contents.
 #[test]
 fn damage_is_detected_and_repaired() {
     let (memory, directory, want) = object(6 * MIB, 3);
@@ -302,8 +302,8 @@ fn reservations_of_processes_with_other_sizes_are_counted() {
     let quota = |bytes| Quota::open(directory.path(), bytes, Arc::default()).expect("a directory of our own");
     let (mut small, mut large) = (quota(64 * MIB), quota(640 * MIB));
     let check = |one: &Quota, other: &mut Quota, step: u64| {
-        // The rest of a step is too small by one byte, so another step is reserved: this process may
-        // write two steps less one byte.
+        // The rest of a step is too small by one byte, so another step is reserved: this process
+        // may write two steps less one byte.
         assert!(other.take(step - segment::SEGMENT_FILE + 1).expect("writable"));
         assert!(other.take(segment::SEGMENT_FILE).expect("writable"));
         let others = one.others().expect("readable");

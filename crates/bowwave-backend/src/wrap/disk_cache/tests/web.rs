@@ -8,8 +8,8 @@ use crate::{Options, open_url};
 
 const LEN: usize = 8192;
 
-/// A web server whose objects are [`LEN`] bytes that depend on the query, with these headers. It ends
-/// with the test.
+/// A web server whose objects are [`LEN`] bytes that depend on the query, with these headers. It
+/// ends with the test.
 fn serve(headers: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it listens").port();
@@ -53,7 +53,7 @@ fn answer(mut stream: &TcpStream, headers: &str) -> std::io::Result<()> {
 
 /// Reads a URL twice through a disk cache; returns its counters.
 fn read_twice(directory: &Path, url: &str) -> DiskStats {
-    let url = format!("disk:folder={},size=64MiB:{url}", directory.display());
+    let url = format!("disk:directory={},size=64MiB:{url}", directory.display());
     let store = open_url(&url, &Options::default()).expect("it can be opened");
     let mut stats = store.disk().expect("a disk cache");
     for _ in 0..2 {
