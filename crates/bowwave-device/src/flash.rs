@@ -81,7 +81,8 @@ impl FlashParameters {
             flush_ns: (p.optional("flush_us", 0.0, (0.0, 1e9), false)? * 1e3) as u64,
         };
         if parameters.channels * parameters.planes > PLANES_MAX {
-            let rule = format!("must be at most {} with {} planes each", PLANES_MAX / parameters.planes, parameters.planes);
+            let planes = parameters.planes;
+            let rule = format!("must be at most {} with {planes} planes each", PLANES_MAX / planes);
             return Err(p.wrong("channels", &rule));
         }
         if parameters.write_buffer_pages * page_bytes < parameters.request_bytes_max + page_bytes {
