@@ -43,6 +43,7 @@ test:
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	tools/packages.sh
+	tools/python_tests.sh
 	$(CARGO) xtask cost
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet

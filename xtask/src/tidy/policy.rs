@@ -44,6 +44,10 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-heap/src/",
     "crates/bowwave-interpose/src/",
     "crates/bowwave-preload/src/",
+    "crates/bowwave-python/src/bytes.rs",
+    "crates/bowwave-python/src/completions.rs",
+    "crates/bowwave-python/src/process.rs",
+    "crates/bowwave-python/src/region.rs",
     "crates/bowwave-region/benches/faults.rs",
     "crates/bowwave-region/examples/swap_beside.rs",
     "crates/bowwave-region/src/anonymous/buffers.rs",
@@ -124,6 +128,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
+    ("bowwave-python", &["bowwave-engine", "bowwave-region"]),
     ("bowwave-interpose", &[]),
     ("bowwave-heap", &["bowwave-interpose", "bowwave-region"]),
     ("bowwave-preload", &["bowwave-engine", "bowwave-interpose", "bowwave-region"]),
@@ -164,6 +169,7 @@ pub(super) const SINGLE_HOME: &[(&str, &str)] = &[
     ("fuser", "bowwave-fuse"),
     ("io-uring", "bowwave-backend"),
     ("object_store", "bowwave-backend"),
+    ("pyo3", "bowwave-python"),
     ("tokio", "bowwave-backend"),
 ];
 

@@ -1,0 +1,50 @@
+"""bowwave: a page cache for Python. Reads of slow storage are in flight before they are asked for.
+
+>>> import bowwave
+>>> with bowwave.open("emulate:s3/1MiB") as file:      # or a path, https://…, s3://…
+...     header = file.read(8)
+>>> len(header)
+8
+
+`bowwave.fsspec` has the cache for fsspec (`cache_type="bowwave"`) and the file system `bowwave::s3://…`.
+"""
+
+from __future__ import annotations
+
+from . import _bowwave
+from ._files import ADVICE, File, open  # noqa: A004
+
+__version__ = _bowwave.__version__
+__all__ = ["ADVICE", "AsyncFile", "File", "open", "open_async", "settings", "stats"]
+
+
+def settings() -> dict[str, str]:
+    """Every setting that `open` and the file system accept, and its meaning."""
+    return dict(_bowwave.settings())
+
+
+def stats() -> dict[str, int]:
+    """Counters of all caches of this process: pages, requests, bytes."""
+    from ._stores import engines
+
+    total: dict[str, int] = {}
+    for engine in engines():
+        for name, value in engine.stats().items():
+            total[name] = value if name in ("page_bytes",) else total.get(name, 0) + value
+    return total
+
+
+def __getattr__(name: str) -> object:
+    # asyncio takes as long to import as all the rest.
+    if name in ("AsyncFile", "open_async"):
+        from . import _async
+
+        return getattr(_async, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+try:
+    from . import _cache as _cache
+except ImportError:
+    # fsspec is not installed.
+    pass

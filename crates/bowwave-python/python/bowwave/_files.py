@@ -1,0 +1,226 @@
+"""Files: `bowwave.open`."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from . import _bowwave, _stores
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ._stores import Access, Place
+
+#: What `advise` accepts.
+ADVICE = ("normal", "sequential", "random", "willneed", "dontneed", "noreuse")
+
+
+class Source:
+    """An object of a store: opens handles of it, again after a fork, and always of the same version."""
+
+    def __init__(self, place: Place, access: Access, url: str) -> None:
+        self.place, self.access, self.url = place, access, url
+        self.identity: tuple[str | None, int | None] | None = None
+        self._lock = threading.Lock()
+        self._opened: tuple[int, _bowwave.Handle] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self.place, "access": self.access, "url": self.url, "identity": self.identity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["place"], state["access"], state["url"])  # type: ignore[misc]
+        self.identity = state["identity"]
+
+    def store(self) -> _bowwave.Store:
+        """The store of the object."""
+        return _stores.store_of(self.place.store, self.access)
+
+    def handle(self) -> _bowwave.Handle:
+        """The handle of this process."""
+        opened, now = self._opened, _stores.generation()
+        if opened is not None and opened[0] == now:
+            return opened[1]
+        # The parent's lock may be held for ever.
+        lock = self._lock if opened is None else threading.Lock()
+        with lock:
+            handle = self.store().open(self.place.path)
+            self._check(handle)
+            self._opened = (now, handle)
+            return handle
+
+    def _check(self, handle: _bowwave.Handle) -> None:
+        if self.identity is None:
+            self.identity = handle.identity
+        elif self.identity != handle.identity:
+            raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
+
+
+class File(io.BufferedIOBase):
+    """A file that is read ahead of its reader.
+
+    It is a binary file as the builtin `open` returns them. In addition, any number of threads may call `pread` at once,
+    and `plan`, `prefetch` and `advise` announce what will be read. It pickles to its URL, version and position, and
+    works in a child of `fork`.
+    """
+
+    def __init__(self, source: Source, position: int = 0) -> None:
+        self._source = source
+        self._position = position
+        self._handle = source.handle()
+        self._generation = _stores.generation()
+        self.name = source.url
+        self.size = self._handle.size
+        #: Entity tag of this version, if the store has one.
+        self.etag = self._handle.identity[0]
+
+    @property
+    def mode(self) -> str:
+        return "rb"
+
+    def _live(self) -> _bowwave.Handle:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        if self._generation != _stores.generation():
+            self._handle = self._source.handle()
+            self._generation = _stores.generation()
+        return self._handle
+
+    # Reads of the position.
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._live()
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}.get(whence)
+        if base is None:
+            raise ValueError(f"whence is {whence}, but must be 0, 1 or 2")
+        self._live()
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}: positions begin at 0")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        length = self.size if size is None or size < 0 else size
+        data = self._live().pread(self._position, length)
+        self._position += len(data)
+        return data
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(io.DEFAULT_BUFFER_SIZE if size < 0 else size)
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        count = self._live().readinto(self._position, buffer)
+        self._position += count
+        return count
+
+    def readinto1(self, buffer: Buffer, /) -> int:
+        return self.readinto(buffer)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        most = self.size if size is None or size < 0 else size
+        parts = []
+        while most > 0:
+            part = self._live().pread(self._position, min(most, 8192))
+            end = part.find(b"\n") + 1
+            part = part[:end] if end else part
+            parts.append(part)
+            self._position += len(part)
+            most -= len(part)
+            if end or not part:
+                break
+        return b"".join(parts)
+
+    # Reads elsewhere.
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position."""
+        return self._live().pread(offset, length)
+
+    def preadinto(self, offset: int, buffer: Buffer) -> int:
+        """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
+        return self._live().readinto(offset, buffer)
+
+    def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """The bytes of half-open ranges, all of them in flight at once."""
+        read = self._live().read_ranges(list(ranges))
+        for data in read:
+            if isinstance(data, BaseException):
+                raise data
+        return read  # type: ignore[return-value]
+
+    # Announcements.
+
+    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
+
+        A later plan continues an earlier one. Reads elsewhere work as without a plan."""
+        self._live().plan(list(ranges))
+
+    def end_plan(self) -> None:
+        """Ends the plan: what is not in flight is not read."""
+        self._live().end_plan()
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Reads `(offset, length)` ranges into the cache, without waiting for them."""
+        handle = self._live()
+        for offset, length in ranges:
+            if length > 0:
+                handle.advise("willneed", offset, length)
+
+    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
+        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
+        self._live().advise(advice, offset, length)
+
+    # Reports.
+
+    def stats(self) -> dict[str, int]:
+        """Counters of this file, in pages, over all its handles of this process."""
+        return self._live().stats()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.size} bytes"
+        return f"<bowwave.File {self.name!r}, {state}>"
+
+    def _repr_html_(self) -> str:
+        from ._html import of_file
+
+        return of_file(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return File, (self._source, self._position)
+
+
+def open(url: str | os.PathLike[str], mode: str = "rb", **options: object) -> File:  # noqa: A001
+    """Opens an object for reading: a path, `file:`, `http:`, `https:`, `s3:`, `gs:` or `az:` URL.
+
+    >>> with bowwave.open("emulate:s3/1MiB") as file:
+    ...     len(file.read())
+    1048576
+
+    Options are the settings of the cache (`bowwave.settings()`), and `key`, `secret` and `token` for S3. Files with
+    equal settings share one cache.
+
+    Raises `FileNotFoundError`, `PermissionError`, `IsADirectoryError`, `TimeoutError` or another `OSError` as the store
+    says, and `ValueError` for a URL or a setting that cannot be used.
+    """
+    if mode != "rb":
+        raise ValueError(f"mode is {mode!r}, but must be 'rb': wrap the file in io.TextIOWrapper to read text")
+    return File(source_of(url, options))
+
+
+def source_of(url: str | os.PathLike[str], options: dict[str, object]) -> Source:
+    """The object at a URL or path."""
+    text = os.fspath(url)
+    return Source(_stores.place_of(text), _stores.access_of(options), text)

@@ -1,0 +1,136 @@
+"""The target of `BowwaveFileSystem` where its fsspec implementation is not installed: listings and writes by the engine."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from . import _bowwave, _stores
+from ._stores import Access, Place
+
+
+class NativeFileSystem(AbstractFileSystem):
+    """A file system of bowwave's own stores."""
+
+    cachable = False
+
+    def __init__(self, scheme: str, access: Access) -> None:
+        super().__init__()
+        self.protocol = self.scheme = scheme
+        self.access = access
+        self._strip_protocol = self._stripped  # type: ignore[method-assign]
+
+    def _stripped(self, path: Any) -> Any:
+        if isinstance(path, list):
+            return [self._stripped(one) for one in path]
+        text = os.fspath(path)
+        if self.scheme in ("http", "https"):
+            return text
+        return text.removeprefix(f"{self.scheme}://").rstrip("/")
+
+    def unstrip_protocol(self, name: str) -> str:
+        return name if "://" in name else f"{self.scheme}://{name}"
+
+    def _at(self, path: str) -> tuple[_bowwave.Store, str]:
+        bucket, _, key = self._stripped(path).partition("/")
+        place = Place(f"{self.scheme}://{bucket}/", key)
+        if self.scheme not in _stores.BUCKETS:
+            place = _stores.place_of(path)
+        return _stores.store_of(place.store, self.access), place.path
+
+    def _described(self, name: str, entry: tuple[str, str, int, int | None, str | None]) -> dict[str, Any]:
+        _, kind, size, modified, etag = entry
+        info: dict[str, Any] = {"name": name, "type": kind, "size": size}
+        if modified is not None:
+            info["mtime"] = modified / 1e9
+        if etag is not None:
+            info["ETag"] = etag
+        return info
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        path = self._stripped(path)
+        store, place = self._at(path)
+        return self._described(path, store.stat(place))
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        path = self._stripped(path).rstrip("/")
+        store, place = self._at(path)
+        try:
+            entries = store.list(place)
+        except NotADirectoryError:
+            infos = [self.info(path)]
+        else:
+            infos = [self._described(f"{path}/{entry[0]}", entry) for entry in entries]
+        return infos if detail else [info["name"] for info in infos]
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        # Directories of object stores exist as long as they have objects.
+        if self.scheme not in _stores.BUCKETS:
+            store, place = self._at(path)
+            store.mkdir(place)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        if self.scheme not in _stores.BUCKETS:
+            store, place = self._at(path)
+            store.rmdir(place)
+
+    def _rm(self, path: str) -> None:
+        store, place = self._at(path)
+        store.remove(place)
+
+    def rm_file(self, path: str) -> None:
+        self._rm(path)
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        (store, place), (other, to) = self._at(path1), self._at(path2)
+        if store is not other:
+            return super().mv(path1, path2, **options)
+        store.rename(place, to)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        self.pipe_file(path2, self.cat_file(path1))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if mode == "create" and self.exists(path):
+            raise FileExistsError(path)
+        store, place = self._at(path)
+        handle = store.create(place)
+        handle.write(0, value)
+        handle.sync()
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        store, place = self._at(path)
+        handle = store.open(place)
+        first, last, _ = slice(start, end).indices(handle.size)
+        return handle.pread(first, max(0, last - first))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode == "rb":
+            return AbstractBufferedFile(self, path, mode, cache_type="none")
+        return _Written(self, path, mode)
+
+
+class _Written(AbstractBufferedFile):
+    """A file being written: an upload in parts."""
+
+    def _initiate_upload(self) -> None:
+        store, place = self.fs._at(self.path)
+        if self.mode == "xb" and self.fs.exists(self.path):
+            raise FileExistsError(self.path)
+        before = self.fs.cat_file(self.path) if self.mode == "ab" and self.fs.exists(self.path) else b""
+        self.handle: _bowwave.Handle = store.create(place)
+        self.at = self.handle.write(0, before) if before else 0
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        data = self.buffer.getvalue()
+        if data:
+            self.at += self.handle.write(self.at, data)
+        if final:
+            self.handle.sync()
+        return True

@@ -1,0 +1,441 @@
+"""bowwave for fsspec: `cache_type="bowwave"`, and the file system `bowwave::s3://…`.
+
+>>> import fsspec, bowwave.fsspec
+>>> fs = fsspec.filesystem("memory", skip_instance_cache=True)
+>>> fs.pipe("/readme", b"hello")
+>>> with fsspec.open("bowwave::memory://readme") as file:
+...     file.read()
+b'hello'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from functools import cached_property
+from time import monotonic
+from typing import Any
+
+import fsspec as _fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.implementations.chained import ChainedFileSystem
+
+from . import _bowwave, _stores
+from ._async import AsyncFile, in_thread, read
+from ._cache import BowwaveCache
+from ._files import File, Source
+from ._stores import Access, Place
+
+__all__ = ["BowwaveCache", "BowwaveFileSystem"]
+
+#: Options of other file systems with the same meaning as a setting of ours.
+RENAMED = {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region"}
+#: Protocols of fsspec, and the scheme of ours.
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "file": "file", "local": "file",
+           "http": "http", "https": "https"}
+#: Bytes of one read of a whole file.
+CHUNK = 8 << 20
+#: Files whose handles and pages a file system keeps.
+HANDLES = 4096
+
+
+class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
+    """A file system whose reads go through bowwave's cache.
+
+    `bowwave::s3://bucket/key`, and the same with gs, az, http, https and file, are read by the engine itself. Other
+    targets are read by their own file system, several requests at a time. Listings, writes and everything else are
+    the target's.
+
+    `target_protocol` and `target_options`, or `fs`, are the target. Other arguments are settings of the cache
+    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup.
+    """
+
+    protocol = "bowwave"
+    async_impl = True
+    mirror_sync_methods = True
+
+    def __init__(self, target_protocol: str | None = None, target_options: dict[str, Any] | None = None,
+                 fs: Any = None, fo: str | None = None, attribute_timeout: float = 1.0, asynchronous: bool = False,
+                 loop: Any = None, batch_size: int | None = None, **settings: Any) -> None:
+        super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
+        if (fs is None) == (target_protocol is None):
+            raise ValueError("give one of fs and target_protocol, or chain the URL as in bowwave::s3://bucket/key")
+        storage = {"use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
+        settings = {name: value for name, value in settings.items() if name not in storage}
+        self.attribute_timeout = attribute_timeout
+        if fs is not None:
+            self.__dict__["fs"] = fs
+            protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+            options = dict(fs.storage_options)
+        else:
+            protocol, options = str(target_protocol), dict(target_options or {})
+        self.target_protocol, self.target_options = protocol, options
+        self._scheme, self._access = _native(protocol, options, settings)
+        self._lock = threading.Lock()
+        self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
+
+        def strip(path: Any) -> Any:
+            if isinstance(path, list):
+                return [strip(one) for one in path]
+            text = os.fspath(path)
+            text = text.removeprefix("bowwave::").removeprefix("bowwave://")
+            return self._strip_target(text)
+
+        # Each instance has another target.
+        self._strip_protocol = strip  # type: ignore[method-assign]
+
+    @cached_property
+    def fs(self) -> Any:
+        """The target."""
+        options = {name: value for name, value in self.target_options.items() if name not in ("asynchronous", "loop")}
+        try:
+            return _fsspec.filesystem(self.target_protocol, **options)
+        except ImportError:
+            if self._scheme is None:
+                raise
+            from ._native import NativeFileSystem
+
+            return NativeFileSystem(self._scheme, self._access)
+
+    def _strip_target(self, path: str) -> Any:
+        return self.fs._strip_protocol(path)
+
+    def _parent(self, path: Any) -> Any:  # type: ignore[override]
+        return self.fs._parent(self._strip_protocol(path))
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return os.fspath(path).removeprefix("bowwave::").removeprefix("bowwave://")
+
+    @property
+    def fsid(self) -> str:
+        return f"bowwave-{self.target_protocol}"
+
+    def unstrip_protocol(self, name: str) -> str:
+        return "bowwave::" + str(self.fs.unstrip_protocol(self._strip_protocol(name)))
+
+    # Opening.
+
+    def _source(self, path: str) -> Source | _Fetched:
+        """The object at a stripped path, looked up unless it was a moment ago."""
+        now, generation = monotonic(), _stores.generation()
+        with self._lock:
+            known = self._sources.get(path)
+        if known is not None and known[1] == generation:
+            if now - known[0] <= self.attribute_timeout:
+                return known[2]  # type: ignore[no-any-return]
+        source: Source | _Fetched
+        if self._scheme is not None:
+            source = Source(self._place(path), self._access, self.fs.unstrip_protocol(path))
+            source.handle()
+        else:
+            info = self.fs.info(path)
+            if info["type"] == "directory":
+                raise IsADirectoryError(f"{path}: a directory")
+            if info.get("size") is None:
+                raise OSError(f"{path}: the file system does not know its size; open it without bowwave")
+            source = _Fetched(self, path, info)
+            if known is not None and known[1] == generation and known[2].identity == source.identity:
+                source = known[2]
+        with self._lock:
+            self._sources[path] = (now, generation, source)
+            self._sources.move_to_end(path)
+            while len(self._sources) > HANDLES:
+                self._sources.popitem(last=False)
+        return source
+
+    def _place(self, path: str) -> Place:
+        if self._scheme in _stores.BUCKETS:
+            bucket, _, key = path.partition("/")
+            return Place(f"{self._scheme}://{bucket}/", key)
+        return _stores.place_of(path)
+
+    def _forget(self, path: str) -> None:
+        path = self._strip_protocol(path)
+        with self._lock:
+            for known in [known for known in self._sources if known == path or known.startswith(path + "/")]:
+                del self._sources[known]
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        if mode != "rb":
+            self._forget(path)
+            return self.fs._open(path, mode=mode, **options)
+        return FileOfSystem(self, path, self._source(path))  # type: ignore[arg-type]
+
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> AsyncFile:
+        if mode != "rb":
+            raise ValueError(f"mode is {mode!r}, but must be 'rb': write with open")
+        source = await in_thread(self._source, self._strip_protocol(path))
+        return AsyncFile(source)  # type: ignore[arg-type]
+
+    # Reads.
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        handle = (await in_thread(self._source, self._strip_protocol(path))).handle()
+        first, last = _clipped(start, end, handle.size)
+        if last - first > 1 << 20:
+            handle.plan([(first, last)])
+        return await read(handle, first, last - first)
+
+    async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
+                          batch_size: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
+        if not isinstance(paths, list):
+            raise TypeError("paths is no list")
+        starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends: give one of each for a range")
+        result: list[Any] = [None] * len(paths)
+        by_path: dict[str, list[int]] = {}
+        for at, path in enumerate(paths):
+            by_path.setdefault(self._strip_protocol(path), []).append(at)
+
+        async def one(path: str, places: list[int]) -> None:
+            try:
+                handle = (await in_thread(self._source, path)).handle()
+                ranges = [_clipped(starts[at], ends[at], handle.size) for at in places]
+                handle.plan(sorted(ranges))
+            except Exception as error:
+                for at in places:
+                    result[at] = error
+                return
+            reads = (read(handle, first, last - first) for first, last in ranges)
+            for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
+                result[at] = data
+
+        await asyncio.gather(*(one(path, places) for path, places in by_path.items()))
+        if on_error != "return":
+            for data in result:
+                if isinstance(data, BaseException):
+                    raise data
+        return result
+
+    async def _get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None,
+                        **options: Any) -> None:
+        rpath = self._strip_protocol(rpath)
+        if outfile is None and await self._isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        handle = (await in_thread(self._source, rpath)).handle()
+        callback.set_size(handle.size)
+        if handle.size > CHUNK:
+            handle.plan([(0, handle.size)])
+        if outfile is None:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+        out = outfile or open(lpath, "wb")
+        try:
+            for offset in range(0, handle.size, CHUNK):
+                data = await read(handle, offset, CHUNK)
+                await in_thread(out.write, data)
+                callback.relative_update(len(data))
+        finally:
+            if outfile is None:
+                out.close()
+
+    # What the target does.
+
+    async def _info(self, path: str, **options: Any) -> Any:
+        return await in_thread(self.fs.info, self._strip_protocol(path), **options)
+
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        return await in_thread(self.fs.ls, self._strip_protocol(path), detail=detail, **options)
+
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        return await in_thread(self.fs.find, path, maxdepth=maxdepth, withdirs=withdirs, **options)
+
+    async def _exists(self, path: str, **options: Any) -> bool:
+        return bool(await in_thread(self.fs.exists, self._strip_protocol(path), **options))
+
+    async def _isfile(self, path: str) -> bool:
+        return bool(await in_thread(self.fs.isfile, self._strip_protocol(path)))
+
+    async def _isdir(self, path: str) -> bool:
+        return bool(await in_thread(self.fs.isdir, self._strip_protocol(path)))
+
+    async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        path = self._strip_protocol(path)
+        self._forget(path)
+        await in_thread(self.fs.pipe_file, path, value, mode=mode, **options)
+
+    async def _put_file(self, lpath: Any, rpath: str, mode: str = "overwrite", **options: Any) -> None:
+        rpath = self._strip_protocol(rpath)
+        self._forget(rpath)
+        await in_thread(self.fs.put_file, lpath, rpath, mode=mode, **options)
+
+    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        path1, path2 = self._strip_protocol([path1, path2])
+        self._forget(path2)
+        await in_thread(self.fs.cp_file, path1, path2, **options)
+
+    async def _mv_file(self, path1: str, path2: str) -> None:
+        path1, path2 = self._strip_protocol([path1, path2])
+        self._forget(path1)
+        self._forget(path2)
+        await in_thread(self.fs.mv, path1, path2)
+
+    async def _rm_file(self, path: str, **options: Any) -> None:
+        path = self._strip_protocol(path)
+        self._forget(path)
+        await in_thread(self.fs.rm_file, path, **options)
+
+    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None,
+                  **options: Any) -> None:
+        path = self._strip_protocol(path)
+        for one in path if isinstance(path, list) else [path]:
+            self._forget(one)
+        await in_thread(self.fs.rm, path, recursive=recursive, maxdepth=maxdepth)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        await in_thread(self.fs.mkdir, self._strip_protocol(path), create_parents=create_parents, **options)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        await in_thread(self.fs.makedirs, self._strip_protocol(path), exist_ok=exist_ok)
+
+    async def _rmdir(self, path: str) -> None:
+        await in_thread(self.fs.rmdir, self._strip_protocol(path))
+
+    def rmdir(self, path: str) -> None:
+        self._forget(path)
+        self.fs.rmdir(self._strip_protocol(path))
+
+    def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
+        self._forget(path)
+        self.fs.touch(self._strip_protocol(path), truncate=truncate, **options)
+
+    def created(self, path: str) -> Any:
+        return self.fs.created(self._strip_protocol(path))
+
+    def modified(self, path: str) -> Any:
+        return self.fs.modified(self._strip_protocol(path))
+
+    def sign(self, path: str, expiration: int = 100, **options: Any) -> Any:
+        return self.fs.sign(self._strip_protocol(path), expiration=expiration, **options)
+
+    def ukey(self, path: str) -> Any:
+        return self.fs.ukey(self._strip_protocol(path))
+
+    def checksum(self, path: str) -> Any:
+        return self.fs.checksum(self._strip_protocol(path))
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        if path is None:
+            with self._lock:
+                self._sources.clear()
+            self.fs.invalidate_cache()
+        else:
+            self._forget(path)
+            self.fs.invalidate_cache(self._strip_protocol(path))
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the cache behind this file system: pages, requests, bytes."""
+        far = self._scheme is None or self._scheme != "file"
+        return _stores.engine_of(self._access.settings, far).stats()
+
+    def _repr_html_(self) -> str:
+        from ._html import of_system
+
+        return of_system(self)
+
+
+class FileOfSystem(File):
+    """A file of a `BowwaveFileSystem`, with what fsspec's own files have."""
+
+    def __init__(self, fs: BowwaveFileSystem, path: str, source: Source, position: int = 0) -> None:
+        super().__init__(source, position)
+        self.fs, self.path = fs, path
+        self.blocksize = 4096
+
+    @property
+    def full_name(self) -> str:
+        return self.fs.unstrip_protocol(self.path)
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        return self.fs.info(self.path)  # type: ignore[no-any-return]
+
+    def info(self) -> dict[str, Any]:
+        return self.details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.fs, self.path, self._position, self._source.identity)
+
+
+def _reopened(fs: BowwaveFileSystem, path: str, position: int, identity: Any) -> FileOfSystem:
+    source = fs._source(path)
+    if source.identity != identity:
+        raise OSError(f"{path}: the object was replaced since it was opened; open it again")
+    return FileOfSystem(fs, path, source, position)  # type: ignore[arg-type]
+
+
+class _Fetched:
+    """An object of another file system: as `Source`, read by that file system."""
+
+    def __init__(self, fs: BowwaveFileSystem, path: str, info: dict[str, Any]) -> None:
+        self.fs, self.path, self.size = fs, path, info["size"]
+        self.url = str(fs.fs.unstrip_protocol(path))
+        version = [str(info[name]) for name in ("ETag", "etag", "mtime", "LastModified", "last_modified", "created", "ino",
+                                                "generation", "md5") if info.get(name) is not None]
+        self.identity = ('"' + "-".join([*version, str(self.size)]) + '"', None)
+        self._opened: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
+        self._lock = threading.Lock()
+
+    def handle(self) -> _bowwave.Handle:
+        now, opened = _stores.generation(), self._opened
+        if opened is not None and opened[0] == now:
+            return opened[2]
+        lock = self._lock if opened is None else threading.Lock()
+        with lock:
+            if self._opened is None or self._opened[0] != now:
+                target, path = self.fs.fs, self.path
+
+                def fetch(start: int, end: int) -> bytes:
+                    return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
+
+                engine = _stores.engine_of(self.fs._access.settings, True)
+                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
+                self._opened = (now, store, store.open(""))
+            return self._opened[2]
+
+
+def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, Access]:
+    """The scheme, if the engine can open the target with these options, and how; otherwise how the cache is set up."""
+    scheme = SCHEMES.get(protocol)
+    ours = dict(settings)
+    own = scheme is not None
+    known = {"key", "secret", "token", "anonymous", "endpoint", "region"} if scheme in _stores.BUCKETS else set()
+    if scheme in ("gs", "az"):
+        known -= {"key", "secret", "token"}
+    given = dict(options)
+    client = given.pop("client_kwargs", None) or {}
+    for name, value in [*given.items(), *client.items()]:
+        name = RENAMED.get(name, name)
+        if name in ("asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "use_listings_cache",
+                    "default_cache_type", "default_block_size", "default_fill_cache") or value is None:
+            continue
+        if name in known:
+            ours[name] = value
+        else:
+            own = False
+    if not own:
+        return None, _stores.access_of(settings)
+    if str(ours.get("endpoint", "")).startswith("http:"):
+        ours["allow_http"] = True
+    return scheme, _stores.access_of(ours)
+
+
+def _clipped(start: int | None, end: int | None, size: int) -> tuple[int, int]:
+    """A range as Python's slices clip it."""
+    first, last, _ = slice(start, end).indices(size)
+    return first, max(first, last)
+
+
+# For a package that is imported without being installed; otherwise the entry point has done it.
+_fsspec.register_implementation("bowwave", BowwaveFileSystem, clobber=True)

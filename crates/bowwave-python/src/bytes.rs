@@ -1,0 +1,135 @@
+//! `bytes` objects that are read into, buffers of others, and waits that Ctrl-C ends.
+#![allow(unsafe_code, reason = "memory of Python's objects")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// How often a waiting thread looks for signals.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// A new `bytes` of `len` bytes, which `fill` writes; it returns how many of them it wrote.
+///
+/// # Errors
+/// `MemoryError`, and those of `fill`.
+pub(crate) fn filled<'py>(
+    py: Python<'py>,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> PyResult<usize>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let size = isize::try_from(len).map_err(|_| pyo3::exceptions::PyMemoryError::new_err(()))?;
+    // SAFETY: a new object of `size` bytes, owned here; null raises.
+    let object =
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))? };
+    // SAFETY: `len` bytes that nobody else has yet. They are written before they are read: `fill`
+    // returns how many, and the rest is cut off.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(ffi::PyBytes_AsString(object.as_ptr()).cast(), len) };
+    let count = fill(bytes)?;
+    // SAFETY: a `bytes`, as created above.
+    let object = unsafe { object.cast_into_unchecked::<PyBytes>() };
+    if count == len {
+        return Ok(object);
+    }
+    Ok(PyBytes::new(py, &object.as_bytes()[..count]))
+}
+
+/// A contiguous buffer of another object, held until it is dropped.
+pub(crate) struct Buffer(Box<ffi::Py_buffer>);
+
+// SAFETY: the buffer is held, so its memory stays; only a thread with the interpreter releases it.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// The bytes of a writable object.
+    ///
+    /// # Errors
+    /// `BufferError` or `TypeError` if it is not writable or not contiguous.
+    pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::of(object, ffi::PyBUF_WRITABLE)
+    }
+
+    /// The bytes of an object.
+    ///
+    /// # Errors
+    /// As [`writable`](Self::writable).
+    pub(crate) fn readable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::of(object, ffi::PyBUF_SIMPLE)
+    }
+
+    fn of(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: a valid object and an empty view.
+        let code = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) };
+        if code == -1 { Err(PyErr::fetch(object.py())) } else { Ok(Self(view)) }
+    }
+
+    /// The bytes, of an object that no other thread writes meanwhile.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self.0.len {
+            0 => &[],
+            // SAFETY: simple buffers are contiguous, and held.
+            len => unsafe { std::slice::from_raw_parts(self.0.buf.cast(), len.cast_unsigned()) },
+        }
+    }
+
+    /// The bytes, of a writable object.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self.0.len {
+            0 => &mut [],
+            // SAFETY: as above; requested as writable. Programs that use the memory meanwhile from
+            // other threads see bytes of either, as with every file's `readinto`.
+            len => unsafe { std::slice::from_raw_parts_mut(self.0.buf.cast(), len.cast_unsigned()) },
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: held since `of`; the caller has the interpreter.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// Waits for a future without the interpreter.
+///
+/// # Errors
+/// `KeyboardInterrupt`, and what other signal handlers raise; the future is then dropped.
+pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
+    py.detach(|| {
+        let waker = WAKER.with(Waker::clone);
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        let mut looked = None;
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return Ok(value);
+            }
+            let since: &mut Instant = looked.get_or_insert_with(Instant::now);
+            thread::park_timeout(SIGNALS);
+            if since.elapsed() >= SIGNALS {
+                Python::attach(|py| py.check_signals())?;
+                *since = Instant::now();
+            }
+        }
+    })
+}

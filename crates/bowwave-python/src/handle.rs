@@ -1,0 +1,166 @@
+//! Open files.
+
+use std::sync::Arc;
+
+use bowwave_engine::{Advice, File};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::bytes::{Buffer, filled, wait};
+use crate::errors::raised;
+use crate::fetcher::Failures;
+use crate::process::Owned;
+
+/// An open file. Any number of threads may use it.
+#[pyclass(frozen, module = "bowwave._bowwave")]
+pub(crate) struct Handle {
+    file: Owned<Arc<File>>,
+    /// Exceptions of a Python fetcher.
+    failures: Option<Failures>,
+}
+
+impl Handle {
+    pub(crate) fn new(file: File, failures: Option<Failures>) -> Self {
+        Self { file: Owned::new(Arc::new(file)), failures }
+    }
+
+    pub(crate) fn file(&self) -> PyResult<&Arc<File>> {
+        self.file.get()
+    }
+
+    pub(crate) fn raised(&self, py: Python<'_>, error: &bowwave_engine::Error) -> PyErr {
+        let exception = raised(error);
+        if let Some(cause) = self.failures.as_ref().and_then(|failures| failures.last(py)) {
+            exception.set_cause(py, Some(cause));
+        }
+        exception
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// Size in bytes.
+    #[getter]
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.file()?.size())
+    }
+
+    /// Entity tag and time of the last modification in nanoseconds, if the store has them.
+    #[getter]
+    fn identity(&self) -> PyResult<(Option<String>, Option<i128>)> {
+        let identity = self.file()?.identity();
+        Ok((identity.etag, identity.modified_ns))
+    }
+
+    /// Up to `length` bytes from `offset`; fewer only at the end of the file.
+    fn pread<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let file = self.file()?;
+        let left = file.size().saturating_sub(offset).min(length);
+        let len = usize::try_from(left).unwrap_or(usize::MAX);
+        filled(py, len, |bytes| {
+            wait(py, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+        })
+    }
+
+    /// Reads into a buffer; returns how many bytes.
+    fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let file = self.file()?;
+        let mut buffer = Buffer::writable(buffer)?;
+        let bytes = buffer.as_mut_slice();
+        wait(py, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+    }
+
+    /// The bytes of several ranges, all of them in flight at once; an exception in place of the
+    /// bytes of a range that failed.
+    fn read_ranges<'py>(&self, py: Python<'py>, ranges: Vec<(u64, u64)>) -> PyResult<Bound<'py, PyList>> {
+        let file = self.file()?;
+        let plan = ranges.iter().map(|(start, end)| *start..*end).collect::<Vec<_>>();
+        py.detach(|| file.plan(plan)).map_err(|error| raised(&error))?;
+        let read = PyList::empty(py);
+        for (start, end) in ranges {
+            match self.pread(py, start, end.saturating_sub(start)) {
+                Ok(bytes) => read.append(bytes)?,
+                Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
+                    read.append(error.into_value(py))?;
+                }
+                Err(interrupt) => return Err(interrupt),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Advises how `length` bytes from `offset` will be read; a `length` of 0 is to the end.
+    fn advise(&self, py: Python<'_>, advice: &str, offset: u64, length: u64) -> PyResult<()> {
+        let known = [
+            ("normal", Advice::Normal),
+            ("sequential", Advice::Sequential),
+            ("random", Advice::Random),
+            ("willneed", Advice::WillNeed),
+            ("dontneed", Advice::DontNeed),
+            ("noreuse", Advice::NoReuse),
+        ];
+        let Some((_, advice)) = known.into_iter().find(|(name, _)| *name == advice) else {
+            let names = known.map(|(name, _)| name).join(", ");
+            return Err(PyValueError::new_err(format!("{advice:?} is no advice; give one of {names}")));
+        };
+        let file = self.file()?;
+        py.detach(|| file.advise(offset, length, advice));
+        Ok(())
+    }
+
+    /// Appends ranges `(start, end)` to the read plan.
+    fn plan(&self, py: Python<'_>, ranges: Vec<(u64, u64)>) -> PyResult<()> {
+        let file = self.file()?;
+        let ranges = ranges.into_iter().map(|(start, end)| start..end);
+        py.detach(|| file.plan(ranges.collect::<Vec<_>>())).map_err(|error| raised(&error))
+    }
+
+    /// Ends the read plan.
+    fn end_plan(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.file()?;
+        py.detach(|| file.end_plan());
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`; returns how many bytes.
+    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (file, data) = (self.file()?, Buffer::readable(data)?);
+        let bytes = data.as_slice();
+        py.detach(|| file.write_at(offset, bytes)).map_err(|error| raised(&error))
+    }
+
+    /// Completes all writes.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.file()?;
+        py.detach(|| file.sync(false)).map_err(|error| raised(&error))
+    }
+
+    /// Counters of the file, in pages.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let file = self.file()?;
+        counters(py, &py.detach(|| file.stats()))
+    }
+}
+
+/// Counters of a cache as a dictionary.
+pub(crate) fn counters<'py>(py: Python<'py>, stats: &bowwave_engine::Stats) -> PyResult<Bound<'py, PyDict>> {
+    let counters = PyDict::new(py);
+    for (name, value) in [
+        ("reads", stats.reads),
+        ("accesses", stats.accesses),
+        ("hits", stats.hits),
+        ("late", stats.late),
+        ("misses", stats.misses),
+        ("pages_filled", stats.pages_filled),
+        ("pages_readahead", stats.pages_readahead),
+        ("pages_used", stats.pages_used),
+        ("pages_planned", stats.pages_planned),
+        ("pages_abandoned", stats.pages_abandoned),
+        ("pages_evicted", stats.pages_evicted),
+        ("pages_wasted", stats.pages_wasted),
+    ] {
+        counters.set_item(name, value)?;
+    }
+    Ok(counters)
+}

@@ -1,0 +1,45 @@
+//! `bowwave._bowwave`, the extension module of the Python package in `python/bowwave`.
+//!
+//! It has no logic of its own: engine and region do the work, and the package decides how Python
+//! sees it. Every blocking call releases the interpreter.
+//!
+//! ```text
+//!   python/bowwave     files, fsspec, formats, reports
+//!     Engine, Store, Handle     engine, store, open file
+//!     Fetcher                   a store over a Python callable
+//!     Completions               reads for an event loop
+//!     Region                    a mapped file
+//! ```
+#![allow(missing_docs, reason = "the reference is python/bowwave/_bowwave.pyi")]
+
+mod bytes;
+mod completions;
+mod errors;
+mod fetcher;
+mod handle;
+mod process;
+mod region;
+mod store;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+mod _bowwave {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::completions::Completions;
+    #[pymodule_export]
+    use crate::handle::Handle;
+    #[pymodule_export]
+    use crate::process::forked;
+    #[pymodule_export]
+    use crate::region::Region;
+    #[pymodule_export]
+    use crate::store::{Engine, Store, settings};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,77 @@
+//! Values of one process: a forked child must neither use nor drop those of its parent.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// Number of forks of this process and its ancestors.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Reports that this process is a forked child.
+#[pyfunction]
+pub(crate) fn forked() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    bowwave_engine::backend::forked();
+}
+
+/// The current generation.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// A value that only the process that created it uses and drops. In a child it is leaked: its
+/// locks may be held by threads that the child does not have.
+pub(crate) struct Owned<T> {
+    value: ManuallyDrop<T>,
+    generation: u64,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: ManuallyDrop::new(value), generation: generation() }
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// `RuntimeError` in a child.
+    pub(crate) fn get(&self) -> PyResult<&T> {
+        if self.generation == generation() {
+            return Ok(&self.value);
+        }
+        Err(PyRuntimeError::new_err("opened before a fork: open it again in the child"))
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    #[allow(unsafe_code, reason = "drops a value by hand")]
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            return;
+        }
+        let drop_value = || {
+            // SAFETY: dropped here only, once.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        };
+        // Closing may wait for threads that need the interpreter.
+        Python::attach(|py| {
+            let drop_value = Movable(drop_value);
+            py.detach(move || drop_value.call());
+        });
+    }
+}
+
+/// Lets a closure cross [`Python::detach`], which stays on this thread.
+struct Movable<F>(F);
+
+impl<F: FnOnce()> Movable<F> {
+    fn call(self) {
+        (self.0)();
+    }
+}
+
+#[allow(unsafe_code, reason = "the closure stays on its thread")]
+// SAFETY: `detach` runs the closure on the calling thread.
+unsafe impl<F> Send for Movable<F> {}

@@ -1,0 +1,207 @@
+//! Engines and stores.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowwave_engine::backend::{Credentials, Entry, Profile, Rename};
+use bowwave_engine::{EntryKind, Namespace as _, Settings};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors::{raised, store_raised};
+use crate::fetcher::{Failures, Fetcher};
+use crate::handle::{Handle, counters};
+use crate::process::Owned;
+
+/// Best request of an object store; see its profile.
+const FAR_REQUEST: u64 = 16 << 20;
+/// Typical time to first byte of a remote store.
+const FAR_LATENCY: Duration = Duration::from_millis(30);
+
+/// A cache over any number of stores.
+#[pyclass(frozen, module = "bowwave._bowwave")]
+pub(crate) struct Engine {
+    engine: Owned<bowwave_engine::Engine>,
+}
+
+#[pymethods]
+impl Engine {
+    /// `settings` are `KEY=VALUE` pairs; `far` tells whether its stores have a latency worth large
+    /// windows.
+    #[new]
+    fn new(py: Python<'_>, settings: &str, far: bool) -> PyResult<Self> {
+        let settings = parsed(settings)?;
+        let mut profile = Profile::read_only("python");
+        if far {
+            profile.request_bytes_best = FAR_REQUEST;
+            profile.latency = FAR_LATENCY;
+        }
+        let engine = py.detach(|| settings.engine([&profile])).map_err(|error| raised(&error))?;
+        Ok(Self { engine: Owned::new(engine) })
+    }
+
+    /// Opens the store at `url`. `keys` are an access key, its secret and a session token, in place
+    /// of those in the environment.
+    #[pyo3(signature = (url, settings, keys=None))]
+    fn store(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        settings: &str,
+        keys: Option<(String, String, Option<String>)>,
+    ) -> PyResult<Store> {
+        let mut settings = parsed(settings)?;
+        settings.options.store.credentials = keys.map(|(access_key_id, secret_access_key, session_token)| {
+            Credentials { access_key_id, secret_access_key, session_token }
+        });
+        let engine = self.engine.get()?;
+        let store = py
+            .detach(|| settings.backend(url).map(|backend| engine.store_of(backend)))
+            .map_err(|error| raised(&error))?;
+        Ok(Store { store: Owned::new(store), failures: None })
+    }
+
+    /// A store with one object of `size` bytes, which `fetch(start, end)` reads. It may be called
+    /// by several threads at once.
+    fn fetcher(&self, name: &str, size: u64, tag: Option<String>, fetch: Py<PyAny>) -> PyResult<Store> {
+        let failures = Failures::default();
+        let backend = Fetcher::new(name, size, tag, fetch, failures.clone());
+        let store = self.engine.get()?.store_of(Arc::new(backend));
+        Ok(Store { store: Owned::new(store), failures: Some(failures) })
+    }
+
+    /// Counters: pages, requests and bytes.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let engine = self.engine.get()?;
+        let stats = py.detach(|| engine.stats());
+        let all = counters(py, &stats.cache)?;
+        for (name, value) in [
+            ("page_bytes", stats.page_bytes),
+            ("frames", stats.frames),
+            ("frames_used", stats.frames_used),
+            ("metadata_bytes", stats.metadata_bytes),
+        ] {
+            all.set_item(name, value)?;
+        }
+        add_requests(&all, &stats.store)?;
+        Ok(all)
+    }
+}
+
+/// A tree of objects, read through an engine.
+#[pyclass(frozen, module = "bowwave._bowwave")]
+pub(crate) struct Store {
+    store: Owned<bowwave_engine::Store>,
+    failures: Option<Failures>,
+}
+
+impl Store {
+    pub(crate) fn inner(&self) -> PyResult<&bowwave_engine::Store> {
+        self.store.get()
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Opens an object for reading; the empty path is the root.
+    fn open(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
+        let store = self.inner()?;
+        let file = py.detach(|| store.open(Path::new(path))).map_err(|error| raised(&error))?;
+        Ok(Handle::new(file, self.failures.clone()))
+    }
+
+    /// Creates or truncates an object, and opens it for writing.
+    fn create(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
+        let store = self.inner()?;
+        let file = py.detach(|| store.create(Path::new(path), 0o644)).map_err(|error| raised(&error))?;
+        Ok(Handle::new(file, self.failures.clone()))
+    }
+
+    /// Describes an entry: name, kind, size, time of modification in nanoseconds, entity tag.
+    fn stat<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyTuple>> {
+        let store = self.inner()?;
+        let entry = py.detach(|| store.stat(Path::new(path))).map_err(|error| store_raised(&error))?;
+        described(py, &entry)
+    }
+
+    /// Lists a directory, in byte order of names.
+    fn list<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let store = self.inner()?;
+        let entries = py.detach(|| store.list(Path::new(path))).map_err(|error| store_raised(&error))?;
+        entries.iter().map(|entry| described(py, entry)).collect()
+    }
+
+    /// Removes an object.
+    fn remove(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let store = self.inner()?;
+        py.detach(|| store.remove_file(Path::new(path))).map_err(|error| store_raised(&error))
+    }
+
+    /// Removes an empty directory.
+    fn rmdir(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let store = self.inner()?;
+        py.detach(|| store.remove_directory(Path::new(path))).map_err(|error| store_raised(&error))
+    }
+
+    /// Creates a directory.
+    fn mkdir(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let store = self.inner()?;
+        py.detach(|| store.create_directory(Path::new(path), 0o755, None))
+            .map_err(|error| store_raised(&error))
+    }
+
+    /// Renames an entry.
+    fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
+        let store = self.inner()?;
+        py.detach(|| store.rename(Path::new(from), Path::new(to), Rename::Replace))
+            .map_err(|error| store_raised(&error))
+    }
+
+    /// Counters of requests.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.inner()?;
+        let all = PyDict::new(py);
+        add_requests(&all, &py.detach(|| store.stats()))?;
+        Ok(all)
+    }
+}
+
+fn add_requests(all: &Bound<'_, PyDict>, stats: &bowwave_engine::StoreStats) -> PyResult<()> {
+    for (name, value) in [
+        ("requests", stats.requests),
+        ("requests_failed", stats.requests_failed),
+        ("retries", stats.retries),
+        ("bytes_fetched", stats.bytes_fetched),
+        ("bytes_written", stats.bytes_written),
+        ("in_flight_max", stats.in_flight_max),
+    ] {
+        all.set_item(name, value)?;
+    }
+    Ok(())
+}
+
+fn described<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyTuple>> {
+    let name = entry.name.to_string_lossy().into_owned();
+    let kind = match entry.kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link => "link",
+        _ => "other",
+    };
+    let since = |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).ok();
+    let modified = entry.modified.and_then(since).map(|time| time.as_nanos());
+    let etag = entry.identity.as_ref().and_then(|identity| identity.etag.clone());
+    (name, kind, entry.size, modified, etag).into_pyobject(py)
+}
+
+fn parsed(settings: &str) -> PyResult<Settings> {
+    settings.parse().map_err(|error: bowwave_engine::Error| PyValueError::new_err(error.to_string()))
+}
+
+/// Every setting: its key and its meaning.
+#[pyfunction]
+pub(crate) fn settings() -> Vec<(&'static str, &'static str)> {
+    bowwave_engine::SETTINGS.iter().map(|setting| (setting.key, setting.meaning)).collect()
+}

@@ -1,0 +1,86 @@
+"""Servers on loopback, from the test kit of the Rust tests: `tools/python_tests.sh` builds them."""
+
+import os
+import re
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target")) / "debug" / "examples"
+KEYS = {"AWS_ACCESS_KEY_ID": "TESTKITACCESSKEY", "AWS_SECRET_ACCESS_KEY": "testkit-secret-key"}
+
+
+class Server:
+    """An example of the test kit, which ends with its standard input."""
+
+    def __init__(self, name, *arguments):
+        command = [str(EXAMPLES / name), *map(str, arguments)]
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first = self.child.stdout.readline().strip()
+        assert self.first, f"{name} did not start: cargo build -p bowwave-testkit --examples"
+
+    def end(self):
+        self.child.stdin.close()
+        self.child.wait()
+
+
+class Shaped(Server):
+    """Slow S3 with generated objects, in bucket `data`: 30 ms to first byte, 90 MB/s a connection."""
+
+    def __init__(self, first_byte_ms=30, connection_mb_s=90, **objects):
+        sizes = (f"{key}={size}" for key, size in objects.items())
+        super().__init__("shaped", first_byte_ms, connection_mb_s, 0, *sizes)
+        self.url = self.first
+        self.options = {"endpoint": self.url, "allow_http": True, "anonymous": True}
+        self.period = urllib.request.urlopen(self.url + "/_pattern").read()
+
+    def counters(self):
+        import json
+
+        return json.load(urllib.request.urlopen(self.url + "/_counters"))
+
+    def bytes(self, offset, length):
+        """What an object has there."""
+        at = offset % len(self.period)
+        return (self.period * (1 + (at + length) // len(self.period)))[at : at + length]
+
+
+class Directory(Server):
+    """A directory over HTTP and S3."""
+
+    def __init__(self, path):
+        self.path = path
+        super().__init__("serve", path)
+        self.http = self.first.split()[-1]
+        line = self.child.stdout.readline()
+        self.bucket, self.endpoint = re.fullmatch(r"s3:\s+(s3://\S+/) at (\S+)\s*", line).groups()
+        self.options = {"endpoint": self.endpoint, "allow_http": True, "region": "us-east-1",
+                        "key": KEYS["AWS_ACCESS_KEY_ID"], "secret": KEYS["AWS_SECRET_ACCESS_KEY"]}
+
+
+@pytest.fixture(scope="session")
+def shaped():
+    server = Shaped(small=1 << 20, large=64 << 20)
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Starts a server for files given by name."""
+    servers = []
+
+    def serve(**files):
+        directory = tmp_path / f"bucket{len(servers)}"
+        directory.mkdir()
+        for name, data in files.items():
+            path = directory / name.replace("__", ".")
+            path.write_bytes(data)
+        servers.append(Directory(directory))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.end()

@@ -1,0 +1,160 @@
+"""`bowwave.open`."""
+
+import io
+import pickle
+import threading
+
+import bowwave
+import pytest
+
+BODY = bytes(range(256)) * 5000
+
+
+@pytest.fixture(params=["file", "path", "http", "s3"])
+def opened(request, served):
+    server = served(a__bin=BODY)
+    url, options = {
+        "file": (f"file://{server.path}/a.bin", {}),
+        "path": (str(server.path / "a.bin"), {}),
+        "http": (server.http + "a.bin", {}),
+        "s3": (server.bucket + "a.bin", server.options),
+    }[request.param]
+    with bowwave.open(url, **options) as file:
+        yield file
+
+
+def test_a_file_is_a_binary_file(opened):
+    assert isinstance(opened, io.BufferedIOBase)
+    assert opened.readable() and opened.seekable() and not opened.writable()
+    assert opened.read(10) == BODY[:10]
+    assert opened.tell() == 10
+    assert opened.seek(-20, io.SEEK_END) == len(BODY) - 20
+    assert opened.read() == BODY[-20:]
+    assert opened.read() == b""
+    opened.seek(3)
+    buffer = bytearray(7)
+    assert opened.readinto(buffer) == 7 and buffer == BODY[3:10]
+    assert opened.pread(256, 4) == b"\0\1\2\3"
+    assert opened.tell() == 10, "pread leaves the position"
+    assert opened.seek(0) == 0 and opened.read() == BODY
+    assert opened.size == len(BODY)
+    with pytest.raises(io.UnsupportedOperation):
+        opened.fileno()
+    with pytest.raises(io.UnsupportedOperation):
+        opened.write(b"x")
+
+
+def test_lines_and_text(served):
+    server = served(t__txt="eins\nzwei\n\nvier".encode())
+    with bowwave.open(server.http + "t.txt") as file:
+        assert list(file) == [b"eins\n", b"zwei\n", b"\n", b"vier"]
+        file.seek(0)
+        assert io.TextIOWrapper(file).read() == "eins\nzwei\n\nvier"
+
+
+def test_ranges_and_announcements(opened):
+    ranges = [(1000, 1100), (5, 6), (70_000, 90_000), (0, 0)]
+    assert opened.read_ranges(ranges) == [BODY[start:end] for start, end in ranges]
+    opened.plan([(0, 4096), (500_000, 600_000)])
+    assert opened.pread(500_000, 10) == BODY[500_000:500_010]
+    opened.end_plan()
+    opened.prefetch([(100_000, 1000), (5, 0)])
+    for advice in bowwave.ADVICE:
+        opened.advise(advice, 0, 4096)
+    assert opened.pread(0, 4096) == BODY[:4096]
+    with pytest.raises(ValueError, match="no advice; give one of normal"):
+        opened.advise("often")
+
+
+def test_a_closed_file_says_so(opened):
+    opened.close()
+    for call in (opened.read, opened.tell, lambda: opened.pread(0, 1), lambda: opened.plan([(0, 1)])):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_a_pickled_file_keeps_its_place_and_version(opened):
+    opened.seek(100)
+    data = pickle.dumps(opened)
+    assert len(data) < 600
+    with pickle.loads(data) as again:
+        assert again.tell() == 100 and again.read(5) == BODY[100:105]
+
+
+def test_a_replaced_object_is_noticed(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    data = pickle.dumps(bowwave.open(path))
+    path.unlink()
+    path.write_bytes(b"new!")
+    with pytest.raises(OSError, match="replaced"):
+        pickle.loads(data)
+
+
+def test_threads_read_at_once(shaped):
+    with bowwave.open("s3://data/large", **shaped.options) as file:
+        wrong = []
+
+        def read(start):
+            for offset in range(start, file.size, 8 << 20):
+                if file.pread(offset, 5000) != shaped.bytes(offset, min(5000, file.size - offset)):
+                    wrong.append(offset)
+
+        threads = [threading.Thread(target=read, args=(at * (1 << 20) + 17,)) for at in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_a_sequential_reader_is_read_ahead(shaped):
+    options = dict(shaped.options, cache="96MiB")
+    with bowwave.open("s3://data/large", **options) as file:
+        before = shaped.counters()
+        position = 0
+        while data := file.read(1 << 20):
+            assert data == shaped.bytes(position, len(data))
+            position += len(data)
+        assert position == 64 << 20
+        after = shaped.counters()
+        assert after["bytes"] - before["bytes"] <= 1.02 * position
+        assert after["requests"] - before["requests"] < 200
+        stats = file.stats()
+        assert stats["hits"] + stats["late"] > 50 * stats["misses"]
+
+
+@pytest.mark.parametrize(("url", "kind", "part"), [
+    ("/no/such/file", FileNotFoundError, "/no/such/file"),
+    ("gopher://x", ValueError, "unknown scheme"),
+    ("", ValueError, "name a file"),
+    ("file://host/x", ValueError, "file:///data"),
+    ("emulate:floppy/1KiB", ValueError, "known: hdd"),
+])
+def test_bad_urls_name_cause_and_remedy(url, kind, part):
+    with pytest.raises(kind) as raised:
+        bowwave.open(url)
+    assert part in str(raised.value)
+
+
+def test_bad_settings_name_what_is_known():
+    for options, part in [({"cash": 1}, "no such option; known: cache"), ({"cache": "much"}, "64MiB"),
+                          ({"policy": "a b"}, "no blank"), ({"key": "k"}, "belong together")]:
+        with pytest.raises(ValueError, match=part):
+            bowwave.open("pattern:/1MiB", **options)
+    with pytest.raises(ValueError, match="TextIOWrapper"):
+        bowwave.open("pattern:/1MiB", mode="w")
+    with pytest.raises(ValueError, match="seek"):
+        bowwave.open("pattern:/1MiB").seek(-1)
+
+
+def test_missing_keys_and_objects(served):
+    server = served(a=b"x")
+    with pytest.raises(FileNotFoundError):
+        bowwave.open(server.http + "b")
+    with pytest.raises(FileNotFoundError):
+        bowwave.open(server.bucket + "b", **server.options)
+    with pytest.raises(PermissionError):
+        bowwave.open(server.bucket + "a", **{**server.options, "secret": "wrong"})
+    with pytest.raises(IsADirectoryError):
+        bowwave.open(server.path)

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Tests the Python package: builds the extension module and the servers of its tests (dev profile, shared with
+# `cargo test`), installs pytest and the libraries below test in a directory of their own, and runs pytest.
+#
+#   tools/python_tests.sh [PYTEST ARGUMENTS]      by default all of crates/bowwave-python/tests
+#
+# PYTHON names the interpreter of that directory, if it is not to be created.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-target}
+directory=$target/tools/python
+python=${PYTHON:-$directory/bin/python3}
+packages=(pytest==9.2.0 fsspec==2026.9.0 numpy==2.4.6 pyarrow==26.0.1)
+
+if ! [ -x "$python" ] || ! "$python" -c 'import fsspec, numpy, pyarrow, pytest' 2>/dev/null; then
+    echo "python_tests: installing ${packages[*]} in $directory" >&2
+    python3 -m venv "$directory" >&2
+    "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 || {
+        echo "python_tests: they could not be installed (try: apt-get install python3-venv, as root, and a network)" >&2
+        exit 1
+    }
+fi
+cargo build --locked --quiet --package bowwave-python
+cargo build --locked --quiet --package bowwave-testkit --examples
+
+# The package as a wheel would have it: the sources with the module in them.
+staged=$target/python
+mkdir -p "$staged"
+rm -rf "$staged/bowwave"
+cp -r crates/bowwave-python/python/bowwave "$staged/"
+cp "$target/debug/lib_bowwave.so" "$staged/bowwave/_bowwave.abi3.so"
+"$python" - crates/bowwave-python/pyproject.toml "$staged/bowwave-0.dist-info" <<'END'
+import pathlib, sys, tomllib
+
+project = tomllib.loads(pathlib.Path(sys.argv[1]).read_text())["project"]
+info = pathlib.Path(sys.argv[2])
+info.mkdir(exist_ok=True)
+(info / "METADATA").write_text("Metadata-Version: 2.1\nName: bowwave\nVersion: 0\n")
+groups = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
+lines = (f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items()) for group, names in groups.items())
+(info / "entry_points.txt").write_text("\n".join(lines))
+END
+export PYTHONPATH=$staged${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+exec "$python" -m pytest -q -p no:cacheprovider --rootdir crates/bowwave-python/tests "${@:-crates/bowwave-python/tests}"
