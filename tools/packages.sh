@@ -46,6 +46,8 @@ cp Cargo.lock "$packed"
 cargo check --quiet --manifest-path "$packed/Cargo.toml" --workspace --target-dir "$target"
 
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+# The default compiler has checked everything above.
+[[ $(rustc --version) != "rustc $oldest".* ]] || exit 0
 toolchain=$(rustup toolchain list 2>/dev/null | grep -o "^$oldest[.0-9]*-[^ ]*" | head -1 || true)
 if [[ -n $toolchain ]]; then
     cargo "+$toolchain" check --locked --quiet --workspace
