@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from . import _bowwave
 from ._files import ADVICE, File, open  # noqa: A004
+from ._map import Map, Region, map  # noqa: A004
 
 __version__ = _bowwave.__version__
-__all__ = ["ADVICE", "AsyncFile", "File", "open", "open_async", "settings", "stats"]
+__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "open", "open_async", "settings", "stats"]
 
 
 def settings() -> dict[str, str]:
