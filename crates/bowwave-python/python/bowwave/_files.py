@@ -243,7 +243,7 @@ class File(io.BufferedIOBase):
         return File, (self._source, self._position)
 
 
-def open(url: str | os.PathLike[str], mode: str = "rb", **options: object) -> File:  # noqa: A001
+def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:  # noqa: A001
     """Opens an object for reading: a path, `file:`, `http:`, `https:`, `s3:`, `gs:` or `az:` URL.
 
     >>> with bowwave.open("emulate:s3/1MiB") as file:
