@@ -42,4 +42,4 @@ lines = (f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names
 (info / "entry_points.txt").write_text("\n".join(lines))
 END
 export PYTHONPATH=$staged${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
-exec "$python" -m pytest -q -p no:cacheprovider --rootdir crates/bowwave-python/tests "${@:-crates/bowwave-python/tests}"
+exec "$python" -m pytest -q -p no:cacheprovider -c crates/bowwave-python/tests/pytest.ini "${@:-crates/bowwave-python/tests}"

@@ -2,16 +2,19 @@
 //! measures mounts with it.
 //!
 //! `cargo run --release -p bowwave-testkit --example shaped -- FIRST_BYTE_MS CONNECTION_MB_S
-//! TOTAL_MB_S KEY=BYTES…`
+//! TOTAL_MB_S KEY=BYTES… KEY=@PATH…`
 //!
-//! A rate of 0 is unlimited. The first line of output is the server's URL; its bucket is `data`,
+//! A path is a file, or a directory whose files are below the key; both are kept in memory. A rate
+//! of 0 is unlimited. The first line of output is the server's URL; its bucket is `data`,
 //! and signatures are not checked.
 #![expect(clippy::print_stdout, reason = "tells where it listens")]
 
+use std::fs;
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
-use bowwave_testkit::{Shape, ShapedS3};
+use bowwave_testkit::{Content, Shape, ShapedS3};
 
 fn main() -> io::Result<()> {
     let usage = || io::Error::other("usage: shaped FIRST_BYTE_MS CONNECTION_MB_S TOTAL_MB_S KEY=BYTES...");
@@ -22,12 +25,28 @@ fn main() -> io::Result<()> {
         connection_rate: number()? * 1_000_000,
         total_rate: number()? * 1_000_000,
     };
-    let object = |text: String| {
-        let (key, bytes) = text.split_once('=')?;
-        Some((key.to_owned(), bytes.parse().ok()?))
-    };
-    let objects = arguments.map(|text| object(text).ok_or_else(usage)).collect::<io::Result<Vec<_>>>()?;
-    let server = ShapedS3::start(shape, objects)?;
+    let mut objects = Vec::new();
+    for text in arguments {
+        let (key, value) = text.split_once('=').ok_or_else(usage)?;
+        match value.strip_prefix('@') {
+            Some(path) => add(key, Path::new(path), &mut objects)?,
+            None => objects.push((key.to_owned(), Content::Pattern(value.parse().map_err(|_| usage())?))),
+        }
+    }
+    let server = ShapedS3::serve(shape, objects)?;
     println!("{}", server.endpoint());
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
+}
+
+/// Adds a file, or the files of a directory.
+fn add(key: &str, path: &Path, objects: &mut Vec<(String, Content)>) -> io::Result<()> {
+    if !path.is_dir() {
+        objects.push((key.to_owned(), Content::Bytes(fs::read(path)?.into())));
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        add(&format!("{key}/{}", entry.file_name().to_string_lossy()), &entry.path(), objects)?;
+    }
+    Ok(())
 }

@@ -23,4 +23,4 @@ pub use hostile::HostileServer;
 pub use http::HttpServer;
 pub use installed::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
 pub use s3::{S3Fault, S3Server, S3Trouble};
-pub use shaped::{PERIOD, Shape, ShapedS3};
+pub use shaped::{Content, PERIOD, Shape, ShapedS3};

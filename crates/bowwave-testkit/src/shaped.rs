@@ -41,6 +41,24 @@ pub struct Shape {
     pub total_rate: u64,
 }
 
+/// What an object contains.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// This many bytes of the pattern.
+    Pattern(u64),
+    /// These bytes.
+    Bytes(Bytes),
+}
+
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Pattern(len) => *len,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
 /// The server. Its only bucket is `data`.
 #[derive(Debug)]
 pub struct ShapedS3 {
@@ -52,6 +70,7 @@ pub struct ShapedS3 {
 struct Shared {
     shape: Shape,
     objects: Vec<(String, u64)>,
+    contents: Vec<Content>,
     /// Two periods, so that any piece is one slice.
     pattern: Bytes,
     alarm: Alarm,
@@ -59,11 +78,15 @@ struct Shared {
     link: Mutex<Instant>,
     requests: AtomicU64,
     bytes: AtomicU64,
+    in_flight: AtomicU64,
+    in_flight_max: AtomicU64,
 }
 
 /// A response in progress.
 struct Sending {
     shared: Arc<Shared>,
+    content: Content,
+    _counted: Counted,
     begun: Instant,
     at: u64,
     end: u64,
@@ -82,21 +105,36 @@ impl ShapedS3 {
     ///
     /// If no port or thread is available.
     pub fn start(shape: Shape, objects: Vec<(String, u64)>) -> io::Result<Self> {
+        let objects = objects.into_iter().map(|(key, len)| (key, Content::Pattern(len)));
+        Self::serve(shape, objects.collect())
+    }
+
+    /// As [`start`](Self::start), with contents.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn serve(shape: Shape, objects: Vec<(String, Content)>) -> io::Result<Self> {
         let half = pattern();
+        let contents = objects.iter().map(|(_, content)| content.clone()).collect();
+        let objects = objects.into_iter().map(|(key, content)| (key, content.len())).collect();
         let shared = Shared {
             shape,
             objects,
+            contents,
             pattern: [half.as_slice(), &half].concat().into(),
             alarm: Alarm::start()?,
             link: Mutex::new(Instant::now()),
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            in_flight_max: AtomicU64::new(0),
         };
         Ok(Self { serving: serve::start(Front(Arc::new(shared)))? })
     }
 
     /// Its URL. `/_pattern` there is the repeated pattern, and `/_counters` the requests and body
-    /// bytes so far.
+    /// bytes so far, and the most requests in flight since it was last read.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.serving.address)
@@ -121,6 +159,7 @@ impl Service<Request<Incoming>> for Front {
                 return Ok(Response::new(body(stream::iter([Ok(Frame::data(text))]))));
             }
             shared.requests.fetch_add(1, Ordering::Relaxed);
+            let counted = Counted::new(&shared);
             let begun = Instant::now() + shared.shape.first_byte;
             shared.alarm.wait_until(begun).await;
             let head = answer.head.body(()).map_err(io::Error::other)?;
@@ -129,7 +168,9 @@ impl Service<Request<Incoming>> for Front {
                 Some(text) => body(stream::iter([Ok(Frame::data(Bytes::from(text)))])),
                 None => {
                     let (at, end) = answer.range;
-                    body(stream::unfold(Sending { shared, begun, at, end, sent: 0 }, Sending::next))
+                    let content = shared.contents[answer.number].clone();
+                    let sending = Sending { shared, content, _counted: counted, begun, at, end, sent: 0 };
+                    body(stream::unfold(sending, Sending::next))
                 }
             };
             Ok(Response::from_parts(parts, body))
@@ -140,7 +181,8 @@ impl Service<Request<Incoming>> for Front {
 impl Shared {
     fn counters(&self) -> String {
         let (requests, bytes) = (self.requests.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        format!("{{\"requests\": {requests}, \"bytes\": {bytes}}}\n")
+        let in_flight = self.in_flight_max.swap(0, Ordering::Relaxed);
+        format!("{{\"requests\": {requests}, \"bytes\": {bytes}, \"in_flight_max\": {in_flight}}}\n")
     }
 
     /// Waits until the link has sent `bytes` more.
@@ -170,11 +212,33 @@ impl Sending {
         if rate > 0 {
             self.shared.alarm.wait_until(self.begun + time_of(self.sent, rate)).await;
         }
-        let from = (self.at % PERIOD as u64) as usize;
-        let piece = self.shared.pattern.slice(from..from + bytes as usize);
+        let piece = match &self.content {
+            Content::Pattern(_) => {
+                let from = (self.at % PERIOD as u64) as usize;
+                self.shared.pattern.slice(from..from + bytes as usize)
+            }
+            Content::Bytes(all) => all.slice(self.at as usize..(self.at + bytes) as usize),
+        };
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.at += bytes;
         Some((Ok(Frame::data(piece)), self))
+    }
+}
+
+/// A request in flight, until it is dropped.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let now = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        shared.in_flight_max.fetch_max(now, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

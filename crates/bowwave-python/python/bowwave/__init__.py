@@ -11,11 +11,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import _bowwave
 from ._files import ADVICE, File, open  # noqa: A004
+from ._map import Map, Region, map  # noqa: A004
+
+if TYPE_CHECKING:
+    from ._async import AsyncFile, open_async
+    from ._lab import replay, report, sweep
 
 __version__ = _bowwave.__version__
-__all__ = ["ADVICE", "AsyncFile", "File", "open", "open_async", "settings", "stats"]
+__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "open", "open_async", "replay", "report", "settings",
+           "stats", "sweep"]
 
 
 def settings() -> dict[str, str]:
@@ -34,12 +42,16 @@ def stats() -> dict[str, int]:
     return total
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     # asyncio takes as long to import as all the rest.
     if name in ("AsyncFile", "open_async"):
         from . import _async
 
         return getattr(_async, name)
+    if name in ("replay", "report", "sweep"):
+        from . import _lab
+
+        return getattr(_lab, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import threading
+from collections import deque
 from collections.abc import Iterable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from . import _bowwave, _stores
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 #: What `advise` accepts.
 ADVICE = ("normal", "sequential", "random", "willneed", "dontneed", "noreuse")
+
+
+#: Reads that a file remembers for its picture.
+READS = 1000
 
 
 class Source:
@@ -67,7 +73,7 @@ class File(io.BufferedIOBase):
     works in a child of `fork`.
     """
 
-    def __init__(self, source: Source, position: int = 0) -> None:
+    def __init__(self, source: Source, position: int = 0, watcher: Any | None = None) -> None:
         self._source = source
         self._position = position
         self._handle = source.handle()
@@ -76,6 +82,24 @@ class File(io.BufferedIOBase):
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
         self.etag = self._handle.identity[0]
+        self._reads: deque[tuple[float, float, int, int]] = deque(maxlen=READS)
+        self._watcher: Any | None = None
+        if watcher is None:
+            from ._formats import watcher_of
+
+            watcher = watcher_of(self.name)
+        if watcher is not None:
+            watcher.opened(self)
+            self._watcher = watcher
+
+    def _watch(self, offset: int, length: int) -> None:
+        # Not while it reads itself.
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            try:
+                watcher.before(self, offset, min(length, max(0, self.size - offset)))
+            finally:
+                self._watcher = watcher
 
     @property
     def mode(self) -> str:
@@ -113,16 +137,24 @@ class File(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         length = self.size if size is None or size < 0 else size
-        data = self._live().pread(self._position, length)
-        self._position += len(data)
+        begin, offset = monotonic(), self._position
+        if self._watcher is not None:
+            self._watch(offset, length)
+        data = self._live().pread(offset, length)
+        self._position = offset + len(data)
+        self._reads.append((begin, monotonic(), offset, len(data)))
         return data
 
     def read1(self, size: int = -1, /) -> bytes:
         return self.read(io.DEFAULT_BUFFER_SIZE if size < 0 else size)
 
     def readinto(self, buffer: Buffer, /) -> int:
-        count = self._live().readinto(self._position, buffer)
-        self._position += count
+        begin, offset = monotonic(), self._position
+        if self._watcher is not None:
+            self._watch(offset, memoryview(buffer).nbytes)
+        count = self._live().readinto(offset, buffer)
+        self._position = offset + count
+        self._reads.append((begin, monotonic(), offset, count))
         return count
 
     def readinto1(self, buffer: Buffer, /) -> int:
@@ -146,7 +178,12 @@ class File(io.BufferedIOBase):
 
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position."""
-        return self._live().pread(offset, length)
+        begin = monotonic()
+        if self._watcher is not None:
+            self._watch(offset, length)
+        data = self._live().pread(offset, length)
+        self._reads.append((begin, monotonic(), offset, len(data)))
+        return data
 
     def preadinto(self, offset: int, buffer: Buffer) -> int:
         """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
@@ -189,6 +226,10 @@ class File(io.BufferedIOBase):
         """Counters of this file, in pages, over all its handles of this process."""
         return self._live().stats()
 
+    def reads(self) -> list[tuple[float, float, int, int]]:
+        """The last reads: begin and end in seconds of `time.monotonic`, offset and length in bytes."""
+        return list(self._reads)
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.size} bytes"
         return f"<bowwave.File {self.name!r}, {state}>"
@@ -202,7 +243,7 @@ class File(io.BufferedIOBase):
         return File, (self._source, self._position)
 
 
-def open(url: str | os.PathLike[str], mode: str = "rb", **options: object) -> File:  # noqa: A001
+def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:  # noqa: A001
     """Opens an object for reading: a path, `file:`, `http:`, `https:`, `s3:`, `gs:` or `az:` URL.
 
     >>> with bowwave.open("emulate:s3/1MiB") as file:

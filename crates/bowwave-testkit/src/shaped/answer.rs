@@ -13,6 +13,8 @@ pub(super) struct Answer {
     pub(super) text: Option<String>,
     /// The object's bytes in the body.
     pub(super) range: (u64, u64),
+    /// The object.
+    pub(super) number: usize,
     pub(super) own: Own,
 }
 
@@ -76,7 +78,7 @@ impl Answer {
             answer = answer.status(StatusCode::PARTIAL_CONTENT).header(CONTENT_RANGE, says);
         }
         let text = head.then(String::new);
-        Self { head: answer, text, range: wanted, own: Own::No }
+        Self { head: answer, text, range: wanted, number, own: Own::No }
     }
 
     /// Lists the objects with the requested prefix, without directories.
@@ -112,7 +114,7 @@ impl Answer {
 
     fn text(status: StatusCode, text: String) -> Self {
         let head = Response::builder().status(status).header(CONTENT_TYPE, "application/xml");
-        Self { head, text: Some(text), range: (0, 0), own: Own::No }
+        Self { head, text: Some(text), range: (0, 0), number: 0, own: Own::No }
     }
 }
 

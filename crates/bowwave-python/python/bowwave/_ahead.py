@@ -1,0 +1,94 @@
+"""Objects that will be read soon: looked up and fetched by threads, ahead of their reader."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from . import _stores
+from ._files import File, Source
+
+#: Lookups at once: each waits for a time to first byte.
+LOOKUPS = 32
+#: Objects whose lookup is remembered.
+OBJECTS = 4096
+#: Bytes of an object that are fetched ahead; of larger ones the rest is read ahead of the reader.
+BYTES = 64 << 20
+
+
+class Ahead:
+    """Sources by key, opened ahead of their use. Any number of threads may use it."""
+
+    def __init__(self, source_of: Callable[[str], Source], most: int = BYTES) -> None:
+        self._source_of, self._most = source_of, most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._generation = _stores.generation()
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[str, Future[Source]] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def _future(self, key: str, fetch: bool) -> Future[Source]:
+        if self._generation != _stores.generation():
+            self._begin()
+        with self._lock:
+            future = self._opened.get(key)
+            if future is None:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(LOOKUPS, "bowwave-ahead")
+                future = self._opened[key] = self._threads.submit(self._open, key, fetch)
+                while len(self._opened) > OBJECTS:
+                    self._opened.popitem(last=False)
+            return future
+
+    def _open(self, key: str, fetch: bool) -> Source:
+        source = self._source_of(key)
+        handle = source.handle()
+        if fetch and handle.size:
+            handle.advise("willneed", 0, min(handle.size, self._most))
+        return source
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Looks up and fetches these objects, without waiting. One that is missing is an error only when it is opened."""
+        for key in keys:
+            self._future(key, True)
+
+    def source(self, key: str) -> Source:
+        """An object, announced or not; the exception of its lookup otherwise."""
+        future = self._future(key, False)
+        try:
+            return future.result()
+        except Exception:
+            with self._lock:
+                self._opened.pop(key, None)
+            raise
+
+    def open(self, key: str) -> File:
+        """A file of an object."""
+        return File(self.source(key))
+
+    def forget(self, key: str) -> None:
+        """The next use looks up the object again."""
+        with self._lock:
+            self._opened.pop(key, None)
+
+    def __getstate__(self) -> tuple[Callable[[str], Source], int]:
+        return self._source_of, self._most
+
+    def __setstate__(self, state: tuple[Callable[[str], Source], int]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+
+class Opener:
+    """Opens URLs with the same options; pickles."""
+
+    def __init__(self, options: dict[str, object], base: str = "") -> None:
+        self.options, self.base = options, base
+
+    def __call__(self, key: str) -> Source:
+        from ._files import source_of
+
+        return source_of(self.base + key, self.options)

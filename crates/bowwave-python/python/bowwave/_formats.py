@@ -1,0 +1,18 @@
+"""Which files announce their reads by themselves, by the end of their name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import hdf5, parquet
+
+_WATCHERS: dict[str, Any] = {".parquet": parquet.Watcher, ".parq": parquet.Watcher, ".h5": hdf5.Watcher,
+                             ".hdf5": hdf5.Watcher, ".nc": hdf5.Watcher, ".nc4": hdf5.Watcher}
+
+
+def watcher_of(name: str) -> Any | None:
+    """What watches the reads of a file with this name."""
+    name = name.split("?")[0]
+    dot = name.rfind(".")
+    found = _WATCHERS.get(name[dot:].lower()) if dot >= 0 else None
+    return found() if found is not None else None

@@ -1,0 +1,152 @@
+"""Parquet: the column chunks of a read plan.
+
+Readers of Python ask for one column chunk after another. The file's footer says where all of them are, so that they can be
+in flight at once:
+
+    file = bowwave.open("s3://bucket/data.parquet")
+    bowwave.parquet.plan(file, columns=["price", "size"])
+    table = pyarrow.parquet.read_table(file, columns=["price", "size"])
+
+A file whose name ends in `.parquet` or `.parq` does so by itself: the columns of the first row group that is read are
+planned for all later ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from ._thrift import Reader
+
+#: Bytes at the end that are read first. Most footers are smaller.
+TAIL = 64 << 10
+#: Longest footer; of a larger one nothing is planned.
+FOOTER_MAX = 256 << 20
+MAGIC = b"PAR1"
+
+# Field numbers of parquet.thrift: FileMetaData.row_groups, RowGroup.columns, ColumnChunk.meta_data, and of ColumnMetaData
+# path_in_schema, total_compressed_size, data_page_offset, index_page_offset, dictionary_page_offset.
+_WANTED = {4: {1: {3: {3: None, 7: None, 9: None, 10: None, 11: None}}}}
+
+
+class Readable(Protocol):
+    """What a plan needs of a file: `bowwave.File`, or a cache of fsspec."""
+
+    size: int
+
+    def pread(self, offset: int, length: int) -> bytes: ...
+    def plan(self, ranges: Iterable[tuple[int, int]]) -> None: ...
+
+
+class Chunk(NamedTuple):
+    """A column chunk: bytes from `start` to `end`."""
+
+    start: int
+    end: int
+    row_group: int
+    column: str
+
+
+def chunks_of(footer: bytes) -> list[Chunk]:
+    """The column chunks of a footer, in the order of row groups.
+
+    Raises `ValueError` if it is no footer."""
+    chunks = []
+    try:
+        groups = Reader(footer).struct(_WANTED).get(4, [])
+        for number, group in enumerate(groups):
+            for column in group.get(1, []):
+                meta = column.get(3)
+                if meta is None:
+                    continue
+                start = min(at for at in (meta.get(9), meta.get(10), meta.get(11)) if at)
+                name = b".".join(meta[3]).decode()
+                chunks.append(Chunk(start, start + meta[7], number, name))
+    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError(f"the footer of a parquet file is damaged: {error!r}") from None
+    return chunks
+
+
+def read_chunks(file: Readable) -> list[Chunk]:
+    """The column chunks of a file. Raises `ValueError` if it is no parquet file, or an encrypted one."""
+    if file.size < 12:
+        raise ValueError(f"{file.size} bytes are too few for a parquet file")
+    tail = file.pread(max(0, file.size - TAIL), TAIL)
+    if tail[-4:] != MAGIC:
+        raise ValueError(f"it ends with {tail[-4:]!r} and not with {MAGIC!r}: no parquet file, or an encrypted one")
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > min(file.size - 12, FOOTER_MAX):
+        raise ValueError(f"its footer has {length} bytes, and the file only {file.size}")
+    if length + 8 > len(tail):
+        tail = file.pread(file.size - 8 - length, length + 8)
+    return chunks_of(tail[-8 - length:-8])
+
+
+def plan(file: Readable, columns: Sequence[str] | None = None, row_groups: Iterable[int] | None = None) -> list[Chunk]:
+    """Announces the column chunks of these columns and row groups, by default of all; returns them.
+
+    A nested column has all its leaves. Raises `ValueError` for a column that the file does not have.
+    """
+    chunks = read_chunks(file)
+    groups = None if row_groups is None else set(row_groups)
+    if columns is not None:
+        names = {chunk.column for chunk in chunks}
+        for column in columns:
+            if not any(_is_in(name, column) for name in names):
+                known = ", ".join(sorted(names)[:20])
+                raise ValueError(f"no column {column!r}; the file has {known or 'none'}")
+    chosen = [chunk for chunk in chunks if (groups is None or chunk.row_group in groups)
+              and (columns is None or any(_is_in(chunk.column, column) for column in columns))]
+    file.plan([(chunk.start, chunk.end) for chunk in chosen])
+    return chosen
+
+
+def _is_in(name: str, column: str) -> bool:
+    return name == column or name.startswith(column + ".")
+
+
+class Watcher:
+    """Plans the columns that a reader uses in its first row group for all later ones."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] | None = None
+        self.starts: list[int] = []
+        self.columns: set[str] = set()
+
+    def opened(self, file: Readable) -> None:
+        # The reader asks for it next.
+        file.plan([(max(0, file.size - TAIL), file.size)])
+
+    def before(self, file: Readable, offset: int, length: int) -> None:
+        if self.chunks is None:
+            if offset + length < file.size and offset + TAIL < file.size:
+                self._load(file)
+            if not self.chunks:
+                return
+        end = offset + length
+        first = max(0, bisect_right(self.starts, offset) - 1)
+        used = []
+        for at in range(first, len(self.chunks)):
+            chunk = self.chunks[at]
+            if chunk.start >= end:
+                break
+            if chunk.end > offset:
+                used.append(chunk)
+        new = [chunk for chunk in used if chunk.column not in self.columns]
+        if not new:
+            return
+        self.columns.update(chunk.column for chunk in new)
+        group = new[0].row_group
+        later = [chunk for chunk in self.chunks if chunk.column in self.columns and
+                 (chunk.row_group > group or chunk in new)]
+        later.sort(key=lambda chunk: (chunk.row_group, chunk.start))
+        file.end_plan()  # type: ignore[attr-defined]
+        file.plan([(chunk.start, chunk.end) for chunk in later])
+
+    def _load(self, file: Readable) -> None:
+        try:
+            self.chunks = sorted(read_chunks(file))
+        except (OSError, ValueError):
+            self.chunks = []
+        self.starts = [chunk.start for chunk in self.chunks]

@@ -1,0 +1,46 @@
+"""Shards of a data set, as of WebDataset: the next ones are in flight while one is read.
+
+    for shard in bowwave.tar.shards(f"s3://bucket/train-{n:05}.tar" for n in range(1000)):
+        for member in tarfile.open(fileobj=shard, mode="r|"):
+            ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from ._ahead import Ahead, Opener
+from ._files import File
+
+#: Shards in flight behind the one that is read.
+AHEAD = 2
+
+
+def shards(urls: Iterable[str | os.PathLike[str]], ahead: int = AHEAD, **options: object) -> Iterator[File]:
+    """Opens files one after another, and `ahead` of them before their turn; each is closed when the next one is asked for."""
+    if ahead < 0:
+        raise ValueError(f"ahead is {ahead}, but must be at least 0")
+    opener = Ahead(Opener(options))
+    rest = iter(urls)
+    waiting: deque[str] = deque()
+
+    def more() -> None:
+        while len(waiting) < ahead + 1:
+            url = next(rest, None)
+            if url is None:
+                return
+            waiting.append(os.fspath(url))
+            if len(waiting) > 1:
+                opener.announce([waiting[-1]])
+
+    more()
+    while waiting:
+        url = waiting.popleft()
+        with opener.open(url) as file:
+            file.plan([(0, file.size)])
+            more()
+            yield file
+            file.end_plan()
+        opener.forget(url)

@@ -1,0 +1,108 @@
+"""Training: the sampler tells which files come next, and the workers fetch them meanwhile.
+
+    files = bowwave.torch.Files(urls)                      # `files[index]` is the bytes of urls[index]
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self): return len(files)
+        def __getitem__(self, index): return decode(files[index])
+
+    sampler = bowwave.torch.PlannedSampler(RandomSampler(files), batch_size=32, workers=8)
+    loader = DataLoader(Images(), batch_sampler=sampler, num_workers=8)
+
+Torch itself is not imported. Workers may be forked or spawned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Sized
+
+from ._ahead import Ahead, Opener
+
+#: Batches of one worker that are announced.
+DEPTH = 2
+
+
+class PlannedIndex(int):
+    """An index that knows which ones the same worker gets next."""
+
+    ahead: tuple[int, ...]
+
+    def __new__(cls, value: int, ahead: Iterable[int] = ()) -> PlannedIndex:
+        index = super().__new__(cls, value)
+        index.ahead = tuple(ahead)
+        return index
+
+    def __reduce__(self) -> tuple[type[PlannedIndex], tuple[int, tuple[int, ...]]]:
+        return PlannedIndex, (int(self), self.ahead)
+
+
+class PlannedSampler:
+    """A batch sampler whose indices name those that follow.
+
+    `sampler` gives indices; `workers` is the loader's `num_workers`. A loader gives batches to its workers in turns, so
+    that the batches of one worker are `workers` apart. `depth` of them are announced.
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, workers: int = 0, drop_last: bool = False,
+                 depth: int = DEPTH) -> None:
+        for name, value, least in [("batch_size", batch_size, 1), ("workers", workers, 0), ("depth", depth, 0)]:
+            if value < least:
+                raise ValueError(f"{name} is {value}, but must be at least {least}")
+        self.sampler, self.batch_size, self.drop_last, self.depth = sampler, batch_size, drop_last, depth
+        self.step = max(1, workers)
+
+    def __iter__(self) -> Iterator[list[PlannedIndex]]:
+        batches: deque[list[int]] = deque()
+        rest = self._batches()
+        exhausted = False
+        while True:
+            while not exhausted and len(batches) <= self.depth * self.step:
+                batch = next(rest, None)
+                exhausted = batch is None
+                if batch is not None:
+                    batches.append(batch)
+            if not batches:
+                return
+            ahead = [index for at in range(self.step, len(batches), self.step) for index in batches[at]]
+            batch = batches.popleft()
+            # The rest of the batch is next of all.
+            yield [PlannedIndex(index, [*batch[1:], *ahead] if at == 0 else ()) for at, index in enumerate(batch)]
+
+    def _batches(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(int(index))
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        if not isinstance(self.sampler, Sized):
+            raise TypeError("the sampler has no length")
+        count = len(self.sampler)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class Files(Sequence[bytes]):
+    """Small files by index: images, samples. Those that an index announces are fetched meanwhile."""
+
+    def __init__(self, urls: Iterable[str | os.PathLike[str]], **options: object) -> None:
+        self.urls = [os.fspath(url) for url in urls]
+        self._ahead = Ahead(Opener(options))
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
+        ahead = getattr(index, "ahead", ())
+        url = self.urls[index]
+        self._ahead.announce([url, *(self.urls[other] for other in ahead)])
+        source = self._ahead.source(url)
+        handle = source.handle()
+        data = handle.pread(0, handle.size)
+        self._ahead.forget(url)
+        return data

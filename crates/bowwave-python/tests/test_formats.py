@@ -1,0 +1,288 @@
+"""Formats ahead of their readers."""
+
+import json
+import pickle
+import struct
+import tarfile
+import time
+
+import bowwave
+import bowwave.arrow
+import bowwave.gguf
+import bowwave.hdf5
+import bowwave.parquet
+import bowwave.safetensors
+import bowwave.tar
+import bowwave.torch
+import pytest
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq  # noqa: E402
+
+COLUMNS = 6
+GROUPS = 5
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory):
+    path = tmp_path_factory.mktemp("parquet") / "a.parquet"
+    rows = 20_000
+    columns = {f"c{number}": np.arange(rows) * (number + 1.5) for number in range(COLUMNS)}
+    columns["nested"] = [{"x": at, "y": [at, at]} for at in range(rows)]
+    table = pa.table(columns)
+    pq.write_table(table, path, row_group_size=rows // GROUPS, compression="snappy")
+    return path, table
+
+
+def test_chunks_are_those_that_pyarrow_finds(parquet):
+    path, _ = parquet
+    meta = pq.read_metadata(path)
+    expected = []
+    for group in range(meta.num_row_groups):
+        for number in range(meta.num_columns):
+            column = meta.row_group(group).column(number)
+            start = column.data_page_offset
+            if column.has_dictionary_page:
+                start = min(start, column.dictionary_page_offset)
+            expected.append((start, start + column.total_compressed_size, group, column.path_in_schema))
+    assert [tuple(chunk) for chunk in bowwave.parquet.read_chunks(bowwave.open(path))] == expected
+
+
+def test_a_plan_has_the_columns_and_row_groups_asked_for(parquet):
+    path, table = parquet
+    with bowwave.open(path) as file:
+        chunks = bowwave.parquet.plan(file, ["c1", "nested"], [0, 3])
+        assert {chunk.column for chunk in chunks} == {"c1", "nested.x", "nested.y.list.element"}
+        assert {chunk.row_group for chunk in chunks} == {0, 3}
+        assert pq.read_table(file, columns=["c1"])["c1"] == table["c1"]
+        with pytest.raises(ValueError, match="no column 'c9'; the file has c0"):
+            bowwave.parquet.plan(file, ["c9"])
+
+
+def test_a_reader_of_columns_is_planned_without_a_word(parquet):
+    path, table = parquet
+    with bowwave.open(f"emulate:s3,latency=20ms:file://{path}", policy="none") as file:
+        begun = file.stats()
+        assert pq.read_table(file, columns=["c0", "c4"]).equals(table.select(["c0", "c4"]))
+        stats = file.stats()
+        planned = stats["pages_planned"] - begun["pages_planned"]
+        assert planned > 0
+        chunks = [chunk for chunk in bowwave.parquet.read_chunks(file) if chunk.column in ("c0", "c4")]
+        wanted = sum(chunk.end - chunk.start for chunk in chunks)
+        assert stats["pages_filled"] * 4096 < 1.3 * wanted + 2 * bowwave.parquet.TAIL
+
+
+def test_damaged_footers_are_value_errors(parquet, tmp_path):
+    path, _ = parquet
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - length:-8]
+    for at in range(0, len(footer), 97):
+        damaged = bytearray(footer)
+        damaged[at] ^= 0x55
+        try:
+            bowwave.parquet.chunks_of(bytes(damaged))
+        except ValueError:
+            pass
+    for cut in (0, 1, 7, len(footer) // 2, len(footer) - 1):
+        with pytest.raises(ValueError):
+            bowwave.parquet.chunks_of(footer[:cut])
+    for bad in (b"", b"x" * 100, data[:-1], data[:-8] + b"\xff\xff\xff\x7fPAR1"):
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(ValueError):
+            bowwave.parquet.plan(bowwave.open(tmp_path / "bad"))
+
+
+TENSORS = {"b": np.arange(60_000, dtype="<f4").reshape(200, 300), "a": np.arange(7, dtype="<i8"),
+           "empty": np.zeros((0, 4), "<f2"), "half": np.arange(50_000, dtype="<f2")}
+
+
+def write_safetensors(path, tensors=TENSORS):
+    header, data = {"__metadata__": {"format": "np"}}, b""
+    names = {"float32": "F32", "int64": "I64", "float16": "F16"}
+    for name, array in tensors.items():
+        header[name] = {"dtype": names[str(array.dtype)], "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_tensors_of_safetensors(tmp_path):
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path)
+    loaded = bowwave.safetensors.load_file(path)
+    assert loaded.keys() == TENSORS.keys()
+    for name, array in TENSORS.items():
+        assert np.array_equal(loaded[name], array) and loaded[name].dtype == array.dtype
+    assert loaded["b"].flags.writeable
+    with bowwave.safetensors.safe_open(path) as file:
+        assert file.keys() == ["a", "b", "empty", "half"] and file.metadata() == {"format": "np"}
+        assert file.offset_keys() == list(TENSORS)
+        file.plan(reversed(file.offset_keys()))
+        assert np.array_equal(file.get_tensor("half"), TENSORS["half"])
+        with pytest.raises(ValueError, match="no tensor 'c'; it has a, b"):
+            file.get_tensor("c")
+    some = bowwave.safetensors.load_file(path, names=["a"])
+    assert list(some) == ["a"] and np.array_equal(some["a"], TENSORS["a"])
+
+
+def test_partial_loads_fetch_only_their_tensors(tmp_path):
+    path = tmp_path / "model.safetensors"
+    tensors = {f"t{at}": np.full(1 << 20, at, "<f4") for at in range(8)}
+    write_safetensors(path, tensors)
+    with bowwave.safetensors.safe_open(f"emulate:s3:file://{path}") as file:
+        assert file.get_tensor("t5")[0] == 5
+        assert file.file.stats()["pages_filled"] * 4096 < (4 << 20) + bowwave.safetensors.HEAD + (1 << 20)
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"1234567", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 3) + b"{]}",
+    *(struct.pack("<Q", len(text)) + text for text in (
+        b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}',
+        b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}}', b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[8,0]}}')),
+])
+def test_damaged_safetensors_are_value_errors(data, tmp_path):
+    (tmp_path / "bad").write_bytes(data)
+    with pytest.raises(ValueError):
+        bowwave.safetensors.safe_open(tmp_path / "bad")
+
+
+def gguf():
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    pairs = [("general.architecture", 8, text("llama")), ("general.alignment", 4, struct.pack("<I", 64)),
+             ("tokens", 9, struct.pack("<IQ", 8, 3) + text("a") + text("bc") + text("")),
+             ("scores", 9, struct.pack("<IQ", 6, 2) + struct.pack("<2f", 1, 2))]
+    tensors = [("x", [32, 2], 8, 0), ("y", [5], 0, 128)]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
+    head += b"".join(text(name) + struct.pack("<I", kind) + value for name, kind, value in pairs)
+    for name, shape, kind, offset in tensors:
+        head += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        head += struct.pack("<IQ", kind, offset)
+    head += bytes(-len(head) % 64)
+    return head, head + bytes(range(68)) + bytes(60) + struct.pack("<5f", 1, 2, 3, 4, 5)
+
+
+def test_tensors_of_gguf(tmp_path):
+    _, data = gguf()
+    (tmp_path / "m.gguf").write_bytes(data)
+    with bowwave.gguf.Model(tmp_path / "m.gguf") as model:
+        assert model.metadata["general.architecture"] == "llama" and model.metadata["tokens"] == ["a", "bc", ""]
+        assert model.metadata["scores"] == [1.0, 2.0]
+        assert model.tensors["x"].shape == (32, 2) and model.tensors["x"].kind == 8
+        model.plan(reversed(model.tensors))
+        assert model.read("x") == bytes(range(68))
+        assert struct.unpack("<5f", model.read("y")) == (1, 2, 3, 4, 5)
+        with pytest.raises(ValueError, match="it has x, y"):
+            model.read("z")
+
+
+def test_damaged_gguf_are_value_errors(tmp_path):
+    head, data = gguf()
+    for bad in (b"", b"GGUF", b"GGML" + data[4:], data[:100], data[:-1],
+                data[:4] + struct.pack("<IQQ", 3, 1 << 60, 0), data[:4] + struct.pack("<I", 9) + data[8:]):
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(ValueError, match="no GGUF file"):
+            bowwave.gguf.Model(tmp_path / "bad")
+    for at in range(len(head)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0xFF
+        (tmp_path / "bad").write_bytes(damaged)
+        try:
+            bowwave.gguf.Model(tmp_path / "bad")
+        except ValueError:
+            pass
+
+
+def test_batches_of_arrow(tmp_path):
+    path = tmp_path / "a.arrow"
+    batches = [pa.record_batch({"x": np.arange(5000) + 5000 * at, "d": pa.array(["u", "v"] * 2500).dictionary_encode()})
+               for at in range(6)]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    with bowwave.open(path) as file:
+        dictionaries, blocks = bowwave.arrow.read_blocks(file)
+        assert len(blocks) == 6 and len(dictionaries) == 1
+        assert all(one.end <= two.start for one, two in zip(blocks, blocks[1:], strict=False))
+        assert len(bowwave.arrow.plan(file, [3])) == 2
+        assert pa.ipc.open_file(file).get_batch(3).equals(batches[3])
+        with pytest.raises(ValueError, match="the file has 6"):
+            bowwave.arrow.plan(file, [6])
+    data = path.read_bytes()
+    length = struct.unpack("<i", data[-10:-6])[0]
+    footer = data[-10 - length:-10]
+    for at in range(0, len(footer), 7):
+        damaged = bytearray(footer)
+        damaged[at] ^= 0xFF
+        try:
+            bowwave.arrow.blocks_of(bytes(damaged))
+        except ValueError:
+            pass
+    (tmp_path / "bad").write_bytes(b"ARROW1" * 4)
+    with pytest.raises(ValueError):
+        bowwave.arrow.plan(bowwave.open(tmp_path / "bad"))
+
+
+def test_shards_are_opened_before_their_turn(tmp_path):
+    urls, bodies = [], []
+    for number in range(5):
+        path = tmp_path / f"{number}.tar"
+        with tarfile.open(path, "w") as archive:
+            for member in range(4):
+                (tmp_path / "member").write_bytes(bytes([number, member]) * 50_000)
+                archive.add(tmp_path / "member", f"{number}-{member}")
+        urls.append(f"emulate:s3,latency=100ms:file://{path}")
+        bodies.append(path.read_bytes())
+    seen, waits = [], []
+    shards = bowwave.tar.shards(urls)
+    begun = time.monotonic()
+    for shard in shards:
+        waits.append(time.monotonic() - begun)
+        for member in tarfile.open(fileobj=shard, mode="r|"):
+            seen.append(member.name)
+        time.sleep(0.15)
+        begun = time.monotonic()
+    assert seen == [f"{number}-{member}" for number in range(5) for member in range(4)]
+    assert max(waits[2:]) < 0.1, waits
+    assert [shard.read() for shard in bowwave.tar.shards(urls, ahead=0)] == bodies
+    with pytest.raises(ValueError):
+        next(bowwave.tar.shards(urls, ahead=-1))
+
+
+def test_a_planned_sampler_names_what_its_worker_gets_next():
+    order = [9, 3, 7, 1, 8, 2, 6, 0, 5, 4, 10]
+    batches = list(bowwave.torch.PlannedSampler(order, batch_size=2, workers=2, depth=1))
+    assert batches == [[9, 3], [7, 1], [8, 2], [6, 0], [5, 4], [10]]
+    assert batches[0][0].ahead == (3, 8, 2) and batches[1][0].ahead == (1, 6, 0) and batches[0][1].ahead == ()
+    assert batches[3][0].ahead == (0, 10) and batches[5][0].ahead == ()
+    assert pickle.loads(pickle.dumps(batches[0][0])).ahead == (3, 8, 2)
+    assert len(bowwave.torch.PlannedSampler(order, 2)) == 6
+    assert len(bowwave.torch.PlannedSampler(order, 2, drop_last=True)) == 5
+    with pytest.raises(ValueError, match="batch_size"):
+        bowwave.torch.PlannedSampler(order, 0)
+
+
+def test_announced_files_are_fetched_meanwhile(tmp_path):
+    urls = []
+    for number in range(40):
+        (tmp_path / str(number)).write_bytes(bytes([number]) * 10_000)
+        urls.append(f"emulate:s3,latency=100ms:file://{tmp_path}/{number}")
+    files = pickle.loads(pickle.dumps(bowwave.torch.Files(urls)))
+    begun = time.monotonic()
+    for batch in bowwave.torch.PlannedSampler(range(39, -1, -1), batch_size=8):
+        for index in batch:
+            assert files[index] == bytes([index]) * 10_000
+    assert time.monotonic() - begun < 2, "forty waits one after another are 4 s"
+
+
+def test_metadata_of_hdf5_come_in_blocks(tmp_path):
+    (tmp_path / "a.h5").write_bytes(bytes(4 << 20))
+    with bowwave.open(f"emulate:s3:file://{tmp_path}/a.h5", policy="none") as file:
+        for offset in range(0, 512 << 10, 20_000):
+            file.pread(offset, 100)
+        assert file.stats()["misses"] <= 1
+        assert file.stats()["pages_filled"] == 128

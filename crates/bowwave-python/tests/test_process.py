@@ -1,0 +1,168 @@
+"""Forks, spawned processes, signals and ends."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import bowwave
+import pytest
+
+SIZE = 1 << 20
+
+
+def read_all(file, results, number):
+    total = 0
+    for offset in range(number * 1000, file.size, 64 << 10):
+        total += sum(file.pread(offset, 100))
+    results.put((number, total))
+
+
+def expected(file, number):
+    return sum(sum(file.pread(offset, 100)) for offset in range(number * 1000, file.size, 64 << 10))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_read_right_bytes(method, served):
+    server = served(a=bytes(os.urandom(SIZE)))
+    context = multiprocessing.get_context(method)
+    with bowwave.open(server.bucket + "a", **server.options) as file:
+        file.read(1000)
+        results = context.Queue()
+        workers = [context.Process(target=read_all, args=(file, results, number)) for number in range(8)]
+        for worker in workers:
+            worker.start()
+        found = dict(results.get(timeout=60) for _ in workers)
+        for worker in workers:
+            worker.join(20)
+            assert worker.exitcode == 0
+        assert found == {number: expected(file, number) for number in range(8)}
+
+
+def test_forks_in_the_middle_of_reads_do_not_hang(served):
+    data = bytes(os.urandom(SIZE))
+    server = served(a=data)
+    file = bowwave.open(server.bucket + "a", **server.options)
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            file.advise("dontneed")
+            file.pread(0, SIZE)
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    rounds = int(os.environ.get("BOWWAVE_FORKS", "20"))
+    for number in range(rounds):
+        child = os.fork()
+        if child == 0:
+            offset = number * 4000
+            right = file.pread(offset, 5000) == data[offset:offset + 5000]
+            os._exit(0 if right else 1)
+        until = time.monotonic() + 30
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                stop.set()
+                pytest.fail(f"the child of round {number} hangs")
+            time.sleep(0.002)
+        assert status == 0, number
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_child_notices_that_the_object_was_replaced(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    file = bowwave.open(path)
+    path.unlink()
+    path.write_bytes(b"new!")
+    child = os.fork()
+    if child == 0:
+        try:
+            file.pread(0, 3)
+        except OSError as error:
+            os._exit(0 if "replaced" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def run(program, **options):
+    environment = dict(os.environ)
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, timeout=60,
+                          capture_output=True, text=True, **options)
+
+
+def test_a_process_ends_in_the_middle_of_reads():
+    ended = run("""
+        import threading, time, bowwave
+        file = bowwave.open("emulate:s3,latency=2s/64MiB")
+        for at in range(8):
+            threading.Thread(target=file.pread, args=(at << 20, 1000), daemon=True).start()
+        time.sleep(0.2)
+    """)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_process_ends_in_the_middle_of_fetches():
+    ended = run("""
+        import threading, time, bowwave.fsspec
+        def fetch(start, end):
+            time.sleep(1)
+            return bytes(end - start)
+        cache = bowwave.fsspec.BowwaveCache(4096, fetch, 64 << 20)
+        for at in range(8):
+            threading.Thread(target=cache._fetch, args=(at << 20, (at << 20) + 1000), daemon=True).start()
+        time.sleep(0.2)
+    """)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_ctrl_c_ends_a_read():
+    begun = time.monotonic()
+    ended = run("""
+        import os, signal, threading, bowwave
+        file = bowwave.open("emulate:s3,latency=20s/64MiB")
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            file.read(10)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert ended.stdout == "interrupted\n", ended.stderr
+    assert time.monotonic() - begun < 10
+
+
+def test_small_reads_leak_nothing():
+    count = int(os.environ.get("BOWWAVE_READS", "100000"))
+    with bowwave.open("pattern:/4MiB") as file:
+        file.read()
+
+        def resident():
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        def read(times):
+            for at in range(times):
+                file.pread(at % (4 << 20), 64)
+
+        read(20_000)
+        before = resident()
+        read(count)
+        assert resident() - before < 2 << 20
+
+
+def test_pickled_sources_open_in_a_spawned_process():
+    file = bowwave.open("pattern:/1MiB")
+    assert pickle.loads(pickle.dumps(file)).read(5) == file.read(5)

@@ -1,0 +1,69 @@
+"""The store of zarr, with zarr's own tests."""
+
+import time
+
+import pytest
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("pytest_asyncio")
+np = pytest.importorskip("numpy")
+
+import bowwave.zarr  # noqa: E402
+from zarr.core.buffer import Buffer, cpu  # noqa: E402
+from zarr.testing.store import StoreTests  # noqa: E402
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class TestStore(StoreTests[bowwave.zarr.Store, cpu.Buffer]):
+    store_cls = bowwave.zarr.Store
+    buffer_cls = cpu.Buffer
+
+    @pytest.fixture
+    def store_kwargs(self, tmp_path):
+        return {"url": str(tmp_path), "read_only": False}
+
+    async def set(self, store, key: str, value: Buffer) -> None:
+        store._put(key, value.to_bytes())
+
+    async def get(self, store, key: str) -> Buffer:
+        handle = store._ahead.source(key).handle()
+        return self.buffer_cls.from_bytes(handle.pread(0, handle.size))
+
+    def test_store_repr(self, store):
+        assert repr(store) == f"bowwave.zarr.Store({store.url!r})"
+
+    def test_store_supports_writes(self, store):
+        assert store.supports_writes
+
+    def test_store_supports_listing(self, store):
+        assert store.supports_listing
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_arrays_of_both_formats(version, tmp_path):
+    expected = np.arange(600).reshape(20, 30)
+    array = zarr.create_array(str(tmp_path / "a"), shape=(20, 30), chunks=(5, 7), dtype="i8", zarr_format=version)
+    array[:] = expected
+    read = zarr.open_array(bowwave.zarr.Store(str(tmp_path / "a")), mode="r")
+    assert np.array_equal(read[:], expected)
+    assert np.array_equal(read[3:9, 20:], expected[3:9, 20:])
+
+
+def test_shards(tmp_path):
+    expected = np.arange(1000)
+    array = zarr.create_array(str(tmp_path / "a"), shape=(1000,), chunks=(50,), shards=(200,), dtype="i8")
+    array[:] = expected
+    read = zarr.open_array(bowwave.zarr.Store(str(tmp_path / "a")), mode="r")
+    assert np.array_equal(read[:], expected) and np.array_equal(read[355:777], expected[355:777])
+
+
+def test_a_loop_over_chunks_does_not_wait_for_each(tmp_path):
+    array = zarr.create_array(str(tmp_path / "a"), shape=(48, 1000), chunks=(1, 1000), dtype="f8", compressors=None)
+    array[:] = np.arange(48_000).reshape(48, 1000)
+    read = zarr.open_array(bowwave.zarr.Store(f"emulate:s3,latency=50ms:file://{tmp_path}/a"), mode="r")
+    begun = time.monotonic()
+    for row in range(48):
+        assert read[row, 3] == 1000 * row + 3
+    assert time.monotonic() - begun < 48 * 0.1 / 2

@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Compares bowwave's Python package with its peers, on the workloads of Python's users and a slow S3 server.
+
+    tools/bench_python.py [--python PYTHON] [--rounds N] [--only ROW,...] [--who NAME,...] [--limit SECONDS] [--json FILE]
+                          [--module target/release/lib_bowwave.so] [--server target/release/examples/shaped]
+
+The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection. The
+extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py
+and safetensors; peers that are missing are left out. Each measurement is a process of its own, which imports its libraries
+before the clock starts, so all caches are cold. Peers take turns within a round, so that noise of the machine affects all
+alike. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
+byte that the workload uses. Every result is compared with the right one, and a wrong one ends the program.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+MIB = 1 << 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+PERIOD = 1_048_573
+#: Seconds, and bytes sent for each byte used, that the project wants.
+BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
+        "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
+        "hdf5": (0.9, 2.2), "tar": (0.6, 1.5), "safetensors": (0.9, 1.5)}
+FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
+PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5")}
+PEERS |= {"pandas": ["s3fs", "none", "polars", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
+          "zarr": ["s3fs", "bowwave"], "zarr_loop": ["s3fs", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
+          "safetensors": ["none", "adaptive", "bowwave"]}
+SIZES = {"raw": 256 * MIB, "small": 64 * MIB}
+
+
+# The data.
+
+def make_data(directory):
+    """Files whose bytes the server reads: made once, and kept."""
+    import numpy
+    rng = numpy.random.default_rng(1)
+    path = os.path.join(directory, "table.parquet")
+    if not os.path.exists(path):
+        import pyarrow
+        import pyarrow.parquet
+        rows = 8 * 235_000
+        table = pyarrow.table({f"c{at}": rng.random(rows) for at in range(20)})
+        pyarrow.parquet.write_table(table, path, row_group_size=rows // 8, compression="none", use_dictionary=False)
+    path = os.path.join(directory, "array.zarr")
+    if not os.path.exists(path):
+        import zarr
+        array = zarr.create_array(path, shape=(64, MIB // 4), chunks=(1, MIB // 4), dtype="f8", compressors=None)
+        array[:] = numpy.arange(64)[:, None] + numpy.zeros((64, MIB // 4))
+    path = os.path.join(directory, "vars.h5")
+    if not os.path.exists(path):
+        import h5py
+        with h5py.File(path, "w") as file:
+            for at in range(40):
+                values = rng.random((704, 704))
+                file.create_dataset(f"g{at % 4}/v{at}", data=values, chunks=(64, 64)).attrs["units"] = f"u{at}"
+    for at in range(8):
+        path = os.path.join(directory, f"shard{at}.tar")
+        if not os.path.exists(path):
+            import io
+            import tarfile
+            with tarfile.open(path, "w") as archive:
+                for member in range(400):
+                    entry = tarfile.TarInfo(f"{at}-{member}.bin")
+                    entry.size = 100_000
+                    archive.addfile(entry, io.BytesIO(bytes([at]) * entry.size))
+    path = os.path.join(directory, "model.safetensors")
+    if not os.path.exists(path):
+        header, start = {}, 0
+        for at in range(16):
+            header[f"t{at}"] = {"dtype": "F32", "shape": [2048, 2048], "data_offsets": [start, start + 16 * MIB]}
+            start += 16 * MIB
+        text = json.dumps(header).encode()
+        with open(path, "wb") as out:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for at in range(16):
+                out.write(numpy.full((2048, 2048), at, "f4").tobytes())
+
+
+# The workloads, in a process of their own: each returns its useful bytes.
+
+class Context:
+    """How a contender opens objects of the server."""
+
+    def __init__(self, who, url):
+        self.who, self.url = who, url
+        self.ours = {"endpoint": url, "allow_http": True, "anonymous": True}
+        self.theirs = {"anon": True, "client_kwargs": {"endpoint_url": url, "region_name": "us-east-1"}}
+        self.pattern = urllib.request.urlopen(url + "/_pattern").read()
+        self.pattern += self.pattern
+
+    def s3fs(self):
+        import s3fs
+        return s3fs.S3FileSystem(**self.theirs)
+
+    def fs(self):
+        """The file system of a contender."""
+        if self.who == "bowwave":
+            import bowwave.fsspec
+            return bowwave.fsspec.BowwaveFileSystem(target_protocol="s3", target_options=self.theirs)
+        return self.s3fs()
+
+    def open(self, key):
+        if self.who == "bowwave":
+            import bowwave
+            return bowwave.open(f"s3://data/{key}", **self.ours)
+        kinds = {"s3fs": {}, "cache": {"cache_type": "bowwave"}, "blockcache": {"cache_type": "blockcache"}}
+        options = kinds.get(self.who, {"cache_type": self.who})
+        if self.who == "cache":
+            import bowwave.fsspec  # noqa: F401
+        return self.s3fs().open(f"data/{key}", "rb", **options)
+
+    def check(self, offset, data):
+        at = offset % PERIOD
+        if data[:4096] != self.pattern[at:at + min(4096, len(data))]:
+            raise SystemExit(f"{self.who}: wrong bytes at {offset}")
+        return len(data)
+
+
+def sequential(context, pause=0.0, most=SIZES["raw"]):
+    file, offset = context.open("raw"), 0
+    while offset < most:
+        data = file.read(MIB)
+        offset += context.check(offset, data)
+        until = time.perf_counter() + pause
+        while time.perf_counter() < until:
+            pass
+    return offset
+
+
+def compute(context):
+    return sequential(context, 0.02, 128 * MIB)
+
+
+def at_offsets(context, key, reads):
+    file, useful = context.open(key), 0
+    for offset, length in reads:
+        file.seek(offset)
+        useful += context.check(offset, file.read(length))
+    return useful
+
+
+def random(context):
+    import random
+    chance = random.Random(7)
+    return at_offsets(context, "raw", [(chance.randrange(SIZES["raw"] // 65536) * 65536, 65536) for _ in range(200)])
+
+
+def clusters(context):
+    import random
+    chance = random.Random(7)
+    reads = []
+    for cluster in chance.sample(range(SIZES["raw"] // MIB), 24):
+        pages = chance.sample(range(64), 40)
+        reads += [(cluster * MIB + page * 16384, 16384) for page in pages]
+    return at_offsets(context, "raw", reads)
+
+
+def two(context):
+    reads = []
+    for at in range(0, 32 * MIB, 256 << 10):
+        reads += [(at, 256 << 10), (SIZES["raw"] // 2 + at, 256 << 10)]
+    return at_offsets(context, "raw", reads)
+
+
+def stride(context):
+    return at_offsets(context, "raw", [(at * MIB, 65536) for at in range(128)])
+
+
+COLUMNS = ["c2", "c9", "c15"]
+
+
+def rows_of(table_columns):
+    return sum(column.nbytes for column in table_columns)
+
+
+def pandas(context):
+    import pandas
+    if context.who == "polars":
+        return pyarrow(context)
+    prefix, options = "", context.theirs
+    if context.who == "bowwave":
+        prefix, options = "bowwave::", {"s3": context.theirs}
+    if context.who == "none":
+        options = dict(options, default_cache_type="none")
+    frame = pandas.read_parquet(f"{prefix}s3://data/table.parquet", columns=COLUMNS, storage_options=options)
+    return int(frame.memory_usage(index=False).sum())
+
+
+def pyarrow(context):
+    import pyarrow.fs
+    import pyarrow.parquet
+    if context.who == "polars":
+        import polars
+        options = {"aws_endpoint_url": context.url, "aws_allow_http": "true", "aws_skip_signature": "true",
+                   "aws_region": "us-east-1"}
+        frame = polars.scan_parquet("s3://data/table.parquet", storage_options=options).select(COLUMNS).collect()
+        return sum(frame[name].len() * 8 for name in COLUMNS)
+    if context.who == "native":
+        fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
+        table = pyarrow.parquet.read_table("data/table.parquet", columns=COLUMNS, filesystem=fs)
+    elif context.who == "bowwave":
+        import bowwave
+        import bowwave.parquet
+        file = bowwave.open("s3://data/table.parquet", **context.ours)
+        bowwave.parquet.plan(file, COLUMNS)
+        table = pyarrow.parquet.read_table(file, columns=COLUMNS)
+    else:
+        table = pyarrow.parquet.read_table(context.open("table.parquet"), columns=COLUMNS)
+    return table.nbytes
+
+
+def zarr_array(context):
+    import zarr
+    if context.who == "bowwave":
+        import bowwave.zarr
+        store = bowwave.zarr.Store("s3://data/array.zarr", **context.ours)
+    else:
+        import s3fs
+        store = zarr.storage.FsspecStore(s3fs.S3FileSystem(asynchronous=True, **context.theirs), path="data/array.zarr",
+                                         read_only=True)
+    return zarr.open_array(store, mode="r")
+
+
+def zarr(context):
+    values = zarr_array(context)[:]
+    if values[63, 5] != 63:
+        raise SystemExit("wrong values")
+    return values.nbytes
+
+
+def zarr_loop(context):
+    array, useful = zarr_array(context), 0
+    for row in range(64):
+        values = array[row]
+        if values[5] != row:
+            raise SystemExit("wrong values")
+        useful += values.nbytes
+    return useful
+
+
+def hdf5(context):
+    import h5py
+    useful, found = 0, []
+    with h5py.File(context.open("vars.h5"), "r") as file:
+        file.visititems(lambda name, item: found.append((name, dict(item.attrs))))
+        if len(found) != 44:
+            raise SystemExit(f"{len(found)} items")
+        useful += file["g1/v5"][:].nbytes
+        useful += file["g2/v10"][:128].nbytes
+    return useful
+
+
+def tar(context):
+    import tarfile
+    import bowwave.tar
+    urls = [f"s3://data/shard{at}.tar" for at in range(8)]
+    shards = (bowwave.tar.shards(urls, **context.ours) if context.who == "bowwave"
+              else (context.open(url.rpartition("/")[2]) for url in urls))
+    useful = 0
+    for shard in shards:
+        with tarfile.open(fileobj=shard, mode="r|") as archive:
+            for member in archive:
+                useful += len(archive.extractfile(member).read())
+    return useful
+
+
+def safetensors(context):
+    if context.who == "bowwave":
+        import bowwave.safetensors
+        tensors = bowwave.safetensors.load_file("s3://data/model.safetensors", **context.ours)
+    else:
+        import safetensors.numpy
+        tensors = safetensors.numpy.load(context.open("model.safetensors").read())
+    if any(tensors[f"t{at}"][7, 7] != at for at in range(16)):
+        raise SystemExit("wrong values")
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+#: Libraries of a workload, imported before the clock starts.
+LIBRARIES = {"pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"],
+             "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
+             "hdf5": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
+
+
+def measure(row, who, url):
+    """In a process of its own."""
+    import importlib
+    for name in [*LIBRARIES.get(row, []), "fsspec", *(["polars"] if who == "polars" else ["s3fs"])]:
+        importlib.import_module(name)
+    if who in ("bowwave", "cache") or row == "tar":
+        for name in ("bowwave", "bowwave.fsspec", "bowwave.tar", "bowwave.safetensors", "bowwave.parquet"):
+            importlib.import_module(name)
+        if row.startswith("zarr"):
+            import bowwave.zarr  # noqa: F401
+    context = Context(who, url)
+    begun = time.perf_counter()
+    useful = globals()[row](context)
+    print(json.dumps({"seconds": time.perf_counter() - begun, "useful": useful}), flush=True)
+    os._exit(0)
+
+
+# The comparison.
+
+def counters(url):
+    return json.load(urllib.request.urlopen(url + "/_counters"))
+
+
+def staged(module, directory):
+    """The package with the extension module, as a wheel has it."""
+    place = os.path.join(directory, "bowwave")
+    shutil.copytree(os.path.join(HERE, "..", "crates", "bowwave-python", "python", "bowwave"), place)
+    shutil.copy(module, os.path.join(place, "_bowwave.abi3.so"))
+    return directory
+
+
+def one(options, row, who, url, path):
+    before = counters(url)
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment |= {"PYTHONPATH": path, "AWS_EC2_METADATA_DISABLED": "true", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [options.python, os.path.abspath(__file__), "--measure", row, who, url]
+    try:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit)
+    except subprocess.TimeoutExpired:
+        return {"seconds": float(options.limit), "failed": f"more than {options.limit} s"}
+    if ended.returncode != 0 or not ended.stdout.strip():
+        return {"failed": (ended.stderr.strip().splitlines() or ["no output"])[-1]}
+    found, after = json.loads(ended.stdout.splitlines()[-1]), counters(url)
+    sent = after["bytes"] - before["bytes"]
+    return {**found, "requests": after["requests"] - before["requests"], "bytes": sent,
+            "amplification": sent / found["useful"], "in_flight_max": after["in_flight_max"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--module", default="target/release/lib_bowwave.so")
+    parser.add_argument("--server", default="target/release/examples/shaped")
+    parser.add_argument("--data", default="target/bench_python")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(BARS))
+    parser.add_argument("--who", type=lambda text: text.split(","))
+    parser.add_argument("--json")
+    parser.add_argument("--make-data", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        return measure(*options.measure)
+    if options.make_data:
+        return make_data(options.data)
+    os.makedirs(options.data, exist_ok=True)
+    subprocess.run([options.python, os.path.abspath(__file__), "--make-data", "--data", options.data], check=True)
+    files = [f"{name}=@{os.path.join(options.data, name)}" for name in sorted(os.listdir(options.data))]
+    server = subprocess.Popen([options.server, "30", "90", "0", *files, *(f"{key}={size}" for key, size in SIZES.items())],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    url = server.stdout.readline().strip()
+    if not url:
+        raise SystemExit(f"{options.server} did not start: cargo build --release -p bowwave-testkit --example shaped")
+    results = []
+    with tempfile.TemporaryDirectory() as directory:
+        path = staged(options.module, directory)
+        for row in options.only:
+            found = {who: [] for who in PEERS[row] if not options.who or who in options.who}
+            for _ in range(options.rounds):
+                for who in found:
+                    found[who].append(one(options, row, who, url, path))
+            for who, runs in found.items():
+                good = [run for run in runs if "failed" not in run]
+                if not good:
+                    results.append({"row": row, "who": who, "failed": runs[0]["failed"]})
+                    print(f"{row:12} {who:12} {runs[0]['failed']}", flush=True)
+                    continue
+                median = {name: statistics.median(run[name] for run in good) for name in good[0]}
+                results.append({"row": row, "who": who, **median})
+                print(f"{row:12} {who:12} {median['seconds']:8.2f} s {median['requests']:6.0f} requests "
+                      f"{median['amplification']:7.2f} x {median['in_flight_max']:4.0f} in flight", flush=True)
+            seconds, amplification = BARS[row]
+            print(f"{row:12} {'(bar)':12} {seconds or '-':>8} s {amplification:23.2f} x", flush=True)
+    server.stdin.close()
+    server.wait()
+    if options.json:
+        with open(options.json, "w") as out:
+            json.dump(results, out, indent=1)
+
+
+if __name__ == "__main__":
+    main()
