@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Import(commands::import::Args),
     /// Replay a trace or an experiment in virtual time, under any policy, device and cache size
     Replay(commands::replay::Args),
+    /// Compare stream with every other policy on patterns drawn from seeds
+    Regret(commands::regret::Args),
     /// Compare the published figures of five documents with the simulator's
     Reproduce(commands::reproduce::Args),
     /// Print the completion script of a shell
@@ -139,6 +141,7 @@ impl Command {
             Self::Report(args) => commands::report::run(&args),
             Self::Import(args) => commands::import::run(&args),
             Self::Replay(args) => commands::replay::run(&args),
+            Self::Regret(args) => commands::regret::run(&args),
             Self::Reproduce(args) => commands::reproduce::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),

@@ -12,6 +12,7 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod read;
+pub(crate) mod regret;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod reproduce;

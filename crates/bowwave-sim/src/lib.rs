@@ -12,6 +12,7 @@ pub mod oracle;
 pub mod parallel;
 pub mod queue;
 pub mod record;
+pub mod regret;
 pub mod replay;
 pub mod report;
 pub mod reproduce;

@@ -49,6 +49,9 @@ pub struct ReplayOptions {
     pub depth: u32,
     /// How writes are treated.
     pub writes: Writes,
+    /// Nanoseconds from the end of an access to the next of its process, for
+    /// [`ReplayPace::Closed`].
+    pub think_ns: u64,
 }
 
 /// When an access of a trace starts.
@@ -113,7 +116,7 @@ impl ReplayPace {
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        Self { pace: ReplayPace::Closed, depth: 1, writes: Writes::LeftOut }
+        Self { pace: ReplayPace::Closed, depth: 1, writes: Writes::LeftOut, think_ns: 0 }
     }
 }
 
@@ -241,6 +244,7 @@ impl Workload {
             && self.ends_with_rows
             && options.depth == 1
             && options.pace == ReplayPace::Closed
+            && options.think_ns == 0
     }
 
     /// Counts of its contents.
@@ -288,7 +292,7 @@ impl Workload {
                 first_ns: self.first_ns,
             };
             let pace = match options.pace {
-                ReplayPace::Closed => Pace::Closed { think_ns: 0 },
+                ReplayPace::Closed => Pace::Closed { think_ns: options.think_ns },
                 ReplayPace::Trace => Pace::Trace,
                 ReplayPace::Open => Pace::Open,
             };

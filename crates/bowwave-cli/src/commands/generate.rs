@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bowwave_trace::binary::{self, Row};
-use bowwave_trace::generate::{FILE, Generator, PID, Pattern, Spec, SpecError};
+use bowwave_trace::generate::{FILE, Family, Generator, PID, Pattern, Spec, SpecError};
 use bowwave_trace::{Record, Writer};
 use clap::ValueEnum;
 
@@ -29,23 +29,25 @@ row; hundreds of millions of rows can be read in a second.
   zipf         rank k with weight 1/k^exponent, ranks scattered over the file
   oltp         64 regions, hot by zipf's law; random blocks, and after 1 of 8 the next block, too
   phases       the patterns of --phases one after the other, for equal shares of the rows
+  family       a pattern that --seed draws from a grammar, also with several files and processes; --describe says which
 
 Examples:
   bowwave generate zipf --rows 1000000 --file-size 4GiB --exponent 0.9 -o zipf.bwt
   bowwave generate oltp --seed 7 -o oltp.csv
-  bowwave generate phases --phases sequential,random,sequential --rows 3000 | bowwave explain - --policy ondemand")]
+  bowwave generate phases --phases sequential,random,sequential --rows 3000 | bowwave explain - --policy ondemand
+  bowwave generate family --seed 17 --describe")]
 pub(crate) struct Args {
     /// The order of reads
     #[arg(value_enum, value_name = "PATTERN")]
     pattern: Name,
 
-    /// Rows
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    rows: u64,
+    /// Rows; without it 100,000
+    #[arg(long, value_name = "N")]
+    rows: Option<u64>,
 
-    /// Bytes of the file
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = values::positive_size)]
-    file_size: u64,
+    /// Bytes of the file; without it 1 GiB
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    file_size: Option<u64>,
 
     /// Bytes of a read; without it 4 KiB, and 16 KiB (a database page) for oltp
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
@@ -55,9 +57,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
-    /// Time from one read to the next
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
-    gap: Duration,
+    /// Time from one read to the next; without it 100 us
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    gap: Option<Duration>,
 
     /// Streams, for the pattern interleaved
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -79,6 +81,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "PATTERNS", value_delimiter = ',')]
     phases: Vec<Name>,
 
+    /// Print the pattern of the family in words instead of its rows
+    #[arg(long, conflicts_with = "output")]
+    describe: bool,
+
     /// Where to write: FILE.csv or FILE.bwt (the binary form); without it, CSV to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -96,10 +102,18 @@ enum Name {
     Zipf,
     Oltp,
     Phases,
+    Family,
 }
 
 /// Writes the trace.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.pattern == Name::Family {
+        return args.family();
+    }
+    if args.describe {
+        return Err(Failure::usage("--describe is for the pattern family")
+            .try_this("generate family --seed 17 --describe"));
+    }
     let spec = args.spec()?;
     let rows = spec.generate().map_err(|error| usage(&error))?;
     let Some(path) = &args.output else {
@@ -120,6 +134,45 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
+    /// Writes a trace of the family, or describes it.
+    fn family(&self) -> Result<(), Failure> {
+        let given = [
+            ("--rows", self.rows.is_some()),
+            ("--file-size", self.file_size.is_some()),
+            ("--bs", self.bs.is_some()),
+            ("--gap", self.gap.is_some()),
+            ("--stride", self.stride.is_some()),
+            ("--phases", !self.phases.is_empty()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|&(_, is_given)| is_given) {
+            return Err(Failure::usage(format!("the seed decides all of the pattern family, also {option}"))
+                .try_this("generate family --seed 17"));
+        }
+        let family = Family::new(self.seed);
+        let Some(path) = &self.output else {
+            let mut output = Output::stdout();
+            let outcome = if self.describe {
+                output.line(family.description())
+            } else {
+                output::written(family_csv(&family, &mut output))
+            };
+            return output.finish(outcome);
+        };
+        let is_binary = output::is_binary_form(path)?;
+        output::into_file(path, |file| {
+            let written = if is_binary {
+                binary::Writer::new(file).and_then(|mut writer| {
+                    family.records().try_for_each(|record| writer.write(&record))?;
+                    writer.finish().map(drop)
+                })
+            } else {
+                let mut output = BufWriter::with_capacity(1 << 20, file);
+                family_csv(&family, &mut output).and_then(|()| output.flush())
+            };
+            written.map_err(|error| failed!("cannot write {}: {error}", path.display()))
+        })
+    }
+
     fn spec(&self) -> Result<Spec, Failure> {
         if (self.pattern == Name::Phases) == self.phases.is_empty() {
             let message = "the pattern phases and the option --phases need each other";
@@ -133,13 +186,14 @@ impl Args {
             }
             other => self.pattern(other, block_bytes),
         };
+        let default = Spec::default();
         Ok(Spec {
             pattern,
-            rows: self.rows,
-            file_bytes: self.file_size,
+            rows: self.rows.unwrap_or(default.rows),
+            file_bytes: self.file_size.unwrap_or(default.file_bytes),
             block_bytes,
             // A day in nanoseconds fits.
-            gap_ns: self.gap.as_nanos() as u64,
+            gap_ns: self.gap.map_or(default.gap_ns, |gap| gap.as_nanos() as u64),
             seed: self.seed,
         })
     }
@@ -156,8 +210,8 @@ impl Args {
             Name::Clustered => Pattern::Clustered { cluster_bytes: self.cluster },
             Name::Zipf => Pattern::Zipf { exponent: self.exponent },
             Name::Oltp => Pattern::Oltp { exponent: self.exponent },
-            // Inside phases, which the generator does not nest.
-            Name::Phases => Pattern::Phases(Vec::new()),
+            // Inside phases, which the generator does not nest; it refuses them by name.
+            Name::Phases | Name::Family => Pattern::Phases(Vec::new()),
         }
     }
 }
@@ -193,6 +247,11 @@ fn csv(
         })
     };
     outcome(written())
+}
+
+fn family_csv(family: &Family, output: &mut impl Write) -> io::Result<()> {
+    let mut writer = Writer::new(output)?;
+    family.records().try_for_each(|record| writer.write(&record))
 }
 
 fn compact(rows: Generator, output: &mut File) -> io::Result<()> {

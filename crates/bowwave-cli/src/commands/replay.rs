@@ -27,7 +27,8 @@ use super::report;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
-use input::{CacheSize, Devices, Input, Oracle, Policies, Schedulers};
+use input::{CacheSize, Input, Oracle, Policies, Schedulers};
+pub(super) use input::{Devices, devices};
 
 /// Arguments of `bowwave replay`.
 #[derive(Debug, clap::Args)]
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     policy: Vec<Policies>,
 
     /// Devices
-    #[arg(long, value_name = "DEVICES", value_parser = input::devices)]
+    #[arg(long, value_name = "DEVICES", value_parser = devices)]
     device: Option<Devices>,
 
     /// Schedulers before the device: noop, clook, anticipatory, deadline-rw, deadline,

@@ -70,3 +70,32 @@ fn invalid_traces_are_refused_by_the_names_of_the_options() {
         }
     }
 }
+
+#[test]
+fn family_traces_follow_from_the_seed_and_are_described() {
+    let directory = directory("generate-family");
+    let text = run(&mut generate(&["family", "--seed", "12"]));
+    let rows: Vec<Record> =
+        Reader::new(text.as_bytes(), "stdout").collect::<Result<_, _>>().expect("a trace");
+    assert!(rows.len() >= 50, "{} rows", rows.len());
+    assert_eq!(run(&mut generate(&["family", "--seed", "12"])), text);
+    let binary = directory.join("trace.bwt");
+    run(&mut generate(&["family", "--seed", "12", "-o", binary.to_str().expect("UTF-8")]));
+    let trace = Trace::open(&binary).expect("a trace");
+    assert_eq!(trace.records().collect::<Result<Vec<_>, _>>().expect("good rows"), rows);
+
+    let words = |seed| run(&mut generate(&["family", "--describe", "--seed", seed]));
+    assert_eq!(words("12").lines().count(), 1);
+    assert_ne!(words("12"), words("13"));
+    fs::remove_dir_all(&directory).expect("ours");
+
+    let refused: [(&[&str], &[&str]); 2] = [
+        (&["family", "--rows", "9"], &["--rows", "generate family --seed 17"]),
+        (&["random", "--describe"], &["--describe", "family"]),
+    ];
+    for (arguments, words) in refused {
+        let (code, text) = failure(&mut generate(arguments));
+        assert_eq!(code, 2, "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+}

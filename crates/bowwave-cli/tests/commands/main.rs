@@ -18,6 +18,7 @@ mod layout;
 mod ls;
 mod read;
 mod read_maps;
+mod regret;
 mod replay;
 mod report;
 mod reproduce;

@@ -47,6 +47,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 
 use crate::record::{Reads, Recording, Row, Run};
+pub(crate) use page::{escaped, style};
 use view::View;
 
 /// Maximum reads and decisions in the pictures of all runs; about 12 bytes of the page each.

@@ -175,8 +175,13 @@ impl<W: Write> Write for Harmless<'_, W> {
     }
 }
 
+/// The styles of every page.
+pub(crate) fn style() -> &'static str {
+    STYLE
+}
+
 /// Escapes `text` for HTML text or an attribute value.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

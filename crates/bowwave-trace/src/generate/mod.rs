@@ -13,7 +13,7 @@
 //! One process reads one file, block by block, at constant intervals. The same [`Spec`] gives the
 //! same trace on every run. [`Pattern::Zipf`] and [`Pattern::Oltp`] use powers and logarithms:
 //! their traces are equal on machines whose mathematical libraries round alike. A partial last
-//! block is never read.
+//! block is never read. [`Family`] draws the pattern itself from a seed.
 //!
 //! ```
 //! use bowwave_trace::generate::{Pattern, Spec};
@@ -24,10 +24,12 @@
 //! # Ok::<(), bowwave_trace::generate::SpecError>(())
 //! ```
 
+mod family;
 mod pattern;
 mod zipf;
 
 pub use bowwave_core::Random;
+pub use family::{DEVELOPMENT, Family, Read, held_out};
 pub use zipf::{Scatter, Zipf};
 
 use std::fmt;

@@ -58,8 +58,12 @@ impl Input {
         }
         let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
         let writes = args.writes.unwrap_or_default();
-        let options =
-            ReplayOptions { pace: args.pace.unwrap_or_default(), depth: args.depth.unwrap_or(1), writes };
+        let options = ReplayOptions {
+            pace: args.pace.unwrap_or_default(),
+            depth: args.depth.unwrap_or(1),
+            writes,
+            ..ReplayOptions::default()
+        };
         workload.check(options).map_err(Failure::failed)?;
         let counts = workload.counts();
         if counts.reads == 0 && (writes == Writes::LeftOut || counts.writes == 0) {
@@ -174,7 +178,7 @@ pub(super) enum Oracle {
 
 /// Devices, as [`DeviceSpec::open`] takes them.
 #[derive(Clone, Debug)]
-pub(super) struct Devices(pub(super) Vec<String>);
+pub(in crate::commands) struct Devices(pub(in crate::commands) Vec<String>);
 
 /// Schedulers, as [`QueueConfig::with_scheduler`] takes them.
 #[derive(Clone, Debug)]
@@ -202,7 +206,7 @@ pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
 }
 
 /// Devices separated by commas, which may also separate the overrides of one.
-pub(super) fn devices(text: &str) -> Result<Devices, String> {
+pub(in crate::commands) fn devices(text: &str) -> Result<Devices, String> {
     let devices = listed(text);
     for device in &devices {
         DeviceSpec::open(device, &ALGORITHMS).map_err(|error| error.to_string())?;
