@@ -59,7 +59,8 @@ def make_data(directory):
     path = os.path.join(directory, "vars.h5")
     if not os.path.exists(path):
         import h5py
-        with h5py.File(path, "w") as file:
+        # Metadata in pages of their own, as files for the cloud have them.
+        with h5py.File(path, "w", fs_strategy="page", fs_page_size=MIB) as file:
             for at in range(40):
                 values = rng.random((704, 704))
                 file.create_dataset(f"g{at % 4}/v{at}", data=values, chunks=(64, 64)).attrs["units"] = f"u{at}"

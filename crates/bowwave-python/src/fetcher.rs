@@ -16,11 +16,11 @@ use crate::bytes::Buffer;
 use crate::errors::of_exception;
 use crate::process::generation;
 
-/// Requests in flight for one fetcher, as the smallest number that fills a 1 GB/s link at 90 MB/s a
-/// connection, with some to spare.
-const SLOTS: u32 = 16;
+/// Requests in flight for one fetcher, as for an object store. File systems have limits of their
+/// own, such as 10 connections in s3fs: the rest waits there.
+const SLOTS: u32 = 64;
 /// Threads of all fetchers together.
-const THREADS: usize = 48;
+const THREADS: usize = 64;
 /// Best request of an object store over a file system of Python, whose requests cost about 1 ms of
 /// the interpreter.
 const REQUEST: u64 = 4 << 20;

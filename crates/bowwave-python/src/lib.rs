@@ -19,6 +19,7 @@ mod fetcher;
 mod handle;
 mod process;
 mod region;
+mod regions;
 mod store;
 
 use pyo3::prelude::*;

@@ -158,3 +158,30 @@ def test_missing_keys_and_objects(served):
         bowwave.open(server.bucket + "a", **{**server.options, "secret": "wrong"})
     with pytest.raises(IsADirectoryError):
         bowwave.open(server.path)
+
+
+def test_clusters_are_fetched_at_once(shaped):
+    import random
+
+    chance = random.Random(3)
+    with bowwave.open("s3://data/large", **dict(shaped.options, cache="80MiB")) as file:
+        before = shaped.counters()
+        for cluster in chance.sample(range(64), 16):
+            for page in chance.sample(range(64), 40):
+                offset = (cluster << 20) + (page << 14)
+                assert file.pread(offset, 1 << 14) == shaped.bytes(offset, 1 << 14)
+        after = shaped.counters()
+    assert after["requests"] - before["requests"] < 16 * 5
+    assert after["bytes"] - before["bytes"] <= 1.7 * 16 * 40 * (1 << 14)
+
+
+def test_random_reads_fetch_nothing_else(shaped):
+    import random
+
+    chance = random.Random(4)
+    with bowwave.open("s3://data/large", **dict(shaped.options, cache="81MiB")) as file:
+        before = shaped.counters()["bytes"]
+        useful = 0
+        for page in chance.sample(range(1024), 60):
+            useful += len(file.pread(page << 16, 1 << 16))
+        assert shaped.counters()["bytes"] - before <= 1.05 * useful

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from .parquet import Readable
 
 #: Bytes of a block. Smaller: more requests; larger: more unused bytes between pieces of metadata.
-BLOCK = 512 << 10
+BLOCK = 64 << 10
 #: A longer read is no metadata.
-SMALL = 64 << 10
+SMALL = 16 << 10
 
 
 class Watcher:
