@@ -1,5 +1,7 @@
 //! Published figures compared with ours.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// One row of `reproduce --json`.
@@ -21,12 +23,52 @@ pub struct Figure {
     pub gain_published: Option<f64>,
     /// Our ratio of improved to baseline.
     pub gain_ours: Option<f64>,
+    /// How our figures relate to the published ones.
+    pub kind: Kind,
     /// The acceptance bar.
     pub bar: String,
-    /// Whether the bar holds.
+    /// Whether the row counts: *reproduced*, or *better* with its bar met.
     pub holds: bool,
-    /// Remarks.
+    /// The row that has the same run and figures, as `document/table/row`. Counts skip copies.
+    pub copy_of: Option<String>,
+    /// Remarks, and the reason of a row that differs.
     pub note: String,
+    /// What decides the kind.
+    #[serde(skip)]
+    claim: Claim,
+}
+
+/// How our figures relate to the published ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Within a stated, two-sided tolerance of each published figure.
+    Reproduced,
+    /// An algorithm of our own meets a bar of our own.
+    Better,
+    /// Our improved figure lies on the published side of our baseline, but the sizes differ.
+    Direction,
+    /// Neither; the note has the reason.
+    Differs,
+    /// Parameters of the model were set by this very figure. Never counts.
+    Fitted,
+    /// The model lacks what the figure measures.
+    NotModelled,
+}
+
+/// What a row compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Claim {
+    /// Published figures.
+    Published(Bar),
+    /// A published statement without figures.
+    Stated(Bar),
+    /// An algorithm of our own.
+    Own(Bar),
+    /// See [`Kind::Fitted`].
+    Fitted(Bar),
+    /// See [`Kind::NotModelled`].
+    NotModelled,
 }
 
 /// Figures of the old algorithm and its replacement.
@@ -41,16 +83,62 @@ pub struct Pair {
 /// Acceptance bar of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
-    /// Our gain differs from the published one by no more than this share of 1.
-    GainWithin(f64),
     /// Our gain is from the first to the second.
     GainFrom(f64, f64),
-    /// Both of our figures are within this share of the published ones.
+    /// Each of our figures is within this share of the published one; a published zero is exact.
     Within(f64),
+    /// The same, with a share for the baseline and one for the improved figure.
+    Each(f64, f64),
     /// Baseline within the first range, improved within the second.
     Ranges((f64, f64), (f64, f64)),
-    /// Both: a gain within, and values within.
-    Both(f64, f64),
+}
+
+impl Kind {
+    /// All, in the order of the summary.
+    pub const ALL: [Self; 6] =
+        [Self::Reproduced, Self::Better, Self::Direction, Self::Differs, Self::Fitted, Self::NotModelled];
+
+    /// Name in the summary and the table.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Better => "better",
+            Self::Direction => "direction",
+            Self::Differs => "differs",
+            Self::Fitted => "fitted",
+            Self::NotModelled => "not modelled",
+        }
+    }
+
+    /// Definition, for documents.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Reproduced => {
+                "each of our figures is within the stated two-sided tolerance of the published one"
+            }
+            Self::Better => {
+                "an algorithm of our own meets a bar of our own; published figures are shown where there are any"
+            }
+            Self::Direction => {
+                "our improved figure lies on the published side of our baseline, but the size differs"
+            }
+            Self::Differs => "neither; the note has the reason",
+            Self::Fitted => "parameters of the model were set by this very figure, so it shows nothing",
+            Self::NotModelled => "the model lacks what the figure measures",
+        }
+    }
+
+    /// Counts rows by kind. Copies of a run count once.
+    #[must_use]
+    pub fn count<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> BTreeMap<Self, usize> {
+        let mut counts: BTreeMap<Self, usize> = Self::ALL.into_iter().map(|kind| (kind, 0)).collect();
+        for figure in figures.into_iter().filter(|figure| figure.copy_of.is_none()) {
+            *counts.entry(figure.kind).or_default() += 1;
+        }
+        counts
+    }
 }
 
 impl Pair {
@@ -68,10 +156,27 @@ impl Pair {
             _ => None,
         }
     }
+
+    /// The gain as a pair: 1 and the ratio.
+    #[must_use]
+    pub fn ratio(self) -> Self {
+        self.gain().map_or_else(Self::default, |gain| Self::new(1.0, gain))
+    }
+
+    /// Relative change from the baseline to the improved figure.
+    fn change(self) -> Option<f64> {
+        match (self.baseline, self.improved) {
+            (Some(0.0), Some(0.0)) => Some(0.0),
+            (Some(baseline), Some(improved)) => {
+                Some((improved - baseline) / baseline.abs().max(improved.abs()))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Figure {
-    /// A figure with both sides known.
+    /// A published figure. Its kind follows from a two-sided `bar`: see [`Kind`].
     #[must_use]
     pub fn new(
         (document, table): (&'static str, &'static str),
@@ -90,10 +195,26 @@ impl Figure {
             ours,
             gain_published: published.gain(),
             gain_ours: ours.gain(),
+            kind: Kind::NotModelled,
             bar: bar.to_string(),
-            holds: bar.holds(published, ours),
+            holds: false,
+            copy_of: None,
             note: String::new(),
+            claim: Claim::Published(bar),
         }
+        .judged()
+    }
+
+    /// The ratio of both figures, where the published sizes are another machine's.
+    #[must_use]
+    pub fn gain(
+        table: (&'static str, &'static str),
+        row: impl Into<String>,
+        published: Pair,
+        ours: Pair,
+        share: f64,
+    ) -> Self {
+        Self::new(table, row, "ratio", published.ratio(), ours.ratio(), Bar::Within(share))
     }
 
     /// An unavailable figure, and why.
@@ -106,43 +227,141 @@ impl Figure {
         why: impl Into<String>,
     ) -> Self {
         let figure = Self::new(table, row, unit, published, Pair::default(), Bar::Within(0.0));
-        Self { bar: String::new(), holds: false, note: why.into(), ..figure }
+        Self { bar: String::new(), note: why.into(), claim: Claim::NotModelled, ..figure }.judged()
+    }
+
+    /// The improved figure is of an algorithm of our own: its bar is ours, and may be one-sided.
+    #[must_use]
+    pub fn own(self) -> Self {
+        let Some(bar) = self.claim.bar() else { return self };
+        Self { claim: Claim::Own(bar), ..self }.judged()
+    }
+
+    /// The document states a direction, but prints no figure.
+    #[must_use]
+    pub fn stated(self) -> Self {
+        let Some(bar) = self.claim.bar() else { return self };
+        Self { claim: Claim::Stated(bar), ..self }.judged()
+    }
+
+    /// Parameters of the model were set by this figure; `by` names them.
+    #[must_use]
+    pub fn fitted(self, by: &str) -> Self {
+        let Some(bar) = self.claim.bar() else { return self };
+        let note = if self.note.is_empty() { by.to_owned() } else { format!("{by}; {}", self.note) };
+        Self { claim: Claim::Fitted(bar), note, ..self }.judged()
+    }
+
+    /// The same run and figures as another row.
+    #[must_use]
+    pub fn copy_of(self, (document, table): (&str, &str), row: &str) -> Self {
+        Self { copy_of: Some(format!("{document}/{table}/{row}")), ..self }
     }
 
     /// Adds a remark.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = note.into();
+        let note = note.into();
+        self.note = if self.note.is_empty() || note.is_empty() {
+            self.note + &note
+        } else {
+            format!("{}; {note}", self.note)
+        };
+        self
+    }
+
+    /// The row with other figures of ours, judged again.
+    #[must_use]
+    pub fn with_ours(&self, ours: Pair) -> Self {
+        Self { ours, gain_ours: ours.gain(), ..self.clone() }.judged()
+    }
+
+    /// `document/table/row`, unique among all rows.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}/{}/{}", self.document, self.table, self.row)
+    }
+
+    /// Marks a row as different although its figures are near: what they stand for is not.
+    pub(super) fn differ(&mut self) {
+        (self.kind, self.holds) = (Kind::Differs, false);
+    }
+
+    fn judged(mut self) -> Self {
+        self.kind = self.claim.kind(self.published, self.ours);
+        self.holds = matches!(self.kind, Kind::Reproduced | Kind::Better);
         self
     }
 }
 
+impl Claim {
+    fn kind(self, published: Pair, ours: Pair) -> Kind {
+        match self {
+            Self::NotModelled => Kind::NotModelled,
+            Self::Fitted(_) => Kind::Fitted,
+            Self::Own(bar) if bar.holds(published, ours) => Kind::Better,
+            Self::Stated(bar) if bar.holds(published, ours) => Kind::Direction,
+            Self::Own(_) | Self::Stated(_) => Kind::Differs,
+            Self::Published(bar) if bar.is_two_sided() && bar.holds(published, ours) => Kind::Reproduced,
+            Self::Published(bar) => match (published.change(), ours.change()) {
+                (Some(theirs), Some(ours))
+                    if theirs * ours > 0.0 && theirs.abs().min(ours.abs()) >= bar.change_min() =>
+                {
+                    Kind::Direction
+                }
+                _ => Kind::Differs,
+            },
+        }
+    }
+
+    const fn bar(self) -> Option<Bar> {
+        match self {
+            Self::Published(bar) | Self::Stated(bar) | Self::Own(bar) | Self::Fitted(bar) => Some(bar),
+            Self::NotModelled => None,
+        }
+    }
+}
+
+/// Smaller changes have no direction: they are within the spread of a run.
+const CHANGE_MIN: f64 = 0.01;
+
 impl Bar {
+    /// Least change that has a direction: a strict tolerance implies a small spread.
+    const fn change_min(self) -> f64 {
+        match self {
+            Self::Within(share) if share > 0.0 => (share / 2.0).min(CHANGE_MIN),
+            _ => CHANGE_MIN,
+        }
+    }
+
+    /// Whether a figure may be too large as well as too small.
+    const fn is_two_sided(self) -> bool {
+        matches!(self, Self::Within(_) | Self::Each(..))
+    }
+
     /// Whether our figures meet the bar.
     #[must_use]
     pub fn holds(self, published: Pair, ours: Pair) -> bool {
-        let gains = (published.gain(), ours.gain());
-        let near = |share: f64| {
-            let pairs = [(published.baseline, ours.baseline), (published.improved, ours.improved)];
-            pairs.into_iter().all(|pair| match pair {
-                (Some(theirs), Some(ours)) => (ours / theirs - 1.0).abs() <= share,
-                (None, _) => true,
-                (Some(_), None) => false,
-            })
+        let near = |theirs: Option<f64>, ours: Option<f64>, share: f64| match (theirs, ours) {
+            (Some(0.0), Some(ours)) => ours == 0.0,
+            (Some(theirs), Some(ours)) => (ours / theirs - 1.0).abs() <= share,
+            (None, _) => true,
+            (Some(_), None) => false,
         };
         let inside = |value: Option<f64>, (low, high): (f64, f64)| {
             value.is_some_and(|value| (low..=high).contains(&value))
         };
-        match (self, gains) {
-            (Self::GainWithin(share), (Some(theirs), Some(ours))) => (ours - theirs).abs() <= share,
-            (Self::GainFrom(low, high), (_, Some(ours))) => (low..=high).contains(&ours),
-            (Self::GainWithin(_) | Self::GainFrom(..), _) => false,
-            (Self::Within(share), _) => near(share),
-            (Self::Ranges(baseline, improved), _) => {
+        match self {
+            Self::GainFrom(low, high) => inside(ours.gain(), (low, high)),
+            Self::Within(share) => Self::Each(share, share).holds(published, ours),
+            Self::Each(baseline, improved) => {
+                published != Pair::default()
+                    && near(published.baseline, ours.baseline, baseline)
+                    && near(published.improved, ours.improved, improved)
+            }
+            Self::Ranges(baseline, improved) => {
                 inside(ours.baseline, baseline) && inside(ours.improved, improved)
             }
-            (Self::Both(gain, share), (_, Some(ours))) => (ours - 1.0).abs() <= gain && near(share),
-            (Self::Both(..), _) => false,
         }
     }
 }
@@ -153,15 +372,16 @@ impl std::fmt::Display for Bar {
             (low, f64::INFINITY) => format!(">={low}"),
             (low, high) => format!("{low}..{high}"),
         };
+        let percent = |share: f64| match share {
+            0.0 => "exact".to_owned(),
+            share => format!("±{} %", (share * 1e4).round() / 1e2),
+        };
         match *self {
-            Self::GainWithin(share) => write!(f, "gain within {:.1} %", share * 100.0),
-            Self::GainFrom(low, f64::INFINITY) => write!(f, ">={low}"),
+            Self::GainFrom(low, f64::INFINITY) => write!(f, "gain >={low}"),
             Self::GainFrom(low, high) => write!(f, "gain {low}..{high}"),
-            Self::Within(share) => write!(f, "within {:.0} %", share * 100.0),
+            Self::Within(share) => f.write_str(&percent(share)),
+            Self::Each(baseline, improved) => write!(f, "{} and {}", percent(baseline), percent(improved)),
             Self::Ranges(baseline, improved) => write!(f, "{} and {}", open(baseline), open(improved)),
-            Self::Both(gain, share) => {
-                write!(f, "|gain| <= {:.1} %, within {:.0} %", gain * 100.0, share * 100.0)
-            }
         }
     }
 }
@@ -170,15 +390,66 @@ impl std::fmt::Display for Bar {
 mod tests {
     use super::*;
 
+    fn figure(published: Pair, ours: Pair, bar: Bar) -> Figure {
+        Figure::new(("000", "table"), "row", "s", published, ours, bar)
+    }
+
     #[test]
     fn bars_include_their_limits() {
         let (theirs, ours) = (Pair::new(100.0, 300.0), Pair::new(105.0, 315.0));
         assert!(Bar::Within(0.05 + 1e-12).holds(theirs, ours));
         assert!(!Bar::Within(0.049).holds(theirs, ours));
+        assert!(Bar::Each(0.06, 0.051).holds(theirs, ours) && !Bar::Each(0.06, 0.04).holds(theirs, ours));
         assert!(Bar::GainFrom(2.9, f64::INFINITY).holds(theirs, ours));
         assert!(!Bar::GainFrom(3.1, f64::INFINITY).holds(theirs, ours));
         assert!(!Bar::Ranges((1.0, 2.0), (1.0, 400.0)).holds(theirs, ours));
-        assert!(!Bar::GainWithin(1.0).holds(theirs, Pair::default()));
-        assert!(!Bar::Both(0.007, 0.1).holds(Pair::new(1.0, 1.0), Pair::new(1.0, 1.01)));
+        assert!(!Bar::Within(1.0).holds(theirs, Pair::default()));
+        assert!(!Bar::Within(1.0).holds(Pair::default(), ours), "nothing was published");
+    }
+
+    #[test]
+    fn a_figure_outside_its_tolerance_on_either_side_is_not_reproduced() {
+        let theirs = Pair::new(100.0, 300.0);
+        for (ours, kind) in [
+            (Pair::new(100.0, 300.0), Kind::Reproduced),
+            (Pair::new(109.0, 271.0), Kind::Reproduced),
+            (Pair::new(111.0, 300.0), Kind::Direction),
+            (Pair::new(100.0, 400.0), Kind::Direction),
+            (Pair::new(100.0, 200.0), Kind::Direction),
+            (Pair::new(100.0, 100.5), Kind::Differs),
+            (Pair::new(100.0, 50.0), Kind::Differs),
+            (Pair { baseline: Some(100.0), improved: None }, Kind::Differs),
+        ] {
+            let figure = figure(theirs, ours, Bar::Within(0.1));
+            assert_eq!((figure.kind, figure.holds), (kind, kind == Kind::Reproduced), "{ours:?}");
+        }
+    }
+
+    #[test]
+    fn a_one_sided_bar_reproduces_nothing() {
+        let (theirs, ours) = (Pair::new(5.0, 15.0), Pair::new(5.0, 150.0));
+        assert_eq!(figure(theirs, ours, Bar::GainFrom(2.9, f64::INFINITY)).kind, Kind::Direction);
+        let own = figure(theirs, ours, Bar::GainFrom(2.9, f64::INFINITY)).own();
+        assert_eq!((own.kind, own.holds), (Kind::Better, true));
+        assert_eq!(own.with_ours(Pair::new(5.0, 14.0)).kind, Kind::Differs);
+    }
+
+    #[test]
+    fn fitted_and_missing_figures_never_hold() {
+        let pair = Pair::new(1.0, 2.0);
+        let fitted = figure(pair, pair, Bar::Within(0.1)).fitted("the seek time");
+        assert_eq!((fitted.kind, fitted.holds, fitted.note.as_str()), (Kind::Fitted, false, "the seek time"));
+        let missing = Figure::missing(("000", "table"), "row", "s", pair, "no processor");
+        assert_eq!((missing.kind, missing.holds), (Kind::NotModelled, false));
+    }
+
+    #[test]
+    fn copies_of_a_run_count_once() {
+        let pair = Pair::new(1.0, 2.0);
+        let first = figure(pair, pair, Bar::Within(0.1));
+        let copy = first.clone().copy_of(("000", "table"), "row");
+        let counts = Kind::count([&first, &copy, &copy]);
+        assert_eq!(counts[&Kind::Reproduced], 1);
+        assert_eq!(counts.values().sum::<usize>(), 1);
     }
 }

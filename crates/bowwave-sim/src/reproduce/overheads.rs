@@ -34,6 +34,11 @@ const PATCH: (&str, &str) = ("000", "overheads");
 /// Other costs of reading a page, in lookups: one lookup is 0.9 % of it.
 const REST: f64 = 1.0 / 0.009;
 
+/// Tolerance of a gain: published gains are 0.3 to 3.2 %.
+const NEAR: f64 = 0.005;
+const HOT: &str = "the counts have the published sign; the size depends on what a call costs beside a look-up, which \
+                   the documents do not say";
+
 /// Counts per page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Counts {
@@ -70,16 +75,6 @@ impl Workload {
             Self::SparseSequential => 0.997,
         }
     }
-
-    /// On-demand must cost less than 2.6.20 where everything is cached, and at most 1 % more
-    /// elsewhere.
-    #[must_use]
-    pub const fn bar(self) -> Bar {
-        match self {
-            Self::Hot4K | Self::Hot1M | Self::SmallFiles => Bar::GainFrom(0.0, 0.9999),
-            Self::SparseRandom | Self::SparseSequential => Bar::GainFrom(0.0, 1.01),
-        }
-    }
 }
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
@@ -89,38 +84,41 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         let name = workload.name();
         let pair = |of: fn(Counts) -> f64| Pair::new(of(old), of(new));
         let row = format!("{name}: cost, weighed");
-        let mut figure = Figure::new(
-            TABLE,
-            row,
-            "s; look-ups/page",
-            workload.published(),
-            pair(Counts::weighed),
-            workload.bar(),
-        );
-        if workload == Workload::SparseRandom {
-            figure.note =
-                "printed as +0.9 %, but 81.17 to 80.44 s is a gain; ours follows from the weight".to_owned();
-        }
-        figures.push(figure);
-        let patch = Pair::new(1.0, workload.patch());
-        let (unit, bar) = ("share; look-ups/page", workload.bar());
-        figures.push(Figure::new(PATCH, name, unit, patch, pair(Counts::weighed), bar));
-        let row = format!("{name}: policy calls");
-        let ours = pair(|counts| counts.calls);
-        figures.push(Figure::new(TABLE, row, "calls/page", Pair::default(), ours, Bar::GainFrom(0.0, 1.0)));
-        let (theirs, bar, note) = match workload {
-            Workload::SparseRandom => (
-                Pair { baseline: None, improved: None },
-                Bar::Ranges((2.0, 2.0), (3.0, 3.0)),
-                "\"one extra page-cache lookup per cache miss\"",
-            ),
-            // A window costs one more: the miss that started it is looked up again.
-            Workload::SparseSequential => (Pair::default(), Bar::GainFrom(0.0, 1.001), ""),
-            _ => (Pair::default(), Bar::GainFrom(0.0, 1.0), ""),
+        let weighed = |table, row: &str, published| {
+            let figure = Figure::gain(table, row, published, pair(Counts::weighed), NEAR);
+            match workload {
+                Workload::SparseRandom => figure.fitted(
+                    "the weight of a look-up was set by the printed +0.9 %, although 81.17 to 80.44 s is a gain",
+                ),
+                _ => figure.note(HOT),
+            }
         };
+        figures.push(weighed(TABLE, &row, workload.published()));
+        let patch = Pair::new(1.0, workload.patch());
+        figures.push(weighed(PATCH, name, patch).copy_of(TABLE, &row));
+        let fewer = |row: String, unit, of: fn(Counts) -> f64, most| {
+            let bar = Bar::GainFrom(0.0, most);
+            Figure::new(TABLE, row, unit, Pair::default(), pair(of), bar).stated()
+        };
+        let row = format!("{name}: policy calls");
+        figures.push(if workload == Workload::SparseRandom {
+            fewer(row, "calls/page", |counts| counts.calls, 1.0).note("as many: each read misses")
+        } else {
+            fewer(row, "calls/page", |counts| counts.calls, 0.99).note("\"less readahead invocations\"")
+        });
         let row = format!("{name}: page-cache look-ups");
-        let ours = pair(|counts| counts.lookups);
-        figures.push(Figure::new(TABLE, row, "look-ups/page", theirs, ours, bar).note(note));
+        figures.push(match workload {
+            Workload::SparseRandom => {
+                let theirs = Pair { baseline: None, improved: Some(1.0) };
+                let ours = Pair { baseline: None, improved: Some(new.lookups - old.lookups) };
+                let row = format!("{name}: more page-cache look-ups a miss");
+                Figure::new(TABLE, row, "look-ups/miss", theirs, ours, Bar::Within(0.0))
+                    .note("\"one extra page-cache lookup per cache miss\"")
+            }
+            // A window costs one more: the miss that started it is looked up again.
+            Workload::SparseSequential => fewer(row, "look-ups/page", |counts| counts.lookups, 1.001),
+            _ => fewer(row, "look-ups/page", |counts| counts.lookups, 1.0).note("\"no page-cache lookup\""),
+        });
     }
     Ok(Outcome { figures, notes: notes(), ..Outcome::default() })
 }
@@ -158,6 +156,7 @@ fn both(workload: Workload) -> Result<[Counts; 2], ReproduceError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Kind;
     use super::*;
 
     fn counts(workload: Workload) -> [(f64, f64); 2] {
@@ -186,8 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn every_bar_of_table_5_holds() {
+    fn hot_reads_get_cheaper_as_published_and_a_random_miss_costs_one_lookup_more() {
         let outcome = run(&Options::default()).unwrap();
-        assert!(outcome.figures.iter().all(|figure| figure.holds), "{:?}", outcome.figures);
+        for figure in &outcome.figures {
+            let kinds = [Kind::Reproduced, Kind::Direction, Kind::Fitted];
+            assert!(kinds.contains(&figure.kind), "{figure:?}");
+        }
+        let more = outcome.figures.iter().find(|figure| figure.row.contains("look-ups a miss")).unwrap();
+        assert_eq!(more.kind, Kind::Reproduced);
     }
 }

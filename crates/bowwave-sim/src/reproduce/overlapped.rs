@@ -24,15 +24,23 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
             let legacy = seconds(&testbed, bowwave_baselines::LEGACY, file_mb << 20, kib << 10)?;
             let on_demand = seconds(&testbed, Policy::OnDemand, file_mb << 20, kib << 10)?;
             let row = format!("{kib} KB reads of a {file_mb} MB file");
-            let bar = if kib == 128 { Bar::GainFrom(0.98, 1.02) } else { Bar::GainFrom(0.996, 1.003) };
-            let note = if kib == 128 { "called unstable" } else { "drawn as −0.2 to +0.1 % in time" };
             let table = ("002", "figure 5, overlapped random reads");
             let ours = Pair::new(legacy, on_demand);
-            figures.push(Figure::new(table, row, "s", Pair::default(), ours, bar).note(note));
+            figures.push(if kib == 128 {
+                Figure::new(table, row, "s", Pair::default(), ours, Bar::Within(0.0))
+                    .note("called unstable, without a figure; ours converges")
+            } else {
+                Figure::gain(table, row, PUBLISHED, ours, NEAR).note("drawn as −0.2 to +0.1 % in time")
+            });
         }
     }
     Ok(Outcome { figures, ..Outcome::default() })
 }
+
+/// The middle of the range in which the curves end.
+const PUBLISHED: Pair = Pair::new(1.0, 0.9995);
+/// Half of that range, and as much again for the eye.
+const NEAR: f64 = 0.003;
 
 /// Seconds to read as many bytes as the file has, at random pages.
 pub(super) fn seconds(

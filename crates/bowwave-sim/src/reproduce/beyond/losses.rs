@@ -17,7 +17,9 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     let testbed = Testbed::of_2007()?;
     let mut add = |row: String, on_demand: f64, stream: f64| {
         let ours = Pair::new(on_demand, stream);
-        outcome.figures.push(Figure::new(("beyond", "losses"), row, "s", Pair::default(), ours, NO_LOSS));
+        outcome
+            .figures
+            .push(Figure::new(("beyond", "losses"), row, "s", Pair::default(), ours, NO_LOSS).own());
     };
     for kib in [8, 32, 128] {
         let run = |policy| overlapped::seconds(&testbed, policy, 500 << 20, kib << 10);

@@ -22,11 +22,11 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         let row = format!("{}: {}, in 4 GiB and in 256 MiB", workload.id, workload.what);
         let ours = Pair::new(mb_s(much.seconds), mb_s(little.seconds));
         let bar = Bar::GainFrom(0.9, f64::INFINITY);
-        outcome.figures.push(Figure::new(place, row, "MB/s", Pair::default(), ours, bar));
+        outcome.figures.push(Figure::new(place, row, "MB/s", Pair::default(), ours, bar).own());
         let row = format!("{}: bytes fetched for each wanted, in 4 GiB and in 256 MiB", workload.id);
         let ours = Pair::new(much.amplification, little.amplification);
         let bar = Bar::Ranges((0.0, 1.01), (0.0, 1.01));
-        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar).own());
         for memory in LESS {
             let less = with(memory)?;
             outcome.notes.push(format!(

@@ -95,18 +95,18 @@ fn twelve(outcome: &mut Outcome) -> Result<(), ReproduceError> {
             let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workloads::PERIOD_NS as f64 / 1e9));
             let ours = Pair::new(worst(on_demand), worst(stream));
             let row = format!("{}: {}, longest read", workload.id, workload.what);
-            Figure::new(place, row, "s", Pair::default(), ours, bar)
+            Figure::new(place, row, "s", Pair::default(), ours, bar).own()
         } else {
             let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workload.seconds));
             let ours = Pair::new(on_demand.seconds, stream.seconds);
             let row = format!("{}: {}", workload.id, workload.what);
-            Figure::new(place, row, "s", Pair::default(), ours, bar)
+            Figure::new(place, row, "s", Pair::default(), ours, bar).own()
         };
         outcome.figures.push(times);
         let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workload.amplification));
         let ours = Pair::new(on_demand.amplification, stream.amplification);
         let row = format!("{}: bytes fetched for each wanted", workload.id);
-        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar).own());
         regret::fill(&workload, &device(&workload), &seconds, outcome)?;
     }
     Ok(())

@@ -35,12 +35,12 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         let ours = Pair::new(untold.seconds, told.seconds);
         let most = if workload.id == "i" { HALF * untold.seconds } else { NEAR * least };
         let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, most));
-        outcome.figures.push(Figure::new(place, row, "s", Pair::default(), ours, bar));
+        outcome.figures.push(Figure::new(place, row, "s", Pair::default(), ours, bar).own());
         let row = format!("{}: bytes fetched for each wanted", workload.id);
         let ours = Pair::new(untold.amplification, told.amplification);
         // Rows share pages, and reads start and end within pages.
         let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, 1.05));
-        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar).own());
     }
     Ok(())
 }

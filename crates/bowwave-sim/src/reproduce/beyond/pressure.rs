@@ -21,7 +21,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         let (on_demand, stream) = (on_demand?, stream?);
         let pair = |measure: fn(&Pressed) -> f64| Pair::new(measure(&on_demand), measure(&stream));
         let mut add = |row: String, unit: &'static str, ours: Pair, bar: Bar, note: String| {
-            let figure = Figure::new(("beyond", "thrashing"), row, unit, Pair::default(), ours, bar);
+            let figure = Figure::new(("beyond", "thrashing"), row, unit, Pair::default(), ours, bar).own();
             outcome.figures.push(figure.note(note));
         };
         // Throughput is at most the requested rate.

@@ -25,7 +25,9 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         let ours = Pair::new(asked, stream);
         let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, limit));
         let row = format!("{row}: MB asked for and missing, and fetched");
-        outcome.figures.push(Figure::new(("beyond", "random reads"), row, "MB", Pair::default(), ours, bar));
+        outcome
+            .figures
+            .push(Figure::new(("beyond", "random reads"), row, "MB", Pair::default(), ours, bar).own());
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) fn fill(
     let row = format!("{}: regret, times the oracle's {least:.3} s", workload.id);
     let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, best * SAME));
     let ours = Pair::new(regrets[1], stream);
-    outcome.figures.push(Figure::new(("beyond", "regret"), row, "times", Pair::default(), ours, bar));
+    outcome.figures.push(Figure::new(("beyond", "regret"), row, "times", Pair::default(), ours, bar).own());
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
             let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, limit));
             let ours = Pair::new(apart as f64, together as f64);
             let note = format!("{on_demand} with ondemand");
-            let figure = Figure::new(("beyond", "interleaved"), row, "", Pair::default(), ours, bar);
+            let figure = Figure::new(("beyond", "interleaved"), row, "", Pair::default(), ours, bar).own();
             outcome.figures.push(figure.note(note));
         }
     }

@@ -28,7 +28,7 @@ fn large_chunk(sheet: &mut Sheet) -> Result<(), ReproduceError> {
         script.read(0, PAGES);
     })?;
     let ours = of(&whole, |seen| seen.calls).map(|calls| calls / PAGES as f64);
-    let bar = Bar::Ranges((0.95, 1.0), (0.0, 0.0));
+    let bar = Bar::Within(0.05);
     let theirs = Pair::new(1.0, 0.0);
     sheet
         .add(
@@ -48,7 +48,7 @@ fn large_chunk(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     let hits =
         |seen: &Seen| seen.decided.iter().filter(|one| one.sent.is_empty()).map(|one| one.window().1).sum();
     let theirs = Pair { baseline: Some(256.0), improved: Some(0.0) };
-    let bar = Bar::Ranges((256.0, 511.0), (0.0, 0.0));
+    let bar = Bar::Within(0.0);
     sheet
         .add(
             TABLE,
@@ -116,7 +116,7 @@ fn small_chunk(sheet: &mut Sheet) -> Result<(), ReproduceError> {
         }
     }
     let row = "small cached chunk: called, of 2 ways that it came to be cached";
-    let bar = Bar::Ranges((1.0, 1.0), (0.01, 0.99));
+    let bar = Bar::Within(0.0);
     let theirs = Pair { baseline: Some(1.0), improved: None };
     sheet.add(TABLE, row, "share", (theirs, pair(called)), bar).note =
         "on-demand \"may or may not be called\"".to_owned();

@@ -86,6 +86,19 @@ impl Sheet {
         &mut self.figures[last]
     }
 
+    /// A figure of the paper that is no plain comparison.
+    fn change(
+        &mut self,
+        table: &'static str,
+        row: &str,
+        unit: &'static str,
+        (theirs, ours): (Pair, Pair),
+        bar: Bar,
+        change: impl Fn(Figure) -> Figure,
+    ) {
+        self.figures.push(change(Figure::new(("002", table), row, unit, theirs, ours, bar)));
+    }
+
     /// A figure that must match the paper exactly.
     fn exact(
         &mut self,
@@ -95,9 +108,8 @@ impl Sheet {
         theirs: [f64; 2],
         ours: [f64; 2],
     ) {
-        let [old, new] = theirs;
-        let pairs = (Pair::new(old, new), pair(ours));
-        self.add(table, row, unit, pairs, Bar::Ranges((old, old), (new, new)));
+        let pairs = (pair(theirs), pair(ours));
+        self.add(table, row, unit, pairs, Bar::Within(0.0));
     }
 }
 
@@ -119,7 +131,12 @@ mod tests {
         let outcome = run(&Options::default()).unwrap();
         let broken: Vec<&str> =
             outcome.figures.iter().filter(|figure| !figure.holds).map(|figure| figure.row.as_str()).collect();
-        assert_eq!(broken, ["reads of 10000 B that have the pages printed, of 9"]);
+        let inexact = [
+            "page-cache look-ups",
+            "cached pages looked at until readahead is off",
+            "reads of 10000 B that have the pages printed, of 9",
+        ];
+        assert_eq!(broken, inexact);
         assert!(outcome.figures.len() > 30, "{}", outcome.figures.len());
     }
 

@@ -27,7 +27,7 @@ fn unaligned(sheet: &mut Sheet) -> Result<(), ReproduceError> {
         [9.0; 2],
         [starts; 2],
     );
-    let bar = Bar::Ranges((9.0, 9.0), (9.0, 9.0));
+    let bar = Bar::Within(0.0);
     let pairs = (pair([9.0; 2]), pair([sizes; 2]));
     sheet.add(TABLE, "reads of 10000 B that have the pages printed, of 9", "reads", pairs, bar).note =
         "the paper's slip: it prints 2+2 for bytes 10000 to 19999, which lie on pages 2 to 4".to_owned();
@@ -47,7 +47,7 @@ fn retried(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     })?;
     let confused = of(&seen, |seen| seen.count(Reason::Random) + seen.count(Reason::Demand));
     let theirs = Pair { baseline: None, improved: Some(0.0) };
-    let bar = Bar::Ranges((1.0, f64::INFINITY), (0.0, 0.0));
+    let bar = Bar::Within(0.0);
     sheet
         .add(
             TABLE,
@@ -98,7 +98,7 @@ fn interleaved(sheet: &mut Sheet) -> Result<(), ReproduceError> {
         })
     };
     let theirs = Pair { baseline: None, improved: Some(49.0) };
-    let bar = Bar::Ranges((0.0, 5.0), (49.0, 49.0));
+    let bar = Bar::Within(0.0);
     sheet.add(TABLE, "stream from 0: pages read ahead, of 50", "pages", (theirs, pair(ahead(0))), bar).note =
         "\"will get readahead service\"; 2.6.20 is \"totally confused\"".to_owned();
     sheet.exact(TABLE, "stream from 100: pages read ahead, of 50", "pages", [0.0; 2], ahead(100));

@@ -55,7 +55,7 @@ fn thrashing(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     sheet.exact(TABLE, "lost pages that are faulted in one by one", "pages", [LOST as f64, 0.0], single);
     let requests = of(&seen, |seen| seen.requests);
     let theirs = Pair { baseline: Some(LOST as f64), improved: None };
-    let bar = Bar::Ranges((28.0, 28.0), (1.0, 7.0));
+    let bar = Bar::Within(0.0);
     sheet.add(TABLE, "requests until the window is back", "requests", (theirs, pair(requests)), bar).note =
         "on-demand: \"an initial readahead will be started from the current position\"".to_owned();
     let restart = seen[1].decided.first().map(|one| one.window());
