@@ -31,7 +31,7 @@ size, stream runs with --stream-window, and each other policy with each of --win
                1.02 x none's in all; bytes at most 1.5 x those wanted, or the best other policy's
 
 Seeds below 1,000,000 are for development. With --held-out the seeds follow from a hash; take the hash of the commit that is \
-measured, which nobody knows before the commit exists.
+measured, which does not exist before the commit.
 
 Examples:
   bowwave regret --log regret.jsonl --html regret.html
