@@ -4,6 +4,7 @@
 #   make test    every check there is, as CI runs it
 #   make lint    the quick part of it: formatting, clippy, tidy, licences
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
+#   make python-suites  tests of fsspec, zarr, pyarrow, s3fs and dask over the Python package
 #   make bench   measure (a quiet machine gives quiet figures)
 #   make install put the command and the libraries below $(PREFIX)
 #   make uninstall  remove them again
@@ -13,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust fuzz-programs test-crates test-programs prepare lint soak bench install uninstall doc clean
+.PHONY: demo test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -116,6 +117,12 @@ soak:
 	BOWWAVE_INJECTED_STEPS=3000 $(CARGO) test --locked --package bowwave-cli --test injected -- --nocapture
 	BOWWAVE_TWIN_STEPS=250000 $(CARGO) test --locked --package bowwave-cli --test twin -- --nocapture
 	BOWWAVE_HOSTILE_ALL=1 $(CARGO) test --locked --package bowwave-cli --test hostile_stores -- --nocapture
+
+# The package below the tests of other projects, and its own tests with all optional libraries.
+python-suites:
+	@tools/setup.sh build python
+	$(CARGO) build --locked --package bowwave-cli
+	tools/python_suites.sh
 
 install:
 	@tools/setup.sh build

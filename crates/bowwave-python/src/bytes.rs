@@ -110,15 +110,28 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Waits for a future without the interpreter.
+/// Longest read that is copied from the cache with the interpreter held: to release it and to take
+/// it again costs as much, and far more if another thread took it.
+const SMALL: usize = 16 << 10;
+
+/// Waits for a read of `len` bytes without the interpreter.
 ///
 /// # Errors
 /// `KeyboardInterrupt`, and what other signal handlers raise; the future is then dropped.
-pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
-    py.detach(|| {
-        let waker = WAKER.with(Waker::clone);
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    len: usize,
+    future: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    let waker = WAKER.with(Waker::clone);
+    let mut future = pin!(future);
+    if len <= SMALL
+        && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker))
+    {
+        return Ok(value);
+    }
+    py.detach(move || {
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
         let mut looked = None;
         loop {
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {

@@ -69,7 +69,7 @@ impl Handle {
         let len = usize::try_from(left).unwrap_or(usize::MAX);
         self.note(py, file, offset, left);
         filled(py, len, |bytes| {
-            wait(py, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+            wait(py, len, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
         })
     }
 
@@ -79,7 +79,7 @@ impl Handle {
         let mut buffer = Buffer::writable(buffer)?;
         let bytes = buffer.as_mut_slice();
         self.note(py, file, offset, bytes.len() as u64);
-        wait(py, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+        wait(py, bytes.len(), file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
     }
 
     /// The bytes of several ranges, all of them in flight at once; an exception in place of the

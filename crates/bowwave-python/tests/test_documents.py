@@ -2,7 +2,10 @@
 
 import doctest
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,14 @@ def test_every_public_name_exists_and_is_documented():
     for name in bowwave.__all__:
         thing = getattr(bowwave, name)
         assert name == "ADVICE" or thing.__doc__, name
+
+
+def test_a_program_with_every_call_is_typed(tmp_path):
+    pytest.importorskip("mypy")
+    import bowwave
+
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--python-version", "3.11",
+               "--cache-dir", str(tmp_path), str(Path(__file__).parent / "typed_program.py")]
+    environment = {**os.environ, "MYPYPATH": str(Path(bowwave.__file__).parents[1])}
+    checked = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout

@@ -139,6 +139,6 @@ class AsyncFile:
         return f"<bowwave.AsyncFile {self.name!r}, {'closed' if self.closed else f'{self.size} bytes'}>"
 
 
-async def open_async(url: str | os.PathLike[str], **options: object) -> AsyncFile:
+async def open_async(url: str | os.PathLike[str], **options: Any) -> AsyncFile:
     """As `open`, for asyncio: a file whose reads are coroutines."""
     return await in_thread(lambda: AsyncFile(source_of(url, options)))

@@ -79,7 +79,7 @@ class BowwaveCache(BaseCache):
     # The counters of fsspec: hits and misses in pages of 4 KiB.
 
     @property
-    def hit_count(self) -> int:  # type: ignore[override]
+    def hit_count(self) -> int:
         return self._counted()[0] - self._base[0]
 
     @hit_count.setter
@@ -87,7 +87,7 @@ class BowwaveCache(BaseCache):
         pass
 
     @property
-    def miss_count(self) -> int:  # type: ignore[override]
+    def miss_count(self) -> int:
         return self._counted()[1] - self._base[1]
 
     @miss_count.setter
@@ -95,7 +95,7 @@ class BowwaveCache(BaseCache):
         pass
 
     @property
-    def total_requested_bytes(self) -> int:  # type: ignore[override]
+    def total_requested_bytes(self) -> int:
         return self._counted()[2] - self._base[2]
 
     @total_requested_bytes.setter

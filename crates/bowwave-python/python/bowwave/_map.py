@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from . import _bowwave
 from ._files import Source, source_of
@@ -27,7 +28,7 @@ class Map(mmap.mmap):
         return f"<bowwave.Map {self.name!r}, {state}>"
 
 
-def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, **options: object) -> Map | Region:  # noqa: A001
+def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, **options: Any) -> Map | Region:  # noqa: A001
     """The bytes of a file as memory, for `numpy.frombuffer`, `pyarrow.py_buffer` or `torch.frombuffer`.
 
     >>> import bowwave

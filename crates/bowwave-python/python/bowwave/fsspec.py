@@ -15,6 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from functools import cached_property
 from time import monotonic
 from typing import Any
@@ -241,21 +242,43 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
 
     # What the target does.
 
-    async def _info(self, path: str, **options: Any) -> Any:
-        return await in_thread(self.fs.info, self._strip_protocol(path), **options)
+    async def _file(self, path: str) -> dict[str, Any] | None:
+        """A file of a remote store that the engine reads, by the lookup of its reads; `None` if the target must tell."""
+        if self._scheme in (None, "file"):
+            return None
+        try:
+            handle = (await in_thread(self._source, path)).handle()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        etag, modified = handle.identity
+        info = {"name": path, "size": handle.size, "type": "file"}
+        if etag is not None:
+            info["ETag"] = etag
+        if modified is not None:
+            info["LastModified"] = datetime.fromtimestamp(modified / 1e9, timezone.utc)
+        return info
 
-    async def _ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        return await in_thread(self.fs.ls, self._strip_protocol(path), detail=detail, **options)
+    async def _info(self, path: str, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        return await self._file(path) or await in_thread(self.fs.info, path, **options)
+
+    async def _ls(self, path: str, detail: bool | None = None, **options: Any) -> Any:
+        # The default is the target's: local files are listed by name.
+        if detail is not None:
+            options["detail"] = detail
+        return await in_thread(self.fs.ls, self._strip_protocol(path), **options)
 
     async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
         path = self._strip_protocol(path)
         return await in_thread(self.fs.find, path, maxdepth=maxdepth, withdirs=withdirs, **options)
 
     async def _exists(self, path: str, **options: Any) -> bool:
-        return bool(await in_thread(self.fs.exists, self._strip_protocol(path), **options))
+        path = self._strip_protocol(path)
+        return await self._file(path) is not None or bool(await in_thread(self.fs.exists, path, **options))
 
     async def _isfile(self, path: str) -> bool:
-        return bool(await in_thread(self.fs.isfile, self._strip_protocol(path)))
+        path = self._strip_protocol(path)
+        return await self._file(path) is not None or bool(await in_thread(self.fs.isfile, path))
 
     async def _isdir(self, path: str) -> bool:
         return bool(await in_thread(self.fs.isdir, self._strip_protocol(path)))

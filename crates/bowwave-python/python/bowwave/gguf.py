@@ -42,7 +42,7 @@ class Tensor(NamedTuple):
 class Model:
     """A GGUF file: `metadata` and `tensors` by name, in the order of their bytes."""
 
-    def __init__(self, url: str | os.PathLike[str], **options: object) -> None:
+    def __init__(self, url: str | os.PathLike[str], **options: Any) -> None:
         self.file = _open(url, **options)
         self._data, self._at = b"", 0
         self.metadata: dict[str, Any] = {}

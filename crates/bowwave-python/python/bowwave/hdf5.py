@@ -8,7 +8,7 @@ itself; otherwise `bowwave.hdf5.open(url)`, for `h5py.File` and `xarray.open_dat
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._files import File, source_of
 
@@ -41,6 +41,6 @@ class Watcher:
         file.advise("willneed", start, min(BLOCK, file.size - start))  # type: ignore[attr-defined]
 
 
-def open(url: str | os.PathLike[str], **options: object) -> File:  # noqa: A001
+def open(url: str | os.PathLike[str], **options: Any) -> File:  # noqa: A001
     """As `bowwave.open`, for a file in this format whatever its name is."""
     return File(source_of(url, options), watcher=Watcher())

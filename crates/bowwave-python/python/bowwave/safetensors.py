@@ -104,7 +104,7 @@ def _array(buffer: Any, tensor: Tensor, name: str, framework: str, offset: int) 
 class safe_open:  # noqa: N801
     """As `safetensors.safe_open`, for a URL."""
 
-    def __init__(self, url: str | os.PathLike[str], framework: str = "numpy", **options: object) -> None:
+    def __init__(self, url: str | os.PathLike[str], framework: str = "numpy", **options: Any) -> None:
         self.framework = framework
         self.file = _open(url, **options)
         self.tensors, self._metadata = header_of(self.file)
@@ -148,7 +148,7 @@ class safe_open:  # noqa: N801
 
 
 def load_file(url: str | os.PathLike[str], framework: str = "numpy", names: Iterable[str] | None = None,
-              **options: object) -> dict[str, Any]:
+              **options: Any) -> dict[str, Any]:
     """Tensors by name: of the whole file, in one piece of memory that they share; or only those of `names`."""
     with safe_open(url, framework, **options) as file:
         if names is not None:

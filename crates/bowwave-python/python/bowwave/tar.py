@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ._ahead import Ahead, Opener
 from ._files import File
@@ -18,7 +19,7 @@ from ._files import File
 AHEAD = 2
 
 
-def shards(urls: Iterable[str | os.PathLike[str]], ahead: int = AHEAD, **options: object) -> Iterator[File]:
+def shards(urls: Iterable[str | os.PathLike[str]], ahead: int = AHEAD, **options: Any) -> Iterator[File]:
     """Opens files one after another, and `ahead` of them before their turn; each is closed when the next one is asked for."""
     if ahead < 0:
         raise ValueError(f"ahead is {ahead}, but must be at least 0")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
 
 from ._ahead import Ahead, Opener
 
@@ -90,7 +91,7 @@ class PlannedSampler:
 class Files(Sequence[bytes]):
     """Small files by index: images, samples. Those that an index announces are fetched meanwhile."""
 
-    def __init__(self, urls: Iterable[str | os.PathLike[str]], **options: object) -> None:
+    def __init__(self, urls: Iterable[str | os.PathLike[str]], **options: Any) -> None:
         self.urls = [os.fspath(url) for url in urls]
         self._ahead = Ahead(Opener(options))
 

@@ -37,7 +37,7 @@ class Store(_Store):
     supports_deletes = True
     supports_listing = True
 
-    def __init__(self, url: str, *, read_only: bool = True, **options: object) -> None:
+    def __init__(self, url: str, *, read_only: bool = True, **options: Any) -> None:
         super().__init__(read_only=read_only)
         self.url, self.options = url.rstrip("/") + "/", options
         self._access = _stores.access_of(options)

@@ -1,0 +1,70 @@
+"""Every public call, for `mypy --strict`; it is checked, not run."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import bowwave
+import bowwave.arrow
+import bowwave.gguf
+import bowwave.hdf5
+import bowwave.parquet
+import bowwave.safetensors
+import bowwave.tar
+import bowwave.torch
+
+
+def files() -> int:
+    with bowwave.open("s3://bucket/key", cache="1GiB", anonymous=True) as file:
+        data: bytes = file.read(10) + file.pread(0, 5)
+        file.plan([(0, 10)])
+        file.end_plan()
+        file.prefetch([(0, 10)])
+        file.advise("sequential")
+        ranges: list[bytes] = file.read_ranges([(0, 10)])
+        buffer = bytearray(10)
+        count: int = file.readinto(buffer) + file.preadinto(0, buffer) + file.seek(0) + file.tell() + file.size
+        counters: dict[str, int] = file.stats()
+        chunks = bowwave.parquet.plan(file, ["a"], [0])
+        blocks = bowwave.arrow.plan(file, [0])
+        return len(data) + len(ranges) + count + len(counters) + chunks[0].start + blocks[0].end
+
+
+async def asynchronous() -> bytes:
+    file = await bowwave.open_async("s3://bucket/key")
+    async with file:
+        return await file.read(10) + await file.pread(0, 1)
+
+
+def formats() -> int:
+    with bowwave.safetensors.safe_open("a.safetensors") as weights:
+        weights.plan(weights.keys())
+        weights.get_tensor("a")
+    bowwave.safetensors.load_file("a.safetensors")
+    with bowwave.gguf.Model("a.gguf") as model:
+        model.plan(["a"])
+        data: bytes = model.read("a")
+    for shard in bowwave.tar.shards(["a.tar"]):
+        shard.read()
+    bowwave.hdf5.open("a.h5").close()
+    files = bowwave.torch.Files(["a", "b"])
+    for batch in bowwave.torch.PlannedSampler(range(2), 1, workers=2):
+        data += files[batch[0]]
+    return len(data)
+
+
+def maps() -> int:
+    memory = bowwave.map("a")
+    return len(memory)
+
+
+def laboratory() -> float:
+    rows = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"])
+    with ThreadPoolExecutor() as executor:
+        rows = bowwave.sweep("a.bwt", executor=executor)
+    page: str = bowwave.report("a.bwt", "report.html")
+    return float(rows.best()["seconds"]) + len(page)
+
+
+print(files(), asyncio.run(asynchronous()), formats(), maps(), laboratory(), bowwave.settings(), bowwave.stats())

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Runs the tests of other projects, unchanged, over the Python package: crates/bowwave-python/suites has the plugin that
+# puts bowwave below them, and the tests that are left out, each with its reason.
+#
+#   tools/python_suites.sh [own|pyarrow|s3fs|dask]...     by default all; own: our tests with every optional library
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$PWD
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+directory=$target/tools/python-suites
+python=$directory/bin/python3
+packages=(pytest==9.2.0 pytest-asyncio pytest-timeout hypothesis fsspec==2026.9.0 s3fs==2026.9.0 'moto[server]' pyarrow==26.0.1
+    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed tqdm requests lxml)
+
+if ! "$python" -c 'import dask, moto, s3fs, zarr' 2>/dev/null; then
+    echo "python_suites: installing ${packages[*]} in $directory" >&2
+    python3 -m venv "$directory" >&2
+    "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
+fi
+# Builds and stages the package, and runs nothing.
+PYTHON=$python tools/python_tests.sh --collect-only -q crates/bowwave-python/tests/test_files.py >/dev/null
+
+suites=$root/crates/bowwave-python/suites
+export PYTHONPATH=$target/python:$suites PYTHONDONTWRITEBYTECODE=1 BOWWAVE_DESELECT=$suites/left_out.txt
+export AWS_EC2_METADATA_DISABLED=true
+work=$target/python-suites
+mkdir -p "$work"
+
+run() { # run SUITE ARGUMENTS...: pytest in a directory of its own
+    echo "python_suites: $1" >&2
+    (cd "$work" && "$python" -m pytest -q -p bowwave_suites -p no:cacheprovider --timeout 120 "${@:2}")
+}
+
+pyarrow() { run pyarrow --pyargs pyarrow.tests.test_fs pyarrow.tests.test_dataset pyarrow.tests.parquet; }
+
+dask() { run dask --pyargs dask.bytes.tests dask.dataframe.io.tests; }
+
+# Its tests are in the source distribution only.
+s3fs() {
+    if ! [ -d "$work/s3fs" ]; then
+        "$directory/bin/pip" download --quiet --no-deps --no-binary :all: s3fs==2026.9.0 -d "$work" >&2
+        mkdir -p "$work/s3fs"
+        tar -xzf "$work"/s3fs-*.tar.gz -C "$work/s3fs" --strip-components 1
+    fi
+    run s3fs -c /dev/null --rootdir "$work/s3fs" -o asyncio_mode=auto "$work/s3fs/s3fs/tests/test_s3fs.py"
+}
+
+own() { PYTHON=$python tools/python_tests.sh; }
+
+for suite in "${@:-own pyarrow s3fs dask}"; do
+    for name in $suite; do
+        case $name in
+            own | pyarrow | s3fs | dask) "$name" ;;
+            *)
+                echo "python_suites: error: no suite '$name' (one of own, pyarrow, s3fs, dask)" >&2
+                exit 2
+                ;;
+        esac
+    done
+done
