@@ -15,7 +15,6 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy            checks that compilers do not make
-       cargo xtask tidy --lower    also record fewer findings of language in xtask/ratchet.txt
        cargo xtask cost            instruction counts of decisions, compared with the record
        cargo xtask cost --accept   record them";
 
@@ -24,8 +23,7 @@ fn main() -> ExitCode {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository");
     let mut arguments = env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next().as_deref(), arguments.next()) {
-        (Some("tidy"), None, None) => run_tidy(root, false),
-        (Some("tidy"), Some("--lower"), None) => run_tidy(root, true),
+        (Some("tidy"), None, None) => run_tidy(root),
         (Some("cost"), None, None) => run_cost(root, false),
         (Some("cost"), Some("--accept"), None) => run_cost(root, true),
         (Some("--help" | "-h"), None, None) => {
@@ -39,8 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_tidy(root: &Path, lower: bool) -> ExitCode {
-    let (files, findings) = match tidy::check_tree(root, lower) {
+fn run_tidy(root: &Path) -> ExitCode {
+    let (files, findings) = match tidy::check_tree(root) {
         Ok(outcome) => outcome,
         Err(error) => {
             say(&format!("xtask: error: {error}"));

@@ -36,16 +36,10 @@ impl fmt::Display for Finding {
 /// The text files of the repository by path relative to its root, `/`-separated.
 type Tree = BTreeMap<String, String>;
 
-/// Checks the repository at `root`; returns the number of files read and the sorted findings. With
-/// `lower`, first lowers the ratchet of the language's findings.
-pub(crate) fn check_tree(root: &Path, lower: bool) -> io::Result<(usize, Vec<Finding>)> {
+/// Checks the repository at `root`; returns the number of files read and the sorted findings.
+pub(crate) fn check_tree(root: &Path) -> io::Result<(usize, Vec<Finding>)> {
     let mut tree = Tree::new();
     collect(root, "", &mut tree)?;
-    if lower {
-        let lowered = words::lowered(&tree);
-        fs::write(root.join(words::RATCHET), &lowered)?;
-        tree.insert(words::RATCHET.to_owned(), lowered);
-    }
     Ok((tree.len(), check(&tree)))
 }
 

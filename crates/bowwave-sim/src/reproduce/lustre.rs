@@ -18,7 +18,7 @@ use bowwave_core::Random;
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "lustre-mmap",
-    what: "mapped reads on Lustre by 32 jobs: fio's randread, blocks with holes, in order, at an even distance (003)",
+    what: "mapped reads on Lustre by 32 jobs: fio's randread, blocks with holes, in order, strided (003)",
     run,
 };
 
