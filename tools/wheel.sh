@@ -19,7 +19,7 @@ fi
 cargo build --locked --profile "$profile" --package bowwave-cli --bin bowwave
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")/bowwave
 # maturin installs what is in NAME.data/scripts as commands.
-scripts=crates/bowwave-python/_bowwave.data/scripts
+scripts=crates/bowwave-python/bowwave.data/scripts
 mkdir -p "$scripts"
 strip -o "$scripts/bowwave" "$built"
 options=(--locked --profile "$profile" --manifest-path crates/bowwave-python/Cargo.toml --out "$target/wheels")

@@ -26,17 +26,20 @@ const THREADS: usize = 64;
 const REQUEST: u64 = 4 << 20;
 const LATENCY: Duration = Duration::from_millis(30);
 
-/// The last exception of a fetcher, to raise the reader's from it.
+/// The last exception of a fetcher, and its text in the store's error: readers raise it again.
 #[derive(Clone, Default)]
-pub(crate) struct Failures(Arc<Mutex<Option<PyErr>>>);
+pub(crate) struct Failures(Arc<Mutex<Option<(String, PyErr)>>>);
 
 impl Failures {
-    pub(crate) fn last(&self, py: Python<'_>) -> Option<PyErr> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|error| error.clone_ref(py))
+    /// The exception behind an error of the engine.
+    pub(crate) fn behind(&self, py: Python<'_>, error: &bowwave_engine::Error) -> Option<PyErr> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, exception) = last.as_ref().filter(|(text, _)| error.to_string().contains(text))?;
+        Some(exception.clone_ref(py))
     }
 
-    fn put(&self, error: PyErr) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    fn put(&self, text: String, exception: PyErr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, exception));
     }
 }
 
@@ -194,7 +197,7 @@ impl Job {
             drop(fetch);
             fetched.map_err(|raised| {
                 let error = of_exception(py, &name, &raised);
-                failures.put(raised);
+                failures.put(error.to_string(), raised);
                 error
             })
         });

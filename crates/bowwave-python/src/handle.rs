@@ -39,11 +39,8 @@ impl Handle {
     }
 
     pub(crate) fn raised(&self, py: Python<'_>, error: &bowwave_engine::Error) -> PyErr {
-        let exception = raised(error);
-        if let Some(cause) = self.failures.as_ref().and_then(|failures| failures.last(py)) {
-            exception.set_cause(py, Some(cause));
-        }
-        exception
+        let behind = self.failures.as_ref().and_then(|failures| failures.behind(py, error));
+        behind.unwrap_or_else(|| raised(error))
     }
 }
 
