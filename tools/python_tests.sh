@@ -21,8 +21,8 @@ if ! [ -x "$python" ] || ! "$python" -c 'import fsspec, numpy, pyarrow, pytest' 
         exit 1
     }
 fi
-cargo build --locked --quiet --package bowwave-python
-cargo build --locked --quiet --package bowwave-testkit --examples
+# With the features of `cargo test --workspace`, so that little is compiled again.
+cargo build --locked --quiet --workspace --lib --examples
 
 # The package as a wheel would have it: the sources with the module in them.
 staged=$target/python
