@@ -18,7 +18,7 @@ use crate::process::generation;
 
 /// Requests in flight for one fetcher, as for an object store. File systems have limits of their
 /// own, such as 10 connections in s3fs: the rest waits there.
-const SLOTS: u32 = 64;
+const SLOTS: u32 = 32;
 /// Threads of all fetchers together.
 const THREADS: usize = 64;
 /// Best request of an object store over a file system of Python, whose requests cost about 1 ms of

@@ -1,13 +1,14 @@
 """A pytest plugin that puts bowwave below the tests of other projects, which are unchanged.
 
 `fsspec.filesystem("file")` and `("memory")` are wrapped in `BowwaveFileSystem`, and all S3 files have
-`cache_type="bowwave"`. `BOWWAVE_DESELECT` names a file with the tests that are left out, each with its reason.
+`cache_type="bowwave"`. With `BOWWAVE_REGISTER=1`, `file://` URLs and paths are served by such a file system, too. `BOWWAVE_DESELECT` names a file with the tests that are left out, each with its reason.
 """
 
 import os
 
 import fsspec
 import fsspec.config
+from fsspec.implementations.local import LocalFileSystem
 
 import bowwave.fsspec
 
@@ -26,8 +27,24 @@ def filesystem(protocol, **options):
     return wrapped
 
 
+class Local(bowwave.fsspec.BowwaveFileSystem):
+    """Local files, for libraries that look up a class by the protocol of a URL."""
+
+    protocol = ("file", "local")
+    local_file = True
+
+    def __init__(self, auto_mkdir=False, **options):
+        options.pop("fs", None)
+        super().__init__(fs=LocalFileSystem(auto_mkdir=auto_mkdir), **options)
+
+    _strip_protocol = LocalFileSystem._strip_protocol
+
+
 def pytest_configure(config):
     fsspec.filesystem = filesystem
+    if os.environ.get("BOWWAVE_REGISTER"):
+        for protocol in Local.protocol:
+            fsspec.register_implementation(protocol, Local, clobber=True)
     fsspec.config.conf.setdefault("s3", {})["default_cache_type"] = "bowwave"
     opened, cached = bowwave.fsspec.FileOfSystem.__init__, bowwave.fsspec.BowwaveCache._fetch
 

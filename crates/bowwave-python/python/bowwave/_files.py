@@ -263,5 +263,8 @@ def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:
 
 def source_of(url: str | os.PathLike[str], options: dict[str, object]) -> Source:
     """The object at a URL or path."""
+    from ._formats import settings_of
+
     text = os.fspath(url)
+    options = {**settings_of(text), **options}
     return Source(_stores.place_of(text), _stores.access_of(options), text)

@@ -10,9 +10,19 @@ _WATCHERS: dict[str, Any] = {".parquet": parquet.Watcher, ".parq": parquet.Watch
                              ".hdf5": hdf5.Watcher, ".nc": hdf5.Watcher, ".nc4": hdf5.Watcher}
 
 
-def watcher_of(name: str) -> Any | None:
-    """What watches the reads of a file with this name."""
+def _ending(name: str) -> str:
     name = name.split("?")[0]
     dot = name.rfind(".")
-    found = _WATCHERS.get(name[dot:].lower()) if dot >= 0 else None
+    return name[dot:].lower() if dot >= 0 else ""
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Settings for a file with this name, unless the caller has others."""
+    found = _WATCHERS.get(_ending(name))
+    return dict(getattr(found, "SETTINGS", {}))
+
+
+def watcher_of(name: str) -> Any | None:
+    """What watches the reads of a file with this name."""
+    found = _WATCHERS.get(_ending(name))
     return found() if found is not None else None

@@ -24,6 +24,9 @@ SMALL = 16 << 10
 class Watcher:
     """Fetches a block around each small read elsewhere."""
 
+    #: Windows of 256 KiB: variables are often smaller than what is read ahead of a long file.
+    SETTINGS = {"ra_pages": 64}
+
     def __init__(self) -> None:
         self.known: set[int] = set()
 
@@ -43,4 +46,4 @@ class Watcher:
 
 def open(url: str | os.PathLike[str], **options: Any) -> File:  # noqa: A001
     """As `bowwave.open`, for a file in this format whatever its name is."""
-    return File(source_of(url, options), watcher=Watcher())
+    return File(source_of(url, {**Watcher.SETTINGS, **options}), watcher=Watcher())
