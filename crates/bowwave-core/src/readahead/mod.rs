@@ -5,12 +5,14 @@
 //! applies the budget and sets the marks. So a policy cannot break an invariant; it can only choose
 //! badly.
 
+mod costs;
 mod none;
 mod on_demand;
 mod range;
 mod stream;
 mod stride;
 
+pub use costs::Costs;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
@@ -155,6 +157,8 @@ pub struct View<'a> {
     pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
+    /// What requests to the store cost.
+    pub costs: Costs,
 }
 
 /// Exact results of readahead in a file. With them a policy can keep a waste budget.
@@ -360,6 +364,7 @@ impl View<'_> {
             free: u64::MAX,
             frames: u64::MAX,
             congested: false,
+            costs: Costs::default(),
         }
     }
 
