@@ -90,3 +90,21 @@ def test_a_report_is_one_page(tmp_path):
     page = bowwave.report(ROWS, tmp_path / "report.html", policies=["stream", "none"])
     text = Path(page).read_text()
     assert "<svg" in text or "<canvas" in text
+
+
+def test_commands_give_the_rows_of_a_sweep(tmp_path):
+    import json
+    import subprocess
+
+    from bowwave._lab import rows_of
+
+    trace = tmp_path / "a trace.csv"
+    trace.write_bytes(rows_of(ROWS))
+    grid = {"policies": ["stream", "none"], "devices": ["s3", "hdd"]}
+    commands = bowwave.sweep_commands(trace, **grid)
+    assert len(commands) == 4 and all(command.startswith("bowwave replay ") for command in commands)
+    rows = []
+    for command in commands:
+        command = os.environ["BOWWAVE"] + command.removeprefix("bowwave")
+        rows += json.loads(subprocess.run(command, shell=True, check=True, capture_output=True).stdout)
+    assert rows == bowwave.sweep(trace, **grid)

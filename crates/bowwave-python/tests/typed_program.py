@@ -63,8 +63,9 @@ def laboratory() -> float:
     rows = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"])
     with ThreadPoolExecutor() as executor:
         rows = bowwave.sweep("a.bwt", executor=executor)
+    commands: list[str] = bowwave.sweep_commands("a.bwt")
     page: str = bowwave.report("a.bwt", "report.html")
-    return float(rows.best()["seconds"]) + len(page)
+    return float(rows.best()["seconds"]) + len(page) + len(commands)
 
 
 print(files(), asyncio.run(asynchronous()), formats(), maps(), laboratory(), bowwave.settings(), bowwave.stats())

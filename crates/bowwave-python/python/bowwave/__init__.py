@@ -19,11 +19,11 @@ from ._map import Map, Region, map  # noqa: A004
 
 if TYPE_CHECKING:
     from ._async import AsyncFile, open_async
-    from ._lab import replay, report, sweep
+    from ._lab import replay, report, sweep, sweep_commands
 
 __version__ = _bowwave.__version__
 __all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "open", "open_async", "replay", "report", "settings",
-           "stats", "sweep"]
+           "stats", "sweep", "sweep_commands"]
 
 
 def settings() -> dict[str, str]:
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
         from . import _async
 
         return getattr(_async, name)
-    if name in ("replay", "report", "sweep"):
+    if name in ("replay", "report", "sweep", "sweep_commands"):
         from . import _lab
 
         return getattr(_lab, name)

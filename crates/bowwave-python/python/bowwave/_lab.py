@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -172,19 +173,31 @@ def sweep(trace: Any, policies: Any = "all", devices: Any = "s3", caches: Any = 
     equal for all executors. `keep` names a directory for results: a sweep that is run again continues. A worker that is
     killed loses nothing: its task is run again. `progress` shows a bar, if tqdm is installed.
     """
-    data = _bytes_of(trace)
-    named = _policies(_listed(policies))
-    lists = [[(name, value) for value in (values if isinstance(values, list | tuple) else [values])]
-             for name, values in sorted(options.items())]
-    tasks = [Task(data, policy, device, cache, tuple(rest))
-             for device in _listed(devices) for cache in _listed(caches) for rest in itertools.product(*lists)
-             for policy in named]
+    tasks = _tasks(_bytes_of(trace), policies, devices, caches, options)
     results: list[list[dict[str, Any]] | None] = [_kept(task, keep) for task in tasks]
     missing = [at for at, result in enumerate(results) if result is None]
     for at, rows in _run(tasks, missing, executor, progress):
         results[at] = rows
         _keep(tasks[at], rows, keep)
     return Results(row for rows in results for row in rows or [])
+
+
+def _tasks(data: bytes, policies: Any, devices: Any, caches: Any, options: Mapping[str, Any]) -> list[Task]:
+    lists = [[(name, value) for value in (values if isinstance(values, list | tuple) else [values])]
+             for name, values in sorted(options.items())]
+    return [Task(data, policy, device, cache, tuple(rest))
+            for device in _listed(devices) for cache in _listed(caches) for rest in itertools.product(*lists)
+            for policy in _policies(_listed(policies))]
+
+
+def sweep_commands(trace: str | os.PathLike[str], policies: Any = "all", devices: Any = "s3", caches: Any = "1GiB",
+                   **options: Any) -> list[str]:
+    """The tasks of a sweep as shell commands, one for each row, for GNU parallel and job arrays of a cluster:
+
+    `parallel -k < commands > rows.json`. Each prints an array with its row, in the order of `sweep`.
+    """
+    tasks = _tasks(b"", policies, devices, caches, options)
+    return [shlex.join(["bowwave", *task.command_line(os.fspath(trace))]) for task in tasks]
 
 
 def _policies(names: list[str]) -> list[str]:
