@@ -166,3 +166,16 @@ def test_small_reads_leak_nothing():
 def test_pickled_sources_open_in_a_spawned_process():
     file = bowwave.open("pattern:/1MiB")
     assert pickle.loads(pickle.dumps(file)).read(5) == file.read(5)
+
+
+def test_a_lock_that_a_thread_holds_is_free_in_a_child(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    (tmp_path / "a").write_bytes(b"hello")
+    system = fsspec.filesystem("bowwave", target_protocol="file")
+    system.cat_file(str(tmp_path / "a"))
+    with system._lock:
+        child = os.fork()
+        if child == 0:
+            with system.open(str(tmp_path / "a")) as file:
+                os._exit(0 if file.read() == b"hello" else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 from collections import deque
 from collections.abc import Iterable
 from time import monotonic
@@ -31,7 +30,7 @@ class Source:
     def __init__(self, place: Place, access: Access, url: str) -> None:
         self.place, self.access, self.url = place, access, url
         self.identity: tuple[str | None, int | None] | None = None
-        self._lock = threading.Lock()
+        self._lock = _stores.ForkLock()
         self._opened: tuple[int, _bowwave.Handle] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -50,9 +49,7 @@ class Source:
         opened, now = self._opened, _stores.generation()
         if opened is not None and opened[0] == now:
             return opened[1]
-        # The parent's lock may be held for ever.
-        lock = self._lock if opened is None else threading.Lock()
-        with lock:
+        with self._lock:
             handle = self.store().open(self.place.path)
             self._check(handle)
             self._opened = (now, handle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -78,6 +79,23 @@ def place_of(url: str) -> Place:
     return Place(url, "")
 
 
+class ForkLock:
+    """A lock that is free in a child of `fork`, whatever threads its parent had."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.lock.release()
+
+
+_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
 class _Table:
     """Engines and stores, shared by all threads."""
 
@@ -133,6 +151,8 @@ def _in_child() -> None:
     # Locks of the parent's threads stay locked: new ones. The parent's engines are leaked, not dropped.
     _bowwave.forked()
     _table.lock = threading.RLock()
+    for lock in _locks:
+        lock.lock = threading.Lock()
     _table.generation += 1
     _table.clear()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -76,7 +75,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
             protocol, options = str(target_protocol), dict(target_options or {})
         self.target_protocol, self.target_options = protocol, options
         self._scheme, self._access = _native(protocol, options, settings)
-        self._lock = threading.Lock()
+        self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
 
         def strip(path: Any) -> Any:
@@ -408,14 +407,13 @@ class _Fetched:
                                                 "generation", "md5") if info.get(name) is not None]
         self.identity = ('"' + "-".join([*version, str(self.size)]) + '"', None)
         self._opened: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
-        self._lock = threading.Lock()
+        self._lock = _stores.ForkLock()
 
     def handle(self) -> _bowwave.Handle:
         now, opened = _stores.generation(), self._opened
         if opened is not None and opened[0] == now:
             return opened[2]
-        lock = self._lock if opened is None else threading.Lock()
-        with lock:
+        with self._lock:
             if self._opened is None or self._opened[0] != now:
                 target, path = self.fs.fs, self.path
 
