@@ -5,6 +5,8 @@
 #   make lint    the quick part of it: formatting, clippy, tidy, licences
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make python-suites  tests of fsspec, zarr, pyarrow, s3fs and dask over the Python package
+#   make reproduce  run every published experiment, and compare its kinds with docs/REPRODUCED.md
+#   make reproduced write docs/REPRODUCED.md anew
 #   make bench   measure (a quiet machine gives quiet figures)
 #   make install put the command and the libraries below $(PREFIX)
 #   make uninstall  remove them again
@@ -14,7 +16,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites install uninstall doc clean
+.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -36,6 +38,12 @@ demo:
 	@tools/setup.sh build fuse
 	$(CARGO) build --locked --release --package bowwave-cli
 	@$(TARGET)/release/bowwave demo
+
+reproduce:
+	$(CARGO) run --locked --release --package bowwave-cli -- reproduce --check docs/REPRODUCED.md
+
+reproduced:
+	$(CARGO) run --locked --release --package bowwave-cli -- reproduce --write docs/REPRODUCED.md
 
 # Tests and tools wait for disks and servers more than they compute, so each is run beside a build.
 test:

@@ -1,6 +1,7 @@
 //! `bowwave reproduce`: compares every published figure of the source documents with ours.
 
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -8,9 +9,10 @@ use bowwave_core::Policy;
 use bowwave_sim::parallel;
 use bowwave_sim::record::Recording;
 use bowwave_sim::report::Report;
+use bowwave_sim::reproduce::document;
 use bowwave_sim::reproduce::overheads::{Drive, TABLE, Workload};
 use bowwave_sim::reproduce::{
-    Bar, DOCUMENTS, EXPERIMENTS, Experiment, Figure, Kind, Options, Outcome, Pair, ReproduceError,
+    Bar, DOCUMENTS, EXPERIMENTS, Experiment, Figure, Options, Outcome, Pair, ReproduceError,
 };
 
 use super::report;
@@ -66,6 +68,14 @@ pub(crate) struct Args {
     #[arg(long)]
     measure: bool,
 
+    /// Write the document with all rows and mechanisms, docs/REPRODUCED.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ids", "json", "html", "measure", "check"])]
+    write: Option<PathBuf>,
+
+    /// Fail if a row has another kind than in this document
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ids", "json", "html", "measure"])]
+    check: Option<PathBuf>,
+
     /// Write the pictures of the runs, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -80,7 +90,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return output.finish(outcome);
     }
     let experiments = chosen(&args.ids)?;
-    let mut outcomes = reproduce(&experiments, args.html.is_some())?;
+    if let Some(path) = args.write.as_ref().or(args.check.as_ref()) {
+        let outcomes = reproduce(&experiments, Options { record: false, notes: false })?;
+        let figures: Vec<Figure> = outcomes.into_iter().flat_map(|outcome| outcome.figures).collect();
+        let text = document::render(&figures);
+        if args.write.is_some() {
+            std::fs::write(path, text).map_err(|error| failed!("{}: {error}", path.display()))?;
+        } else {
+            check(path, &text)?;
+        }
+        let outcome = output.line(document::counts(&figures));
+        return output.finish(outcome);
+    }
+    let options = Options { record: args.html.is_some(), ..Options::default() };
+    let mut outcomes = reproduce(&experiments, options)?;
     if args.measure {
         for (experiment, outcome) in experiments.iter().zip(&mut outcomes) {
             if experiment.id == OF {
@@ -96,7 +119,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output.json_array(&figures)
     } else {
         output.table(&table(&figures), "a wider terminal and --json have all columns").and_then(|()| {
-            output.line(format_args!("\n{}\n", summary(&figures)))?;
+            let all: Vec<Figure> = figures.iter().copied().cloned().collect();
+            output.line(format_args!("\n{}\n", document::counts(&all)))?;
             outcomes.iter().flat_map(|outcome| &outcome.notes).try_for_each(|note| output.line(note))
         })
     };
@@ -124,9 +148,28 @@ fn chosen(ids: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     Ok(EXPERIMENTS.iter().filter(|experiment| wanted.contains(&experiment.id)).collect())
 }
 
-fn reproduce(experiments: &[&Experiment], record: bool) -> Result<Vec<Outcome>, Failure> {
+/// Compares the kinds of a document with those of a new one.
+fn check(path: &Path, new: &str) -> Result<(), Failure> {
+    let old = std::fs::read_to_string(path).map_err(|error| failed!("{}: {error}", path.display()))?;
+    let (old, new) = (document::kinds(&old), document::kinds(new));
+    let rows: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let changed = rows.into_iter().filter(|row| old.get(*row) != new.get(*row));
+    let changed: Vec<String> = changed
+        .map(|row| {
+            let kind = |kinds: &BTreeMap<String, String>| {
+                kinds.get(row).cloned().unwrap_or_else(|| "absent".to_owned())
+            };
+            format!("{row}: {} is now {}", kind(&old), kind(&new))
+        })
+        .collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(failed!("{}", changed.join("\n")).try_this("'make reproduced', if the change is meant"))
+}
+
+fn reproduce(experiments: &[&Experiment], options: Options) -> Result<Vec<Outcome>, Failure> {
     let progress = Mutex::new((Progress::rows("reproducing", experiments.len() as u64), 0));
-    let options = Options { record };
     let one = |experiment: &&Experiment| -> Result<Outcome, ReproduceError> {
         let outcome = (experiment.run)(&options)?;
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,15 +188,6 @@ fn pictures(outcomes: &[Outcome]) -> Result<Report, Failure> {
     let recording = Recording { title, command: "bowwave reproduce".to_owned(), runs, ..Recording::new() };
     Report::of(&recording)
         .map_err(|error| failed!("no pictures: {error}").try_this("thrashing, which has some"))
-}
-
-/// The number of rows of each kind.
-fn summary(figures: &[&Figure]) -> String {
-    let counts = Kind::count(figures.iter().copied());
-    let total: usize = counts.values().sum();
-    let kinds: Vec<_> = Kind::ALL.iter().map(|kind| format!("{} {}", counts[kind], kind.name())).collect();
-    let copies = figures.len() - total;
-    format!("{total} figures: {}. {copies} more rows are copies of a run.", kinds.join(", "))
 }
 
 fn table(figures: &[&Figure]) -> Table {

@@ -1,16 +1,14 @@
 //! The documents' machine: one disk, one processor, Linux 2.6.20.
 
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::{Config, Policy};
+use bowwave_core::{Config, Eviction, Policy};
 
 use super::ReproduceError;
+use super::testbed::Testbed;
 use crate::device::DeviceSpec;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
 use crate::queue::{Elevator, Queue, QueueConfig};
 use crate::record::{Recording, Run};
-
-/// The documents' disk.
-const DISK: &str = "hdd";
 
 /// Configuration of a machine.
 #[derive(Clone, Debug)]
@@ -42,7 +40,7 @@ impl Lab {
 
     /// The same with another elevator.
     pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
-        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
+        let device = DeviceSpec::open(&Testbed::of_2007()?.disk(), &ALGORITHMS)?;
         let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
         Ok(Self { queue: Some(queue), ..self.clone() })
     }
@@ -54,9 +52,10 @@ impl Lab {
             frames: u32::try_from(frames).unwrap_or(Config::UNLIMITED),
             ra_pages: self.ra_pages,
             policy: self.policy,
+            eviction: Eviction::Scan,
             ..Config::default()
         };
-        let device = DeviceSpec::open(DISK, &ALGORITHMS)?;
+        let device = DeviceSpec::open(&Testbed::of_2007()?.disk(), &ALGORITHMS)?;
         let queue = self.queue.clone().unwrap_or_else(|| device.queue().clone());
         let queue = Queue::new(device.build(0), queue)?;
         let (host, walk, record) = (self.host, Walk::PageByPage, self.record);
@@ -66,7 +65,7 @@ impl Lab {
     /// Labels a run with the configuration.
     pub(super) fn name(&self, mut run: Run) -> Run {
         run.row.policy = self.policy.name().to_owned();
-        run.row.device = DISK.to_owned();
+        run.row.device = "hdd".to_owned();
         run.row.cache_bytes = Some(self.cache_bytes);
         run.row.ra_pages = self.ra_pages;
         run

@@ -71,7 +71,7 @@ struct Faulted {
     ranges: u64,
 }
 
-fn run(_: &Options) -> Result<Outcome, ReproduceError> {
+fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     use Workload::{Holes, Random, Sequential, ShuffledHoles, Strided};
     let workloads = [Random, Holes, ShuffledHoles, Sequential, Strided];
     let cases: Vec<(Workload, Clusters)> = workloads
@@ -100,7 +100,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
             ));
         }
     }
-    others(&mut outcome)?;
+    others(options, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -135,8 +135,9 @@ fn published(
 }
 
 /// The published job with what the document leaves open: RPCs of 1 MiB as rows, others as notes.
-fn others(outcome: &mut Outcome) -> Result<(), ReproduceError> {
-    let cases: Vec<(&Client, Clusters)> = OTHERS
+fn others(options: &Options, outcome: &mut Outcome) -> Result<(), ReproduceError> {
+    let others = if options.notes { &OTHERS[..] } else { &OTHERS[..1] };
+    let cases: Vec<(&Client, Clusters)> = others
         .iter()
         .flat_map(|client| [CLUSTERS_BEFORE, CLUSTERS_LITERAL].map(|clusters| (client, clusters)))
         .collect();

@@ -6,6 +6,7 @@
 
 mod aio_stress;
 mod beyond;
+pub mod document;
 mod figure;
 mod fsync_tester;
 mod iozone;
@@ -45,10 +46,19 @@ pub struct Experiment {
 }
 
 /// Options of a run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Whether to record data for the report.
     pub record: bool,
+    /// Whether to run the variants of the notes, which take most of the time. The rows are the
+    /// same without them.
+    pub notes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { record: false, notes: true }
+    }
 }
 
 /// Results of an experiment.
@@ -98,7 +108,7 @@ pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
     ("003", &["lustre-mmap"]),
     ("004", &["fsync-tester", "tiotest"]),
-    ("future", &["beyond"]),
+    ("beyond", &["beyond"]),
 ];
 
 impl fmt::Display for ReproduceError {

@@ -84,6 +84,9 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         let name = workload.name();
         let pair = |of: fn(Counts) -> f64| Pair::new(of(old), of(new));
         let row = format!("{name}: cost, weighed");
+        let Pair { baseline, improved } = workload.published();
+        let seconds =
+            format!("published: {:.2} and {:.2} s", baseline.unwrap_or(0.0), improved.unwrap_or(0.0));
         let weighed = |table, row: &str, published| {
             let figure = Figure::gain(table, row, published, pair(Counts::weighed), NEAR);
             match workload {
@@ -92,6 +95,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
                 ),
                 _ => figure.note(HOT),
             }
+            .note(seconds.clone())
         };
         figures.push(weighed(TABLE, &row, workload.published()));
         let patch = Pair::new(1.0, workload.patch());

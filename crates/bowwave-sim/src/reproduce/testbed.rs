@@ -18,6 +18,8 @@ use crate::record::Row;
 pub(super) struct Testbed {
     /// The disk and its queue.
     pub(super) device: String,
+    /// Commands that the disk orders itself.
+    pub(super) depth: u32,
     /// Maximum pages of a readahead window.
     pub(super) ra_pages: u32,
     /// Memory of the page cache.
@@ -74,6 +76,11 @@ impl Testbed {
         })
     }
 
+    /// The disk with its depth.
+    pub(super) fn disk(&self) -> String {
+        format!("{},depth={}", self.device, self.depth)
+    }
+
     /// Address on the disk where a test's files start.
     pub(super) fn address(&self, bench: &Bench) -> u64 {
         bench.address_at(self.file_at_share)
@@ -81,7 +88,7 @@ impl Testbed {
 
     /// The machine with a readahead policy.
     pub(super) fn bench(&self, policy: Policy) -> Result<Bench, ReproduceError> {
-        let device = DeviceSpec::open(&self.device, &ALGORITHMS)?;
+        let device = DeviceSpec::open(&self.disk(), &ALGORITHMS)?;
         let queue = Queue::new(device.build(0), device.queue().clone())?;
         let eviction =
             self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;

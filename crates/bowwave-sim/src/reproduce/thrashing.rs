@@ -74,7 +74,8 @@ fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     } else {
         Recording::default()
     };
-    Ok(Outcome { figures, notes: notes()?, recording })
+    let notes = if options.notes { notes()? } else { Vec::new() };
+    Ok(Outcome { figures, notes, recording })
 }
 
 /// Sensitivity to what the documents leave open.

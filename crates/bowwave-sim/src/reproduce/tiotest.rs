@@ -100,13 +100,13 @@ struct Run {
     maxima_ms: Vec<f64>,
 }
 
-fn run(_: &Options) -> Result<Outcome, ReproduceError> {
+fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     let elevators = [RW, DEADLINE, LITERAL];
     let runs = parallel::try_map(&elevators, parallel::workers(), |&elevator| {
         Ok::<_, ReproduceError>(Run {
             table: table(elevator, DEVICE)?,
             wait_ms: longest_wait_ms(elevator)?,
-            maxima_ms: maxima_ms(elevator, Throttling::WritesBack)?,
+            maxima_ms: if options.notes { maxima_ms(elevator, Throttling::WritesBack)? } else { Vec::new() },
         })
     })?;
     let [original, fixed, posted] = &runs[..] else {
@@ -145,7 +145,8 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
             figures.push(Figure::missing(TABLE, format!("{name}, {what}"), "%", published, why));
         }
     }
-    Ok(Outcome { figures, notes: notes([original, posted, fixed])?, ..Outcome::default() })
+    let notes = if options.notes { notes([original, posted, fixed])? } else { Vec::new() };
+    Ok(Outcome { figures, notes, ..Outcome::default() })
 }
 
 /// Results that are not in the rows.

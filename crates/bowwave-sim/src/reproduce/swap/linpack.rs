@@ -12,7 +12,7 @@ use bowwave_core::swap::pager::Touch;
 
 use super::{Algorithm, GB, PAGE_BYTES, SCALE};
 use crate::parallel;
-use crate::reproduce::{Bar, Figure, Outcome, Pair, ReproduceError};
+use crate::reproduce::{Bar, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::swap::{self, Machine};
 
 /// Pages of a matrix: three quarters of memory, so one fits and two do not. 24 GB are 56,755
@@ -46,9 +46,10 @@ struct Linpack {
 }
 
 /// The rows of the document's second table, and what it says below it.
-pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
+pub(super) fn add(options: &Options, outcome: &mut Outcome) -> Result<(), ReproduceError> {
     let mut cases: Vec<(Algorithm, u64)> = Vec::new();
-    for threads in [THREADS].into_iter().chain(OTHERS) {
+    let others = if options.notes { &OTHERS[..] } else { &[] };
+    for &threads in [THREADS].iter().chain(others) {
         cases.extend(Algorithm::ALL.map(|algorithm| (algorithm, threads)));
     }
     let runs =

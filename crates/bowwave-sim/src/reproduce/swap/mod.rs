@@ -147,13 +147,13 @@ fn micro(algorithm: Algorithm, scale: u64) -> Result<Micro, ReproduceError> {
     })
 }
 
-fn run(_: &Options) -> Result<Outcome, ReproduceError> {
+fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     let mut outcome = Outcome::default();
     let runs = parallel::try_map(&Algorithm::ALL, parallel::workers(), |&algorithm| micro(algorithm, SCALE))?;
     micro_figures(MICRO, [&runs[0], &runs[1]], &mut outcome.figures);
     micro_figures(OWN, [&runs[0], &runs[2]], &mut outcome.figures);
     outcome.notes.extend(micro_notes(&runs));
-    linpack::add(&mut outcome)?;
+    linpack::add(options, &mut outcome)?;
     Ok(outcome)
 }
 
