@@ -264,7 +264,7 @@ fn tables_fit_100_columns_however_wide_their_values_are() {
     assert!(default.starts_with("device  policy"), "{default}");
     let compared = run(bowwave().arg("read").arg(&file).args(["--compare", "none,ondemand,stream"]));
     let reproduced = run(bowwave().args(["reproduce", "patterns"]));
-    let (reproduced, _) = reproduced.split_once(" figures hold").expect("the end of the table");
+    let (reproduced, _) = reproduced.split_once(" copies of a run.").expect("the end of the table");
     for table in [&*wide, &*default, &*compared, reproduced] {
         let wide: Vec<&str> = table.lines().filter(|line| line.chars().count() > 100).collect();
         assert_eq!(wide, [""; 0]);

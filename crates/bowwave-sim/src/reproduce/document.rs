@@ -131,7 +131,7 @@ mechanisms! {
 #[must_use]
 pub fn render(figures: &[Figure]) -> String {
     let mut text = String::new();
-    _ = write!(text, "{HEAD}{}\n\n", wrapped(&counts(figures)));
+    _ = write!(text, "{HEAD}{}\n\n", counts(figures));
     text.push_str("| kind | rows | meaning |\n|---|---|---|\n");
     let by_kind = Kind::count(figures);
     for kind in Kind::ALL {
@@ -181,7 +181,7 @@ pub fn counts(figures: &[Figure]) -> String {
     let total: usize = counts.values().sum();
     let kinds: Vec<_> = Kind::ALL.iter().map(|kind| format!("{} {}", counts[kind], kind.name())).collect();
     let copies = figures.len() - total;
-    format!("{total} figures: {}. {copies} more rows are copies of a run.", kinds.join(", "))
+    wrapped(&format!("{total} figures: {}. {copies} more rows are copies of a run.", kinds.join(", ")))
 }
 
 /// Breaks a sentence into lines of at most 100 columns.
