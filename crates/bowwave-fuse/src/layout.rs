@@ -47,6 +47,11 @@ impl Layout {
         }
     }
 
+    /// Forgets the version that the store keeps of a file.
+    pub(crate) fn forget_name(&self, path: &Path) {
+        self.store.backend().forget_name(self.inner_path(path));
+    }
+
     /// Lists a directory without names that are invalid in a file system.
     pub(crate) fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         match &self.single {

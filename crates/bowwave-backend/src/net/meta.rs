@@ -17,6 +17,7 @@ use http::header::{
 use object_store::path::Path as Key;
 
 use super::checksum::Checksums;
+use super::name_cache::{Known, Listed};
 use super::object_upload::{Location, ObjectUpload};
 use super::ranged::Version;
 use super::validator::{self, identity, rfc1123, text, validators};
@@ -36,6 +37,8 @@ pub(super) struct Meta {
     pub(super) checksums: Checksums,
     /// All headers of a HEAD, where attributes of files are stored in them.
     pub(super) headers: HeaderMap,
+    /// From a listing: `coding` and `checksums` are not known.
+    pub(super) is_listed: bool,
 }
 
 impl Meta {
@@ -45,7 +48,13 @@ impl Meta {
         let version = Validators { size: Some(size), ..validators(headers) };
         let modified = version.modified.as_deref().and_then(rfc1123);
         let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
-        Some(Self { key, size, version, modified, coding, checksums, headers: HeaderMap::new() })
+        let headers = HeaderMap::new();
+        Some(Self { key, size, version, modified, coding, checksums, headers, is_listed: false })
+    }
+
+    /// What the cache of names keeps of it.
+    pub(super) fn known(&self) -> Known {
+        Listed::new(&self.version, self.size, self.modified).map_or(Known::Unknown, Known::Object)
     }
 
     /// The attributes that are stored with the object.

@@ -23,6 +23,8 @@ mod listing;
 #[cfg(feature = "s3")]
 mod meta;
 #[cfg(feature = "s3")]
+mod name_cache;
+#[cfg(feature = "s3")]
 mod names;
 #[cfg(feature = "s3")]
 pub(crate) mod object;

@@ -6,14 +6,15 @@
 //! file never removes its directory.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use bowwave_core::Instant;
-use bowwave_core::network::ListingLimits;
+use bowwave_core::Instant as CoreInstant;
+use bowwave_core::network::{ListingLimits, Validators};
 use bytes::Bytes;
 use http::HeaderMap;
 use object_store::path::Path as Key;
@@ -22,6 +23,7 @@ use super::cloud::{Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
 use super::meta::{self, COPY_WHOLE_BYTES_MAX, Header, Meta, Stored};
+use super::name_cache::{self, Known, PAGES_MAX};
 use super::object::{ObjectBackend, Standing};
 use super::object_upload::{Location, ObjectUpload};
 use super::plan::Sizes;
@@ -31,7 +33,7 @@ use super::validator::identity;
 use super::writer::CloudWriter;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, OpenWrite, Owner, Rename, Result,
-    SetAttributes, Upload, Write, WriteObject, path,
+    SetAttributes, Upload, Validity, Write, WriteObject, path,
 };
 
 impl Namespace for ObjectBackend {
@@ -41,9 +43,15 @@ impl Namespace for ObjectBackend {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let standing = match self.looked_ahead(path)? {
-            Some(meta) => Standing::Object(Box::new(meta)),
-            None => self.standing(path)?,
+        let (standing, validity) = match self.looked_ahead(path)? {
+            Some(meta) => (Standing::Object(Box::new(meta)), Validity::default()),
+            None => match self.cached(path)? {
+                // A listing has no attributes.
+                (Standing::Object(meta), _) if meta.is_listed && self.cloud.attributes => {
+                    (self.standing(path)?, Validity::default())
+                }
+                known => known,
+            },
         };
         match standing {
             Standing::Object(meta) => {
@@ -51,6 +59,7 @@ impl Namespace for ObjectBackend {
                     size: meta.size,
                     modified: meta.modified,
                     identity: Some(meta.identity()),
+                    validity,
                     ..Entry::new(name, EntryKind::File)
                 };
                 Ok(with_stored(entry, meta.stored()))
@@ -59,7 +68,7 @@ impl Namespace for ObjectBackend {
                 Entry::directory(name),
                 Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory),
             )),
-            Standing::Directory { .. } => Ok(Entry::directory(name)),
+            Standing::Directory { .. } => Ok(Entry { validity, ..Entry::directory(name) }),
             // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
@@ -67,51 +76,29 @@ impl Namespace for ObjectBackend {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let (key, _) = self.key(path)?;
-        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
-        let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
-        let partial = self.cloud.attributes;
-        let mut take = |found: Found| {
-            is_directory = true;
-            // Keys that are no file names are not shown.
-            let Some((name, entry)) = found.named(&prefix) else { return false };
-            // A server without delimiter support also lists deeper keys.
-            if name.components().nth(1).is_some() {
-                return false;
-            }
-            // If a key is also a prefix of others, the object is shown.
-            if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
-                return false;
-            }
-            names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
-        };
-        let budget = self.cloud.wire.client.limits.retry.budget_ns;
-        let limits = ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: self.list_entries_max,
-            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: Instant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
-        };
-        self.list_pages(Pages::below(&prefix, true, 0), limits, |page| {
-            ControlFlow::Continue(Found::all(page).map(|found| u64::from(take(found))).sum())
-        })?;
-        if !is_directory {
-            match self.standing(path)? {
-                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
-                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
-                    return Err(path::not_found(&self.url, path));
-                }
-                Standing::Directory { .. } | Standing::Nothing => {}
-            }
+        let prefix = self.prefix_of(path)?;
+        let names = &self.cloud.names;
+        if !names.is_on() {
+            return Ok(self.read_directory(path)?.into_entries());
         }
-        let keys = |kind| {
-            let names = names.values().filter(move |entry| entry.kind == kind);
-            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
+        let known = || {
+            let (names, until) = names.names(&prefix)?;
+            let entries =
+                names.into_iter().filter_map(|(name, known)| self.known_entry(&name, &known, until));
+            Some(entries.collect())
         };
-        // Only stored attributes need lookups ahead.
-        let files = if partial { keys(EntryKind::File).collect() } else { Vec::new() };
-        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
-        Ok(names.into_values().collect())
+        if let Some(entries) = known() {
+            return Ok(entries);
+        }
+        let listing = names.begin(&prefix);
+        // Another thread may have listed it.
+        if let Some(entries) = known() {
+            return Ok(entries);
+        }
+        let read = self.read_directory(path)?;
+        let until = listing.end(read.found());
+        let entries = read.into_entries().into_iter();
+        Ok(entries.map(|entry| Entry { validity: Validity(Some(until)), ..entry }).collect())
     }
 
     fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
@@ -123,7 +110,7 @@ impl Namespace for ObjectBackend {
             idle_pages_max: LIST_IDLE_PAGES_MAX,
             entries_max: u64::MAX,
             bytes_max: u64::MAX,
-            deadline: Instant(u64::MAX),
+            deadline: CoreInstant(u64::MAX),
         };
         let (mut pages, mut is_directory) = (HashSet::new(), prefix.is_empty());
         self.list_pages(Pages::below(&prefix, !recursive, 0), limits, |page| {
@@ -158,10 +145,12 @@ impl Namespace for ObjectBackend {
             return Err(exists(&place));
         }
         let above = parent(path);
-        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
+        if !above.as_os_str().is_empty() && self.look_cached(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
-        self.mark(&key, self.headers(&Stored::new(mode, owner), EntryKind::Directory))
+        self.mark(&key, self.headers(&Stored::new(mode, owner), EntryKind::Directory))?;
+        self.cloud.names.created(&format!("{key}/"));
+        Ok(())
     }
 
     fn create_node(
@@ -188,7 +177,7 @@ impl Namespace for ObjectBackend {
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        if self.look(path)?.is_none() {
+        if self.look_cached(path)?.is_none() {
             return Err(path::is_a_directory(&self.url, path));
         }
         self.keep_directory_of(path)?;
@@ -242,7 +231,9 @@ impl Namespace for ObjectBackend {
 impl Write for ObjectBackend {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let (key, place) = self.new_key(path)?;
-        let found = match self.look(path) {
+        let found = match self.look_cached(path) {
+            // The attributes of the next version are those of this one.
+            Ok(Some(found)) if found.is_listed && self.cloud.attributes => self.look(path)?,
             Ok(Some(found)) => Some(found),
             Ok(None) => return Err(path::is_a_directory(&self.url, path)),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
@@ -293,6 +284,109 @@ impl Write for ObjectBackend {
 }
 
 impl ObjectBackend {
+    /// The prefix of the keys in a directory.
+    pub(super) fn prefix_of(&self, path: &Path) -> Result<String> {
+        let (key, _) = self.key(path)?;
+        Ok(if key.as_ref().is_empty() { String::new() } else { format!("{key}/") })
+    }
+
+    /// The entry of a listed name.
+    fn known_entry(&self, name: &str, known: &Known, until: Instant) -> Option<Entry> {
+        let validity = Validity(Some(until));
+        match known {
+            Known::Object(listed) => {
+                let version = Validators {
+                    etag: Some(listed.etag.to_string()),
+                    modified: None,
+                    size: Some(listed.size),
+                };
+                Some(Entry {
+                    size: listed.size,
+                    modified: listed.modified,
+                    identity: Some(identity(&version, listed.modified)),
+                    partial: self.cloud.attributes,
+                    validity,
+                    ..Entry::new(name, EntryKind::File)
+                })
+            }
+            Known::Directory => {
+                let partial = self.cloud.attributes;
+                Some(Entry { validity, partial, ..Entry::directory(OsStr::new(name)) })
+            }
+            Known::Absent | Known::Unknown => None,
+        }
+    }
+
+    /// Lists a directory.
+    fn read_directory(&self, path: &Path) -> Result<DirectoryRead> {
+        let prefix = self.prefix_of(path)?;
+        let (read, is_directory) = self.read_prefix(&prefix, u32::MAX)?;
+        if !is_directory {
+            match self.standing(path)? {
+                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
+                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
+                    return Err(path::not_found(&self.url, path));
+                }
+                Standing::Directory { .. } | Standing::Nothing => {}
+            }
+        }
+        let keys = |kind| {
+            let names = read.names.values().filter(move |entry| entry.kind == kind);
+            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
+        };
+        // Only stored attributes need lookups ahead.
+        let files = if self.cloud.attributes { keys(EntryKind::File).collect() } else { Vec::new() };
+        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
+        Ok(read)
+    }
+
+    /// Lists a prefix with at most `pages_max` requests; also returns whether anything has it.
+    pub(super) fn read_prefix(&self, prefix: &str, pages_max: u32) -> Result<(DirectoryRead, bool)> {
+        let partial = self.cloud.attributes;
+        let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
+        let mut is_directory = prefix.is_empty();
+        let mut take = |read: &mut DirectoryRead, found: Found| {
+            is_directory = true;
+            if found.key() == prefix {
+                read.is_marked = true;
+                return false;
+            }
+            // Keys that are no file names are not shown.
+            let Some((name, entry)) = found.named(prefix) else {
+                read.has_others = true;
+                return false;
+            };
+            // A server without delimiter support also lists deeper keys.
+            if name.components().nth(1).is_some() {
+                read.has_others = true;
+                return false;
+            }
+            // If a key is also a prefix of others, the object is shown.
+            if entry.kind == EntryKind::Directory && read.names.contains_key(name.as_os_str()) {
+                return false;
+            }
+            read.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
+        };
+        let budget = self.cloud.wire.client.limits.retry.budget_ns;
+        let limits = ListingLimits {
+            idle_pages_max: LIST_IDLE_PAGES_MAX,
+            entries_max: self.list_entries_max,
+            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
+            deadline: CoreInstant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
+        };
+        self.list_pages(Pages::below(prefix, true, 0), limits, |page| {
+            read.pages += 1;
+            let is_last = page.truncated == Some(false);
+            let new_entries = Found::all(page).map(|found| u64::from(take(&mut read, found))).sum();
+            if read.pages >= pages_max && !is_last {
+                read.is_complete = false;
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(new_entries)
+        })?;
+        Ok((read, is_directory))
+    }
+
     fn rename_entry(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
         let (from_key, from_place) = self.key(from)?;
         let (to_key, to_place) = self.new_key(to)?;
@@ -373,14 +467,14 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        Ok(matches!(self.standing(path)?, Standing::Nothing))
+        Ok(matches!(self.cached(path)?.0, Standing::Nothing))
     }
 
     fn require_empty_directory(&self, path: &Path, place: &str) -> Result<()> {
         if path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
         }
-        if self.look(path)?.is_some() {
+        if self.look_cached(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
         let (directory, _) = self.key(path)?;
@@ -405,6 +499,21 @@ impl ObjectBackend {
     /// Whether a directory has objects besides `key`. A marker counts as the key of its directory,
     /// without the slash.
     fn has_others(&self, directory: &Key, key: &Key) -> Result<bool> {
+        let (names, prefix) = (&self.cloud.names, format!("{directory}/"));
+        if names.is_on() {
+            // The directory's own key is no name in it.
+            let name = key.as_ref().strip_prefix(&prefix);
+            let mut known = names.has_others(&prefix, name);
+            if known.is_none() && names.is_listed(&prefix) {
+                // A listing answers the next removals, too.
+                let listing = names.begin(&prefix);
+                listing.end(self.read_prefix(&prefix, PAGES_MAX)?.0.found());
+                known = names.has_others(&prefix, name);
+            }
+            if let Some(has_others) = known {
+                return Ok(has_others);
+            }
+        }
         // The marker, `key` and one more.
         let found = self.list_keys(&format!("{directory}/"), 3)?;
         Ok(found.iter().any(|found| found.strip_suffix('/').unwrap_or(found) != key.as_ref()))
@@ -495,6 +604,45 @@ impl ObjectBackend {
                 }
             }
         })
+    }
+}
+
+/// A directory's entries.
+#[derive(Debug, Default)]
+pub(super) struct DirectoryRead {
+    names: BTreeMap<OsString, Entry>,
+    is_marked: bool,
+    /// It has keys that are no file names.
+    has_others: bool,
+    is_complete: bool,
+    pages: u32,
+}
+
+impl DirectoryRead {
+    fn into_entries(self) -> Vec<Entry> {
+        self.names.into_values().collect()
+    }
+
+    /// For the cache of names.
+    pub(super) fn found(&self) -> name_cache::Found {
+        let known = |entry: &Entry| match (entry.kind, &entry.identity) {
+            (EntryKind::Directory, _) => Known::Directory,
+            (_, Some(identity)) => {
+                let version =
+                    Validators { etag: identity.etag.clone(), modified: None, size: Some(entry.size) };
+                name_cache::Listed::new(&version, entry.size, entry.modified)
+                    .map_or(Known::Unknown, Known::Object)
+            }
+            (_, None) => Known::Unknown,
+        };
+        let names = self.names.iter().filter_map(|(name, entry)| Some((name.to_str()?.into(), known(entry))));
+        name_cache::Found {
+            names: names.collect(),
+            is_marked: self.is_marked,
+            has_others: self.has_others,
+            is_complete: self.is_complete,
+            pages: self.pages,
+        }
     }
 }
 

@@ -67,7 +67,7 @@ impl Requests {
 }
 
 fn entry(operations: &Operations, reply: ReplyEntry, found: &Found) {
-    reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
+    reply.entry_with_ttls(&found.ttl, &found.name_ttl, &found.attributes, Generation(0));
 }
 
 /// Replies with an inode's attributes and their time to live.
@@ -79,7 +79,7 @@ fn attributes(
 ) {
     let ttl = operations.trust(inode);
     match ask(operations, inode) {
-        Ok(attributes) => reply.attr(&ttl, &attributes),
+        Ok(attributes) => reply.attr(&ttl.min(operations.ttl_of_inode(inode)), &attributes),
         Err(error) => reply.error(error),
     }
 }
@@ -162,7 +162,7 @@ impl Filesystem for Requests {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
         self.run(move |operations| {
-            let ttl = operations.options.ttl;
+            let ttl = operations.negative_ttl();
             match operations.lookup(parent.0, &name) {
                 Ok(found) => entry(operations, reply, &found),
                 // Inode 0 makes the kernel cache a negative entry.

@@ -15,12 +15,12 @@ pub(crate) use names::Caller;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error};
 use bowwave_engine::{File, Identity};
-use fuser::{Errno, FileAttr};
+use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
@@ -59,13 +59,18 @@ pub(crate) struct Operations {
     changes: AtomicU64,
     /// Major and minor number of the mount's device, once it is mounted.
     pub(crate) device: OnceLock<(u32, u32)>,
+    /// Tells the kernel of changes, once it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
+    /// The store keeps names and versions itself.
+    keeps_names: bool,
 }
 
 struct OpenHandle {
     inode: u64,
     /// Path at open, for messages.
     path: Arc<Path>,
-    file: File,
+    /// Replaced by a newer version if the object was replaced before a byte of it was read.
+    file: RwLock<Arc<File>>,
     writes: bool,
     closing: Closing,
     /// Opened as another version than the kernel may have cached.
@@ -79,14 +84,27 @@ impl OfInode for OpenHandle {
 }
 
 impl OpenHandle {
-    fn opening(&self) -> Opening {
-        Opening {
-            identity: self.file.identity(),
-            version: self.file.version(),
-            size: self.file.size(),
-            writes: self.writes,
-        }
+    fn new(inode: u64, path: PathBuf, file: File, writes: bool, closing: Closing) -> Self {
+        let file = RwLock::new(Arc::new(file));
+        Self { inode, path: path.into(), file, writes, closing, apart: false }
     }
+
+    fn file(&self) -> Arc<File> {
+        // It is replaced in one assignment.
+        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace_file(&self, file: &Arc<File>) {
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
+    }
+
+    fn opening(&self) -> Opening {
+        opening(&self.file(), self.writes)
+    }
+}
+
+fn opening(file: &File, writes: bool) -> Opening {
+    Opening { identity: file.identity(), version: file.version(), size: file.size(), writes }
 }
 
 /// Result of a lookup for the kernel.
@@ -95,6 +113,8 @@ pub(crate) struct Found {
     pub(crate) attributes: FileAttr,
     /// Time to live of the attributes.
     pub(crate) ttl: Duration,
+    /// Time to live of the name.
+    pub(crate) name_ttl: Duration,
 }
 
 impl Operations {
@@ -102,7 +122,7 @@ impl Operations {
         layout: Layout,
         options: MountOptions,
         defaults: Defaults,
-        listener: Listener,
+        (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
         Ok(Self {
@@ -121,6 +141,8 @@ impl Operations {
             closings: Closings::default(),
             changes: AtomicU64::new(0),
             device: OnceLock::new(),
+            notifier: OnceLock::new(),
+            keeps_names,
         })
     }
 
@@ -163,8 +185,26 @@ impl Operations {
         // `stat`. If they differ, or the listing has only some attributes, `stat` must send a
         // request.
         let has_all = self.inodes.shown(number) == number && !entry.partial;
-        let ttl = if has_all { self.trust(number) } else { Duration::ZERO };
-        Ok(Found { attributes, ttl })
+        let name_ttl = self.ttl_of(entry);
+        let ttl = if has_all { self.trust(number).min(name_ttl) } else { Duration::ZERO };
+        Ok(Found { attributes, ttl, name_ttl })
+    }
+
+    /// How long the kernel may keep an entry: no longer than the store's knowledge of it is valid.
+    fn ttl_of(&self, entry: &Entry) -> Duration {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        entry.validity.0.map_or(self.options.ttl, |until| left(until).min(self.options.ttl))
+    }
+
+    /// How long the kernel may keep that a name does not exist. A store that keeps names answers a
+    /// second lookup itself.
+    pub(crate) fn negative_ttl(&self) -> Duration {
+        if self.keeps_names { Duration::ZERO } else { self.options.ttl }
+    }
+
+    /// As [`trust`](Self::trust), for the attributes that the inode has now.
+    pub(crate) fn ttl_of_inode(&self, inode: u64) -> Duration {
+        self.inodes.last(inode).map_or(Duration::ZERO, |entry| self.ttl_of(&entry))
     }
 
     /// Converts a store's entry to an inode's attributes.
