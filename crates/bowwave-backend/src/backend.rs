@@ -67,8 +67,8 @@ pub trait Backend: Debug + Send + Sync {
         }
     }
 
-    /// Makes the store keep names and versions, for all its users. Returns whether it can; the
-    /// default asks the store below, and other stores keep none.
+    /// Makes the store keep names and versions, for all its users. Returns whether it can, also for
+    /// a time to live of zero; the default asks the store below, and other stores keep none.
     fn keep_names(&self, how: crate::KeepNames) -> bool {
         self.below().is_some_and(|below| below.keep_names(how))
     }

@@ -35,6 +35,11 @@ impl Layout {
         &self.store
     }
 
+    /// Returns what a lookup needs: see [`Namespace::lookup`](bowwave_engine::Namespace::lookup).
+    pub(crate) fn lookup(&self, path: &Path) -> Result<Entry> {
+        if self.single.is_none() { self.store.lookup(path) } else { self.stat(path) }
+    }
+
     /// Returns the attributes of one entry.
     pub(crate) fn stat(&self, path: &Path) -> Result<Entry> {
         match &self.single {

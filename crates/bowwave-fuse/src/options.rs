@@ -40,8 +40,8 @@ pub enum Consistency {
     /// Each open requests the store (close-to-open). Names and attributes are kept for
     /// [`MountOptions::ttl`].
     Open,
-    /// Names, attributes and versions are kept for [`MountOptions::ttl`], and a listing is as good as
-    /// a lookup. An open within that time sends no request: the first read compares the version.
+    /// Names, attributes and versions are kept for [`MountOptions::ttl`], and a listing is as good
+    /// as a lookup. An open within that time sends no HEAD: the first GET compares the version.
     #[default]
     Ttl,
 }

@@ -290,7 +290,7 @@ impl Cloud {
                 key: key.clone(),
                 size,
                 version: Validators { etag: Some(etag.clone()), modified: None, size: Some(size) },
-                modified: Some(SystemTime::now()),
+                modified: Some(this_second()),
                 coding: None,
                 checksums: Checksums::default(),
                 headers: headers
@@ -298,6 +298,7 @@ impl Cloud {
                     .filter_map(|(name, value)| Some((name.clone(), value.parse().ok()?)))
                     .collect(),
                 is_listed: false,
+                known: None,
             };
             change.done(meta.known());
             return Ok(meta);
@@ -316,6 +317,7 @@ impl Cloud {
                 checksums: Checksums::default(),
                 headers: found.headers,
                 is_listed: false,
+                known: None,
             }),
             // Only the server's own time can replace a tag.
             _ => Ok(found),
@@ -440,6 +442,12 @@ fn write_error(place: &str, error: &StoreError) -> Error {
 fn attribute((name, value): &Header) -> Option<(Attribute, AttributeValue)> {
     let name = name.as_str().strip_prefix("x-amz-meta-")?;
     Some((Attribute::Metadata(name.to_owned().into()), value.clone().into()))
+}
+
+/// The time of a version of our own, to the second, as the store has it.
+fn this_second() -> SystemTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
 fn vanished(place: &str) -> Error {

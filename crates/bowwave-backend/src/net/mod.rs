@@ -19,6 +19,8 @@ mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
 #[cfg(feature = "s3")]
+mod directories;
+#[cfg(feature = "s3")]
 mod listing;
 #[cfg(feature = "s3")]
 mod meta;

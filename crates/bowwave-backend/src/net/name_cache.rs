@@ -1,9 +1,9 @@
 //! Names in a bucket, kept per directory for a time to live.
 //!
-//! A directory is listed once it is worth a request: when it is read, after [`LOOKUPS_MAX`] lookups,
-//! or when an earlier listing was used. The listing then answers lookups, attributes and negative
-//! lookups. Changes by this process are entered at once, and win over responses to requests that
-//! were sent before them.
+//! A directory is listed once it is worth a request: when it is read, after two lookups, or when
+//! an earlier listing was used. The listing then answers lookups, attributes and negative lookups.
+//! Changes by this process are entered at once, and win over responses to requests that were sent
+//! before them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use object_store::path::Path as Key;
 
 use super::checksum::Checksums;
 use super::listing;
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use crate::KeepNames;
 
 /// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
@@ -52,6 +52,8 @@ struct Directory {
     /// Until when the last complete listing is valid.
     complete: Option<Instant>,
     is_marked: bool,
+    /// The attributes of its marker, and until when they are valid.
+    attributes: Option<(Stored, Instant)>,
     /// Whether it has keys that are no names of files.
     has_others: bool,
     /// Lookups since the last listing.
@@ -90,12 +92,38 @@ pub(super) struct Listed {
     pub(super) etag: Box<str>,
     pub(super) size: u64,
     pub(super) modified: Option<SystemTime>,
+    pub(super) kept: Kept,
+}
+
+/// Attributes of a file that are stored in the metadata of its object, as far as they are known: no
+/// listing has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    #[default]
+    Unknown,
+    None,
+    Some(Box<Stored>),
+}
+
+impl Kept {
+    pub(super) fn new(stored: Stored) -> Self {
+        if stored == Stored::default() { Self::None } else { Self::Some(Box::new(stored)) }
+    }
+
+    /// The attributes, if they are known.
+    pub(super) fn stored(&self) -> Option<Stored> {
+        match self {
+            Self::Unknown => None,
+            Self::None => Some(Stored::default()),
+            Self::Some(stored) => Some(**stored),
+        }
+    }
 }
 
 impl Listed {
     /// The object of this version; `None` without a strong tag.
     pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
-        Some(Self { etag: version.strong()?.into(), size, modified })
+        Some(Self { etag: version.strong()?.into(), size, modified, kept: Kept::Unknown })
     }
 
     /// An object of a listing.
@@ -114,6 +142,7 @@ impl Listed {
             checksums: Checksums::default(),
             headers: HeaderMap::new(),
             is_listed: true,
+            known: self.kept.stored(),
         }
     }
 }
@@ -324,6 +353,44 @@ impl NameCache {
         self.lock().changes
     }
 
+    /// A response has the attributes that are stored with this version of `key`.
+    pub(super) fn learn(&self, key: &str, etag: &str, modified: Option<SystemTime>, stored: Stored) {
+        if !self.is_on() {
+            return;
+        }
+        let (prefix, name) = split(key);
+        let mut state = self.lock();
+        let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
+        if let Some(Name { standing: Known::Object(found), pending: 0, .. }) = found
+            && *found.etag == *etag
+            && found.modified == modified
+        {
+            found.kept = Kept::new(stored);
+        }
+    }
+
+    /// The attributes of a directory's marker, if they are known, and until when they are valid.
+    pub(super) fn attributes(&self, directory: &str) -> Option<(Stored, Instant)> {
+        let now = Instant::now();
+        self.lock().touch(directory)?.attributes.filter(|(_, until)| *until > now)
+    }
+
+    /// A response has the attributes of a directory's marker. It was requested when there were
+    /// `since` changes.
+    pub(super) fn learn_directory(&self, directory: &str, stored: Stored, since: u64) {
+        let until = Instant::now() + self.ttl();
+        let mut state = self.lock();
+        if self.is_on() && since == state.changes {
+            state.directory(directory).attributes = Some((stored, until));
+        }
+    }
+
+    /// Until when a complete listing of a directory is valid.
+    pub(super) fn complete_until(&self, directory: &str) -> Option<Instant> {
+        let now = Instant::now();
+        self.lock().touch(directory)?.complete.filter(|&until| until > now)
+    }
+
     /// Forgets what is known of `key`: the store has shown another version.
     pub(super) fn forget(&self, key: &str) {
         if !self.is_on() {
@@ -375,6 +442,9 @@ impl NameCache {
         }
         if key.ends_with('/') && more < 0 {
             let is_there = standing == Known::Directory;
+            if let Some(directory) = state.directories.get_mut(key) {
+                directory.attributes = None;
+            }
             match state.directories.get_mut(key) {
                 Some(directory) if is_there => directory.is_marked = true,
                 // Without its marker, only a listing tells.
@@ -463,6 +533,8 @@ impl State {
         let bytes = match directory.names.get_mut(name) {
             Some(found) if found.changed > since || found.pending > 0 => return,
             Some(found) => {
+                let mut standing = standing;
+                keep_attributes(&found.standing, &mut standing);
                 (found.standing, found.until) = (standing, until);
                 return;
             }
@@ -477,11 +549,13 @@ impl State {
 
     /// Enters a listing that was requested when there were `since` changes.
     fn replace(&mut self, prefix: &str, found: Found, until: Instant, since: u64) {
+        let mut earlier = BTreeMap::new();
         if found.is_complete {
             let directory = self.directory(prefix);
             let (before, kept) = (directory.bytes, std::mem::take(&mut directory.names));
-            let ours = kept.into_iter().filter(|(_, name)| name.changed > since || name.pending > 0);
-            directory.names = ours.collect();
+            let (ours, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                kept.into_iter().partition(|(_, name)| name.changed > since || name.pending > 0);
+            directory.names = ours;
             let names: usize = directory.names.keys().map(|name| NAME_BYTES + name.len()).sum();
             directory.bytes = DIRECTORY_BYTES + prefix.len() + names;
             // The lookups of the time to come decide whether it is listed again.
@@ -490,8 +564,12 @@ impl State {
             (directory.is_marked, directory.has_others) = (found.is_marked, found.has_others);
             let after = directory.bytes;
             self.bytes = self.bytes + after - before;
+            earlier = old;
         }
-        for (name, standing) in found.names {
+        for (name, mut standing) in found.names {
+            if let Some(old) = earlier.get(&name) {
+                keep_attributes(&old.standing, &mut standing);
+            }
             self.put(prefix, &name, standing, until, since);
         }
         if !found.is_complete {
@@ -527,13 +605,26 @@ impl State {
     }
 }
 
+/// A listing shows the version whose attributes are known. Two versions with one tag and one time
+/// have other attributes only if both were stored within a second; so not if that has just passed.
+fn keep_attributes(old: &Known, new: &mut Known) {
+    let (Known::Object(old), Known::Object(new)) = (old, new) else { return };
+    let is_settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > JUST_STORED);
+    if new.kept == Kept::Unknown
+        && (&old.etag, old.modified) == (&new.etag, new.modified)
+        && old.modified.is_some_and(is_settled)
+    {
+        new.kept = old.kept.clone();
+    }
+}
+
 /// The directory of a key, with its slash, and the name in it.
 fn split(key: &str) -> (&str, &str) {
     key.rfind('/').map_or(("", key), |at| key.split_at(at + 1))
 }
 
 /// Lookups in a directory that are requested one by one before it is listed. More: programs that
-/// look up many names of it wait longer. Fewer: a listing of up to [`PAGES_MAX`] pages for a program
+/// look up many names of it wait longer. Fewer: up to [`PAGES_MAX`] pages are listed for a program
 /// that uses one or two files.
 const LOOKUPS_MAX: u32 = 2;
 /// Pages that lookups may list: a program that looks up some files of a larger directory does not
@@ -544,6 +635,8 @@ const NAME_BYTES: usize = 240;
 const DIRECTORY_BYTES: usize = 300;
 /// Memory of all names: about a million of them.
 const BYTES_MAX: usize = 270 << 20;
+/// Age at which the time of an object tells its versions apart.
+const JUST_STORED: Duration = Duration::from_secs(3);
 /// How long a lookup waits for a listing by another thread. Longer: a program waits for the listing
 /// of a huge directory. Shorter: it sends a request that the listing makes unnecessary.
 const WAIT_MAX: Duration = Duration::from_millis(500);

@@ -5,31 +5,29 @@
 //! exists while it contains an object. Removing the last object stores a marker, so that `rm` of a
 //! file never removes its directory.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use bowwave_core::Instant as CoreInstant;
-use bowwave_core::network::{ListingLimits, Validators};
+use bowwave_core::network::ListingLimits;
 use bytes::Bytes;
 use http::HeaderMap;
 use object_store::path::Path as Key;
 
 use super::cloud::{Kind, Pages};
-use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
-use super::listing::{self, Listed, is_path};
+use super::directories::Found;
+use super::limits::LIST_IDLE_PAGES_MAX;
 use super::meta::{self, COPY_WHOLE_BYTES_MAX, Header, Meta, Stored};
-use super::name_cache::{self, Known, PAGES_MAX};
+use super::name_cache::PAGES_MAX;
 use super::object::{ObjectBackend, Standing};
 use super::object_upload::{Location, ObjectUpload};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
-use super::validator::identity;
 use super::writer::CloudWriter;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, OpenWrite, Owner, Rename, Result,
@@ -41,33 +39,38 @@ impl Namespace for ObjectBackend {
         self
     }
 
+    fn lookup(&self, path: &Path) -> Result<Entry> {
+        if self.cloud.names.is_on()
+            && let (Standing::Object(meta), validity) = self.cached(path)?
+        {
+            let name = path.file_name().unwrap_or_default();
+            let partial = self.cloud.attributes && !meta.has_attributes();
+            return Ok(Entry { partial, ..described(name, &meta, validity) });
+        }
+        self.stat(path)
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let (standing, validity) = match self.looked_ahead(path)? {
-            Some(meta) => (Standing::Object(Box::new(meta)), Validity::default()),
-            None => match self.cached(path)? {
-                // A listing has no attributes.
-                (Standing::Object(meta), _) if meta.is_listed && self.cloud.attributes => {
-                    (self.standing(path)?, Validity::default())
-                }
-                known => known,
+        let lacks = |standing: &Standing| match standing {
+            // A listing has no attributes.
+            Standing::Object(meta) => self.cloud.attributes && !meta.has_attributes(),
+            _ => false,
+        };
+        let cached = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
+        let (standing, validity) = match cached.filter(|(standing, _)| !lacks(standing)) {
+            Some(known) => known,
+            None => match self.looked_ahead(path)? {
+                Some(meta) => (Standing::Object(Box::new(meta)), Validity::default()),
+                None => (self.standing(path)?, Validity::default()),
             },
         };
         match standing {
-            Standing::Object(meta) => {
-                let entry = Entry {
-                    size: meta.size,
-                    modified: meta.modified,
-                    identity: Some(meta.identity()),
-                    validity,
-                    ..Entry::new(name, EntryKind::File)
-                };
-                Ok(with_stored(entry, meta.stored()))
+            Standing::Object(meta) => Ok(described(name, &meta, validity)),
+            Standing::Directory { marked } if marked && self.cloud.attributes => {
+                let (stored, validity) = self.attributes_of_directory(path, validity)?;
+                Ok(with_stored(Entry { validity, ..Entry::directory(name) }, stored))
             }
-            Standing::Directory { marked } if marked && self.cloud.attributes => Ok(with_stored(
-                Entry::directory(name),
-                Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory),
-            )),
             Standing::Directory { .. } => Ok(Entry { validity, ..Entry::directory(name) }),
             // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
@@ -233,7 +236,7 @@ impl Write for ObjectBackend {
         let (key, place) = self.new_key(path)?;
         let found = match self.look_cached(path) {
             // The attributes of the next version are those of this one.
-            Ok(Some(found)) if found.is_listed && self.cloud.attributes => self.look(path)?,
+            Ok(Some(found)) if !found.has_attributes() && self.cloud.attributes => self.look(path)?,
             Ok(Some(found)) => Some(found),
             Ok(None) => return Err(path::is_a_directory(&self.url, path)),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
@@ -284,109 +287,6 @@ impl Write for ObjectBackend {
 }
 
 impl ObjectBackend {
-    /// The prefix of the keys in a directory.
-    pub(super) fn prefix_of(&self, path: &Path) -> Result<String> {
-        let (key, _) = self.key(path)?;
-        Ok(if key.as_ref().is_empty() { String::new() } else { format!("{key}/") })
-    }
-
-    /// The entry of a listed name.
-    fn known_entry(&self, name: &str, known: &Known, until: Instant) -> Option<Entry> {
-        let validity = Validity(Some(until));
-        match known {
-            Known::Object(listed) => {
-                let version = Validators {
-                    etag: Some(listed.etag.to_string()),
-                    modified: None,
-                    size: Some(listed.size),
-                };
-                Some(Entry {
-                    size: listed.size,
-                    modified: listed.modified,
-                    identity: Some(identity(&version, listed.modified)),
-                    partial: self.cloud.attributes,
-                    validity,
-                    ..Entry::new(name, EntryKind::File)
-                })
-            }
-            Known::Directory => {
-                let partial = self.cloud.attributes;
-                Some(Entry { validity, partial, ..Entry::directory(OsStr::new(name)) })
-            }
-            Known::Absent | Known::Unknown => None,
-        }
-    }
-
-    /// Lists a directory.
-    fn read_directory(&self, path: &Path) -> Result<DirectoryRead> {
-        let prefix = self.prefix_of(path)?;
-        let (read, is_directory) = self.read_prefix(&prefix, u32::MAX)?;
-        if !is_directory {
-            match self.standing(path)? {
-                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
-                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
-                    return Err(path::not_found(&self.url, path));
-                }
-                Standing::Directory { .. } | Standing::Nothing => {}
-            }
-        }
-        let keys = |kind| {
-            let names = read.names.values().filter(move |entry| entry.kind == kind);
-            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
-        };
-        // Only stored attributes need lookups ahead.
-        let files = if self.cloud.attributes { keys(EntryKind::File).collect() } else { Vec::new() };
-        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
-        Ok(read)
-    }
-
-    /// Lists a prefix with at most `pages_max` requests; also returns whether anything has it.
-    pub(super) fn read_prefix(&self, prefix: &str, pages_max: u32) -> Result<(DirectoryRead, bool)> {
-        let partial = self.cloud.attributes;
-        let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
-        let mut is_directory = prefix.is_empty();
-        let mut take = |read: &mut DirectoryRead, found: Found| {
-            is_directory = true;
-            if found.key() == prefix {
-                read.is_marked = true;
-                return false;
-            }
-            // Keys that are no file names are not shown.
-            let Some((name, entry)) = found.named(prefix) else {
-                read.has_others = true;
-                return false;
-            };
-            // A server without delimiter support also lists deeper keys.
-            if name.components().nth(1).is_some() {
-                read.has_others = true;
-                return false;
-            }
-            // If a key is also a prefix of others, the object is shown.
-            if entry.kind == EntryKind::Directory && read.names.contains_key(name.as_os_str()) {
-                return false;
-            }
-            read.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
-        };
-        let budget = self.cloud.wire.client.limits.retry.budget_ns;
-        let limits = ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: self.list_entries_max,
-            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: CoreInstant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
-        };
-        self.list_pages(Pages::below(prefix, true, 0), limits, |page| {
-            read.pages += 1;
-            let is_last = page.truncated == Some(false);
-            let new_entries = Found::all(page).map(|found| u64::from(take(&mut read, found))).sum();
-            if read.pages >= pages_max && !is_last {
-                read.is_complete = false;
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(new_entries)
-        })?;
-        Ok((read, is_directory))
-    }
-
     fn rename_entry(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
         let (from_key, from_place) = self.key(from)?;
         let (to_key, to_place) = self.new_key(to)?;
@@ -534,7 +434,7 @@ impl ObjectBackend {
     }
 
     /// The headers of a directory's marker; none without one, and where none are stored.
-    fn headers_of_marker(&self, path: &Path) -> Result<HeaderMap> {
+    pub(super) fn headers_of_marker(&self, path: &Path) -> Result<HeaderMap> {
         let (key, place) = self.key(path)?;
         if !self.cloud.attributes || key.as_ref().is_empty() {
             return Ok(HeaderMap::new());
@@ -607,95 +507,22 @@ impl ObjectBackend {
     }
 }
 
-/// A directory's entries.
-#[derive(Debug, Default)]
-pub(super) struct DirectoryRead {
-    names: BTreeMap<OsString, Entry>,
-    is_marked: bool,
-    /// It has keys that are no file names.
-    has_others: bool,
-    is_complete: bool,
-    pages: u32,
-}
-
-impl DirectoryRead {
-    fn into_entries(self) -> Vec<Entry> {
-        self.names.into_values().collect()
-    }
-
-    /// For the cache of names.
-    pub(super) fn found(&self) -> name_cache::Found {
-        let known = |entry: &Entry| match (entry.kind, &entry.identity) {
-            (EntryKind::Directory, _) => Known::Directory,
-            (_, Some(identity)) => {
-                let version =
-                    Validators { etag: identity.etag.clone(), modified: None, size: Some(entry.size) };
-                name_cache::Listed::new(&version, entry.size, entry.modified)
-                    .map_or(Known::Unknown, Known::Object)
-            }
-            (_, None) => Known::Unknown,
-        };
-        let names = self.names.iter().filter_map(|(name, entry)| Some((name.to_str()?.into(), known(entry))));
-        name_cache::Found {
-            names: names.collect(),
-            is_marked: self.is_marked,
-            has_others: self.has_others,
-            is_complete: self.is_complete,
-            pages: self.pages,
-        }
-    }
-}
-
-/// An element of a listing.
-enum Found {
-    Object(Listed),
-    /// A common prefix, with its slash.
-    Directory(String),
-}
-
-impl Found {
-    fn all(page: listing::Page) -> impl Iterator<Item = Self> {
-        page.prefixes.into_iter().map(Self::Directory).chain(page.objects.into_iter().map(Self::Object))
-    }
-
-    fn key(&self) -> &str {
-        match self {
-            Self::Object(object) => &object.key,
-            Self::Directory(key) => key,
-        }
-    }
-
-    /// The entry and its path below `prefix`; `None` for keys outside, and for keys that are no
-    /// file names. A key that ends in a slash marks a directory.
-    fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
-        let key = self.key();
-        let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
-        let (bare, is_marker) = below.strip_suffix('/').map_or((below, false), |bare| (bare, true));
-        let name = OsString::from(bare.rsplit('/').next().unwrap_or(bare));
-        let path = PathBuf::from(bare);
-        let entry = match self {
-            Self::Object(object) if !is_marker => entry(name, &object),
-            Self::Object(_) | Self::Directory(_) => Entry::directory(&name),
-        };
-        Some((path, entry))
-    }
+fn described(name: &OsStr, meta: &Meta, validity: Validity) -> Entry {
+    let entry = Entry {
+        size: meta.size,
+        modified: meta.modified,
+        identity: Some(meta.identity()),
+        validity,
+        ..Entry::new(name, EntryKind::File)
+    };
+    with_stored(entry, meta.stored())
 }
 
 /// An entry with the attributes that programs have set.
-fn with_stored(entry: Entry, stored: Stored) -> Entry {
+pub(super) fn with_stored(entry: Entry, stored: Stored) -> Entry {
     let uploaded = stored.modified.and(entry.modified);
     let modified = stored.modified.or(entry.modified);
     Entry { mode: stored.mode, uid: stored.uid, gid: stored.gid, modified, uploaded, ..entry }
-}
-
-fn entry(name: OsString, object: &Listed) -> Entry {
-    Entry {
-        size: object.version.size.unwrap_or(0),
-        modified: object.modified,
-        // Listings without tags would give a different identity than responses with tags.
-        identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
-        ..Entry::new(name, EntryKind::File)
-    }
 }
 
 fn parent(path: &Path) -> &Path {

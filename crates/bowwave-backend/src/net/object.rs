@@ -97,8 +97,18 @@ impl ObjectBackend {
     pub(super) fn cached(&self, path: &Path) -> Result<(Standing, Validity)> {
         let (key, _) = self.key(path)?;
         let names = &self.cloud.names;
-        if key.as_ref().is_empty() || path.as_os_str().is_empty() || !names.is_on() {
+        if !names.is_on() {
             return Ok((self.standing(path)?, Validity::default()));
+        }
+        if path.as_os_str().is_empty() {
+            // The root is no name of a directory in this store.
+            return match names.complete_until(&self.prefix_of(path)?) {
+                Some(until) => {
+                    let marked = self.cloud.attributes && !key.as_ref().is_empty();
+                    Ok((Standing::Directory { marked }, Validity(Some(until))))
+                }
+                None => Ok((self.standing(path)?, Validity::default())),
+            };
         }
         loop {
             let (known, until) = match names.look(key.as_ref()) {
@@ -225,7 +235,7 @@ impl ObjectBackend {
         Ok(Standing::Directory { marked })
     }
 
-    /// Whether objects are opened by the version that the cache of names has. Google sends compressed
+    /// Whether objects are opened by the version in the cache of names. Google sends compressed
     /// objects decompressed, unless their label is known before.
     fn opens_by_name(&self) -> bool {
         self.cloud.names.answers_opens() && self.cloud.kind != Kind::Google
@@ -250,6 +260,7 @@ impl ObjectBackend {
         if let Some(meta) = self.cloud.ahead.take(key.as_ref()) {
             return Ok(Some(meta));
         }
+        let since = self.cloud.names.changes();
         let (mut keys, planned) = self.cloud.ahead.plan(key.as_ref());
         if keys.is_empty() {
             return Ok(None);
@@ -268,6 +279,9 @@ impl ObjectBackend {
             let lookups = futures_util::stream::iter(keys).map(lookup).buffer_unordered(WINDOW_MAX + 1);
             let found: Vec<Option<Meta>> = lookups.collect().await;
             let mut found: Vec<Meta> = found.into_iter().flatten().collect();
+            for meta in &found {
+                cloud.names.enter(meta.key.as_ref(), meta.known(), since);
+            }
             let own = found.iter().position(|meta| meta.key == key).map(|at| found.swap_remove(at));
             cloud.ahead.keep(found, planned);
             Ok(own)
@@ -412,7 +426,7 @@ impl Backend for ObjectBackend {
 
     fn keep_names(&self, how: KeepNames) -> bool {
         self.cloud.names.keep(how);
-        self.cloud.names.is_on()
+        true
     }
 
     fn forget_name(&self, path: &Path) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, LAST_MODIFIED, RANGE,
+};
 use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
@@ -23,13 +25,15 @@ use super::http as web;
 #[cfg(feature = "s3")]
 use super::listing;
 #[cfg(feature = "s3")]
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::runtime::{self, AsyncWork, Gate};
+#[cfg(feature = "s3")]
+use super::validator::rfc1123;
 use super::validator::{condition, response, text};
 use super::whole::{Unranged, WholeFile};
 #[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
-use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
+use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
 /// One version of an object; reads never return bytes of another version, as far as the server's
 /// validators tell.
@@ -90,7 +94,7 @@ impl Version {
         let (coding, checksums) = (self.coding.clone(), Checksums::default());
         let headers = HeaderMap::new();
         let (size, is_listed) = (self.size(), self.is_listed);
-        Some(Meta { key, size, version, modified: None, coding, checksums, headers, is_listed })
+        Some(Meta { key, size, version, modified: None, coding, checksums, headers, is_listed, known: None })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -212,6 +216,13 @@ impl Version {
             let message =
                 format!("{}: 200 without a Content-Length, of an object without a strong ETag", self.place);
             return Err(Error::new(ErrorKind::Protocol, message));
+        }
+        #[cfg(feature = "s3")]
+        if let (Source::Bucket(cloud, key), Some(etag)) = (&self.source, self.validators.strong())
+            && cloud.attributes
+        {
+            let modified = text(found, LAST_MODIFIED).as_deref().and_then(rfc1123);
+            cloud.names.learn(key.as_ref(), etag, modified, Stored::of(found, EntryKind::File));
         }
         let verifier = match checksums {
             true => self.checksums.verifier(self, range, incoming.headers()).await,

@@ -60,13 +60,13 @@ impl Requests {
             return reply.error(Errno::EROFS);
         }
         self.run(move |operations| match job(operations) {
-            Ok(found) => entry(operations, reply, &found),
+            Ok(found) => entry(reply, &found),
             Err(error) => reply.error(error),
         });
     }
 }
 
-fn entry(operations: &Operations, reply: ReplyEntry, found: &Found) {
+fn entry(reply: ReplyEntry, found: &Found) {
     reply.entry_with_ttls(&found.ttl, &found.name_ttl, &found.attributes, Generation(0));
 }
 
@@ -164,7 +164,7 @@ impl Filesystem for Requests {
         self.run(move |operations| {
             let ttl = operations.negative_ttl();
             match operations.lookup(parent.0, &name) {
-                Ok(found) => entry(operations, reply, &found),
+                Ok(found) => entry(reply, &found),
                 // Inode 0 makes the kernel cache a negative entry.
                 Err(error) if error.code() == Errno::ENOENT.code() => {
                     match operations.last_attributes(ROOT) {

@@ -285,8 +285,8 @@ impl Inodes {
         opened.is_none_or(|(_, current)| *current == version)
     }
 
-    /// Records that the kernel gets bytes of a version. False if that is no longer the version of the
-    /// inode.
+    /// Records that the kernel gets bytes of a version. False if the inode has another version
+    /// now.
     pub(crate) fn served(&self, number: u64, version: u64, bytes: usize) -> bool {
         let mut table = self.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return true };
@@ -297,10 +297,17 @@ impl Inodes {
         true
     }
 
-    /// Whether the kernel may have some pages of an object, and not all.
-    pub(crate) fn is_partly_read(&self, number: u64) -> bool {
+    /// Whether the kernel was given all bytes of an object.
+    pub(crate) fn is_read(&self, number: u64) -> bool {
+        self.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
+    }
+
+    /// Whether an open must request the version: of an object of more than `small` bytes, or if the
+    /// kernel may have some of its pages and not all.
+    pub(crate) fn needs_check(&self, number: u64, small: u64) -> bool {
         let table = self.lock();
-        table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
+        let Some(node) = table.nodes.get(&number) else { return false };
+        node.served < node.entry.size && (node.served > 0 || node.entry.size > small)
     }
 
     /// Whether the kernel has no byte of this version of an object, and was given none.
@@ -311,13 +318,17 @@ impl Inodes {
         is_current && node.served == 0 || node.unread.contains(&version)
     }
 
-    /// A handle that has read nothing of version `old` continues with `new`. False if the kernel may
-    /// have bytes of another version, or the object is being written.
+    /// A handle that has read nothing of version `old` continues with `new`. False if the kernel
+    /// may have bytes of another version, or the object is being written.
     pub(crate) fn replaced(&self, number: u64, old: u64, new: &Opening, entry: Entry) -> bool {
         let mut table = self.lock();
         let node = table.nodes.get_mut(&number);
         let Some(node) = node.filter(|node| node.key.is_none() && node.writers == 0) else { return false };
         let Some((identity, current)) = &node.opened else { return false };
+        // The kernel notices the end of a shorter file only if it gets no attributes meanwhile.
+        if new.size < node.entry.size {
+            return false;
+        }
         if *current == old && node.served == 0 && node.unread.len() < UNREAD_MAX {
             node.unread.push(old);
         } else if !node.unread.contains(&old) || *identity != new.identity {

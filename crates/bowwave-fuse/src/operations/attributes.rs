@@ -170,6 +170,11 @@ impl Operations {
         self.writes_objects() && self.options.metadata == Metadata::Store
     }
 
+    /// Whether names are kept whose attributes only other requests return.
+    pub(crate) fn lists_partly(&self) -> bool {
+        self.keeps_names && self.layout.store().profile().attributes
+    }
+
     /// Sends the attributes that programs have set for `path` to the store, if any.
     pub(crate) fn send_attributes(&self, path: &Path) -> Result<(), Errno> {
         let _one_at_a_time = self.deferred.lock_sending();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bowwave_engine::File;
 use bowwave_engine::backend::{Allocate, Error, ErrorKind, Seek, SetAttributes, SetTime};
+use bowwave_engine::{Advice, File};
 use fuser::{Errno, INodeNo};
 
 use super::{OpenHandle, Operations, opening};
@@ -74,8 +74,9 @@ impl Operations {
         for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
-            if !writes && self.keeps_names && self.inodes.is_partly_read(inode) {
-                // The program may read pages that the kernel has before one that it has not.
+            if !writes && self.keeps_names && self.inodes.needs_check(inode, SMALL_BYTES) {
+                // Its first read has no checksum of the object and no attributes. And a program may
+                // read pages that the kernel has before one that it has not.
                 self.layout.forget_name(&path);
             }
             let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
@@ -91,7 +92,16 @@ impl Operations {
             let opening = open.opening();
             self.caution(&open.path, &opening.identity);
             match self.inodes.opened(inode, &opening, since) {
-                Opened::Same => return Ok((open, Pages::Keep)),
+                Opened::Same => match self.check_small(&open) {
+                    Ok(()) => return Ok((open, Pages::Keep)),
+                    // Replaced since it was looked up: the kernel looks it up again.
+                    Err(error) => {
+                        self.layout.forget_name(&open.path);
+                        self.inodes.closed(inode, || open.opening());
+                        self.inodes.unbind_changed(inode);
+                        return Err(error);
+                    }
+                },
                 Opened::Other => return Ok((open, Pages::Drop)),
                 Opened::Apart => {
                     open.apart = true;
@@ -165,6 +175,22 @@ impl Operations {
         }
     }
 
+    /// Reads a small file when it is opened, unless the kernel has its pages. So it is one request
+    /// and one version, and the response has the attributes that are stored with it.
+    fn check_small(&self, open: &OpenHandle) -> Result<(), Errno> {
+        let file = open.file();
+        let is_small = self.keeps_names && !open.writes && (1..=SMALL_BYTES).contains(&file.size());
+        if !is_small || self.inodes.is_read(open.inode) {
+            return Ok(());
+        }
+        file.advise(0, 0, Advice::WillNeed);
+        match file.read_at(0, &mut [0]).map_err(Error::from) {
+            Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),
+            // Another error is for the program that reads.
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the current version of an object that was replaced before a byte of it was read.
     fn reopen(&self, open: &OpenHandle, old: &Arc<File>) -> Result<Arc<File>, Errno> {
         let now = open.file();
@@ -181,7 +207,7 @@ impl Operations {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(Errno::ESTALE),
             Err(error) => return Err(self.fail(&path, &error)),
         };
-        let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+        let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
         if !self.inodes.replaced(inode, old.version(), &opening(&file, false), entry) {
             self.inodes.unbind_changed(inode);
             return Err(Errno::ESTALE);
@@ -403,6 +429,10 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Maximum retries of an open or stat that our own changes overtook. Each retry means that another
 /// writer has opened or closed the file.
 pub(super) const OVERTAKEN_MAX: u32 = 100;
+
+/// Files of at most this size are read when they are opened: the kernel's readahead window. Larger:
+/// programs that read a few bytes of many files wait for all of each.
+const SMALL_BYTES: u64 = 256 << 10;
 
 /// Chunk size of a copy in bytes: one reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

@@ -167,7 +167,7 @@ impl Operations {
         loop {
             let since = self.inodes.changes_at(parent, name);
             let path = self.child(parent, name)?;
-            let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+            let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
             tries -= 1;
             if tries == 0 || !self.inodes.is_overtaken(parent, name, &entry, since) {
                 return self.remember(parent, name, &entry);
