@@ -133,6 +133,11 @@ pub trait Namespace: Debug + Send + Sync {
         self.names_below().map_or_else(|| self.stat(path), |below| below.lookup(path))
     }
 
+    /// The entries of a directory, if the store keeps a current listing of it: sends no request.
+    fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        self.names_below()?.known(path)
+    }
+
     /// Creates a directory with these permission bits (the caller applies the umask). Blocks.
     ///
     /// # Errors

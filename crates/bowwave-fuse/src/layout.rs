@@ -52,6 +52,11 @@ impl Layout {
         }
     }
 
+    /// The entries of a directory, if the store keeps a current listing of it.
+    pub(crate) fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        if self.single.is_some() { None } else { self.store.known(path) }
+    }
+
     /// Forgets the version that the store keeps of a file.
     pub(crate) fn forget_name(&self, path: &Path) {
         self.store.backend().forget_name(self.inner_path(path));

@@ -97,6 +97,7 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
+        operations.start_neighbours().map_err(failed)?;
         if operations.defers_attributes() {
             Deferred::start(&operations).map_err(failed)?;
         }

@@ -84,24 +84,24 @@ impl Namespace for ObjectBackend {
         if !names.is_on() {
             return Ok(self.read_directory(path)?.into_entries());
         }
-        let known = || {
-            let (names, until) = names.names(&prefix)?;
-            let entries =
-                names.into_iter().filter_map(|(name, known)| self.known_entry(&name, &known, until));
-            Some(entries.collect())
-        };
-        if let Some(entries) = known() {
+        if let Some(entries) = self.known(path) {
             return Ok(entries);
         }
         let listing = names.begin(&prefix);
         // Another thread may have listed it.
-        if let Some(entries) = known() {
+        if let Some(entries) = self.known(path) {
             return Ok(entries);
         }
         let read = self.read_directory(path)?;
         let until = listing.end(read.found());
         let entries = read.into_entries().into_iter();
         Ok(entries.map(|entry| Entry { validity: Validity(Some(until)), ..entry }).collect())
+    }
+
+    fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        let (names, until) = self.cloud.names.names(&self.prefix_of(path).ok()?)?;
+        let entries = names.into_iter().filter_map(|(name, known)| self.known_entry(&name, &known, until));
+        Some(entries.collect())
     }
 
     fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {

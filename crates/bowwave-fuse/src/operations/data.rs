@@ -179,11 +179,16 @@ impl Operations {
     /// and one version, and the response has the attributes that are stored with it.
     fn check_small(&self, open: &OpenHandle) -> Result<(), Errno> {
         let file = open.file();
-        let is_small = self.keeps_names && !open.writes && (1..=SMALL_BYTES).contains(&file.size());
-        if !is_small || self.inodes.is_read(open.inode) {
+        if !self.keeps_names || open.writes || self.inodes.is_read(open.inode) {
+            return Ok(());
+        }
+        if !(1..=SMALL_BYTES).contains(&file.size()) {
+            self.note_open(open.inode, &open.path);
             return Ok(());
         }
         file.advise(0, 0, Advice::WillNeed);
+        // Behind the request of the program.
+        self.note_open(open.inode, &open.path);
         match file.read_at(0, &mut [0]).map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),
             // Another error is for the program that reads.

@@ -4,6 +4,7 @@ mod attributes;
 mod data;
 mod directories;
 mod names;
+mod neighbours;
 mod objects;
 mod xattrs;
 
@@ -13,6 +14,7 @@ pub(crate) use directories::Listing;
 pub(crate) use names::Caller;
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -31,12 +33,13 @@ use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
 use crate::layout::{Layout, NAME_BYTES_MAX};
 use crate::mount::{Listener, Told};
-use crate::options::MountOptions;
+use crate::options::{Consistency, MountOptions};
 use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
 
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
+use neighbours::Neighbours;
 use objects::{Closing, Closings};
 
 /// The state of a mount.
@@ -63,6 +66,9 @@ pub(crate) struct Operations {
     pub(crate) notifier: OnceLock<Notifier>,
     /// The store keeps names and versions itself.
     keeps_names: bool,
+    neighbours: Neighbours,
+    /// Memory of files that are read ahead before they are opened, in bytes.
+    ahead_bytes: u64,
 }
 
 struct OpenHandle {
@@ -125,6 +131,7 @@ impl Operations {
         (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
+        let ahead_bytes = layout.store().cache_bytes() / AHEAD_SHARE;
         Ok(Self {
             layout,
             options,
@@ -143,7 +150,21 @@ impl Operations {
             device: OnceLock::new(),
             notifier: OnceLock::new(),
             keeps_names,
+            neighbours: Neighbours::default(),
+            ahead_bytes,
         })
+    }
+
+    /// Starts readahead across files, where opens send no request of their own.
+    ///
+    /// # Errors
+    /// If its thread cannot be started.
+    pub(crate) fn start_neighbours(self: &Arc<Self>) -> io::Result<()> {
+        if self.reads_neighbours() { self.neighbours.start(Arc::downgrade(self)) } else { Ok(()) }
+    }
+
+    fn reads_neighbours(&self) -> bool {
+        self.keeps_names && self.options.consistency == Consistency::Ttl && self.ahead_bytes > 0
     }
 
     fn kernel_file(&self, inode: u64) -> KernelFile {
@@ -271,6 +292,16 @@ impl Operations {
         errno(error)
     }
 }
+
+impl Drop for Operations {
+    fn drop(&mut self) {
+        self.neighbours.end();
+    }
+}
+
+/// Files that are read ahead before they are opened use one in this many bytes of the cache. More
+/// memory: readers within files lose theirs.
+const AHEAD_SHARE: u64 = 4;
 
 /// Maximum bytes of a symbolic link's target including its final NUL.
 const LINK_BYTES_MAX: usize = 4096;
