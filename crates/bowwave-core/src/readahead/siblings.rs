@@ -64,6 +64,8 @@ struct Run {
     next: i64,
     distance: i64,
     length: u32,
+    /// It opens files that were opened before: a later epoch.
+    again: bool,
 }
 
 impl Siblings {
@@ -92,7 +94,8 @@ impl Siblings {
     /// `room` more.
     pub fn opened(&mut self, index: u32, room: u32, out: &mut Vec<Sibling>) {
         let Some(state) = self.files.get_mut(index as usize) else { return };
-        match core::mem::replace(state, State::Opened) {
+        let before = core::mem::replace(state, State::Opened);
+        match before {
             State::Opened => self.repeated += 1,
             State::Ahead => {
                 self.ahead -= 1;
@@ -100,7 +103,7 @@ impl Siblings {
             }
             State::Unread => self.opened += 1,
         }
-        let run = self.follow(index);
+        let run = self.follow(index, before);
         self.recent.push_back(index);
         if self.recent.len() > RECENT {
             self.recent.pop_front();
@@ -136,11 +139,12 @@ impl Siblings {
     }
 
     /// The run that an open continues or begins.
-    fn follow(&mut self, index: u32) -> Option<Run> {
+    fn follow(&mut self, index: u32, before: State) -> Option<Run> {
         let index = i64::from(index);
         if let Some(at) = self.runs.iter().position(|run| run.next == index) {
             let run = self.runs.remove(at)?;
-            let run = Run { next: index + run.distance, length: run.length + 1, ..run };
+            let again = before == State::Opened || before == State::Ahead && run.again;
+            let run = Run { next: index + run.distance, length: run.length + 1, again, ..run };
             self.runs.push_back(run);
             return Some(run);
         }
@@ -149,7 +153,8 @@ impl Siblings {
         let distances = self.recent.iter().map(|&other| index - i64::from(other));
         let fits = distances.filter(|distance| (1..=DISTANCE_MAX).contains(&distance.abs()));
         let distance = fits.filter(|distance| has(index - 2 * distance)).min_by_key(|d| d.abs())?;
-        let run = Run { next: index + distance, distance, length: 3 };
+        let again = before == State::Opened;
+        let run = Run { next: index + distance, distance, length: 3, again };
         self.runs.push_back(run);
         if self.runs.len() > RUNS {
             self.runs.pop_front();
@@ -166,8 +171,8 @@ impl Siblings {
             if left == 0 {
                 break;
             }
-            // A later epoch opens files again.
-            if self.files[index as usize] != State::Ahead {
+            let state = self.files[index as usize];
+            if state == State::Unread || run.again && state == State::Opened {
                 self.read_ahead(index, reason, out);
                 left -= 1;
             }
@@ -276,6 +281,14 @@ mod tests {
         assert!(seen.iter().all(|&times| times <= 1));
         assert!(hits > 900, "{hits} of 2000 were read ahead");
         assert_eq!(siblings.ahead(), 0);
+    }
+
+    #[test]
+    fn a_second_epoch_in_order_is_read_ahead_again() {
+        let mut siblings = Siblings::new(50);
+        let order: Vec<u32> = (0..50).collect();
+        assert_eq!(run(&mut siblings, &order).concat().len(), 47);
+        assert_eq!(run(&mut siblings, &order).concat().len(), 47);
     }
 
     #[test]
