@@ -5,7 +5,6 @@
 //! applies the budget and sets the marks. So a policy cannot break an invariant; it can only choose
 //! badly.
 
-mod costs;
 mod none;
 mod on_demand;
 mod range;
@@ -13,7 +12,6 @@ mod siblings;
 mod stream;
 mod stride;
 
-pub use costs::Costs;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
@@ -159,8 +157,6 @@ pub struct View<'a> {
     pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
-    /// What requests to the store cost.
-    pub costs: Costs,
 }
 
 /// Exact results of readahead in a file. With them a policy can keep a waste budget.
@@ -366,7 +362,6 @@ impl View<'_> {
             free: u64::MAX,
             frames: u64::MAX,
             congested: false,
-            costs: Costs::default(),
         }
     }
 

@@ -16,7 +16,6 @@
 //!           first page of the file             ─► an initial window, as in Linux
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
-//!           much of the place around was used  ─► the rest of the place, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -32,7 +31,6 @@
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
 //! | `jumps` | repeating offset deltas: where the next runs begin |
-//! | `place` | clusters and files whose pages are read in any order |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | every constant: unit, value, effect |
 //!
@@ -46,20 +44,6 @@
 //! The table has [`streams`](StreamConfig::streams) entries, or up to four times as many if each
 //! has a reader. An evicted stream is parked: it keeps its state, but only an access to the page
 //! where its reader is expected restores it.
-//!
-//! Hits call no policy. Where the handle's last read shows that a reader went on within readahead,
-//! a few pages in between are checked. If it used less than half of them, it jumped, unless the
-//! gaps take less time than the requests that reading through them saves.
-//!
-//! # Places
-//!
-//! A miss that continues no stream may lie in a cluster, or in a file that is read bit by bit. The
-//! share of the pages around it that were used is the best guess of the share that will be. If a
-//! quarter of a place was used, its rest is read at once, as long as the requests saved by that
-//! guess take twice as long as the pages. A place is an aligned power of two of pages, at most a
-//! window; the largest one that pays wins. The time of requests and pages is measured over the
-//! fills of all files ([`Costs`](crate::Costs)). On a store that takes no time, there are no
-//! places.
 //!
 //! # How much to read
 //!
@@ -119,7 +103,6 @@ mod entry;
 mod jumps;
 mod onward;
 mod pace;
-mod place;
 mod plan;
 mod runs;
 mod scores;
@@ -140,7 +123,6 @@ use alloc::vec::Vec;
 use self::entry::{Direction, Entry, Join};
 use self::jumps::Jumps;
 use self::pace::Pace;
-use self::plan::used_of;
 use self::runs::{Prediction, Runs};
 use self::table::Table;
 use self::tuning::tuning;
@@ -210,7 +192,7 @@ impl Readahead for Stream {
         }
         self.table.read_by(access.handle);
         self.pace.observe(access.now, view.waste.consumed, view.pressure);
-        self.follow_hits(&access, view);
+        self.follow_hits(&access);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
             _ => self.marked(wanted, view),
@@ -274,20 +256,8 @@ impl Stream {
     }
 
     /// Applies hits: the policy is not called for them, but the handle's last page is known.
-    fn follow_hits(&mut self, access: &Access, view: View<'_>) {
+    fn follow_hits(&mut self, access: &Access) {
         let Some(prev) = access.prev_page else { return };
-        let Some(entry) = self.table.continued_at(prev.0) else { return };
-        let hi = entry.hi;
-        let (span, near) = (prev.0 + 1 - hi, entry.slack().max(2 * access.request.count().0));
-        if span > near && access.mapped.is_none() {
-            // A reader that used few of the pages in between jumps within the readahead, unless the
-            // gaps cost less than the requests they save.
-            let used = used_of(hi, prev.0 + 1, view);
-            let requests = (used / access.request.count().0).max(1);
-            if used < span / 2 && span > requests.saturating_mul(view.costs.pages_per_request()) {
-                return;
-            }
-        }
         if let Some(entry) = self.table.continued_at(prev.0) {
             entry.come_to(prev.0 + 1);
         }
@@ -513,7 +483,7 @@ impl Stream {
             }
         }
         self.jump(at, 0, wanted, view);
-        self.place(wanted, view).unwrap_or_else(|| wanted.alone())
+        wanted.alone()
     }
 
     /// Pages of a new run to read at once: the longest expected length, or less if the waste budget

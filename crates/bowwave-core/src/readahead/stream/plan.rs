@@ -361,19 +361,15 @@ impl Stream {
             Direction::Down => (page, entry.lo),
             _ => (entry.hi, page),
         };
-        used_of(from, to, view)
+        let span = to.saturating_sub(from);
+        if span == 0 {
+            return 0;
+        }
+        let samples = span.min(tuning().samples);
+        let used =
+            (0..samples).filter(|n| !view.is_unread(PageIndex(from + span * n / samples))).count() as u64;
+        span * used / samples
     }
-}
-
-/// Estimates from samples how many of the pages `from..to`, which were read ahead, were used.
-pub(super) fn used_of(from: u64, to: u64, view: View<'_>) -> u64 {
-    let span = to.saturating_sub(from);
-    let samples = span.min(tuning().samples);
-    if samples == 0 {
-        return 0;
-    }
-    let used = (0..samples).filter(|n| !view.is_unread(PageIndex(from + span * n / samples))).count() as u64;
-    span * used / samples
 }
 
 /// Pages of one request of a run that is read at once.

@@ -113,15 +113,6 @@ tuning! {
     /// Parts. A run is read one part in this many beyond the usual length before it has shown more.
     usual_spare: 8,
 
-    // Reads in any order (`place`).
-
-    /// Times. Pages that nobody may use are read in place of a request if the request takes at
-    /// least this many times as long. Larger: more requests. Smaller: pages are read for little.
-    request_worth: 2,
-    /// Eighths. A place is read whole if this part of it was used. Larger: more requests before.
-    /// Smaller: more waste, first where reads are random.
-    place_used: 2,
-
     // Runs between jumps (`runs`).
 
     /// Runs. Beginnings that are remembered, among which repeating offset deltas are searched.
