@@ -260,6 +260,17 @@ int bowwave_region_read(const bowwave_region *region, uint64_t offset, void *buf
 int bowwave_region_advise(const bowwave_region *region, uint64_t offset, uint64_t len, int advice);
 
 /*
+ * Changes a setting of a running store's cache, and of all stores opened beside it: policy, ra_pages,
+ * read_ahead_kb, read_ahead_range_kb, max_read_ahead_whole_mb, max_read_ahead_per_file_mb,
+ * range_clusters, dirty_bytes, dirty_background_bytes or dirty_expire_centisecs. EINVAL: no such key,
+ * or a value that does not fit; bowwave_last_error says what fits, and nothing changes.
+ */
+int bowwave_store_set(const bowwave_store *store, const char *key, const char *value);
+
+/* Writes a setting's value as text with a NUL. EINVAL: no such key, or size is too small. */
+int bowwave_store_get(const bowwave_store *store, const char *key, void *value, size_t size);
+
+/*
  * Counters of a store's cache. bytes: sizeof *counters, so that programs and libraries of different
  * versions work together: counters that the library does not know are zeroed.
  */

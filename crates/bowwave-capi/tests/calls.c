@@ -162,6 +162,17 @@ static void failures(const char *directory) {
     CHECK(bowwave_map(store, "empty", 0, 0, 0) == NULL && bowwave_last_errno() == EINVAL);
     struct bowwave_counters counters;
     CHECK(bowwave_store_counters(store, NULL, sizeof counters) == -EINVAL);
+    char value[16];
+    CHECK(bowwave_store_set(store, "policy", "ondemand") == 0);
+    CHECK(bowwave_store_set(store, "read_ahead_kb", "256") == 0);
+    CHECK(bowwave_store_get(store, "policy", value, sizeof value) == 0 && strcmp(value, "ondemand") == 0);
+    CHECK(bowwave_store_get(store, "ra_pages", value, sizeof value) == 0 && strcmp(value, "64") == 0);
+    CHECK(bowwave_store_set(store, "policy", "best") == -EINVAL);
+    CHECK(bowwave_store_set(store, "readahead_kb", "256") == -EINVAL);
+    CHECK(strstr(bowwave_last_error(), "read_ahead_kb") != NULL);
+    CHECK(bowwave_store_set(store, NULL, "1") == -EINVAL);
+    CHECK(bowwave_store_get(store, "policy", value, 8) == -EINVAL);
+    CHECK(bowwave_store_get(store, "policy", NULL, 0) == -EINVAL);
     CHECK(bowwave_store_counters(store, &counters, 7) == -EINVAL);
     bowwave_close(store);
 

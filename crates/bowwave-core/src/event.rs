@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::Plan;
+use crate::readahead::{Plan, Policy, RangeConfig};
 use crate::request::PageAccess;
 use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
@@ -168,6 +168,14 @@ pub enum Event {
         ra_pages: u32,
         /// Limits of dirty pages.
         write_back: WriteBackConfig,
+    },
+    /// Changes the readahead policy at run time. See
+    /// [`Cache::set_policy`](crate::Cache::set_policy).
+    PolicySet {
+        /// The new policy.
+        policy: Policy,
+        /// Settings of [`Policy::Range`].
+        range: RangeConfig,
     },
     /// The driver takes frames back. See [`Cache::revoke`](crate::Cache::revoke).
     Revoked {

@@ -170,11 +170,15 @@ impl Engine {
         let options = tuning.apply(self.inner.options.clone());
         let plan = options.plan()?;
         let write_back = options.write_back(plan.cache_bytes, plan.page_size, self.inner.shards.len())?;
+        let switched = (tuning.policy, tuning.range) != (current.policy, current.range);
         *current = tuning;
         self.inner.dirty_expire_ns.store(nanos(tuning.dirty_expire), Ordering::Relaxed);
         for (number, shard) in self.inner.shards.iter().enumerate() {
             let mut effects = Vec::new();
             shard.tune(tuning.ra_pages, write_back, &mut effects);
+            if switched {
+                shard.set_policy(tuning.policy, tuning.range, &mut effects);
+            }
             self.inner.perform(number, effects);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A journal of all events of a shard, for replay.
 
 use bowwave_core::check::ActionDigest;
-use bowwave_core::{Action, Cache, Config, Event, Instant};
+use bowwave_core::{Action, Cache, Config, Decision, Event, Instant};
 
 /// The events of one shard since it began, and a digest of the actions they led to.
 #[derive(Clone, Debug)]
@@ -40,6 +40,23 @@ impl Journal {
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
+    }
+
+    /// The decisions of the policies, each with the number of the event that led to it, from a
+    /// replay.
+    #[must_use]
+    pub fn decisions(&self) -> Vec<(usize, Decision)> {
+        let Ok(mut cache) = Cache::new(self.config.clone()) else { return Vec::new() };
+        let (mut decisions, mut out) = (Vec::new(), Vec::new());
+        for (number, (now, event)) in self.events.iter().enumerate() {
+            out.clear();
+            cache.step(*now, event.clone(), &mut out);
+            decisions.extend(out.iter().filter_map(|action| match action {
+                Action::Decided(decision) => Some((number, *decision)),
+                _ => None,
+            }));
+        }
+        decisions
     }
 
     /// Replays the events in a new cache; returns whether its actions are identical.

@@ -185,6 +185,10 @@ pub struct Tuning {
     pub dirty_background_bytes: u64,
     /// As [`Options::dirty_expire`].
     pub dirty_expire: Duration,
+    /// As [`Options::policy`]. Files and handles that are open get a fresh state.
+    pub policy: Policy,
+    /// As [`Options::range`].
+    pub range: RangeConfig,
 }
 
 impl Tuning {
@@ -196,6 +200,8 @@ impl Tuning {
             dirty_bytes,
             dirty_background_bytes: options.dirty_background_bytes.unwrap_or(dirty_bytes / 2),
             dirty_expire: options.dirty_expire,
+            policy: options.policy,
+            range: options.range,
         }
     }
 
@@ -206,6 +212,8 @@ impl Tuning {
             dirty_bytes: Some(self.dirty_bytes),
             dirty_background_bytes: Some(self.dirty_background_bytes),
             dirty_expire: self.dirty_expire,
+            policy: self.policy,
+            range: self.range,
             ..options
         }
     }

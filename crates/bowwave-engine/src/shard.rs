@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageAccess,
-    PageCount, PageRange, Pins, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter,
-    WriteBackConfig, WriteOutId,
+    PageCount, PageRange, Pins, Policy, RangeConfig, ReadOutcome, Request, Target, TooManyRanges, Urgency,
+    Waiter, WriteBackConfig, WriteOutId,
 };
 
 use crate::ahead::Drawn;
@@ -373,6 +373,13 @@ impl Shard {
     pub(crate) fn tune(&self, ra_pages: u32, write_back: WriteBackConfig, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         state.step(Event::Tuned { ra_pages, write_back });
+        self.collect(&mut state, effects);
+    }
+
+    /// Changes the readahead policy.
+    pub(crate) fn set_policy(&self, policy: Policy, range: RangeConfig, effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        state.step(Event::PolicySet { policy, range });
         self.collect(&mut state, effects);
     }
 

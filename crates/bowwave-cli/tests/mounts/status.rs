@@ -160,7 +160,10 @@ fn ctl_changes_live_settings_and_refuses_the_others() {
     assert_eq!((get("dirty_expire"), get("log")), ("5s\n".to_owned(), "warn,store=debug\n".to_owned()));
     for (arguments, code, reason) in [
         (["set", "page_size", "64KiB"], 2, "page_size cannot be changed while mounted"),
-        (["set", "range_bytes", "1MiB"], 2, "range_bytes cannot be changed while mounted"),
+        (["set", "device_depth", "4"], 2, "device_depth cannot be changed while mounted"),
+        (["set", "policy", "best"], 2, "policy=best: "),
+        (["set", "read_ahead_kb", "130"], 2, "a multiple of a page"),
+        (["set", "readahead_kb", "128"], 2, "read_ahead_kb"),
         (["set", "ra_pages", "4GiB"], 2, "smaller than one readahead window"),
         (["set", "dirty_limit", "soon"], 2, "dirty_limit=soon: not a size"),
         (["set", "log", "loud"], 2, "there are off, error"),
@@ -175,7 +178,33 @@ fn ctl_changes_live_settings_and_refuses_the_others() {
     }
     let list = run(&mut mounted.ctl(&["list"]));
     let line = list.lines().find(|line| line.starts_with("range_bytes ")).expect("it is listed");
-    assert!(line.contains("2MiB") && line.contains("1MiB") && line.contains("fixed"), "{line}");
+    assert!(line.contains("2MiB") && line.contains("1MiB") && line.contains("changeable"), "{line}");
+    let line = list.lines().find(|line| line.starts_with("device_depth ")).expect("it is listed");
+    assert!(line.contains("fixed"), "{line}");
+}
+
+#[test]
+fn ctl_switches_the_policy_in_the_middle_of_a_copy() {
+    let Some(_alone) = mounting() else { return };
+    let options = ["--cache", "64MiB", "--policy", "none", "--set", "kernel_cache=off"];
+    let mounted = Mounted::new("ctl-policy", Some("emulate:nvme:pattern:/"), &options);
+    let requests = || mounted.status()["counters"]["requests"].as_u64().expect("a count");
+    let mut file = fs::File::open(mounted.place.at().join("16777216")).expect("readable");
+    let mut copy = |bytes: usize| {
+        let before = requests();
+        let mut buffer = vec![0; 16 << 10];
+        for _ in 0..bytes / buffer.len() {
+            std::io::Read::read_exact(&mut file, &mut buffer).expect("readable");
+        }
+        requests() - before
+    };
+    let alone = copy(4 << 20);
+    run(&mut mounted.ctl(&["set", "policy", "ondemand"]));
+    assert_eq!(run(&mut mounted.ctl(&["get", "policy"])), "ondemand\n");
+    run(&mut mounted.ctl(&["set", "read_ahead_kb", "1024"]));
+    assert_eq!(run(&mut mounted.ctl(&["get", "ra_pages"])), "256\n");
+    let ahead = copy(4 << 20);
+    assert!(ahead * 4 < alone, "{alone} requests without readahead, {ahead} with it");
 }
 
 #[test]

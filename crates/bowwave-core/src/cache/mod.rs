@@ -47,7 +47,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Capabilities, FileMemory, Plans, Readahead};
+use crate::readahead::{Capabilities, FileMemory, Plans, Policy, RangeConfig, Readahead};
 use crate::request::{PageAccess, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -261,6 +261,7 @@ impl Cache {
             Event::Extended { file, pages } => self.set_pages(file, pages),
             Event::Allowed { pages } => self.allow_ahead(pages),
             Event::Tuned { ra_pages, write_back } => self.tune(now, ra_pages, write_back, out),
+            Event::PolicySet { policy, range } => self.set_policy(policy, range),
         }
         self.report_mappings(out);
     }
@@ -392,6 +393,32 @@ impl Cache {
         self.tick(now);
         self.write_back(out);
         self.wake_writers(out);
+    }
+
+    /// Changes the readahead policy of all files and handles, from the next decision on. Each gets
+    /// a fresh state; advice, read plans, pages and fills in flight stay.
+    ///
+    /// # Panics
+    /// If [`Config::validate`] rejects the values.
+    pub fn set_policy(&mut self, policy: Policy, range: RangeConfig) {
+        self.config.policy = policy;
+        self.config.range = range;
+        self.config.validate().expect("the driver gives values within their bounds");
+        let capabilities = policy.capabilities();
+        self.reports_evictions = capabilities.per_file && capabilities.evictions;
+        for file in self.files.iter_mut().flatten() {
+            file.policy = None;
+            file.memory.shared = None;
+        }
+        for handle in self.handles.iter_mut().flatten() {
+            let owner = open_in(&mut self.files, handle.file.0, FILES);
+            (handle.policy, handle.capabilities) = (None, capabilities);
+            if capabilities.per_file && owner.policy.is_some() {
+                continue;
+            }
+            let built = Some(policy.build(&self.config, &mut owner.memory));
+            *(if capabilities.per_file { &mut owner.policy } else { &mut handle.policy }) = built;
+        }
     }
 
     /// Readahead in flight, in pages.

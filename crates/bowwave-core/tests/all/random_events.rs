@@ -11,8 +11,8 @@ use crate::rng::{Rng, seeds};
 use bowwave_baselines::LinuxConfig;
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
-    HandleId, PageAccess, PageCount, PageIndex, PageRange, Part, Pattern, Pins, RangeConfig, Reason, Request,
-    Waiter, WriteBackConfig,
+    HandleId, PageAccess, PageCount, PageIndex, PageRange, Part, Pattern, Pins, Policy, RangeConfig, Reason,
+    Request, Waiter, WriteBackConfig,
 };
 
 const SEEDS: u64 = 320;
@@ -211,6 +211,11 @@ impl Run {
             97 => {
                 let ra_pages = 1 + self.rng.below(64) as u32;
                 Some(Event::Tuned { ra_pages, write_back: WriteBackConfig::default() })
+            }
+            98 if self.rng.below(256) == 0 => {
+                let policies = [Policy::None, Policy::OnDemand, Policy::Range, Policy::Stream];
+                let policy = policies[self.rng.below(4) as usize];
+                Some(Event::PolicySet { policy, range: RangeConfig::default() })
             }
             _ => self.pick_open_or_close(),
         }

@@ -84,3 +84,85 @@ fn a_lower_limit_of_dirty_bytes_applies_to_the_next_writers_and_loses_nothing() 
     assert!(written.len() == 32 << 20 && written.iter().all(|&byte| byte == 7));
     std::fs::remove_dir_all(&directory).expect("ours");
 }
+
+#[test]
+fn a_policy_switched_in_the_middle_of_a_copy_decides_from_then_on() {
+    let options = Options {
+        cache_bytes: Some(64 << 20),
+        ra_pages: 32,
+        policy: Policy::OnDemand,
+        shards: Some(1),
+        journal_events: 1 << 20,
+        ..Options::default()
+    };
+    let engine = Engine::new(options).expect("valid");
+    let store = engine.store("emulate:nvme:pattern:/").expect("it exists");
+    let file = store.open(Path::new("8388608")).expect("it exists");
+    let mut buffer = vec![0; 64 << 10];
+    let mut read = |from: u64, to: u64| {
+        let mut offset = from;
+        while offset < to {
+            offset += file.read_at(offset, &mut buffer).expect("it is readable") as u64;
+        }
+    };
+    read(0, 4 << 20);
+    engine.set("policy", "none").expect("a policy");
+    assert_eq!(engine.setting("policy").expect("a key"), "none");
+    read(4 << 20, 6 << 20);
+    engine.set("policy", "stream").expect("a policy");
+    read(6 << 20, 8 << 20);
+
+    let journal = &engine.journals()[0];
+    assert!(journal.replays());
+    let switches: Vec<usize> = journal
+        .events()
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, event))| matches!(event, bowwave_core::Event::PolicySet { .. }))
+        .map(|(number, _)| number)
+        .collect();
+    let [to_none, to_stream] = switches[..] else { panic!("{switches:?}") };
+    let decisions = journal.decisions();
+    let largest = |from: usize, to: usize| {
+        let within = decisions.iter().filter(|(number, _)| (from..to).contains(number));
+        within.map(|(_, decision)| decision.plan.window.size.0).max().unwrap_or(0)
+    };
+    assert_eq!(largest(0, to_none), 32, "on-demand reads whole windows ahead");
+    assert!(largest(to_none, to_stream) <= 16, "none reads requests alone: 64 KiB");
+    assert!(largest(to_stream, usize::MAX) > 16, "stream reads ahead again");
+}
+
+#[test]
+fn settings_have_the_names_of_linux_and_lustre_and_refuse_what_does_not_fit() {
+    let engine = engine();
+    for (key, value) in [
+        ("read_ahead_kb", "512"),
+        ("policy", "range"),
+        ("read_ahead_range_kb", "2048"),
+        ("max_read_ahead_whole_mb", "4"),
+        ("max_read_ahead_per_file_mb", "32"),
+        ("range_clusters", "learned"),
+        ("dirty_background_bytes", "1048576"),
+        ("dirty_bytes", "8388608"),
+        ("dirty_expire_centisecs", "1500"),
+    ] {
+        engine.set(key, value).unwrap_or_else(|error| panic!("{key}={value}: {error}"));
+        assert_eq!(engine.setting(key).expect("a key"), value, "{key}");
+    }
+    assert_eq!(engine.setting("ra_pages").expect("a key"), "128");
+    let before = engine.tuning();
+    assert_eq!(before.dirty_expire, Duration::from_secs(15));
+    for (key, value, what) in [
+        ("readahead_kb", "128", "read_ahead_kb"),
+        ("read_ahead_kb", "130", "a multiple of a page"),
+        ("read_ahead_kb", "lots", "not a whole number"),
+        ("policy", "best", "ondemand"),
+        ("range_clusters", "all", "learned"),
+        ("read_ahead_range_kb", "16", "64"),
+        ("dirty_bytes", "0", "dirty_bytes"),
+    ] {
+        let refusal = engine.set(key, value).expect_err(key).to_string();
+        assert!(refusal.contains(what), "{key}={value}: {refusal}");
+        assert_eq!(engine.tuning(), before);
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bowwave_core::Policy;
-use bowwave_engine::Tuning;
+use bowwave_engine::{LIVE_SETTINGS, Tuning};
 use clap::CommandFactory as _;
 use serde_json::{Value, json};
 
@@ -103,8 +103,28 @@ impl Subject for Mounted {
                 }
             }
         };
-        let fixed = self.fixed.clone().into_iter().map(of_option(false));
-        live.into_iter().map(of_option(true)).chain(fixed).chain(self.tunables.clone()).collect()
+        let fixed = self.fixed.clone().into_iter().map(|(key, value)| {
+            let now = if key == "policy" { tuning.policy.name().to_owned() } else { value };
+            of_option(key == "policy")((key, now))
+        });
+        let mut all: Vec<Setting> =
+            live.into_iter().map(of_option(true)).chain(fixed).chain(self.tunables.clone()).collect();
+        let engine = &self.opened.engine;
+        for row in LIVE_SETTINGS {
+            let value = engine.setting(row.key).expect("a known key");
+            match all.iter_mut().find(|setting| setting.key == row.key) {
+                Some(setting) if setting.live => {}
+                Some(setting) => (setting.live, setting.value) = (true, value),
+                None => all.push(Setting {
+                    key: row.key.to_owned(),
+                    value,
+                    default: "auto".to_owned(),
+                    live: true,
+                    meaning: row.meaning.to_owned(),
+                }),
+            }
+        }
+        all
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
@@ -130,7 +150,7 @@ impl Subject for Mounted {
                 Tuning { dirty_background_bytes: values::size(value).map_err(wrong)?, ..tuning }
             }
             "dirty_expire" => Tuning { dirty_expire: values::duration(value).map_err(wrong)?, ..tuning },
-            _ => return Err(format!("{key} cannot be changed while mounted")),
+            _ => return engine.set(key, value).map_err(|error| error.to_string()),
         };
         engine.tune(tuning).map_err(|error| wrong(error.to_string()))
     }
