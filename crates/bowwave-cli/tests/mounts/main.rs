@@ -6,7 +6,6 @@ mod common;
 mod disk_cache;
 mod hostile;
 mod log;
-mod many_files;
 mod memory;
 mod metadata;
 mod mount;
