@@ -152,7 +152,7 @@ mod tests {
     fn more_threads_are_faster_with_ncq_and_both_algorithms_alike() {
         let testbed = Testbed::of_2007().unwrap();
         // A tiny cache, so that little must be prepared.
-        let testbed = Testbed { cache_mib: 8, device: "hdd".to_owned(), ..testbed };
+        let testbed = Testbed { cache_mib: 8, device: "hdd:rpm=7200".to_owned(), ..testbed };
         let legacy = seconds(&testbed, bowwave_baselines::LEGACY, &[1, 64], 1).unwrap();
         let on_demand = seconds(&testbed, Policy::OnDemand, &[1, 64], 1).unwrap();
         assert!(on_demand[1] < on_demand[0] * 0.7, "{on_demand:?}");
