@@ -74,13 +74,16 @@ mechanisms! {
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", CORE,
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", "every_claim_of_the_paper_holds_but_its_misprint";
     "001", "windows by addresses, per region, from its own hits",
-        "crates/bowwave-core/src/swap/vma.rs", "swap of real regions and simulator",
+        "crates/bowwave-core/src/swap/vma.rs",
+        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
         "crates/bowwave-core/src/swap/vma.rs", "a_region_is_assumed_sequential_until_its_hits_say_otherwise";
     "001", "windows by slots, from hits of all regions",
-        "crates/bowwave-baselines/src/cluster.rs", "swap of real regions and simulator, for comparison",
+        "crates/bowwave-baselines/src/cluster.rs",
+        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
         "crates/bowwave-baselines/src/cluster.rs", "hits_of_any_region_grow_the_next_block_of_any_region";
     "001", "window sizes in powers of two from hits",
-        "crates/bowwave-core/src/swap/size.rs", "swap of real regions and simulator",
+        "crates/bowwave-core/src/swap/size.rs",
+        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
         "crates/bowwave-core/src/swap/size.rs", "sizes_follow_hits_in_powers_of_two";
     "001", "windows within the region and one page table",
         "crates/bowwave-core/src/swap/vma.rs", "swap of real regions and simulator",
