@@ -28,7 +28,7 @@ pub(crate) fn filled<'py>(
     // SAFETY: a new object of `size` bytes, owned here; null raises.
     let object =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))? };
-    // SAFETY: `len` bytes that nobody else has yet. They are written before they are read: `fill`
+    // SAFETY: `len` new bytes, not shared yet. They are written before they are read: `fill`
     // returns how many, and the rest is cut off.
     let bytes = unsafe { std::slice::from_raw_parts_mut(ffi::PyBytes_AsString(object.as_ptr()).cast(), len) };
     let count = fill(bytes)?;

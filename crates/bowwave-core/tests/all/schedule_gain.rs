@@ -93,7 +93,7 @@ fn where_each_request_carries_as_much_as_the_last_all_are_used() {
 }
 
 /// A store whose answers take longer the more of them it owes, by as much as they bring: no limit
-/// is better than another, and without demand nobody looks for one.
+/// is better than another, and without demand the scheduler looks for none.
 #[test]
 fn without_demand_the_limit_only_grows() {
     let mut scheduler = Scheduler::new(by_gain()).expect("it is valid");

@@ -1,4 +1,4 @@
-//! How far the policy `stream` is from the best other policy, on patterns that nobody tuned for.
+//! How far the policy `stream` is from the best other policy, on patterns outside the tuned set.
 //!
 //! A [`Point`] is a pattern of the [family](bowwave_trace::generate::Family), a device and a memory
 //! size. At each point, `stream` runs with its own window, and every other policy with each of the

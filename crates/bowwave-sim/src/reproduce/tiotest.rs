@@ -76,7 +76,7 @@ const IN_LINE: &str = "not a figure of the document: the fixed scheduler, and wr
                        works, as bowwave's own do, instead of writing 6 MiB themselves. It is that which counts: before the \
                        original scheduler they wait as long (see the notes)";
 
-const RANDOM_WRITE: &str = "ten writes of 32,000 stalled in the document; here none does: nobody is over the limit, and all have \
+const RANDOM_WRITE: &str = "ten writes of 32,000 stalled in the document; here none does: no writer is over the limit, and all have \
                             written before the first commit. See the row on write-back beside fsyncs";
 
 const READS: &str = "a load of reads alone is scheduled alike by both (all of them wait, in disk order), at any depth: what the \

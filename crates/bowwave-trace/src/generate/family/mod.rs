@@ -95,7 +95,7 @@ enum Order {
 }
 
 /// The `number`th seed that follows from `hash`, at least [`DEVELOPMENT`]. Take the hash of the
-/// commit that is measured: nobody can know the seeds before the commit exists.
+/// commit that is measured: the seeds do not exist before the commit.
 ///
 /// ```
 /// use bowwave_trace::generate::{DEVELOPMENT, held_out};
