@@ -29,6 +29,8 @@ export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
 PREFIX := /usr/local
 # What to install: the release or the debug build.
 BUILD := release
+# What `make install` builds. A debug build takes all that `make test` has compiled, with the same features of libraries.
+INSTALLED = $(if $(filter release,$(BUILD)),--release $(addprefix --package bowwave-,cli preload heap capi),--workspace --lib --bins --examples)
 # Random traces per policy and scheduler that `make test` compares with the models.
 TRACES := 300
 # Seconds per fuzz target in `make test`, two at a time; CI uses 12, three minutes for all.
@@ -134,7 +136,7 @@ python-suites:
 
 install:
 	@tools/setup.sh build
-	$(CARGO) build --locked $(if $(filter release,$(BUILD)),--release) --no-default-features --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
+	$(CARGO) build --locked --no-default-features $(INSTALLED)
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/$(BUILD)/bowwave
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/$(BUILD)/libbowwave_preload.so $(TARGET)/$(BUILD)/libbowwave_heap.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/$(BUILD)/libbowwave.so $(TARGET)/$(BUILD)/libbowwave.a

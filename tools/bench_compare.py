@@ -12,6 +12,7 @@ that exceeds the limit stops, and its row says so. The contenders, where install
 
     stream     bowwave mount --policy stream
     ondemand   bowwave mount --policy ondemand
+    old        bowwave mount --policy stream of the program that --old names, such as the last release
     process    policy stream without a mount, through the C library (`cargo build --release -p bowwave-capi`)
     simulated  policy stream in virtual time: `bowwave replay` of the same reads on device s3-steady. Its latency is
                the server's latency for a minimal client. Its bandwidth is that of `process` on a server without
@@ -140,8 +141,9 @@ class Lab:
 def command_of(who, options, url, at, cache):
     """The command and the variables of a contender's mount of the server."""
     policy = who.partition("@")[0]
-    if policy in ("stream", "ondemand"):
-        return ([options.bowwave, "mount", "s3://data/", at, "--policy", policy, "--read-only", "--cache", cache,
+    if policy in ("stream", "ondemand", "old"):
+        program, policy = (options.old, "stream") if policy == "old" else (options.bowwave, policy)
+        return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", "--cache", cache,
                  *options.mount_options.split()],
                 {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
     if who == "rclone":
@@ -334,6 +336,7 @@ def main():
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(root, "target"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default=os.path.join(target, "release", "bowwave"))
+    parser.add_argument("--old", default="", help="the program of contender `old`")
     parser.add_argument("--server", default=os.path.join(target, "release", "examples", "shaped"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a reader may take (default 60)")
@@ -351,7 +354,7 @@ def main():
     unknown = set(options.only) - set(BARS)
     if unknown:
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
-    tools = {"rclone": "rclone", "s3fs": "s3fs", "mount-s3": "mount-s3", "process": options.shared_object}
+    tools = {"old": options.old, "rclone": "rclone", "s3fs": "s3fs", "mount-s3": "mount-s3", "process": options.shared_object}
     there = lambda program: shutil.which(program) or os.path.exists(program)
     whos = [who for who in options.who.split(",") if there(tools.get(who.partition("@")[0], options.bowwave))]
     for who in options.who.split(","):
