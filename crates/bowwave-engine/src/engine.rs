@@ -256,6 +256,11 @@ impl Inner {
     }
 
     /// Memory for object uploads.
+    /// Memory of all frames and their metadata, in bytes.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.options.cache_bytes.unwrap_or(0)
+    }
+
     pub(crate) fn memory_pool(&self) -> &MemoryPool {
         &self.memory_pool
     }

@@ -286,8 +286,8 @@ impl Verifier {
 /// Checksums of one version of an object.
 #[derive(Debug, Default)]
 pub(super) struct Checksums {
-    /// Checksum of the whole object.
-    whole: Option<Checksum>,
+    /// Checksum of the whole object; empty until it is known whether there is one.
+    whole: OnceCell<Option<Checksum>>,
     /// Checksums of its parts, requested on first use.
     parts: OnceCell<Vec<(Range<u64>, Checksum)>>,
     /// Sums of read ranges, by start: end and sum. They do not overlap.
@@ -303,7 +303,25 @@ impl Checksums {
             let name = HeaderName::from_static(algorithm.names().0);
             Checksum::parse(algorithm, &text(headers, name)?)
         };
-        Self { whole: Algorithm::ALL.into_iter().find_map(of), ..Self::default() }
+        let whole = OnceCell::new_with(Some(Algorithm::ALL.into_iter().find_map(of)));
+        Self { whole, ..Self::default() }
+    }
+
+    /// Requests the checksum of the whole object with `learn`, unless it is known. An error is not
+    /// remembered.
+    pub(super) async fn learn<F>(&self, learn: impl FnOnce() -> F)
+    where
+        F: Future<Output = Result<Option<Self>, Error>>,
+    {
+        let whole = || async {
+            let found = learn().await?;
+            Ok::<_, Error>(found.and_then(|found| found.whole.into_inner().flatten()))
+        };
+        self.whole.get_or_try_init(whole).await.ok();
+    }
+
+    fn whole(&self) -> Option<&Checksum> {
+        self.whole.get()?.as_ref()
     }
 
     /// Whether bytes of the version did not match and have not been read correctly since: then
@@ -321,7 +339,7 @@ impl Checksums {
     ) -> Verifier {
         let whole = 0..version.size();
         let whole_checksum =
-            Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
+            Self::of(headers).whole().filter(|_| *range == whole).or_else(|| self.whole()).cloned();
         match whole_checksum {
             Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
             // A checksum of part checksums, so each part has one.
@@ -349,7 +367,8 @@ impl Checksums {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
             self.damaged.store(true, Ordering::Relaxed);
         }
-        let whole = self.whole.iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
+        let whole =
+            self.whole().into_iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
         let parts = self.parts.get().into_iter().flatten().map(|(range, sum)| (range.clone(), sum));
         let spans: Vec<_> = whole.chain(parts).collect();
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,7 @@ use super::errors::store_error;
 use super::http::PATH;
 use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::{Header, Meta};
+use super::name_cache::{Known, NameCache};
 use super::stat_ahead::StatAhead;
 use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
@@ -47,6 +48,8 @@ pub(super) struct Cloud {
     pub(super) attributes: bool,
     /// Lookups ahead, where they return more than listings.
     pub(super) ahead: StatAhead,
+    /// Names that a mount keeps.
+    pub(super) names: NameCache,
 }
 
 /// The cloud's protocol.
@@ -256,6 +259,7 @@ impl Cloud {
         headers: &[Header],
     ) -> Result<Meta> {
         let size = bytes.len() as u64;
+        let mut change = self.names.change(key.as_ref());
         let attributes: Attributes = headers.iter().filter_map(attribute).collect();
         let put = self
             .persist_upload(|| async {
@@ -273,12 +277,35 @@ impl Cloud {
                 let found = self.head(key, place).await?;
                 let ours =
                     found.filter(|found| found.size == size && found.version.etag.as_ref() == Some(&tag));
+                change.done(ours.as_ref().map_or(Known::Unknown, Meta::known));
                 return ours.ok_or(error);
             }
             Err(error) => return Err(error),
         };
+        // A mount that trusts what it knows of versions trusts the tag of its own.
+        if self.names.answers_opens()
+            && let Some(etag) = etag.as_ref().filter(|etag| !etag.starts_with("W/"))
+        {
+            let meta = Meta {
+                key: key.clone(),
+                size,
+                version: Validators { etag: Some(etag.clone()), modified: None, size: Some(size) },
+                modified: Some(this_second()),
+                coding: None,
+                checksums: Checksums::default(),
+                headers: headers
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.clone(), value.parse().ok()?)))
+                    .collect(),
+                is_listed: false,
+                known: None,
+            };
+            change.done(meta.known());
+            return Ok(meta);
+        }
         // Detects a store that acknowledges an object and discards it, as after a multipart upload.
         let found = self.head(key, place).await?.ok_or_else(|| vanished(place))?;
+        change.done(found.known());
         match etag {
             Some(etag) if !etag.starts_with("W/") => Ok(Meta {
                 key: key.clone(),
@@ -289,6 +316,8 @@ impl Cloud {
                 coding: None,
                 checksums: Checksums::default(),
                 headers: found.headers,
+                is_listed: false,
+                known: None,
             }),
             // Only the server's own time can replace a tag.
             _ => Ok(found),
@@ -352,6 +381,8 @@ impl Cloud {
 
     /// Requests a copy to `key`; the headers name its source.
     async fn copy_with(&self, key: &str, size: u64, headers: &[Header]) -> Result<()> {
+        // The server sets tag and time of the copy.
+        let _change = self.names.change(key);
         self.persist_upload(|| async {
             let request = Outgoing { headers, ..Outgoing::new(Method::PUT, key) };
             self.wire.document(request, self.patience(size)).await.map(drop)
@@ -361,15 +392,23 @@ impl Cloud {
 
     /// Removes an object; succeeds if there is none.
     pub(super) async fn delete(&self, key: &str) -> Result<()> {
+        let mut change = self.names.change(key);
         let gone = self.persist(|| self.change(Method::DELETE, key, &[], &[])).await;
-        gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+        if !key.ends_with('/') {
+            change.done(Known::Absent);
+        }
+        Ok(())
     }
 
     /// Puts an empty object at any key, also at one that ends in `/`.
     pub(super) async fn mark(&self, key: &str, headers: &[Header]) -> Result<()> {
         let azure = [(AZURE_BLOB_TYPE, "BlockBlob".to_owned())];
         let headers: &[_] = if self.kind == Kind::Azure { &azure } else { headers };
-        self.persist(|| self.change(Method::PUT, key, &[], headers)).await
+        let mut change = self.names.change(key);
+        self.persist(|| self.change(Method::PUT, key, &[], headers)).await?;
+        change.done(Known::Directory);
+        Ok(())
     }
 
     async fn change(
@@ -403,6 +442,12 @@ fn write_error(place: &str, error: &StoreError) -> Error {
 fn attribute((name, value): &Header) -> Option<(Attribute, AttributeValue)> {
     let name = name.as_str().strip_prefix("x-amz-meta-")?;
     Some((Attribute::Metadata(name.to_owned().into()), value.clone().into()))
+}
+
+/// The time of a version of our own, to the second, as the store has it.
+fn this_second() -> SystemTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
 fn vanished(place: &str) -> Error {

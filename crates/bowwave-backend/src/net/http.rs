@@ -144,7 +144,8 @@ impl Backend for HttpBackend {
                     Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
                     Checksums::default(),
                 );
-                let version = Version { place, identity, validators, coding, source, checksums };
+                let is_listed = false;
+                let version = Version { place, identity, validators, coding, source, checksums, is_listed };
                 version.require(self.require_version)?;
                 Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }

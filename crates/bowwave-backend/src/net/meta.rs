@@ -17,6 +17,7 @@ use http::header::{
 use object_store::path::Path as Key;
 
 use super::checksum::Checksums;
+use super::name_cache::{Kept, Known, Listed};
 use super::object_upload::{Location, ObjectUpload};
 use super::ranged::Version;
 use super::validator::{self, identity, rfc1123, text, validators};
@@ -36,6 +37,10 @@ pub(super) struct Meta {
     pub(super) checksums: Checksums,
     /// All headers of a HEAD, where attributes of files are stored in them.
     pub(super) headers: HeaderMap,
+    /// From a listing: `coding` and `checksums` are not known.
+    pub(super) is_listed: bool,
+    /// The attributes stored with it, if they are known and `headers` are not.
+    pub(super) known: Option<Stored>,
 }
 
 impl Meta {
@@ -45,12 +50,25 @@ impl Meta {
         let version = Validators { size: Some(size), ..validators(headers) };
         let modified = version.modified.as_deref().and_then(rfc1123);
         let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
-        Some(Self { key, size, version, modified, coding, checksums, headers: HeaderMap::new() })
+        let headers = HeaderMap::new();
+        Some(Self { key, size, version, modified, coding, checksums, headers, is_listed: false, known: None })
+    }
+
+    /// What the cache of names keeps of it.
+    pub(super) fn known(&self) -> Known {
+        let listed = Listed::new(&self.version, self.size, self.modified);
+        let kept = if self.has_attributes() { Kept::new(self.stored()) } else { Kept::Unknown };
+        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, ..listed }))
     }
 
     /// The attributes that are stored with the object.
     pub(super) fn stored(&self) -> Stored {
-        Stored::of(&self.headers, EntryKind::File)
+        self.known.unwrap_or_else(|| Stored::of(&self.headers, EntryKind::File))
+    }
+
+    /// Whether [`stored`](Self::stored) has all attributes.
+    pub(super) fn has_attributes(&self) -> bool {
+        !self.is_listed || self.known.is_some()
     }
 
     pub(super) fn identity(&self) -> Identity {

@@ -18,6 +18,7 @@ use super::connector::Connector;
 use super::credentials::{self, Aws, Environment, vendor};
 use super::errors::chain;
 use super::exchange::Client;
+use super::name_cache::NameCache;
 use super::object::ObjectBackend;
 use super::stat_ahead::StatAhead;
 use super::wire::{Signer, Wire};
@@ -217,7 +218,8 @@ impl Setting<'_> {
         let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
         let attributes = self.options.attributes && kind == Kind::Amazon;
         let parts = Parts { copied: Arc::clone(&parts), sent: parts };
-        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead: StatAhead::default() }
+        let (ahead, names) = (StatAhead::default(), NameCache::new());
+        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names }
     }
 
     /// Plain http sends data, and with some clouds keys, unencrypted: only if that is requested.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, LAST_MODIFIED, RANGE,
+};
 use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
@@ -23,13 +25,15 @@ use super::http as web;
 #[cfg(feature = "s3")]
 use super::listing;
 #[cfg(feature = "s3")]
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::runtime::{self, AsyncWork, Gate};
-use super::validator::{condition, response};
+#[cfg(feature = "s3")]
+use super::validator::rfc1123;
+use super::validator::{condition, response, text};
 use super::whole::{Unranged, WholeFile};
 #[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
-use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
+use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
 /// One version of an object; reads never return bytes of another version, as far as the server's
 /// validators tell.
@@ -43,6 +47,8 @@ pub(super) struct Version {
     pub(super) coding: Option<String>,
     pub(super) source: Source,
     pub(super) checksums: Checksums,
+    /// From a listing, which has neither `coding` nor checksums.
+    pub(super) is_listed: bool,
 }
 
 /// Location of a version.
@@ -76,6 +82,7 @@ impl Version {
             coding: meta.coding,
             source: Source::Bucket(Arc::clone(cloud), meta.key),
             checksums: meta.checksums,
+            is_listed: meta.is_listed,
         }
     }
 
@@ -86,7 +93,8 @@ impl Version {
         let (key, version) = (key.clone(), self.validators.clone());
         let (coding, checksums) = (self.coding.clone(), Checksums::default());
         let headers = HeaderMap::new();
-        Some(Meta { key, size: self.size(), version, modified: None, coding, checksums, headers })
+        let (size, is_listed) = (self.size(), self.is_listed);
+        Some(Meta { key, size, version, modified: None, coding, checksums, headers, is_listed, known: None })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -185,10 +193,18 @@ impl Version {
         if let Some((name, value)) = condition(&self.validators) {
             headers.push((name, value));
         }
-        let incoming = self.send(&headers).await?;
+        // A whole object comes with its checksum. For other ranges, it is requested meanwhile.
+        let incoming = if self.is_listed && checksums && !whole {
+            let (incoming, ()) = futures_util::join!(self.send(&headers), self.learn_checksum());
+            incoming?
+        } else {
+            self.send(&headers).await?
+        };
         let (status, found) = (incoming.status(), incoming.headers());
         let expected = Expected { version: self.validators.clone(), start: range.start, end: range.end };
-        let checked = expected.check(&response(status.as_u16(), found, self.coding.as_deref()));
+        let label = if self.is_listed { text(found, CONTENT_ENCODING) } else { None };
+        let coding = label.as_deref().or(self.coding.as_deref());
+        let checked = expected.check(&response(status.as_u16(), found, coding));
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
         }
@@ -201,6 +217,13 @@ impl Version {
                 format!("{}: 200 without a Content-Length, of an object without a strong ETag", self.place);
             return Err(Error::new(ErrorKind::Protocol, message));
         }
+        #[cfg(feature = "s3")]
+        if let (Source::Bucket(cloud, key), Some(etag)) = (&self.source, self.validators.strong())
+            && cloud.attributes
+        {
+            let modified = text(found, LAST_MODIFIED).as_deref().and_then(rfc1123);
+            cloud.names.learn(key.as_ref(), etag, modified, Stored::of(found, EntryKind::File));
+        }
         let verifier = match checksums {
             true => self.checksums.verifier(self, range, incoming.headers()).await,
             false => Verifier::default(),
@@ -211,6 +234,21 @@ impl Version {
             return Err(Error::new(ErrorKind::Corrupt, format!("{}: {why}", self.place)).retryable(false));
         }
         Ok((incoming, verifier))
+    }
+
+    /// Requests the checksum of a version that a listing has shown, once.
+    async fn learn_checksum(&self) {
+        #[cfg(feature = "s3")]
+        if let Source::Bucket(cloud, key) = &self.source {
+            let learn = || async {
+                let found = cloud.head_once(key, &self.place).await?;
+                Ok(found
+                    .filter(|found| found.version.etag == self.validators.etag)
+                    .map(|found| found.checksums))
+            };
+            // After an error the next request learns it.
+            self.checksums.learn(learn).await;
+        }
     }
 
     /// All bytes, from a server without range requests.
@@ -264,6 +302,13 @@ impl Version {
     /// The error for a wrong response.
     async fn refuse(&self, fault: Fault, range: &Range<u64>, incoming: Incoming) -> Error {
         let place = &self.place;
+        #[cfg(feature = "s3")]
+        if let Source::Bucket(cloud, key) = &self.source
+            && matches!(incoming.status(), StatusCode::NOT_FOUND | StatusCode::PRECONDITION_FAILED)
+                | (fault == Fault::Changed)
+        {
+            cloud.names.forget(key.as_ref());
+        }
         let (status, found) =
             (incoming.status(), response(incoming.status().as_u16(), incoming.headers(), None));
         let protocol = |what: String| Error::new(ErrorKind::Protocol, format!("{place}: {what}"));
