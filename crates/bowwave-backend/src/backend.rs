@@ -107,6 +107,12 @@ pub trait Object: Debug + Send + Sync {
         self.identity().size
     }
 
+    /// Whether the store has just confirmed this version. If not, it is known from a listing or an
+    /// earlier lookup, and the first read compares it. By default it has.
+    fn is_confirmed(&self) -> bool {
+        true
+    }
+
     /// Starts reading `buf.len()` bytes at `offset` and returns without waiting for the store.
     ///
     /// The response comes through `sink`, on a thread of the backend, possibly before this call

@@ -48,6 +48,11 @@ impl PartialEq for Validity {
 
 impl Eq for Validity {}
 
+/// Objects of at most this many bytes are opened by their version in a listing, and read whole: the
+/// response has the checksum and the attributes. It is the kernel's readahead window. Larger:
+/// programs that read a few bytes of many files wait for all of each.
+pub const SMALL_BYTES: u64 = 256 << 10;
+
 /// How a store keeps names and versions that it knows from listings and lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepNames {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bowwave_core::Instant as CoreInstant;
-use bowwave_core::network::{ListingLimits, Validators};
+use bowwave_core::network::{ListingLimits, RetryLimits, Validators};
 
 use super::cloud::Pages;
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
@@ -70,7 +70,8 @@ impl ObjectBackend {
     /// Lists a directory.
     pub(super) fn read_directory(&self, path: &Path) -> Result<DirectoryRead> {
         let prefix = self.prefix_of(path)?;
-        let (read, is_directory) = self.read_prefix(&prefix, u32::MAX)?;
+        let (read, is_directory) =
+            self.read_prefix(&prefix, u32::MAX, self.cloud.wire.client.limits.retry)?;
         if !is_directory {
             match self.standing(path)? {
                 Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
@@ -90,8 +91,14 @@ impl ObjectBackend {
         Ok(read)
     }
 
-    /// Lists a prefix with at most `pages_max` requests; also returns whether anything has it.
-    pub(super) fn read_prefix(&self, prefix: &str, pages_max: u32) -> Result<(DirectoryRead, bool)> {
+    /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether anything
+    /// has it.
+    pub(super) fn read_prefix(
+        &self,
+        prefix: &str,
+        pages_max: u32,
+        retry: RetryLimits,
+    ) -> Result<(DirectoryRead, bool)> {
         let partial = self.cloud.attributes;
         let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
         let mut is_directory = prefix.is_empty();
@@ -117,14 +124,15 @@ impl ObjectBackend {
             }
             read.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
         };
-        let budget = self.cloud.wire.client.limits.retry.budget_ns;
+        let deadlines = if pages_max == u32::MAX { LIST_DEADLINES } else { 1 };
+        let time = retry.budget_ns.saturating_mul(deadlines);
         let limits = ListingLimits {
             idle_pages_max: LIST_IDLE_PAGES_MAX,
             entries_max: self.list_entries_max,
             bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: CoreInstant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
+            deadline: CoreInstant(now().0.saturating_add(time)),
         };
-        self.list_pages(Pages::below(prefix, true, 0), limits, |page| {
+        self.list_pages(Pages::below(prefix, true, 0), limits, retry, |page| {
             read.pages += 1;
             let is_last = page.truncated == Some(false);
             let new_entries = Found::all(page).map(|found| u64::from(take(&mut read, found))).sum();

@@ -14,7 +14,7 @@ use bowwave_core::network::Validators;
 use http::HeaderMap;
 use object_store::path::Path as Key;
 
-use super::checksum::Checksums;
+use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
 use crate::KeepNames;
@@ -86,6 +86,16 @@ pub(super) enum Known {
     Unknown,
 }
 
+impl Known {
+    /// Estimated memory besides that of each name.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Object(Listed { head: Some(_), .. }) => HEAD_BYTES,
+            _ => 0,
+        }
+    }
+}
+
 /// An object with a strong entity tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
@@ -93,6 +103,17 @@ pub(super) struct Listed {
     pub(super) size: u64,
     pub(super) modified: Option<SystemTime>,
     pub(super) kept: Kept,
+    /// If a HEAD has shown it.
+    pub(super) head: Option<Box<Head>>,
+}
+
+/// What only the response to a HEAD has of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) coding: Option<String>,
+    pub(super) checksum: Option<Checksum>,
+    /// Time of the response.
+    pub(super) at: Instant,
 }
 
 /// Attributes of a file that are stored in the metadata of its object, as far as they are known: no
@@ -123,7 +144,7 @@ impl Kept {
 impl Listed {
     /// The object of this version; `None` without a strong tag.
     pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
-        Some(Self { etag: version.strong()?.into(), size, modified, kept: Kept::Unknown })
+        Some(Self { etag: version.strong()?.into(), size, modified, kept: Kept::Unknown, head: None })
     }
 
     /// An object of a listing.
@@ -133,15 +154,17 @@ impl Listed {
 
     /// The object's metadata, as far as a listing has it.
     pub(super) fn meta(self, key: Key) -> Meta {
+        let head = self.head.as_ref().map(|head| head.at);
+        let (coding, checksum) = self.head.map_or((None, None), |head| (head.coding, head.checksum));
         Meta {
             key,
             size: self.size,
             version: Validators { etag: Some(self.etag.into()), modified: None, size: Some(self.size) },
             modified: self.modified,
-            coding: None,
-            checksums: Checksums::default(),
+            coding,
+            checksum,
             headers: HeaderMap::new(),
-            is_listed: true,
+            head,
             known: self.kept.stored(),
         }
     }
@@ -482,6 +505,14 @@ impl Listing<'_> {
         }
         until
     }
+
+    /// The store sent no valid listing. Lookups request single names for a while.
+    pub(super) fn failed(&self) {
+        if let Some(found) = self.cache.lock().directories.get_mut(&self.directory) {
+            found.worth = found.worth.max(LOOKUPS_MAX).saturating_mul(16);
+            found.lookups = 0;
+        }
+    }
 }
 
 impl Drop for Listing<'_> {
@@ -530,21 +561,23 @@ impl State {
     /// Enters a name, unless we changed it after `since`.
     fn put(&mut self, prefix: &str, name: &str, standing: Known, until: Instant, since: u64) {
         let directory = self.directory(prefix);
-        let bytes = match directory.names.get_mut(name) {
+        let before = directory.bytes;
+        match directory.names.get_mut(name) {
             Some(found) if found.changed > since || found.pending > 0 => return,
             Some(found) => {
                 let mut standing = standing;
                 keep_attributes(&found.standing, &mut standing);
+                directory.bytes += standing.bytes();
+                directory.bytes -= found.standing.bytes().min(directory.bytes);
                 (found.standing, found.until) = (standing, until);
-                return;
             }
             None => {
+                directory.bytes += NAME_BYTES + name.len() + standing.bytes();
                 directory.names.insert(name.into(), Name { standing, until, changed: 0, pending: 0 });
-                NAME_BYTES + name.len()
             }
-        };
-        directory.bytes += bytes;
-        self.bytes += bytes;
+        }
+        let after = directory.bytes;
+        self.bytes = (self.bytes + after).saturating_sub(before);
     }
 
     /// Enters a listing that was requested when there were `since` changes.
@@ -556,7 +589,8 @@ impl State {
             let (ours, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
                 kept.into_iter().partition(|(_, name)| name.changed > since || name.pending > 0);
             directory.names = ours;
-            let names: usize = directory.names.keys().map(|name| NAME_BYTES + name.len()).sum();
+            let bytes = |(name, found): (&Box<str>, &Name)| NAME_BYTES + name.len() + found.standing.bytes();
+            let names: usize = directory.names.iter().map(bytes).sum();
             directory.bytes = DIRECTORY_BYTES + prefix.len() + names;
             // The lookups of the time to come decide whether it is listed again.
             (directory.complete, directory.lookups) = (Some(until), 0);
@@ -610,11 +644,13 @@ impl State {
 fn keep_attributes(old: &Known, new: &mut Known) {
     let (Known::Object(old), Known::Object(new)) = (old, new) else { return };
     let is_settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > JUST_STORED);
-    if new.kept == Kept::Unknown
-        && (&old.etag, old.modified) == (&new.etag, new.modified)
-        && old.modified.is_some_and(is_settled)
-    {
-        new.kept = old.kept.clone();
+    if (&old.etag, old.modified) == (&new.etag, new.modified) && old.modified.is_some_and(is_settled) {
+        if new.kept == Kept::Unknown {
+            new.kept = old.kept.clone();
+        }
+        if new.head.is_none() {
+            new.head = old.head.clone();
+        }
     }
 }
 
@@ -633,6 +669,8 @@ pub(super) const PAGES_MAX: u32 = 8;
 /// Estimated memory of a name besides its letters: its entry, its tag, and what the allocator adds.
 const NAME_BYTES: usize = 240;
 const DIRECTORY_BYTES: usize = 300;
+/// The same of what a HEAD has shown.
+const HEAD_BYTES: usize = 120;
 /// Memory of all names: about a million of them.
 const BYTES_MAX: usize = 270 << 20;
 /// Age at which the time of an object tells its versions apart.

@@ -116,7 +116,8 @@ impl Namespace for ObjectBackend {
             deadline: CoreInstant(u64::MAX),
         };
         let (mut pages, mut is_directory) = (HashSet::new(), prefix.is_empty());
-        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, |page| {
+        let retry = self.cloud.wire.client.limits.retry;
+        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, retry, |page| {
             let mut all: Vec<_> = Found::all(page).collect();
             all.sort_by(|a, b| a.key().cmp(b.key()));
             is_directory |= !all.is_empty();
@@ -407,8 +408,10 @@ impl ObjectBackend {
             if known.is_none() && names.is_listed(&prefix) {
                 // A listing answers the next removals, too.
                 let listing = names.begin(&prefix);
-                listing.end(self.read_prefix(&prefix, PAGES_MAX)?.0.found());
-                known = names.has_others(&prefix, name);
+                if let Ok((read, _)) = self.read_prefix(&prefix, PAGES_MAX, self.cloud.once()) {
+                    listing.end(read.found());
+                    known = names.has_others(&prefix, name);
+                }
             }
             if let Some(has_others) = known {
                 return Ok(has_others);

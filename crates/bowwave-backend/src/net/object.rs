@@ -23,7 +23,7 @@ use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
 use crate::{Backend, Error, ErrorKind, KeepNames, Namespace, NetworkStats, Object, Options, Profile};
-use crate::{Result, Validity, Write, Writes, path};
+use crate::{Result, SMALL_BYTES, Validity, Write, Writes, path};
 
 /// Most entries of the page that tells what stands at one name.
 const KEYS_OF_NAME: u32 = 16;
@@ -115,10 +115,8 @@ impl ObjectBackend {
                 Lookup::Known(known, until) => (known, until),
                 Lookup::List(listing) => match self.list_for_lookups(path, listing) {
                     Ok(()) => continue,
-                    // The request for the name alone has the error, if it concerns it.
-                    Err(_) => {
-                        return Ok((self.lookup_alone(path, &key, names.changes())?, Validity::default()));
-                    }
+                    // A HEAD of the name has the error, if it concerns it.
+                    Err(_) => return Ok((self.standing(path)?, Validity::default())),
                 },
                 Lookup::Request(since) => {
                     return Ok((self.lookup_alone(path, &key, since)?, Validity::default()));
@@ -137,8 +135,13 @@ impl ObjectBackend {
     /// Lists the directory of `path`, for this lookup and the next ones.
     fn list_for_lookups(&self, path: &Path, listing: NamesListing<'_>) -> Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
-        let (read, _) = self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX)?;
-        listing.end(read.found());
+        match self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX, self.cloud.once()) {
+            Ok((read, _)) => drop(listing.end(read.found())),
+            Err(error) => {
+                listing.failed();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -151,14 +154,20 @@ impl ObjectBackend {
             return self.standing(path);
         }
         let pages = Pages::below(key.as_ref(), true, KEYS_OF_NAME);
-        let page = match self.wait(|cloud| async move { cloud.page(&pages, None).await }) {
-            Ok(page) => self.cloud.parse(&page)?,
-            // Some users may read objects, and not list them.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                names.set_refuses_listings();
+        let listed = self.wait(|cloud| async move {
+            let mut retry = Retry::new(cloud.once(), now());
+            cloud.page(&pages, Some(&mut retry)).await
+        });
+        let page = match listed.and_then(|page| self.cloud.parse(&page)) {
+            Ok(page) => page,
+            Err(error) => {
+                // Some users may read objects, and not list them.
+                if error.kind() == ErrorKind::PermissionDenied {
+                    names.set_refuses_listings();
+                }
+                // A HEAD needs no body.
                 return self.standing(path);
             }
-            Err(error) => return Err(error),
         };
         let is_directory =
             || page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key.as_ref()));
@@ -296,15 +305,15 @@ impl ObjectBackend {
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
-    /// Requests the pages of a listing in order, until `take` breaks. `take` returns the number of
+    /// Requests the pages of a listing in order, each within `retry_limits`, until `take` breaks. `take` returns the number of
     /// new entries of a page. Pages are parsed on the caller's thread.
     pub(super) fn list_pages(
         &self,
         mut pages: Pages,
         limits: ListingLimits,
+        retry_limits: RetryLimits,
         mut take: impl FnMut(listing::Page) -> ControlFlow<(), u64>,
     ) -> Result<()> {
-        let retry_limits = self.cloud.wire.client.limits.retry;
         // No page outlasts the listing.
         let retry_of_page = || {
             let left = limits.deadline.0.saturating_sub(now().0);
@@ -397,10 +406,10 @@ impl Backend for ObjectBackend {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
-        let found = match self.opens_by_name() {
-            true => self.look_cached(path)?,
-            false => self.look(path)?,
-        };
+        let known = if self.opens_by_name() { self.look_cached(path)? } else { None };
+        // The GET of a small object has its checksum. For parts of others, a HEAD must have it.
+        let known = known.filter(|meta| meta.head.is_some() || meta.size <= SMALL_BYTES);
+        let found = if known.is_some() { known } else { self.look(path)? };
         let meta = found.ok_or_else(|| path::is_a_directory(&self.url, path))?;
         let version = Version::of_object(&self.cloud, &place.into(), meta);
         version.require(self.require_version)?;

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+#[cfg(feature = "s3")]
+use std::time::Instant;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
 use reqwest::Url;
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 use super::call::by_deadline;
 use super::checksum::{self, Checksum, Checksums, Verifier};
@@ -43,12 +45,13 @@ pub(super) struct Version {
     pub(super) identity: Identity,
     /// With the size.
     pub(super) validators: Validators,
-    /// `Content-Encoding` as of the open.
-    pub(super) coding: Option<String>,
+    /// `Content-Encoding` as a HEAD has shown it; empty for an object of a listing until it is
+    /// needed.
+    pub(super) coding: OnceCell<Option<String>>,
     pub(super) source: Source,
     pub(super) checksums: Checksums,
-    /// From a listing, which has neither `coding` nor checksums.
-    pub(super) is_listed: bool,
+    /// A HEAD has just shown it.
+    pub(super) is_confirmed: bool,
 }
 
 /// Location of a version.
@@ -77,12 +80,12 @@ impl Version {
     pub(super) fn of_object(cloud: &Arc<Cloud>, place: &Arc<str>, meta: Meta) -> Self {
         Self {
             place: Arc::clone(place),
+            is_confirmed: meta.is_confirmed(),
             identity: meta.identity(),
             validators: meta.version,
-            coding: meta.coding,
+            coding: OnceCell::new_with(meta.head.map(|_| meta.coding)),
             source: Source::Bucket(Arc::clone(cloud), meta.key),
-            checksums: meta.checksums,
-            is_listed: meta.is_listed,
+            checksums: meta.head.map_or_else(Checksums::default, |_| Checksums::of_whole(meta.checksum)),
         }
     }
 
@@ -91,10 +94,11 @@ impl Version {
     pub(super) fn meta(&self) -> Option<Meta> {
         let Source::Bucket(_, key) = &self.source else { return None };
         let (key, version) = (key.clone(), self.validators.clone());
-        let (coding, checksums) = (self.coding.clone(), Checksums::default());
-        let headers = HeaderMap::new();
-        let (size, is_listed) = (self.size(), self.is_listed);
-        Some(Meta { key, size, version, modified: None, coding, checksums, headers, is_listed, known: None })
+        let head = self.coding.get().map(|_| Instant::now());
+        let coding = self.coding.get().cloned().flatten();
+        let checksum = self.checksums.whole().cloned();
+        let (size, headers) = (self.size(), HeaderMap::new());
+        Some(Meta { key, size, version, modified: None, coding, checksum, headers, head, known: None })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -106,7 +110,7 @@ impl Version {
         match &self.source {
             Source::Web(..) => false,
             #[cfg(feature = "s3")]
-            Source::Bucket(cloud, _) => cloud.kind == Kind::Amazon && cloud.verify,
+            Source::Bucket(cloud, _) => cloud.verify,
         }
     }
 
@@ -119,7 +123,8 @@ impl Version {
             Source::Web(..) => Ok(Vec::new()),
             #[cfg(feature = "s3")]
             Source::Bucket(cloud, key) => {
-                let Some(tag) = self.validators.strong() else { return Ok(Vec::new()) };
+                let tag = self.validators.strong().filter(|_| cloud.kind == Kind::Amazon);
+                let Some(tag) = tag else { return Ok(Vec::new()) };
                 match cloud.part_table(key.as_ref()).await {
                     Ok(table) => {
                         let found = listing::part_checksums(&table, tag.trim_matches('"'), self.size());
@@ -194,16 +199,20 @@ impl Version {
             headers.push((name, value));
         }
         // A whole object comes with its checksum. For other ranges, it is requested meanwhile.
-        let incoming = if self.is_listed && checksums && !whole {
-            let (incoming, ()) = futures_util::join!(self.send(&headers), self.learn_checksum());
+        let incoming = if self.coding.get().is_none() && checksums && !whole {
+            // After an error the next request learns it.
+            let (incoming, _learned) = futures_util::join!(self.send(&headers), self.learn());
             incoming?
         } else {
             self.send(&headers).await?
         };
+        // Is it the label of the object, or did a proxy encode the body?
+        if self.coding.get().is_none() && incoming.headers().contains_key(CONTENT_ENCODING) {
+            self.learn().await?;
+        }
         let (status, found) = (incoming.status(), incoming.headers());
         let expected = Expected { version: self.validators.clone(), start: range.start, end: range.end };
-        let label = if self.is_listed { text(found, CONTENT_ENCODING) } else { None };
-        let coding = label.as_deref().or(self.coding.as_deref());
+        let coding = self.coding.get().and_then(Option::as_deref);
         let checked = expected.check(&response(status.as_u16(), found, coding));
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
@@ -236,18 +245,22 @@ impl Version {
         Ok((incoming, verifier))
     }
 
-    /// Requests the checksum of a version that a listing has shown, once.
-    async fn learn_checksum(&self) {
-        #[cfg(feature = "s3")]
-        if let Source::Bucket(cloud, key) = &self.source {
-            let learn = || async {
-                let found = cloud.head_once(key, &self.place).await?;
-                Ok(found
-                    .filter(|found| found.version.etag == self.validators.etag)
-                    .map(|found| found.checksums))
-            };
-            // After an error the next request learns it.
-            self.checksums.learn(learn).await;
+    /// Requests coding and checksum of a version that a listing has shown, once. An error is not
+    /// remembered.
+    async fn learn(&self) -> Result<()> {
+        match &self.source {
+            Source::Web(..) => Ok(()),
+            #[cfg(feature = "s3")]
+            Source::Bucket(cloud, key) => {
+                let learn = || async {
+                    let found = cloud.head_once(key, &self.place).await?;
+                    let found = found.filter(|found| found.version.etag == self.validators.etag);
+                    let found = found.ok_or_else(|| path::changed(&self.place))?;
+                    self.checksums.learn(found.checksum);
+                    Ok(found.coding)
+                };
+                self.coding.get_or_try_init(learn).await.map(drop)
+            }
         }
     }
 
@@ -364,6 +377,10 @@ pub(super) struct Remote {
 impl Object for Remote {
     fn identity(&self) -> &Identity {
         &self.version.identity
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.version.is_confirmed
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {

@@ -302,12 +302,10 @@ impl Inodes {
         self.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
     }
 
-    /// Whether an open must request the version: of an object of more than `small` bytes, or if the
-    /// kernel may have some of its pages and not all.
-    pub(crate) fn needs_check(&self, number: u64, small: u64) -> bool {
+    /// Whether the kernel was given some bytes of an object and not all.
+    pub(crate) fn is_read_in_part(&self, number: u64) -> bool {
         let table = self.lock();
-        let Some(node) = table.nodes.get(&number) else { return false };
-        node.served < node.entry.size && (node.served > 0 || node.entry.size > small)
+        table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
     }
 
     /// Whether the kernel has no byte of this version of an object, and was given none.

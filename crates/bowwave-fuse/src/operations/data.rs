@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_engine::backend::{Allocate, Error, ErrorKind, Seek, SetAttributes, SetTime};
+use bowwave_engine::backend::{Allocate, Error, ErrorKind, SMALL_BYTES, Seek, SetAttributes, SetTime};
 use bowwave_engine::{Advice, File};
 use fuser::{Errno, INodeNo};
 
@@ -74,9 +77,8 @@ impl Operations {
         for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
-            if !writes && self.keeps_names && self.inodes.needs_check(inode, SMALL_BYTES) {
-                // Its first read has no checksum of the object and no attributes. And a program may
-                // read pages that the kernel has before one that it has not.
+            if !writes && self.opens_known_versions() && self.inodes.is_read_in_part(inode) {
+                // A program may read pages that the kernel has before one that it has not.
                 self.layout.forget_name(&path);
             }
             let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
@@ -175,23 +177,29 @@ impl Operations {
         }
     }
 
-    /// Reads a small file when it is opened, unless the kernel has its pages. So it is one request
-    /// and one version, and the response has the attributes that are stored with it.
+    /// Reads a small file when it is opened by a version that the store has not just confirmed. So
+    /// it is one request and one version, and the response has the attributes that are stored with
+    /// it.
+    ///
+    /// # Errors
+    /// ESTALE if the store has another version. Other errors are for the program that reads.
     fn check_small(&self, open: &OpenHandle) -> Result<(), Errno> {
         let file = open.file();
-        if !self.keeps_names || open.writes || self.inodes.is_read(open.inode) {
+        if open.writes || self.inodes.is_read(open.inode) {
             return Ok(());
         }
-        if !(1..=SMALL_BYTES).contains(&file.size()) {
-            self.note_open(open.inode, &open.path);
-            return Ok(());
+        let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
+        if must_read {
+            file.advise(0, 0, Advice::WillNeed);
         }
-        file.advise(0, 0, Advice::WillNeed);
         // Behind the request of the program.
         self.note_open(open.inode, &open.path);
-        match file.read_at(0, &mut [0]).map_err(Error::from) {
+        if !must_read {
+            return Ok(());
+        }
+        // The first read of the program waits for the rest, and compares the version, too.
+        match block_for(CHECK_WAIT, file.read_at_async(0, &mut [0])).transpose().map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),
-            // Another error is for the program that reads.
             _ => Ok(()),
         }
     }
@@ -415,6 +423,25 @@ impl Operations {
     }
 }
 
+/// Runs a future on this thread for at most `limit`; `None` if it takes longer.
+fn block_for<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let (mut context, mut future) = (Context::from_waker(&waker), pin!(future));
+    let end = Instant::now() + limit;
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return Some(result);
+        }
+        thread::park_timeout(end.checked_duration_since(Instant::now())?);
+    }
+}
+
 /// The store's modification time of a file.
 fn modified(file: &File) -> Option<SystemTime> {
     file.attributes().ok()?.modified
@@ -435,9 +462,9 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 /// writer has opened or closed the file.
 pub(super) const OVERTAKEN_MAX: u32 = 100;
 
-/// Files of at most this size are read when they are opened: the kernel's readahead window. Larger:
-/// programs that read a few bytes of many files wait for all of each.
-const SMALL_BYTES: u64 = 256 << 10;
+/// How long an open waits for the first bytes of a small file. Longer: an open hangs with a store
+/// that stops in a body. Shorter: over a slow link, a shorter version fails the first read.
+const CHECK_WAIT: Duration = Duration::from_secs(1);
 
 /// Chunk size of a copy in bytes: one reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

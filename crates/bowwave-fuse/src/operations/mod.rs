@@ -163,8 +163,13 @@ impl Operations {
         if self.reads_neighbours() { self.neighbours.start(Arc::downgrade(self)) } else { Ok(()) }
     }
 
+    /// Whether an open may send no request.
+    fn opens_known_versions(&self) -> bool {
+        self.keeps_names && self.options.consistency == Consistency::Ttl
+    }
+
     fn reads_neighbours(&self) -> bool {
-        self.keeps_names && self.options.consistency == Consistency::Ttl && self.ahead_bytes > 0
+        self.opens_known_versions() && self.ahead_bytes > 0
     }
 
     fn kernel_file(&self, inode: u64) -> KernelFile {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_testkit::S3Server;
+use bowwave_testkit::hostile::{Checksum, Dialect, HostileServer};
 
 use super::writes::write;
 use super::{Served, s3};
 use crate::conformance::Fixture as _;
-use crate::{Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, open_url, read_exact};
+use crate::{
+    Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, open_url, read_exact, read_once,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -122,7 +125,8 @@ fn new_objects_are_one_request_each_and_so_are_removed_ones() {
             assert_eq!(store.stat(name.as_ref()).unwrap().size, 5);
         }
     });
-    assert_eq!(sent.len(), 20, "{sent:?}");
+    // The first two uploads are looked up.
+    assert_eq!(sent.len(), 22, "{sent:?}");
     let sent = requests(&server, || {
         assert_eq!(store.list("new".as_ref()).unwrap().len(), 20);
         names(20).for_each(|name| store.remove_file(name.as_ref()).unwrap());
@@ -174,4 +178,70 @@ fn a_listing_from_before_our_change_does_not_undo_it() {
     let names: Vec<_> = store.list("d".as_ref()).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["file000", "file001", "file002"]);
     assert_eq!(read(&*store, "d/file001"), b"bytes");
+}
+
+/// A store that keeps names of a server whose faults begin later.
+fn hostile(dialect: Dialect) -> (HostileServer, Arc<dyn Backend>) {
+    let server = HostileServer::start(dialect).unwrap();
+    let options = Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        anonymous: true,
+        timeout: Duration::from_millis(800),
+        ..Options::default()
+    };
+    let store = open_url(&server.url(), &options).unwrap();
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true }));
+    (server, store)
+}
+
+#[test]
+fn a_flipped_byte_of_a_listed_object_is_detected() {
+    for dialect in [Dialect::S3, Dialect::Google] {
+        for checksum in Checksum::ALL {
+            let (server, store) = hostile(dialect);
+            server.set_checksum(Some(checksum));
+            store.list("read".as_ref()).unwrap();
+            let object = store.open("read/small".as_ref()).unwrap();
+            server.set_mode("flip".parse().unwrap());
+            let error = read_once(&*object, 0, 9000, PATIENCE).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{dialect:?} {checksum:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_encoded_body_of_a_listed_object_is_refused() {
+    let (server, store) = hostile(Dialect::S3);
+    store.list("read".as_ref()).unwrap();
+    let object = store.open("read/small".as_ref()).unwrap();
+    assert!(!object.is_confirmed());
+    server.set_mode("range-gzip".parse().unwrap());
+    let error = read_once(&*object, 10, 20, PATIENCE).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[test]
+fn a_lookup_works_without_listings() {
+    for mode in ["list-cut-off", "list-laughs", "silent-after-head", "status-503,calls=lists"] {
+        let (server, store) = hostile(Dialect::S3);
+        server.set_mode(mode.parse().unwrap());
+        for name in ["one", "small", "page", "medium"] {
+            let found = store.stat(name.as_ref()).unwrap_or_else(|error| panic!("{mode}: {error}"));
+            assert_eq!(found.size, server.object(name).unwrap().len() as u64, "{mode}: {name}");
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_the_store_discards_is_an_error() {
+    let (server, store) = hostile(Dialect::S3);
+    server.set_mode("upload-discarded".parse().unwrap());
+    for number in 0..3 {
+        let path = format!("write/{number}");
+        let how = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
+        let object = store.writer().unwrap().open_write(path.as_ref(), &how).unwrap();
+        write(&*object, 0, b"bytes").unwrap();
+        assert!(object.finish().is_err(), "{number}");
+    }
 }
