@@ -1,8 +1,8 @@
 //! Checksums that stores keep of objects and their parts: verification of received bytes.
 //!
 //! S3 and Google send the checksum of an object with its size, Azure the MD5 of one that was
-//! uploaded at once, and S3 the checksums of parts in a separate table. A composite checksum covers the checksums of the parts, so each part is compared with its
-//! own.
+//! uploaded at once, and S3 the checksums of parts in a separate table. A composite checksum covers
+//! the checksums of the parts, so each part is compared with its own.
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|

@@ -506,7 +506,7 @@ fn vanished(place: &str) -> Error {
 /// Uploads that are looked up first, and one in this many of the later ones. More samples: small
 /// files cost more requests. Fewer: a store that loses objects is noticed later.
 const UPLOADS_FIRST: u32 = 2;
-const UPLOADS_PER_SAMPLE: u32 = 32;
+const UPLOADS_PER_SAMPLE: u32 = 64;
 /// Least bytes a second at which a store copies and completes uploads.
 const COPY_RATE: u64 = 16 << 20;
 /// The header that makes a copy fail if its source is no longer this version.

@@ -91,8 +91,8 @@ impl ObjectBackend {
         Ok(read)
     }
 
-    /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether anything
-    /// has it.
+    /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether
+    /// anything has it.
     pub(super) fn read_prefix(
         &self,
         prefix: &str,

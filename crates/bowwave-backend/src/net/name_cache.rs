@@ -589,8 +589,11 @@ impl State {
             let (ours, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
                 kept.into_iter().partition(|(_, name)| name.changed > since || name.pending > 0);
             directory.names = ours;
-            let bytes = |(name, found): (&Box<str>, &Name)| NAME_BYTES + name.len() + found.standing.bytes();
-            let names: usize = directory.names.iter().map(bytes).sum();
+            let names: usize = directory
+                .names
+                .iter()
+                .map(|(name, found)| NAME_BYTES + name.len() + found.standing.bytes())
+                .sum();
             directory.bytes = DIRECTORY_BYTES + prefix.len() + names;
             // The lookups of the time to come decide whether it is listed again.
             (directory.complete, directory.lookups) = (Some(until), 0);
@@ -669,7 +672,7 @@ pub(super) const PAGES_MAX: u32 = 8;
 /// Estimated memory of a name besides its letters: its entry, its tag, and what the allocator adds.
 const NAME_BYTES: usize = 240;
 const DIRECTORY_BYTES: usize = 300;
-/// The same of what a HEAD has shown.
+/// Estimated memory of what a HEAD has shown of a name.
 const HEAD_BYTES: usize = 120;
 /// Memory of all names: about a million of them.
 const BYTES_MAX: usize = 270 << 20;

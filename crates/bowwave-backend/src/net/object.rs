@@ -305,8 +305,8 @@ impl ObjectBackend {
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
-    /// Requests the pages of a listing in order, each within `retry_limits`, until `take` breaks. `take` returns the number of
-    /// new entries of a page. Pages are parsed on the caller's thread.
+    /// Requests the pages of a listing in order, each within `retry_limits`, until `take` breaks.
+    /// `take` returns the number of new entries of a page. Pages are parsed on the caller's thread.
     pub(super) fn list_pages(
         &self,
         mut pages: Pages,
@@ -407,8 +407,9 @@ impl Backend for ObjectBackend {
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
         let known = if self.opens_by_name() { self.look_cached(path)? } else { None };
-        // The GET of a small object has its checksum. For parts of others, a HEAD must have it.
-        let known = known.filter(|meta| meta.head.is_some() || meta.size <= SMALL_BYTES);
+        // The GET of a small object has its checksum, and the caller may read it at the open. For
+        // parts of others, a HEAD must have it.
+        let known = known.filter(|meta| meta.is_confirmed() || meta.size <= SMALL_BYTES);
         let found = if known.is_some() { known } else { self.look(path)? };
         let meta = found.ok_or_else(|| path::is_a_directory(&self.url, path))?;
         let version = Version::of_object(&self.cloud, &place.into(), meta);
