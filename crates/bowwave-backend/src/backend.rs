@@ -67,6 +67,19 @@ pub trait Backend: Debug + Send + Sync {
         }
     }
 
+    /// Makes the store keep names and versions, for all its users. Returns whether it can, also for
+    /// a time to live of zero; the default asks the store below, and other stores keep none.
+    fn keep_names(&self, how: crate::KeepNames) -> bool {
+        self.below().is_some_and(|below| below.keep_names(how))
+    }
+
+    /// Forgets the version that the store keeps of `path`: the next lookup or open requests it.
+    fn forget_name(&self, path: &Path) {
+        if let Some(below) = self.below() {
+            below.forget_name(path);
+        }
+    }
+
     /// Counters of a disk cache in front of the store; `None` without one (the default).
     fn disk(&self) -> Option<crate::DiskStats> {
         self.below()?.disk()
@@ -92,6 +105,12 @@ pub trait Object: Debug + Send + Sync {
     /// Size in bytes, as of `open`.
     fn size(&self) -> u64 {
         self.identity().size
+    }
+
+    /// Whether the store has just confirmed this version. If not, it is known from a listing or an
+    /// earlier lookup, and the first read compares it. By default it has.
+    fn is_confirmed(&self) -> bool {
+        true
     }
 
     /// Starts reading `buf.len()` bytes at `offset` and returns without waiting for the store.

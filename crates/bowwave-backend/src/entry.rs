@@ -1,7 +1,7 @@
 //! Entries of stores, and profiles of stores.
 
 use std::ffi::{OsStr, OsString};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::Writes;
 
@@ -31,6 +31,37 @@ pub struct Entry {
     pub identity: Option<Identity>,
     /// Further attributes, if the store is a file system.
     pub unix: Option<Unix>,
+    /// Until when it may be used without another request, if the store keeps names
+    /// ([`Backend::keep_names`](crate::Backend::keep_names)).
+    pub validity: Validity,
+}
+
+/// When an [`Entry`] expires. Entries that differ only in this are equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Validity(pub Option<Instant>);
+
+impl PartialEq for Validity {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Validity {}
+
+/// Objects of at most this many bytes are opened by their version in a listing, and read whole: the
+/// response has the checksum and the attributes. It is the kernel's readahead window. Larger:
+/// programs that read a few bytes of many files wait for all of each.
+pub const SMALL_BYTES: u64 = 256 << 10;
+
+/// How a store keeps names and versions that it knows from listings and lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeepNames {
+    /// How long names and attributes are used without another request. Zero: each is requested
+    /// anew.
+    pub ttl: Duration,
+    /// Whether objects are opened by their known version, so that only the first read compares it
+    /// with the store's.
+    pub opens: bool,
 }
 
 impl Entry {

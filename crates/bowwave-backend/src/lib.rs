@@ -50,7 +50,7 @@ mod write_buf;
 pub use backend::{Backend, Object, ReadSink};
 pub use buf::ReadBuf;
 pub use emulate::{Device, emulate};
-pub use entry::{Entry, EntryKind, Identity, NetworkStats, Profile, Unix};
+pub use entry::{Entry, EntryKind, Identity, KeepNames, NetworkStats, Profile, SMALL_BYTES, Unix, Validity};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{FileBackend, FileIo, io_uring};
 pub use memory::MemoryBackend;

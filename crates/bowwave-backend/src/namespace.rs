@@ -124,6 +124,20 @@ pub trait Namespace: Debug + Send + Sync {
         self.names_below().map_or_else(|| Err(unsupported(path, "links")), |below| below.read_link(path))
     }
 
+    /// As [`stat`](Self::stat), for a caller that needs kind, size and version. Others may be
+    /// missing ([`Entry::partial`]) if they cost a request. Blocks.
+    ///
+    /// # Errors
+    /// As `stat`.
+    fn lookup(&self, path: &Path) -> Result<Entry> {
+        self.names_below().map_or_else(|| self.stat(path), |below| below.lookup(path))
+    }
+
+    /// The entries of a directory, if the store keeps a current listing of it: sends no request.
+    fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        self.names_below()?.known(path)
+    }
+
     /// Creates a directory with these permission bits (the caller applies the umask). Blocks.
     ///
     /// # Errors

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
-use bowwave_engine::{AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig};
+use bowwave_engine::{
+    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig, available_memory,
+};
 
 use crate::tunables::SetArgs;
 use crate::{Failure, values};
@@ -125,7 +127,8 @@ impl DiskArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct CacheArgs {
-    /// Memory for pages and their metadata; without it, a quarter of the machine's
+    /// Memory for pages and their metadata; without it, a quarter of the machine's, of a mount at
+    /// most 192 MiB
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     cache: Option<u64>,
 
@@ -160,9 +163,14 @@ pub(crate) struct CacheArgs {
 impl CacheArgs {
     /// The same for a mount, whose kernel reads `fault_bytes` around a fault of a mapped page.
     pub(crate) fn behind_a_kernel(self, fault_bytes: u64) -> Self {
-        Self { fault_bytes, ..self }
+        let cache = self.cache.unwrap_or_else(|| (available_memory() / 4).min(MOUNT_CACHE_BYTES));
+        Self { fault_bytes, cache: Some(cache), ..self }
     }
 }
+
+/// Most memory of a mount by default, in bytes. The kernel caches what was read, so more memory
+/// keeps a second copy. Less: fewer windows of many readers.
+const MOUNT_CACHE_BYTES: u64 = 192 << 20;
 
 /// Dirty data: written, but not in the store yet.
 #[derive(Debug, Clone, Copy, clap::Args)]

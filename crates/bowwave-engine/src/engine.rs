@@ -255,6 +255,11 @@ impl Inner {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
     }
 
+    /// Memory of all frames and their metadata, in bytes.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.options.cache_bytes.unwrap_or(0)
+    }
+
     /// Memory for object uploads.
     pub(crate) fn memory_pool(&self) -> &MemoryPool {
         &self.memory_pool

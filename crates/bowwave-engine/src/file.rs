@@ -112,6 +112,13 @@ impl File {
         self.entry.uid
     }
 
+    /// Whether the store had just confirmed the version when it was opened last. If not, the first
+    /// read compares it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.entry.object().is_none_or(|object| object.is_confirmed())
+    }
+
     /// Reads into `buf` from `offset`. Returns the number of bytes read; it is smaller than `buf`
     /// only at the end of the file.
     ///

@@ -85,6 +85,12 @@ impl Store {
         self.inner.open_mapped(path)
     }
 
+    /// Memory of the engine's cache, in bytes.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.engine.cache_bytes()
+    }
+
     /// Counters of requests to the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {

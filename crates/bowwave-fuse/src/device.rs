@@ -17,18 +17,27 @@ use crate::checks::{FS_TYPE, fusermount, helper, no_allow_other, open_device};
 use crate::error::{Error, Result};
 use crate::mount_table::CONNECTIONS;
 
-/// Mounts at `point` and returns the connection to the kernel.
-pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
+/// Mounts at `point` and returns the connection to the kernel. Without `checks` the kernel does not
+/// check permissions of an open, for which it would request attributes.
+pub(crate) fn mount(
+    point: &Path,
+    source: &str,
+    (allow_other, checks): (bool, bool),
+    read_only: bool,
+) -> Result<OwnedFd> {
     let device: OwnedFd = open_device().map_err(|lack| Error::new(lack.to_string()))?.into();
     // 40000 is `S_IFDIR` in octal.
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw()
     );
     if allow_other {
         data.push_str(",allow_other");
+    }
+    if checks {
+        data.push_str(",default_permissions");
     }
     let data = CString::new(data).expect("made of numbers and words");
     // Files in a store must neither grant privileges nor open devices of this machine.

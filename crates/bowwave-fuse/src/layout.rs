@@ -35,6 +35,11 @@ impl Layout {
         &self.store
     }
 
+    /// Returns what a lookup needs: see [`Namespace::lookup`](bowwave_engine::Namespace::lookup).
+    pub(crate) fn lookup(&self, path: &Path) -> Result<Entry> {
+        if self.single.is_none() { self.store.lookup(path) } else { self.stat(path) }
+    }
+
     /// Returns the attributes of one entry.
     pub(crate) fn stat(&self, path: &Path) -> Result<Entry> {
         match &self.single {
@@ -45,6 +50,16 @@ impl Layout {
             }
             Some(_) => Err(Error::new(ErrorKind::NotFound, format!("{}: not found", path.display()))),
         }
+    }
+
+    /// The entries of a directory, if the store keeps a current listing of it.
+    pub(crate) fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        if self.single.is_some() { None } else { self.store.known(path) }
+    }
+
+    /// Forgets the version that the store keeps of a file.
+    pub(crate) fn forget_name(&self, path: &Path) {
+        self.store.backend().forget_name(self.inner_path(path));
     }
 
     /// Lists a directory without names that are invalid in a file system.

@@ -42,4 +42,4 @@ pub use checks::{Lack, allow_other, device, helper, is_available};
 pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, mounted_at, unmount};
 pub use mount_table::{Mounted, absolute, mounts};
-pub use options::{KernelCache, Metadata, MountOptions};
+pub use options::{Consistency, KernelCache, Metadata, MountOptions};

@@ -23,7 +23,7 @@ use crate::finish::Finish;
 use crate::layout::Layout;
 use crate::mount_table::{self, Mounted};
 use crate::operations::Operations;
-use crate::options::MountOptions;
+use crate::options::{Consistency, MountOptions};
 use crate::workers::Workers;
 
 /// Receives details that an error number cannot carry, with the path in the store. Called on the
@@ -81,7 +81,9 @@ impl Mount {
             Finish::new(write_out_timeout, move || operations.sync_all())
         });
 
-        let connection = device::mount(&point, &source, allow_other, read_only)?;
+        // Only root may use a private mount of root, and passes all checks of an open.
+        let checks = allow_other || !rustix::process::geteuid().is_root() || !operations.lists_partly();
+        let connection = device::mount(&point, &source, (allow_other, checks), read_only)?;
         let device = match mount_table::find(&point) {
             Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
@@ -95,11 +97,15 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
+        operations.start_neighbours().map_err(failed)?;
         if operations.defers_attributes() {
             Deferred::start(&operations).map_err(failed)?;
         }
-        let requests = Requests::new(operations, workers);
+        let requests = Requests::new(Arc::clone(&operations), workers);
         let session = Session::from_fd(requests, connection, config.acl, config).map_err(failed)?;
+        let _ = operations.notifier.set(session.notifier());
+        // The session holds the operations until its end.
+        drop(operations);
         // Detached: at unmount it may still wait for a slow store, and the unmount must not wait
         // for it.
         thread::Builder::new()
@@ -189,8 +195,13 @@ pub(crate) fn operations_of(store: Store, options: MountOptions, listener: Liste
         writable: !options.read_only && store.writes() != Writes::No,
         process,
     };
+    let mut options = options;
+    let keeps_names = store.backend().keep_names(options.keep_names());
+    if options.consistency == Consistency::Strict {
+        options.ttl = Duration::ZERO;
+    }
     let layout = Layout::new(store).map_err(of_store)?;
-    Operations::new(layout, options, defaults, listener).map_err(of_store)
+    Operations::new(layout, options, defaults, (listener, keeps_names)).map_err(of_store)
 }
 
 /// Unmounts a [`Mount`] from any thread.

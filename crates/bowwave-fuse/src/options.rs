@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bowwave_engine::backend::KeepNames;
+
 /// How the kernel's page cache is used for reads.
 ///
 /// ADR 3 explains why `On` is the default, and the costs, with figures.
@@ -29,6 +31,21 @@ pub enum Metadata {
     Refuse,
 }
 
+/// How old the names, attributes and versions of a network's store may be that programs see. A file
+/// of a file system is compared at each open in every mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Consistency {
+    /// Each lookup and each open requests the store. The kernel keeps no names and attributes.
+    Strict,
+    /// Each open requests the store (close-to-open). Names and attributes are kept for
+    /// [`MountOptions::ttl`].
+    Open,
+    /// Names, attributes and versions are kept for [`MountOptions::ttl`], and a listing is as good
+    /// as a lookup. An open within that time sends no HEAD: the first GET compares the version.
+    #[default]
+    Ttl,
+}
+
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -38,9 +55,10 @@ pub struct MountOptions {
     /// MiB. More than the kernel's usual 128 KiB needs root; otherwise the kernel's limit applies.
     /// Default: 256 KiB.
     pub kernel_readahead_bytes: u32,
-    /// How long the kernel may cache names and attributes, including negative lookups. Default: 1
-    /// s.
+    /// How long names and attributes may be cached, including negative lookups. Default: 1 s.
     pub ttl: Duration,
+    /// What may be used within this time. Default: [`Consistency::Ttl`].
+    pub consistency: Consistency,
     /// Requests served at once. The kernel sends at most twice as many (`max_background`). At least
     /// 1. Default: 64.
     pub requests_max: usize,
@@ -77,6 +95,7 @@ impl Default for MountOptions {
             kernel_cache: KernelCache::On,
             kernel_readahead_bytes: KERNEL_READAHEAD_BYTES,
             ttl: Duration::from_secs(1),
+            consistency: Consistency::Ttl,
             requests_max: 64,
             warns_unversioned: false,
             lists_sizes: true,
@@ -93,6 +112,15 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// How the store keeps names for this mount.
+    pub(crate) fn keep_names(&self) -> KeepNames {
+        match self.consistency {
+            Consistency::Strict => KeepNames::default(),
+            Consistency::Open => KeepNames { ttl: self.ttl, opens: false },
+            Consistency::Ttl => KeepNames { ttl: self.ttl, opens: true },
+        }
+    }
+
     /// The kernel readahead window to request, in bytes. The kernel may grant less:
     /// [`Mount::kernel_readahead_bytes`](crate::Mount::kernel_readahead_bytes).
     #[must_use]

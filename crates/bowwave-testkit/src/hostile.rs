@@ -218,6 +218,11 @@ impl HostileServer {
         self.shared.inner().bucket.get(key).map(|stored| Arc::clone(&stored.bytes))
     }
 
+    /// Forgets all versions of an object but the newest.
+    pub fn forget_versions(&self, key: &str) {
+        self.shared.inner().bucket.forget_versions(key);
+    }
+
     /// Stores an object.
     pub fn put(&self, key: &str, bytes: Vec<u8>) {
         self.shared.inner().bucket.put(key, bytes);

@@ -18,7 +18,7 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::Service;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use tokio::sync::Mutex;
 
 use self::alarm::Alarm;
@@ -77,6 +77,8 @@ struct Shared {
     /// When the link is free again.
     link: Mutex<Instant>,
     requests: AtomicU64,
+    heads: AtomicU64,
+    lists: AtomicU64,
     bytes: AtomicU64,
     in_flight: AtomicU64,
     in_flight_max: AtomicU64,
@@ -126,6 +128,8 @@ impl ShapedS3 {
             alarm: Alarm::start()?,
             link: Mutex::new(Instant::now()),
             requests: AtomicU64::new(0),
+            heads: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             in_flight_max: AtomicU64::new(0),
@@ -133,8 +137,8 @@ impl ShapedS3 {
         Ok(Self { serving: serve::start(Front(Arc::new(shared)))? })
     }
 
-    /// Its URL. `/_pattern` there is the repeated pattern, and `/_counters` the requests and body
-    /// bytes so far, and the most requests in flight since it was last read.
+    /// Its URL. `/_pattern` there is the repeated pattern, and `/_counters` the requests
+    /// by kind and body bytes so far, and the most requests in flight since it was last read.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.serving.address)
@@ -158,7 +162,7 @@ impl Service<Request<Incoming>> for Front {
             if let Some(text) = text {
                 return Ok(Response::new(body(stream::iter([Ok(Frame::data(text))]))));
             }
-            shared.requests.fetch_add(1, Ordering::Relaxed);
+            shared.count(&request);
             let counted = Counted::new(&shared);
             let begun = Instant::now() + shared.shape.first_byte;
             shared.alarm.wait_until(begun).await;
@@ -180,9 +184,26 @@ impl Service<Request<Incoming>> for Front {
 
 impl Shared {
     fn counters(&self) -> String {
-        let (requests, bytes) = (self.requests.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let [requests, heads, lists, bytes] = [&self.requests, &self.heads, &self.lists, &self.bytes]
+            .map(|counter| counter.load(Ordering::Relaxed));
+        let gets = requests.saturating_sub(heads + lists);
         let in_flight = self.in_flight_max.swap(0, Ordering::Relaxed);
-        format!("{{\"requests\": {requests}, \"bytes\": {bytes}, \"in_flight_max\": {in_flight}}}\n")
+        format!(
+            "{{\"requests\": {requests}, \"heads\": {heads}, \"lists\": {lists}, \"gets\": {gets}, \
+             \"bytes\": {bytes}, \"in_flight_max\": {in_flight}}}\n"
+        )
+    }
+
+    /// Counts a request: those that are neither HEAD nor a listing are reads of objects.
+    fn count<B>(&self, request: &Request<B>) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let is_list = request.uri().path().trim_end_matches('/') == "/data";
+        let counter = match *request.method() {
+            Method::HEAD => &self.heads,
+            _ if is_list => &self.lists,
+            _ => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until the link has sent `bytes` more.

@@ -1,8 +1,8 @@
-//! Checksums that S3 stores for objects and their parts: verification of received bytes.
+//! Checksums that stores keep of objects and their parts: verification of received bytes.
 //!
-//! A store sends the checksum of an object with its size, and checksums of parts in a separate
-//! table. A composite checksum covers the checksums of the parts, so each part is compared with its
-//! own.
+//! S3 and Google send the checksum of an object with its size, Azure the MD5 of one that was
+//! uploaded at once, and S3 the checksums of parts in a separate table. A composite checksum covers
+//! the checksums of the parts, so each part is compared with its own.
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|
@@ -18,12 +18,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use http::header::{HeaderMap, HeaderName};
+use md5::{Digest as _, Md5};
 use ring::digest;
 use tokio::sync::OnceCell;
 
@@ -31,6 +32,9 @@ use super::ranged::Version;
 use super::validator::text;
 use crate::{Error, ErrorKind};
 
+/// `crc32c=` and `md5=` of Google's objects, in one line or several.
+const GOOGLE_HASH: HeaderName = HeaderName::from_static("x-goog-hash");
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 /// Requests checksums, if `ENABLED`.
 pub(super) const MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 /// The element of a CRC-64/NVME, the checksum of our uploads.
@@ -44,10 +48,11 @@ pub(super) enum Algorithm {
     Crc64Nvme,
     Sha1,
     Sha256,
+    Md5,
 }
 
 impl Algorithm {
-    /// Fastest first: a store may have several.
+    /// Those of S3, fastest first: an object may have several.
     pub(super) const ALL: [Self; 5] = [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1];
 
     /// Names in headers and documents.
@@ -58,6 +63,7 @@ impl Algorithm {
             Self::Crc64Nvme => ("x-amz-checksum-crc64nvme", CRC64NVME),
             Self::Sha1 => ("x-amz-checksum-sha1", "ChecksumSHA1"),
             Self::Sha256 => ("x-amz-checksum-sha256", "ChecksumSHA256"),
+            Self::Md5 => ("content-md5", "ContentMD5"),
         }
     }
 
@@ -65,6 +71,7 @@ impl Algorithm {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
             Self::Crc64Nvme => 8,
+            Self::Md5 => 16,
             Self::Sha1 => 20,
             Self::Sha256 => 32,
         }
@@ -76,13 +83,14 @@ impl Algorithm {
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
             Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
             Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
-            Self::Sha1 | Self::Sha256 => None,
+            Self::Sha1 | Self::Sha256 | Self::Md5 => None,
         }
     }
 
     fn begin(self) -> Sum {
         match (self, self.crc()) {
             (_, Some(crc)) => Sum::Crc(Digest::new(crc), self.bytes()),
+            (Self::Md5, _) => Sum::Md5(Md5::new()),
             (Self::Sha1, _) => Sum::Sha(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
             (_, None) => Sum::Sha(digest::Context::new(&digest::SHA256)),
         }
@@ -94,6 +102,7 @@ enum Sum {
     /// A CRC, and its length in bytes.
     Crc(Digest, usize),
     Sha(digest::Context),
+    Md5(Md5),
 }
 
 impl Sum {
@@ -101,6 +110,7 @@ impl Sum {
         match self {
             Self::Crc(digest, _) => digest.update(bytes),
             Self::Sha(context) => context.update(bytes),
+            Self::Md5(digest) => digest.update(bytes),
         }
     }
 
@@ -109,6 +119,7 @@ impl Sum {
         match self {
             Self::Crc(digest, bytes) => digest.finalize().to_be_bytes()[8 - bytes..].to_vec(),
             Self::Sha(context) => context.finish().as_ref().to_vec(),
+            Self::Md5(digest) => digest.finalize().to_vec(),
         }
     }
 }
@@ -132,6 +143,22 @@ impl Checksum {
         };
         let value = BASE64_STANDARD.decode(text).ok()?;
         (value.len() == algorithm.bytes()).then_some(Self { algorithm, value, parts })
+    }
+
+    /// The checksum of a whole object, from the headers of a response that describes all of it.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let amazon = |algorithm: Algorithm| {
+            let name = HeaderName::from_static(algorithm.names().0);
+            Self::parse(algorithm, &text(headers, name)?)
+        };
+        let google = || {
+            let lines = headers.get_all(GOOGLE_HASH).iter().filter_map(|line| line.to_str().ok());
+            let sum =
+                lines.flat_map(|line| line.split(',')).find_map(|sum| sum.trim().strip_prefix("crc32c="));
+            Self::parse(Algorithm::Crc32c, sum?)
+        };
+        let azure = || Self::parse(Algorithm::Md5, &text(headers, CONTENT_MD5)?);
+        Algorithm::ALL.into_iter().find_map(amazon).or_else(google).or_else(azure)
     }
 
     /// Whether it is a checksum of bytes, not of the checksums of several parts.
@@ -278,7 +305,7 @@ impl Verifier {
                 self.partial_sums.push(PartialSum { range: item.range, sum: digest.finalize() });
                 Ok(())
             }
-            Sum::Sha(_) => Ok(()),
+            Sum::Sha(_) | Sum::Md5(_) => Ok(()),
         }
     }
 }
@@ -286,8 +313,8 @@ impl Verifier {
 /// Checksums of one version of an object.
 #[derive(Debug, Default)]
 pub(super) struct Checksums {
-    /// Checksum of the whole object.
-    whole: Option<Checksum>,
+    /// Checksum of the whole object; empty until it is known whether there is one.
+    whole: OnceLock<Option<Checksum>>,
     /// Checksums of its parts, requested on first use.
     parts: OnceCell<Vec<(Range<u64>, Checksum)>>,
     /// Sums of read ranges, by start: end and sum. They do not overlap.
@@ -297,13 +324,20 @@ pub(super) struct Checksums {
 }
 
 impl Checksums {
-    /// The checksum of the whole object, from the headers of a HEAD response.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let of = |algorithm: Algorithm| {
-            let name = HeaderName::from_static(algorithm.names().0);
-            Checksum::parse(algorithm, &text(headers, name)?)
-        };
-        Self { whole: Algorithm::ALL.into_iter().find_map(of), ..Self::default() }
+    /// The checksums of an object of which a HEAD has shown `whole`.
+    pub(super) fn of_whole(whole: Option<Checksum>) -> Self {
+        Self { whole: OnceLock::from(whole), ..Self::default() }
+    }
+
+    /// A HEAD has shown the checksum of the whole object.
+    pub(super) fn learn(&self, whole: Option<Checksum>) {
+        // Of one version all responses have the same.
+        let _known = self.whole.set(whole);
+    }
+
+    /// The checksum of the whole object, if it is known.
+    pub(super) fn whole(&self) -> Option<&Checksum> {
+        self.whole.get()?.as_ref()
     }
 
     /// Whether bytes of the version did not match and have not been read correctly since: then
@@ -321,7 +355,7 @@ impl Checksums {
     ) -> Verifier {
         let whole = 0..version.size();
         let whole_checksum =
-            Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
+            Checksum::of(headers).filter(|_| *range == whole).or_else(|| self.whole().cloned());
         match whole_checksum {
             Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
             // A checksum of part checksums, so each part has one.
@@ -349,7 +383,8 @@ impl Checksums {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
             self.damaged.store(true, Ordering::Relaxed);
         }
-        let whole = self.whole.iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
+        let whole =
+            self.whole().into_iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
         let parts = self.parts.get().into_iter().flatten().map(|(range, sum)| (range.clone(), sum));
         let spans: Vec<_> = whole.chain(parts).collect();
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -412,13 +447,38 @@ mod tests {
     use super::*;
 
     /// Sums of "123456789", the check value of each algorithm's catalogue entry.
-    const SUMS: [(Algorithm, &str); 5] = [
+    const SUMS: [(Algorithm, &str); 6] = [
         (Algorithm::Crc32, "y/Q5Jg=="),
         (Algorithm::Crc32c, "4waSgw=="),
         (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
         (Algorithm::Sha1, "98O8HYCOBHMq32eZZczDTKeuNEE="),
         (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+        (Algorithm::Md5, "JfnnlDI7RTiF9RgfG2JNCw=="),
     ];
+
+    #[test]
+    fn a_checksum_is_found_in_the_headers_of_each_cloud() {
+        for (lines, algorithm) in [
+            (&[("x-amz-checksum-crc32", "y/Q5Jg==")][..], Algorithm::Crc32),
+            (
+                &[("x-goog-hash", "md5=JfnnlDI7RTiF9RgfG2JNCw=="), ("x-goog-hash", "crc32c=4waSgw==")],
+                Algorithm::Crc32c,
+            ),
+            (&[("x-goog-hash", "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfG2JNCw==")], Algorithm::Crc32c),
+            (&[("content-md5", "JfnnlDI7RTiF9RgfG2JNCw==")], Algorithm::Md5),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(HeaderName::from_static(name), value.parse().unwrap());
+            }
+            let found = Checksum::of(&headers).expect("a checksum");
+            assert_eq!(found.algorithm, algorithm, "{lines:?}");
+            let mut sum = algorithm.begin();
+            sum.add(b"123456789");
+            assert!(found.compare(sum.end()).is_ok(), "{lines:?}");
+        }
+        assert!(Checksum::of(&HeaderMap::new()).is_none());
+    }
 
     fn verifier(spans: &[(Range<u64>, &str)], body: Range<u64>) -> Verifier {
         let sum = |text: &str| Checksum::parse(Algorithm::Crc32c, text).expect("a sum");

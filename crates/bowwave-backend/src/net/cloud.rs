@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bowwave_core::network::{Retry, Validators};
+use bowwave_core::network::{Retry, RetryLimits, Validators};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 use md5::{Digest as _, Md5};
@@ -20,15 +21,16 @@ use object_store::{
 
 use percent_encoding::utf8_percent_encode;
 
-use super::checksum::{self, Checksums};
+use super::checksum;
 use super::errors::store_error;
 use super::http::PATH;
 use super::listing::{self, ListedPart, ListedUpload};
-use super::meta::{Header, Meta};
+use super::meta::{Header, Meta, Stored};
+use super::name_cache::{Known, NameCache};
 use super::stat_ahead::StatAhead;
 use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
-use crate::{Error, ErrorKind, Result};
+use crate::{EntryKind, Error, ErrorKind, Result};
 
 use multipart::hex;
 pub(super) use multipart::{Assembly, Part, unhex};
@@ -47,6 +49,39 @@ pub(super) struct Cloud {
     pub(super) attributes: bool,
     /// Lookups ahead, where they return more than listings.
     pub(super) ahead: StatAhead,
+    /// Names that a mount keeps.
+    pub(super) names: NameCache,
+    pub(super) uploads: Uploads,
+}
+
+/// Which uploads of one request are looked up afterwards, by a mount that opens objects by known
+/// versions.
+///
+/// A response whose entity tag is the MD5 of the sent bytes shows that the store has read them. It
+/// does not show that the store keeps them. So the first uploads are looked up, and then samples.
+#[derive(Debug, Default)]
+pub(super) struct Uploads {
+    /// Uploads since one that was not found, or was found as another version.
+    since: AtomicU32,
+}
+
+impl Uploads {
+    fn must_verify(&self) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        if since < UPLOADS_FIRST || since.is_multiple_of(UPLOADS_PER_SAMPLE) {
+            return true;
+        }
+        self.since.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    fn verified(&self) {
+        self.since.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
 }
 
 /// The cloud's protocol.
@@ -129,6 +164,11 @@ impl Cloud {
     /// Longest silence of the store while it copies `bytes` bytes.
     fn patience(&self, bytes: u64) -> Duration {
         self.wire.client.limits.timeout + Duration::from_secs(bytes / COPY_RATE)
+    }
+
+    /// Limits of a single attempt, for a call that has another way.
+    pub(super) fn once(&self) -> RetryLimits {
+        RetryLimits { attempts_max: 1, ..self.wire.client.limits.retry }
     }
 
     fn timeout(&self) -> Duration {
@@ -256,6 +296,7 @@ impl Cloud {
         headers: &[Header],
     ) -> Result<Meta> {
         let size = bytes.len() as u64;
+        let mut change = self.names.change(key.as_ref());
         let attributes: Attributes = headers.iter().filter_map(attribute).collect();
         let put = self
             .persist_upload(|| async {
@@ -269,29 +310,60 @@ impl Cloud {
             Ok(put) => put.e_tag,
             Err(error) if error.kind() == ErrorKind::Exists => {
                 // It may be ours: an earlier attempt whose response was lost.
-                let tag = format!("\"{}\"", hex(&Md5::digest(&bytes)));
                 let found = self.head(key, place).await?;
-                let ours =
-                    found.filter(|found| found.size == size && found.version.etag.as_ref() == Some(&tag));
+                let is_ours = |found: &Meta| {
+                    found.size == size && found.version.etag.as_ref().is_some_and(|etag| is_md5(etag, &bytes))
+                };
+                let ours = found.filter(is_ours);
+                change.done(ours.as_ref().map_or(Known::Unknown, Meta::known));
                 return ours.ok_or(error);
             }
             Err(error) => return Err(error),
         };
+        let ours = |etag: String, headers: HeaderMap| Meta {
+            key: key.clone(),
+            size,
+            version: Validators { etag: Some(etag), modified: None, size: Some(size) },
+            // The server sets its time.
+            modified: Some(SystemTime::now()),
+            coding: None,
+            checksum: None,
+            known: Some(Stored::of(&headers, EntryKind::File)),
+            headers,
+            // The next reader requests its checksum.
+            head: None,
+        };
+        let etag = etag.filter(|etag| !etag.starts_with("W/"));
+        if let Some(etag) = &etag
+            && self.names.answers_opens()
+            && is_md5(etag, &bytes)
+            && !self.uploads.must_verify()
+        {
+            let sent = |(name, value): &Header| Some((name.clone(), value.parse().ok()?));
+            let meta = Meta {
+                modified: Some(this_second()),
+                ..ours(etag.clone(), headers.iter().filter_map(sent).collect())
+            };
+            change.done(meta.known());
+            return Ok(meta);
+        }
         // Detects a store that acknowledges an object and discards it, as after a multipart upload.
-        let found = self.head(key, place).await?.ok_or_else(|| vanished(place))?;
+        let Some(found) = self.head(key, place).await? else {
+            self.uploads.failed();
+            return Err(vanished(place));
+        };
+        change.done(found.known());
         match etag {
-            Some(etag) if !etag.starts_with("W/") => Ok(Meta {
-                key: key.clone(),
-                size,
-                // The server sets its time.
-                version: Validators { etag: Some(etag), modified: None, size: Some(size) },
-                modified: Some(SystemTime::now()),
-                coding: None,
-                checksums: Checksums::default(),
-                headers: found.headers,
-            }),
+            Some(etag) if found.version.etag.as_ref() != Some(&etag) => {
+                self.uploads.failed();
+                Ok(ours(etag, found.headers))
+            }
+            Some(_) => {
+                self.uploads.verified();
+                Ok(Meta { modified: Some(SystemTime::now()), ..found })
+            }
             // Only the server's own time can replace a tag.
-            _ => Ok(found),
+            None => Ok(found),
         }
     }
 
@@ -352,6 +424,8 @@ impl Cloud {
 
     /// Requests a copy to `key`; the headers name its source.
     async fn copy_with(&self, key: &str, size: u64, headers: &[Header]) -> Result<()> {
+        // The server sets tag and time of the copy.
+        let _change = self.names.change(key);
         self.persist_upload(|| async {
             let request = Outgoing { headers, ..Outgoing::new(Method::PUT, key) };
             self.wire.document(request, self.patience(size)).await.map(drop)
@@ -361,15 +435,23 @@ impl Cloud {
 
     /// Removes an object; succeeds if there is none.
     pub(super) async fn delete(&self, key: &str) -> Result<()> {
+        let mut change = self.names.change(key);
         let gone = self.persist(|| self.change(Method::DELETE, key, &[], &[])).await;
-        gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+        if !key.ends_with('/') {
+            change.done(Known::Absent);
+        }
+        Ok(())
     }
 
     /// Puts an empty object at any key, also at one that ends in `/`.
     pub(super) async fn mark(&self, key: &str, headers: &[Header]) -> Result<()> {
         let azure = [(AZURE_BLOB_TYPE, "BlockBlob".to_owned())];
         let headers: &[_] = if self.kind == Kind::Azure { &azure } else { headers };
-        self.persist(|| self.change(Method::PUT, key, &[], headers)).await
+        let mut change = self.names.change(key);
+        self.persist(|| self.change(Method::PUT, key, &[], headers)).await?;
+        change.done(Known::Directory);
+        Ok(())
     }
 
     async fn change(
@@ -405,10 +487,26 @@ fn attribute((name, value): &Header) -> Option<(Attribute, AttributeValue)> {
     Some((Attribute::Metadata(name.to_owned().into()), value.clone().into()))
 }
 
+/// Whether an entity tag is the MD5 of these bytes.
+fn is_md5(etag: &str, bytes: &[u8]) -> bool {
+    let text = etag.trim_matches('"');
+    text.len() == 32 && *text == hex(&Md5::digest(bytes))
+}
+
+/// The time of a version of our own, to the second, as the store has it.
+fn this_second() -> SystemTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
+}
+
 fn vanished(place: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("{place}: was written, and has been removed since"))
 }
 
+/// Uploads that are looked up first, and one in this many of the later ones. More samples: small
+/// files cost more requests. Fewer: a store that loses objects is noticed later.
+const UPLOADS_FIRST: u32 = 2;
+const UPLOADS_PER_SAMPLE: u32 = 64;
 /// Least bytes a second at which a store copies and completes uploads.
 const COPY_RATE: u64 = 16 << 20;
 /// The header that makes a copy fail if its source is no longer this version.

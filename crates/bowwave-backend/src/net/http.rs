@@ -17,6 +17,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use reqwest::Url;
+use tokio::sync::OnceCell;
 
 use super::checksum::Checksums;
 use super::errors::status_error;
@@ -144,7 +145,10 @@ impl Backend for HttpBackend {
                     Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
                     Checksums::default(),
                 );
-                let version = Version { place, identity, validators, coding, source, checksums };
+                let coding = OnceCell::new_with(Some(coding));
+                let is_confirmed = true;
+                let version =
+                    Version { place, identity, validators, coding, source, checksums, is_confirmed };
                 version.require(self.require_version)?;
                 Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }

@@ -7,7 +7,7 @@
 //! | `x-amz-meta-mtime` | seconds, 9 digits behind the point | seconds, up to 9 digits | as both |
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_core::network::Validators;
 use http::header::{
@@ -16,7 +16,8 @@ use http::header::{
 };
 use object_store::path::Path as Key;
 
-use super::checksum::Checksums;
+use super::checksum::Checksum;
+use super::name_cache::{Head, Kept, Known, Listed};
 use super::object_upload::{Location, ObjectUpload};
 use super::ranged::Version;
 use super::validator::{self, identity, rfc1123, text, validators};
@@ -33,9 +34,15 @@ pub(super) struct Meta {
     pub(super) modified: Option<SystemTime>,
     /// `Content-Encoding`, which of object stores is a label: the bytes are as they were stored.
     pub(super) coding: Option<String>,
-    pub(super) checksums: Checksums,
+    /// Of the whole object.
+    pub(super) checksum: Option<Checksum>,
     /// All headers of a HEAD, where attributes of files are stored in them.
     pub(super) headers: HeaderMap,
+    /// When a HEAD has shown it; `None` for one of a listing, whose `coding` and `checksum` are not
+    /// known.
+    pub(super) head: Option<Instant>,
+    /// The attributes stored with it, if they are known and `headers` are not.
+    pub(super) known: Option<Stored>,
 }
 
 impl Meta {
@@ -44,13 +51,33 @@ impl Meta {
         let size = text(headers, CONTENT_LENGTH)?.trim().parse().ok()?;
         let version = Validators { size: Some(size), ..validators(headers) };
         let modified = version.modified.as_deref().and_then(rfc1123);
-        let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
-        Some(Self { key, size, version, modified, coding, checksums, headers: HeaderMap::new() })
+        let (coding, checksum) = (text(headers, CONTENT_ENCODING), Checksum::of(headers));
+        let (headers, head) = (HeaderMap::new(), Some(Instant::now()));
+        Some(Self { key, size, version, modified, coding, checksum, headers, head, known: None })
+    }
+
+    /// What the cache of names keeps of it.
+    pub(super) fn known(&self) -> Known {
+        let listed = Listed::new(&self.version, self.size, self.modified);
+        let kept = if self.has_attributes() { Kept::new(self.stored()) } else { Kept::Unknown };
+        let (coding, checksum) = (self.coding.clone(), self.checksum.clone());
+        let head = self.head.map(|at| Box::new(Head { coding, checksum, at }));
+        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, head, ..listed }))
+    }
+
+    /// Whether a HEAD has just shown it.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.head.is_some_and(|at| at.elapsed() <= CONFIRMED_MAX)
     }
 
     /// The attributes that are stored with the object.
     pub(super) fn stored(&self) -> Stored {
-        Stored::of(&self.headers, EntryKind::File)
+        self.known.unwrap_or_else(|| Stored::of(&self.headers, EntryKind::File))
+    }
+
+    /// Whether [`stored`](Self::stored) has all attributes.
+    pub(super) fn has_attributes(&self) -> bool {
+        self.head.is_some() || self.known.is_some()
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -292,6 +319,10 @@ const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 /// Year 2446, the last of ext4.
 const TIME_MAX_S: u64 = 15_032_385_535;
+/// Age at which a HEAD no longer confirms the version for an open. More: a file that was replaced
+/// by a shorter one meanwhile fails at its first read. Less: opens of files that were just looked
+/// up read them.
+const CONFIRMED_MAX: Duration = Duration::from_secs(1);
 /// Largest object that S3 copies with one request.
 pub(super) const COPY_WHOLE_BYTES_MAX: u64 = 5 << 30;
 

@@ -19,9 +19,13 @@ mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
 #[cfg(feature = "s3")]
+mod directories;
+#[cfg(feature = "s3")]
 mod listing;
 #[cfg(feature = "s3")]
 mod meta;
+#[cfg(feature = "s3")]
+mod name_cache;
 #[cfg(feature = "s3")]
 mod names;
 #[cfg(feature = "s3")]

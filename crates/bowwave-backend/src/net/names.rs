@@ -5,33 +5,33 @@
 //! exists while it contains an object. Removing the last object stores a marker, so that `rm` of a
 //! file never removes its directory.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bowwave_core::Instant;
+use bowwave_core::Instant as CoreInstant;
 use bowwave_core::network::ListingLimits;
 use bytes::Bytes;
 use http::HeaderMap;
 use object_store::path::Path as Key;
 
 use super::cloud::{Kind, Pages};
-use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
-use super::listing::{self, Listed, is_path};
+use super::directories::Found;
+use super::limits::LIST_IDLE_PAGES_MAX;
 use super::meta::{self, COPY_WHOLE_BYTES_MAX, Header, Meta, Stored};
+use super::name_cache::PAGES_MAX;
 use super::object::{ObjectBackend, Standing};
 use super::object_upload::{Location, ObjectUpload};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
-use super::validator::identity;
 use super::writer::CloudWriter;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, OpenWrite, Owner, Rename, Result,
-    SetAttributes, Upload, Write, WriteObject, path,
+    SetAttributes, Upload, Validity, Write, WriteObject, path,
 };
 
 impl Namespace for ObjectBackend {
@@ -39,27 +39,39 @@ impl Namespace for ObjectBackend {
         self
     }
 
+    fn lookup(&self, path: &Path) -> Result<Entry> {
+        if self.cloud.names.is_on()
+            && let (Standing::Object(meta), validity) = self.cached(path)?
+        {
+            let name = path.file_name().unwrap_or_default();
+            let partial = self.cloud.attributes && !meta.has_attributes();
+            return Ok(Entry { partial, ..described(name, &meta, validity) });
+        }
+        self.stat(path)
+    }
+
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let standing = match self.looked_ahead(path)? {
-            Some(meta) => Standing::Object(Box::new(meta)),
-            None => self.standing(path)?,
+        let lacks = |standing: &Standing| match standing {
+            // A listing has no attributes.
+            Standing::Object(meta) => self.cloud.attributes && !meta.has_attributes(),
+            _ => false,
+        };
+        let cached = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
+        let (standing, validity) = match cached.filter(|(standing, _)| !lacks(standing)) {
+            Some(known) => known,
+            None => match self.looked_ahead(path)? {
+                Some(meta) => (Standing::Object(Box::new(meta)), Validity::default()),
+                None => (self.standing(path)?, Validity::default()),
+            },
         };
         match standing {
-            Standing::Object(meta) => {
-                let entry = Entry {
-                    size: meta.size,
-                    modified: meta.modified,
-                    identity: Some(meta.identity()),
-                    ..Entry::new(name, EntryKind::File)
-                };
-                Ok(with_stored(entry, meta.stored()))
+            Standing::Object(meta) => Ok(described(name, &meta, validity)),
+            Standing::Directory { marked } if marked && self.cloud.attributes => {
+                let (stored, validity) = self.attributes_of_directory(path, validity)?;
+                Ok(with_stored(Entry { validity, ..Entry::directory(name) }, stored))
             }
-            Standing::Directory { marked } if marked && self.cloud.attributes => Ok(with_stored(
-                Entry::directory(name),
-                Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory),
-            )),
-            Standing::Directory { .. } => Ok(Entry::directory(name)),
+            Standing::Directory { .. } => Ok(Entry { validity, ..Entry::directory(name) }),
             // The first object creates the prefix.
             Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
@@ -67,51 +79,29 @@ impl Namespace for ObjectBackend {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let (key, _) = self.key(path)?;
-        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
-        let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
-        let partial = self.cloud.attributes;
-        let mut take = |found: Found| {
-            is_directory = true;
-            // Keys that are no file names are not shown.
-            let Some((name, entry)) = found.named(&prefix) else { return false };
-            // A server without delimiter support also lists deeper keys.
-            if name.components().nth(1).is_some() {
-                return false;
-            }
-            // If a key is also a prefix of others, the object is shown.
-            if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
-                return false;
-            }
-            names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
-        };
-        let budget = self.cloud.wire.client.limits.retry.budget_ns;
-        let limits = ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: self.list_entries_max,
-            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: Instant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
-        };
-        self.list_pages(Pages::below(&prefix, true, 0), limits, |page| {
-            ControlFlow::Continue(Found::all(page).map(|found| u64::from(take(found))).sum())
-        })?;
-        if !is_directory {
-            match self.standing(path)? {
-                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
-                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
-                    return Err(path::not_found(&self.url, path));
-                }
-                Standing::Directory { .. } | Standing::Nothing => {}
-            }
+        let prefix = self.prefix_of(path)?;
+        let names = &self.cloud.names;
+        if !names.is_on() {
+            return Ok(self.read_directory(path)?.into_entries());
         }
-        let keys = |kind| {
-            let names = names.values().filter(move |entry| entry.kind == kind);
-            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
-        };
-        // Only stored attributes need lookups ahead.
-        let files = if partial { keys(EntryKind::File).collect() } else { Vec::new() };
-        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
-        Ok(names.into_values().collect())
+        if let Some(entries) = self.known(path) {
+            return Ok(entries);
+        }
+        let listing = names.begin(&prefix);
+        // Another thread may have listed it.
+        if let Some(entries) = self.known(path) {
+            return Ok(entries);
+        }
+        let read = self.read_directory(path)?;
+        let until = listing.end(read.found());
+        let entries = read.into_entries().into_iter();
+        Ok(entries.map(|entry| Entry { validity: Validity(Some(until)), ..entry }).collect())
+    }
+
+    fn known(&self, path: &Path) -> Option<Vec<Entry>> {
+        let (names, until) = self.cloud.names.names(&self.prefix_of(path).ok()?)?;
+        let entries = names.into_iter().filter_map(|(name, known)| self.known_entry(&name, &known, until));
+        Some(entries.collect())
     }
 
     fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
@@ -123,10 +113,11 @@ impl Namespace for ObjectBackend {
             idle_pages_max: LIST_IDLE_PAGES_MAX,
             entries_max: u64::MAX,
             bytes_max: u64::MAX,
-            deadline: Instant(u64::MAX),
+            deadline: CoreInstant(u64::MAX),
         };
         let (mut pages, mut is_directory) = (HashSet::new(), prefix.is_empty());
-        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, |page| {
+        let retry = self.cloud.wire.client.limits.retry;
+        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, retry, |page| {
             let mut all: Vec<_> = Found::all(page).collect();
             all.sort_by(|a, b| a.key().cmp(b.key()));
             is_directory |= !all.is_empty();
@@ -158,10 +149,12 @@ impl Namespace for ObjectBackend {
             return Err(exists(&place));
         }
         let above = parent(path);
-        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
+        if !above.as_os_str().is_empty() && self.look_cached(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
-        self.mark(&key, self.headers(&Stored::new(mode, owner), EntryKind::Directory))
+        self.mark(&key, self.headers(&Stored::new(mode, owner), EntryKind::Directory))?;
+        self.cloud.names.created(&format!("{key}/"));
+        Ok(())
     }
 
     fn create_node(
@@ -188,7 +181,7 @@ impl Namespace for ObjectBackend {
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        if self.look(path)?.is_none() {
+        if self.look_cached(path)?.is_none() {
             return Err(path::is_a_directory(&self.url, path));
         }
         self.keep_directory_of(path)?;
@@ -242,7 +235,9 @@ impl Namespace for ObjectBackend {
 impl Write for ObjectBackend {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let (key, place) = self.new_key(path)?;
-        let found = match self.look(path) {
+        let found = match self.look_cached(path) {
+            // The attributes of the next version are those of this one.
+            Ok(Some(found)) if !found.has_attributes() && self.cloud.attributes => self.look(path)?,
             Ok(Some(found)) => Some(found),
             Ok(None) => return Err(path::is_a_directory(&self.url, path)),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
@@ -373,14 +368,14 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        Ok(matches!(self.standing(path)?, Standing::Nothing))
+        Ok(matches!(self.cached(path)?.0, Standing::Nothing))
     }
 
     fn require_empty_directory(&self, path: &Path, place: &str) -> Result<()> {
         if path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
         }
-        if self.look(path)?.is_some() {
+        if self.look_cached(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
         let (directory, _) = self.key(path)?;
@@ -405,6 +400,23 @@ impl ObjectBackend {
     /// Whether a directory has objects besides `key`. A marker counts as the key of its directory,
     /// without the slash.
     fn has_others(&self, directory: &Key, key: &Key) -> Result<bool> {
+        let (names, prefix) = (&self.cloud.names, format!("{directory}/"));
+        if names.is_on() {
+            // The directory's own key is no name in it.
+            let name = key.as_ref().strip_prefix(&prefix);
+            let mut known = names.has_others(&prefix, name);
+            if known.is_none() && names.is_listed(&prefix) {
+                // A listing answers the next removals, too.
+                let listing = names.begin(&prefix);
+                if let Ok((read, _)) = self.read_prefix(&prefix, PAGES_MAX, self.cloud.once()) {
+                    listing.end(read.found());
+                    known = names.has_others(&prefix, name);
+                }
+            }
+            if let Some(has_others) = known {
+                return Ok(has_others);
+            }
+        }
         // The marker, `key` and one more.
         let found = self.list_keys(&format!("{directory}/"), 3)?;
         Ok(found.iter().any(|found| found.strip_suffix('/').unwrap_or(found) != key.as_ref()))
@@ -425,7 +437,7 @@ impl ObjectBackend {
     }
 
     /// The headers of a directory's marker; none without one, and where none are stored.
-    fn headers_of_marker(&self, path: &Path) -> Result<HeaderMap> {
+    pub(super) fn headers_of_marker(&self, path: &Path) -> Result<HeaderMap> {
         let (key, place) = self.key(path)?;
         if !self.cloud.attributes || key.as_ref().is_empty() {
             return Ok(HeaderMap::new());
@@ -498,56 +510,22 @@ impl ObjectBackend {
     }
 }
 
-/// An element of a listing.
-enum Found {
-    Object(Listed),
-    /// A common prefix, with its slash.
-    Directory(String),
-}
-
-impl Found {
-    fn all(page: listing::Page) -> impl Iterator<Item = Self> {
-        page.prefixes.into_iter().map(Self::Directory).chain(page.objects.into_iter().map(Self::Object))
-    }
-
-    fn key(&self) -> &str {
-        match self {
-            Self::Object(object) => &object.key,
-            Self::Directory(key) => key,
-        }
-    }
-
-    /// The entry and its path below `prefix`; `None` for keys outside, and for keys that are no
-    /// file names. A key that ends in a slash marks a directory.
-    fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
-        let key = self.key();
-        let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
-        let (bare, is_marker) = below.strip_suffix('/').map_or((below, false), |bare| (bare, true));
-        let name = OsString::from(bare.rsplit('/').next().unwrap_or(bare));
-        let path = PathBuf::from(bare);
-        let entry = match self {
-            Self::Object(object) if !is_marker => entry(name, &object),
-            Self::Object(_) | Self::Directory(_) => Entry::directory(&name),
-        };
-        Some((path, entry))
-    }
+fn described(name: &OsStr, meta: &Meta, validity: Validity) -> Entry {
+    let entry = Entry {
+        size: meta.size,
+        modified: meta.modified,
+        identity: Some(meta.identity()),
+        validity,
+        ..Entry::new(name, EntryKind::File)
+    };
+    with_stored(entry, meta.stored())
 }
 
 /// An entry with the attributes that programs have set.
-fn with_stored(entry: Entry, stored: Stored) -> Entry {
+pub(super) fn with_stored(entry: Entry, stored: Stored) -> Entry {
     let uploaded = stored.modified.and(entry.modified);
     let modified = stored.modified.or(entry.modified);
     Entry { mode: stored.mode, uid: stored.uid, gid: stored.gid, modified, uploaded, ..entry }
-}
-
-fn entry(name: OsString, object: &Listed) -> Entry {
-    Entry {
-        size: object.version.size.unwrap_or(0),
-        modified: object.modified,
-        // Listings without tags would give a different identity than responses with tags.
-        identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
-        ..Entry::new(name, EntryKind::File)
-    }
 }
 
 fn parent(path: &Path) -> &Path {

@@ -17,12 +17,16 @@ use super::cloud::{Cloud, Kind, Pages};
 use super::limits::now;
 use super::listing;
 use super::meta::Meta;
+use super::name_cache::{Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
-use crate::{Backend, Error, ErrorKind, Namespace, NetworkStats, Object, Options, Profile, Result};
-use crate::{Write, Writes, path};
+use crate::{Backend, Error, ErrorKind, KeepNames, Namespace, NetworkStats, Object, Options, Profile};
+use crate::{Result, SMALL_BYTES, Validity, Write, Writes, path};
+
+/// Most entries of the page that tells what stands at one name.
+const KEYS_OF_NAME: u32 = 16;
 
 /// All objects of a bucket at and below a prefix.
 #[derive(Debug)]
@@ -70,17 +74,142 @@ impl ObjectBackend {
         Ok((key, place))
     }
 
-    /// The entry at `path`: an object, or `None` for a directory.
+    /// The entry at `path`, by a request: an object, or `None` for a directory.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Meta>> {
-        Ok(match self.standing(path)? {
+        self.object(path, self.standing(path)?)
+    }
+
+    /// As [`look`](Self::look), from the cache of names if it has the entry.
+    pub(super) fn look_cached(&self, path: &Path) -> Result<Option<Meta>> {
+        self.object(path, self.cached(path)?.0)
+    }
+
+    fn object(&self, path: &Path, standing: Standing) -> Result<Option<Meta>> {
+        Ok(match standing {
             Standing::Object(meta) => Some(*meta),
             Standing::Directory { .. } => None,
             Standing::Nothing => return Err(path::not_found(&self.url, path)),
         })
     }
 
-    /// The entry at `path`.
+    /// The entry at `path`, from the cache of names if it has the entry, and until when it may be
+    /// used.
+    pub(super) fn cached(&self, path: &Path) -> Result<(Standing, Validity)> {
+        let (key, _) = self.key(path)?;
+        let names = &self.cloud.names;
+        if !names.is_on() {
+            return Ok((self.standing(path)?, Validity::default()));
+        }
+        if path.as_os_str().is_empty() {
+            // The root is no name of a directory in this store.
+            return match names.complete_until(&self.prefix_of(path)?) {
+                Some(until) => {
+                    let marked = self.cloud.attributes && !key.as_ref().is_empty();
+                    Ok((Standing::Directory { marked }, Validity(Some(until))))
+                }
+                None => Ok((self.standing(path)?, Validity::default())),
+            };
+        }
+        loop {
+            let (known, until) = match names.look(key.as_ref()) {
+                Lookup::Known(known, until) => (known, until),
+                Lookup::List(listing) => match self.list_for_lookups(path, listing) {
+                    Ok(()) => continue,
+                    // A HEAD of the name has the error, if it concerns it.
+                    Err(_) => return Ok((self.standing(path)?, Validity::default())),
+                },
+                Lookup::Request(since) => {
+                    return Ok((self.lookup_alone(path, &key, since)?, Validity::default()));
+                }
+            };
+            let standing = match known {
+                Known::Object(listed) => Standing::Object(Box::new(listed.meta(key))),
+                Known::Directory => Standing::Directory { marked: self.cloud.attributes },
+                Known::Absent => Standing::Nothing,
+                Known::Unknown => self.standing(path)?,
+            };
+            return Ok((standing, Validity(Some(until))));
+        }
+    }
+
+    /// Lists the directory of `path`, for this lookup and the next ones.
+    fn list_for_lookups(&self, path: &Path, listing: NamesListing<'_>) -> Result<()> {
+        let directory = path.parent().unwrap_or_else(|| Path::new(""));
+        match self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX, self.cloud.once()) {
+            Ok((read, _)) => drop(listing.end(read.found())),
+            Err(error) => {
+                listing.failed();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests one name, and enters the response in the cache of names. One listing of the keys
+    /// that begin with it tells an object, a directory and nothing apart.
+    fn lookup_alone(&self, path: &Path, key: &Key, since: u64) -> Result<Standing> {
+        let names = &self.cloud.names;
+        // A HEAD has the attributes that are stored with a file.
+        if self.cloud.attributes || !names.lists() {
+            return self.standing(path);
+        }
+        let pages = Pages::below(key.as_ref(), true, KEYS_OF_NAME);
+        let listed = self.wait(|cloud| async move {
+            let mut retry = Retry::new(cloud.once(), now());
+            cloud.page(&pages, Some(&mut retry)).await
+        });
+        let page = match listed.and_then(|page| self.cloud.parse(&page)) {
+            Ok(page) => page,
+            Err(error) => {
+                // Some users may read objects, and not list them.
+                if error.kind() == ErrorKind::PermissionDenied {
+                    names.set_refuses_listings();
+                }
+                // A HEAD needs no body.
+                return self.standing(path);
+            }
+        };
+        let is_directory =
+            || page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key.as_ref()));
+        let is_complete = match page.truncated {
+            Some(truncated) => !truncated,
+            None => self.cloud.kind == Kind::Azure && page.next.is_none(),
+        };
+        let known = match page.objects.iter().find(|object| object.key == key.as_ref()) {
+            Some(object) => Listed::of(object).map_or(Known::Unknown, Known::Object),
+            None if is_directory() => Known::Directory,
+            None if is_complete => Known::Absent,
+            // Other names that begin with this one fill the page.
+            None => Known::Unknown,
+        };
+        if known == Known::Unknown {
+            return self.standing(path);
+        }
+        names.enter(key.as_ref(), known.clone(), since);
+        Ok(match known {
+            Known::Object(listed) => Standing::Object(Box::new(listed.meta(key.clone()))),
+            Known::Directory => Standing::Directory { marked: false },
+            Known::Absent | Known::Unknown => Standing::Nothing,
+        })
+    }
+
+    /// The entry at `path`, by a request; the cache of names gets it.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
+        let since = self.cloud.names.changes();
+        let standing = self.requested_standing(path)?;
+        let (key, _) = self.key(path)?;
+        if !key.as_ref().is_empty() {
+            let known = match &standing {
+                Standing::Object(meta) => meta.known(),
+                Standing::Directory { .. } => Known::Directory,
+                Standing::Nothing => Known::Absent,
+            };
+            self.cloud.names.enter(key.as_ref(), known, since);
+        }
+        Ok(standing)
+    }
+
+    fn requested_standing(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
         let (is_bucket, key_text) = (key.as_ref().is_empty(), key.to_string());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
@@ -115,6 +244,12 @@ impl ObjectBackend {
         Ok(Standing::Directory { marked })
     }
 
+    /// Whether objects are opened by the version in the cache of names. Google sends compressed
+    /// objects decompressed, unless their label is known before.
+    fn opens_by_name(&self) -> bool {
+        self.cloud.names.answers_opens() && self.cloud.kind != Kind::Google
+    }
+
     /// Whether the parent's listing has the directory `key`. Gateways to file systems list an empty
     /// directory only there, without a marker or any key in it.
     fn lists_prefix(&self, key: &str) -> Result<bool> {
@@ -134,6 +269,7 @@ impl ObjectBackend {
         if let Some(meta) = self.cloud.ahead.take(key.as_ref()) {
             return Ok(Some(meta));
         }
+        let since = self.cloud.names.changes();
         let (mut keys, planned) = self.cloud.ahead.plan(key.as_ref());
         if keys.is_empty() {
             return Ok(None);
@@ -152,6 +288,9 @@ impl ObjectBackend {
             let lookups = futures_util::stream::iter(keys).map(lookup).buffer_unordered(WINDOW_MAX + 1);
             let found: Vec<Option<Meta>> = lookups.collect().await;
             let mut found: Vec<Meta> = found.into_iter().flatten().collect();
+            for meta in &found {
+                cloud.names.enter(meta.key.as_ref(), meta.known(), since);
+            }
             let own = found.iter().position(|meta| meta.key == key).map(|at| found.swap_remove(at));
             cloud.ahead.keep(found, planned);
             Ok(own)
@@ -166,15 +305,15 @@ impl ObjectBackend {
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
-    /// Requests the pages of a listing in order, until `take` breaks. `take` returns the number of
-    /// new entries of a page. Pages are parsed on the caller's thread.
+    /// Requests the pages of a listing in order, each within `retry_limits`, until `take` breaks.
+    /// `take` returns the number of new entries of a page. Pages are parsed on the caller's thread.
     pub(super) fn list_pages(
         &self,
         mut pages: Pages,
         limits: ListingLimits,
+        retry_limits: RetryLimits,
         mut take: impl FnMut(listing::Page) -> ControlFlow<(), u64>,
     ) -> Result<()> {
-        let retry_limits = self.cloud.wire.client.limits.retry;
         // No page outlasts the listing.
         let retry_of_page = || {
             let left = limits.deadline.0.saturating_sub(now().0);
@@ -267,7 +406,12 @@ impl Backend for ObjectBackend {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
-        let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
+        let known = if self.opens_by_name() { self.look_cached(path)? } else { None };
+        // The GET of a small object has its checksum, and the caller may read it at the open. For
+        // parts of others, a HEAD must have it.
+        let known = known.filter(|meta| meta.is_confirmed() || meta.size <= SMALL_BYTES);
+        let found = if known.is_some() { known } else { self.look(path)? };
+        let meta = found.ok_or_else(|| path::is_a_directory(&self.url, path))?;
         let version = Version::of_object(&self.cloud, &place.into(), meta);
         version.require(self.require_version)?;
         Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
@@ -287,6 +431,17 @@ impl Backend for ObjectBackend {
             Standing::Nothing if self.new_prefix => Ok(Some(note())),
             Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
             _ => Ok(None),
+        }
+    }
+
+    fn keep_names(&self, how: KeepNames) -> bool {
+        self.cloud.names.keep(how);
+        true
+    }
+
+    fn forget_name(&self, path: &Path) {
+        if let Ok((key, _)) = self.key(path) {
+            self.cloud.names.forget(key.as_ref());
         }
     }
 

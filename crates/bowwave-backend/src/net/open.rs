@@ -13,11 +13,12 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::cloud::{Cloud, Kind, Parts};
+use super::cloud::{Cloud, Kind, Parts, Uploads};
 use super::connector::Connector;
 use super::credentials::{self, Aws, Environment, vendor};
 use super::errors::chain;
 use super::exchange::Client;
+use super::name_cache::NameCache;
 use super::object::ObjectBackend;
 use super::stat_ahead::StatAhead;
 use super::wire::{Signer, Wire};
@@ -217,7 +218,8 @@ impl Setting<'_> {
         let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
         let attributes = self.options.attributes && kind == Kind::Amazon;
         let parts = Parts { copied: Arc::clone(&parts), sent: parts };
-        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead: StatAhead::default() }
+        let (ahead, names, uploads) = (StatAhead::default(), NameCache::new(), Uploads::default());
+        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names, uploads }
     }
 
     /// Plain http sends data, and with some clouds keys, unencrypted: only if that is requested.

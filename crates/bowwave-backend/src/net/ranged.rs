@@ -3,15 +3,19 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+#[cfg(feature = "s3")]
+use std::time::Instant;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, LAST_MODIFIED, RANGE,
+};
 use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
 use reqwest::Url;
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 use super::call::by_deadline;
 use super::checksum::{self, Checksum, Checksums, Verifier};
@@ -23,13 +27,15 @@ use super::http as web;
 #[cfg(feature = "s3")]
 use super::listing;
 #[cfg(feature = "s3")]
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::runtime::{self, AsyncWork, Gate};
-use super::validator::{condition, response};
+#[cfg(feature = "s3")]
+use super::validator::rfc1123;
+use super::validator::{condition, response, text};
 use super::whole::{Unranged, WholeFile};
 #[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
-use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
+use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
 /// One version of an object; reads never return bytes of another version, as far as the server's
 /// validators tell.
@@ -39,10 +45,13 @@ pub(super) struct Version {
     pub(super) identity: Identity,
     /// With the size.
     pub(super) validators: Validators,
-    /// `Content-Encoding` as of the open.
-    pub(super) coding: Option<String>,
+    /// `Content-Encoding` as a HEAD has shown it; empty for an object of a listing until it is
+    /// needed.
+    pub(super) coding: OnceCell<Option<String>>,
     pub(super) source: Source,
     pub(super) checksums: Checksums,
+    /// A HEAD has just shown it.
+    pub(super) is_confirmed: bool,
 }
 
 /// Location of a version.
@@ -71,11 +80,12 @@ impl Version {
     pub(super) fn of_object(cloud: &Arc<Cloud>, place: &Arc<str>, meta: Meta) -> Self {
         Self {
             place: Arc::clone(place),
+            is_confirmed: meta.is_confirmed(),
             identity: meta.identity(),
             validators: meta.version,
-            coding: meta.coding,
+            coding: OnceCell::new_with(meta.head.map(|_| meta.coding)),
             source: Source::Bucket(Arc::clone(cloud), meta.key),
-            checksums: meta.checksums,
+            checksums: meta.head.map_or_else(Checksums::default, |_| Checksums::of_whole(meta.checksum)),
         }
     }
 
@@ -84,9 +94,11 @@ impl Version {
     pub(super) fn meta(&self) -> Option<Meta> {
         let Source::Bucket(_, key) = &self.source else { return None };
         let (key, version) = (key.clone(), self.validators.clone());
-        let (coding, checksums) = (self.coding.clone(), Checksums::default());
-        let headers = HeaderMap::new();
-        Some(Meta { key, size: self.size(), version, modified: None, coding, checksums, headers })
+        let head = self.coding.get().map(|_| Instant::now());
+        let coding = self.coding.get().cloned().flatten();
+        let checksum = self.checksums.whole().cloned();
+        let (size, headers) = (self.size(), HeaderMap::new());
+        Some(Meta { key, size, version, modified: None, coding, checksum, headers, head, known: None })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -98,7 +110,7 @@ impl Version {
         match &self.source {
             Source::Web(..) => false,
             #[cfg(feature = "s3")]
-            Source::Bucket(cloud, _) => cloud.kind == Kind::Amazon && cloud.verify,
+            Source::Bucket(cloud, _) => cloud.verify,
         }
     }
 
@@ -111,7 +123,8 @@ impl Version {
             Source::Web(..) => Ok(Vec::new()),
             #[cfg(feature = "s3")]
             Source::Bucket(cloud, key) => {
-                let Some(tag) = self.validators.strong() else { return Ok(Vec::new()) };
+                let tag = self.validators.strong().filter(|_| cloud.kind == Kind::Amazon);
+                let Some(tag) = tag else { return Ok(Vec::new()) };
                 match cloud.part_table(key.as_ref()).await {
                     Ok(table) => {
                         let found = listing::part_checksums(&table, tag.trim_matches('"'), self.size());
@@ -185,10 +198,22 @@ impl Version {
         if let Some((name, value)) = condition(&self.validators) {
             headers.push((name, value));
         }
-        let incoming = self.send(&headers).await?;
+        // A whole object comes with its checksum. For other ranges, it is requested meanwhile.
+        let incoming = if self.coding.get().is_none() && checksums && !whole {
+            // After an error the next request learns it.
+            let (incoming, _learned) = futures_util::join!(self.send(&headers), self.learn());
+            incoming?
+        } else {
+            self.send(&headers).await?
+        };
+        // Is it the label of the object, or did a proxy encode the body?
+        if self.coding.get().is_none() && incoming.headers().contains_key(CONTENT_ENCODING) {
+            self.learn().await?;
+        }
         let (status, found) = (incoming.status(), incoming.headers());
         let expected = Expected { version: self.validators.clone(), start: range.start, end: range.end };
-        let checked = expected.check(&response(status.as_u16(), found, self.coding.as_deref()));
+        let coding = self.coding.get().and_then(Option::as_deref);
+        let checked = expected.check(&response(status.as_u16(), found, coding));
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
         }
@@ -201,6 +226,13 @@ impl Version {
                 format!("{}: 200 without a Content-Length, of an object without a strong ETag", self.place);
             return Err(Error::new(ErrorKind::Protocol, message));
         }
+        #[cfg(feature = "s3")]
+        if let (Source::Bucket(cloud, key), Some(etag)) = (&self.source, self.validators.strong())
+            && cloud.attributes
+        {
+            let modified = text(found, LAST_MODIFIED).as_deref().and_then(rfc1123);
+            cloud.names.learn(key.as_ref(), etag, modified, Stored::of(found, EntryKind::File));
+        }
         let verifier = match checksums {
             true => self.checksums.verifier(self, range, incoming.headers()).await,
             false => Verifier::default(),
@@ -211,6 +243,25 @@ impl Version {
             return Err(Error::new(ErrorKind::Corrupt, format!("{}: {why}", self.place)).retryable(false));
         }
         Ok((incoming, verifier))
+    }
+
+    /// Requests coding and checksum of a version that a listing has shown, once. An error is not
+    /// remembered.
+    async fn learn(&self) -> Result<()> {
+        match &self.source {
+            Source::Web(..) => Ok(()),
+            #[cfg(feature = "s3")]
+            Source::Bucket(cloud, key) => {
+                let learn = || async {
+                    let found = cloud.head_once(key, &self.place).await?;
+                    let found = found.filter(|found| found.version.etag == self.validators.etag);
+                    let found = found.ok_or_else(|| path::changed(&self.place))?;
+                    self.checksums.learn(found.checksum);
+                    Ok(found.coding)
+                };
+                self.coding.get_or_try_init(learn).await.map(drop)
+            }
+        }
     }
 
     /// All bytes, from a server without range requests.
@@ -264,6 +315,13 @@ impl Version {
     /// The error for a wrong response.
     async fn refuse(&self, fault: Fault, range: &Range<u64>, incoming: Incoming) -> Error {
         let place = &self.place;
+        #[cfg(feature = "s3")]
+        if let Source::Bucket(cloud, key) = &self.source
+            && matches!(incoming.status(), StatusCode::NOT_FOUND | StatusCode::PRECONDITION_FAILED)
+                | (fault == Fault::Changed)
+        {
+            cloud.names.forget(key.as_ref());
+        }
         let (status, found) =
             (incoming.status(), response(incoming.status().as_u16(), incoming.headers(), None));
         let protocol = |what: String| Error::new(ErrorKind::Protocol, format!("{place}: {what}"));
@@ -319,6 +377,10 @@ pub(super) struct Remote {
 impl Object for Remote {
     fn identity(&self) -> &Identity {
         &self.version.identity
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.version.is_confirmed
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {

@@ -74,7 +74,8 @@ impl StatAhead {
         let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) else {
             return (Vec::new(), state.changes);
         };
-        let in_order = at > 0 && at == state.next;
+        // Lookups ahead may be answered elsewhere: then the next one is behind them.
+        let in_order = at > 0 && (at == state.next || at == state.next + state.window);
         state.window = if in_order { (state.window * 2).clamp(2, WINDOW_MAX) } else { 0 };
         state.next = at + 1;
         let end = state.keys.len().min(at + 1 + state.window);
@@ -123,6 +124,7 @@ mod tests {
         assert_eq!(ahead.plan("d/02").0, keys[3..7]);
         assert!(ahead.plan("d/50").0.is_empty(), "a jump");
         assert_eq!(ahead.plan("d/51").0, keys[52..54]);
+        assert_eq!(ahead.plan("d/54").0, keys[55..59], "behind those looked up ahead");
         assert_eq!(ahead.plan("d/99").0, [""; 0]);
         assert!(ahead.plan("elsewhere").0.is_empty());
     }

@@ -1,6 +1,7 @@
 //! The conformance suite against real servers; `liars` has servers that break the protocol.
 
 mod hostile;
+mod kept_names;
 mod liars;
 mod meta;
 mod writes;

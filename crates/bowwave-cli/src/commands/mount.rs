@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_core::Policy;
-use bowwave_fuse::{Mount, MountOptions, Unmounter};
+use bowwave_fuse::{Consistency, Mount, MountOptions, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -86,9 +86,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "AGE", hide_short_help = true, value_parser = values::duration)]
     abort_uploads: Option<Duration>,
 
-    /// How long the kernel may keep names, sizes and times
+    /// How long names, sizes and times may be kept
     #[arg(long, value_name = "TIME", default_value = "1s", hide_short_help = true, value_parser = values::duration)]
     ttl: Duration,
+
+    /// How old names and versions of an object store may be
+    ///
+    /// Bytes of two versions never mix, in any mode. docs/SEMANTICS.md has the promises of each.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "ttl", hide_short_help = true)]
+    consistency: Mode,
 
     /// At the end, print the counters of the cache
     #[arg(long, conflicts_with = "daemon")]
@@ -124,6 +130,36 @@ pub(crate) struct Args {
     /// mount is ready
     #[arg(long, hide = true)]
     tell_ready: bool,
+}
+
+/// How old may be what programs see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Each lookup and each open asks the store
+    Strict,
+    /// Each open asks the store; names and attributes are kept for --ttl
+    Open,
+    /// Names, attributes and versions are kept for --ttl; the first read of a file compares its
+    /// version
+    Ttl,
+}
+
+impl Mode {
+    fn consistency(self) -> Consistency {
+        match self {
+            Self::Strict => Consistency::Strict,
+            Self::Open => Consistency::Open,
+            Self::Ttl => Consistency::Ttl,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Open => "open",
+            Self::Ttl => "ttl",
+        }
+    }
 }
 
 /// Mounts, and serves until the end.
@@ -242,6 +278,7 @@ impl Args {
             ("page_size", size_text(options.page_bytes)),
             ("threads", self.threads.to_string()),
             ("ttl", duration_text(self.ttl)),
+            ("consistency", self.consistency.name().to_owned()),
             ("write_out_timeout", duration_text(self.write_out_timeout)),
             ("connections", auto(store.connections.map(|count| count.to_string()))),
             ("timeout", duration_text(store.timeout)),
@@ -269,6 +306,7 @@ impl Args {
             kernel_readahead_bytes: self.cache.set.kernel_readahead_bytes(),
             kernel_cache: self.cache.set.kernel_cache(self.policy),
             ttl: self.ttl,
+            consistency: self.consistency.consistency(),
             requests_max: self.threads as usize,
             allow_other: self.allow_other,
             read_only: self.read_only,

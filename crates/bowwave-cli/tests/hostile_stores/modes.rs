@@ -250,8 +250,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("upload-done-but-404", "s3 gs", "+++++++"),
     row("upload-discarded", "s3 gs az", "+++++FF"),
     // The object is read in one request, so its checksum is known.
-    row("flip", "s3", "++++F++"),
-    row("flip,first=1", "s3", "++++?++"),
+    row("flip", "s3 gs", "++++F++"),
+    row("flip,first=1", "s3 gs", "++++?++"),
 ];
 
 #[test]

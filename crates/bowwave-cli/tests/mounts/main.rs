@@ -6,6 +6,7 @@ mod common;
 mod disk_cache;
 mod hostile;
 mod log;
+mod many_files;
 mod memory;
 mod metadata;
 mod mount;

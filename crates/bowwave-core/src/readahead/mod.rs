@@ -8,12 +8,14 @@
 mod none;
 mod on_demand;
 mod range;
+mod siblings;
 mod stream;
 mod stride;
 
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
+pub use siblings::{Sibling, SiblingReason, Siblings};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};

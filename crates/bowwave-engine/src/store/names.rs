@@ -24,17 +24,11 @@ impl Namespace for Store {
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        if let Some(entry) = self.inner.stat_whole(path) {
-            return Ok(entry);
-        }
-        let mut entry = self.inner.backend.stat(path)?;
-        if let Some(identity) = &entry.identity
-            && let Some(file) = self.inner.files().get(&Key::new(path, identity))
-            && file.is_written()
-        {
-            entry.size = file.size();
-        }
-        Ok(entry)
+        self.inner.stat(path, || self.inner.backend.stat(path))
+    }
+
+    fn lookup(&self, path: &Path) -> Result<Entry> {
+        self.inner.stat(path, || self.inner.backend.lookup(path))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -90,6 +84,21 @@ struct Known {
 }
 
 impl StoreInner {
+    /// The entry at `path` as `ask` returns it, with the current size of a file being written.
+    fn stat(&self, path: &Path, ask: impl FnOnce() -> Result<Entry>) -> Result<Entry> {
+        if let Some(entry) = self.stat_whole(path) {
+            return Ok(entry);
+        }
+        let mut entry = ask()?;
+        if let Some(identity) = &entry.identity
+            && let Some(file) = self.files().get(&Key::new(path, identity))
+            && file.is_written()
+        {
+            entry.size = file.size();
+        }
+        Ok(entry)
+    }
+
     fn rename_by(&self, from: &Path, to: &Path, how: Rename, act: impl FnOnce() -> Result<()>) -> Result<()> {
         let there = if how == Rename::NoReplace { None } else { self.known_at(to) };
         let (replaced, back) = if how == Rename::Replace { (there, None) } else { (None, there) };

@@ -60,14 +60,14 @@ impl Requests {
             return reply.error(Errno::EROFS);
         }
         self.run(move |operations| match job(operations) {
-            Ok(found) => entry(operations, reply, &found),
+            Ok(found) => entry(reply, &found),
             Err(error) => reply.error(error),
         });
     }
 }
 
-fn entry(operations: &Operations, reply: ReplyEntry, found: &Found) {
-    reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
+fn entry(reply: ReplyEntry, found: &Found) {
+    reply.entry_with_ttls(&found.ttl, &found.name_ttl, &found.attributes, Generation(0));
 }
 
 /// Replies with an inode's attributes and their time to live.
@@ -79,7 +79,7 @@ fn attributes(
 ) {
     let ttl = operations.trust(inode);
     match ask(operations, inode) {
-        Ok(attributes) => reply.attr(&ttl, &attributes),
+        Ok(attributes) => reply.attr(&ttl.min(operations.ttl_of_inode(inode)), &attributes),
         Err(error) => reply.error(error),
     }
 }
@@ -162,9 +162,9 @@ impl Filesystem for Requests {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
         self.run(move |operations| {
-            let ttl = operations.options.ttl;
+            let ttl = operations.negative_ttl();
             match operations.lookup(parent.0, &name) {
-                Ok(found) => entry(operations, reply, &found),
+                Ok(found) => entry(reply, &found),
                 // Inode 0 makes the kernel cache a negative entry.
                 Err(error) if error.code() == Errno::ENOENT.code() => {
                     match operations.last_attributes(ROOT) {

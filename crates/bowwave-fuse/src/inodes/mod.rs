@@ -285,6 +285,58 @@ impl Inodes {
         opened.is_none_or(|(_, current)| *current == version)
     }
 
+    /// Records that the kernel gets bytes of a version. False if the inode has another version
+    /// now.
+    pub(crate) fn served(&self, number: u64, version: u64, bytes: usize) -> bool {
+        let mut table = self.lock();
+        let Some(node) = table.nodes.get_mut(&number) else { return true };
+        if node.opened.as_ref().is_some_and(|(_, current)| *current != version) {
+            return false;
+        }
+        node.served = node.served.saturating_add(bytes as u64);
+        true
+    }
+
+    /// Whether the kernel was given all bytes of an object.
+    pub(crate) fn is_read(&self, number: u64) -> bool {
+        self.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
+    }
+
+    /// Whether the kernel was given some bytes of an object and not all.
+    pub(crate) fn is_read_in_part(&self, number: u64) -> bool {
+        let table = self.lock();
+        table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
+    }
+
+    /// Whether the kernel has no byte of this version of an object, and was given none.
+    pub(crate) fn is_unread(&self, number: u64, version: u64) -> bool {
+        let table = self.lock();
+        let Some(node) = table.nodes.get(&number).filter(|node| node.key.is_none()) else { return false };
+        let is_current = node.opened.as_ref().is_some_and(|(_, current)| *current == version);
+        is_current && node.served == 0 || node.unread.contains(&version)
+    }
+
+    /// A handle that has read nothing of version `old` continues with `new`. False if the kernel
+    /// may have bytes of another version, or the object is being written.
+    pub(crate) fn replaced(&self, number: u64, old: u64, new: &Opening, entry: Entry) -> bool {
+        let mut table = self.lock();
+        let node = table.nodes.get_mut(&number);
+        let Some(node) = node.filter(|node| node.key.is_none() && node.writers == 0) else { return false };
+        let Some((identity, current)) = &node.opened else { return false };
+        // The kernel notices the end of a shorter file only if it gets no attributes meanwhile.
+        if new.size < node.entry.size {
+            return false;
+        }
+        if *current == old && node.served == 0 && node.unread.len() < UNREAD_MAX {
+            node.unread.push(old);
+        } else if !node.unread.contains(&old) || *identity != new.identity {
+            return false;
+        }
+        node.opened = Some((new.identity.clone(), new.version));
+        node.describe(Entry { size: new.size, ..entry });
+        true
+    }
+
     /// Takes the name from an inode whose object has changed.
     pub(crate) fn unbind_changed(&self, number: u64) {
         let mut table = self.lock();
@@ -426,6 +478,9 @@ fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
         _ => true,
     }
 }
+
+/// Versions of an inode that are remembered as unread. Handles of more get ESTALE.
+const UNREAD_MAX: usize = 64;
 
 /// Maximum age of attributes that count as the response to the lookup right before an open.
 const JUST_NOW: Duration = Duration::from_millis(50);

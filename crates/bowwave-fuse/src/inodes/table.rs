@@ -42,6 +42,10 @@ pub(super) struct Node {
     pub(super) seen: Instant,
     /// Identity and version at the last open. Some stores report less by stat than by open.
     pub(super) opened: Option<(Identity, u64)>,
+    /// Bytes of that version that the kernel was given; it may have them cached.
+    pub(super) served: u64,
+    /// Versions that were replaced before the kernel was given a byte of them.
+    pub(super) unread: Vec<u64>,
     /// Open handles.
     pub(super) holds: u64,
     /// Open handles for writing. Until they are closed and attributes are requested again, we
@@ -62,6 +66,8 @@ impl Node {
             entry,
             seen: Instant::now(),
             opened: None,
+            served: 0,
+            unread: Vec::new(),
             holds: 0,
             writers: 0,
             changes: 0,

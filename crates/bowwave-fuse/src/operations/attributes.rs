@@ -59,7 +59,7 @@ impl Operations {
         let writer = self.files.find_of(inode, |open| open.writes);
         let reader = || file_system.then(|| self.files.find_of(inode, |_| true)).flatten();
         let Some(open) = writer.or_else(reader) else { return Ok(None) };
-        match open.file.attributes().map_err(Error::from) {
+        match open.file().attributes().map_err(Error::from) {
             Ok(entry) => {
                 self.inodes.settle(inode, entry.clone(), since);
                 Ok(Some(entry))
@@ -107,7 +107,7 @@ impl Operations {
         self.stamps.restamp(inode);
         let named = handle.and_then(|handle| self.files.find(handle)).filter(|open| open.writes);
         if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
-            return open.file.set_len(size).map_err(|error| self.fail(&open.path, &error));
+            return open.file().set_len(size).map_err(|error| self.fail(&open.path, &error));
         }
         if self.writes_objects() {
             return self.set_size_of_object(inode, size);
@@ -120,7 +120,7 @@ impl Operations {
     fn set_size_of_object(&self, inode: u64, size: u64) -> Result<(), Errno> {
         let (handle, _) = self.open(inode, Open { writes: true, truncate: false, process: 0 })?;
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
-        let cut = open.file.set_len(size).and_then(|()| open.file.sync(false));
+        let cut = open.file().set_len(size).and_then(|()| open.file().sync(false));
         let cut = cut.map_err(|error| self.fail(&open.path, &error));
         drop(open);
         self.release(handle);
@@ -140,7 +140,7 @@ impl Operations {
         // For an object, its writer: the next version gets the attributes.
         let writer = || self.files.find_of(inode, |open| open.writes).filter(|_| self.writes_objects());
         if let Some(open) = writer().or_else(|| self.files.find_of(inode, |_| true)) {
-            match open.file.set_attributes(changes).map_err(Error::from) {
+            match open.file().set_attributes(changes).map_err(Error::from) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Unsupported && error.errno().is_none() => {}
                 Err(error) => return Err(self.fail(&open.path, &error)),
@@ -168,6 +168,11 @@ impl Operations {
     /// object.
     pub(crate) fn defers_attributes(&self) -> bool {
         self.writes_objects() && self.options.metadata == Metadata::Store
+    }
+
+    /// Whether names are kept whose attributes only other requests return.
+    pub(crate) fn lists_partly(&self) -> bool {
+        self.keeps_names && self.layout.store().profile().attributes
     }
 
     /// Sends the attributes that programs have set for `path` to the store, if any.
@@ -228,7 +233,7 @@ impl Operations {
             && (changes.mode, changes.uid, changes.gid) == (None, None, None)
             && now(changes.accessed)
             && now(changes.modified)
-            && self.files.find_of(inode, |open| open.writes && open.file.is_dirty()).is_some()
+            && self.files.find_of(inode, |open| open.writes && open.file().is_dirty()).is_some()
     }
 
     /// Whether attributes that the store does not keep already have the requested values.

@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_engine::File;
-use bowwave_engine::backend::{Allocate, Error, ErrorKind, Seek, SetAttributes, SetTime};
-use fuser::Errno;
+use bowwave_engine::backend::{Allocate, Error, ErrorKind, SMALL_BYTES, Seek, SetAttributes, SetTime};
+use bowwave_engine::{Advice, File};
+use fuser::{Errno, INodeNo};
 
-use super::{OpenHandle, Operations};
+use super::{OpenHandle, Operations, opening};
 use crate::inodes::Opened;
 
 /// A write request from the kernel.
@@ -59,7 +62,7 @@ impl Operations {
     pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
         let (open, pages) = self.open_current(inode, how)?;
         if how.truncate
-            && let Err(error) = open.file.set_len(0)
+            && let Err(error) = open.file().set_len(0)
         {
             self.inodes.closed(inode, || open.opening());
             return Err(self.fail(&open.path, &error));
@@ -74,6 +77,10 @@ impl Operations {
         for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
+            if !writes && self.opens_known_versions() && self.inodes.is_read_in_part(inode) {
+                // A program may read pages that the kernel has before one that it has not.
+                self.layout.forget_name(&path);
+            }
             let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
             let file = match opened {
                 // Never published, or removed from outside. The kernel looks it up and creates it
@@ -83,11 +90,20 @@ impl Operations {
             };
             drop(guard);
             let closing = self.closing(writes, how.process);
-            let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
+            let mut open = OpenHandle::new(inode, path, file, writes, closing);
             let opening = open.opening();
             self.caution(&open.path, &opening.identity);
             match self.inodes.opened(inode, &opening, since) {
-                Opened::Same => return Ok((open, Pages::Keep)),
+                Opened::Same => match self.check_small(&open) {
+                    Ok(()) => return Ok((open, Pages::Keep)),
+                    // Replaced since it was looked up: the kernel looks it up again.
+                    Err(error) => {
+                        self.layout.forget_name(&open.path);
+                        self.inodes.closed(inode, || open.opening());
+                        self.inodes.unbind_changed(inode);
+                        return Err(error);
+                    }
+                },
                 Opened::Other => return Ok((open, Pages::Drop)),
                 Opened::Apart => {
                     open.apart = true;
@@ -104,28 +120,117 @@ impl Operations {
     /// kernel treats a short cached read as the end of the file and fills the page with zeros.
     pub(crate) fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(Result<&[u8], Errno>)) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
-        if !open.apart && !self.inodes.is_current(open.inode, open.file.version()) {
+        let mut file = open.file();
+        self.buffers.lend(size as usize, |buffer| {
+            for _ in 0..OVERTAKEN_MAX {
+                match self.read_version(&open, &file, offset, buffer) {
+                    Ok(Some(count)) => return reply(Ok(&buffer[..count])),
+                    Ok(None) => match self.reopen(&open, &file) {
+                        Ok(newer) => file = newer,
+                        Err(error) => return reply(Err(error)),
+                    },
+                    Err(error) => return reply(Err(error)),
+                }
+            }
+            reply(Err(Errno::ESTALE));
+        });
+    }
+
+    /// Reads a version of the file. `None` if it was replaced before the kernel had a byte of it:
+    /// then a newer version may be read through the same handle.
+    fn read_version(
+        &self,
+        open: &OpenHandle,
+        file: &File,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, Errno> {
+        let (inode, version) = (open.inode, file.version());
+        let replaced = || {
+            let may_reopen = !open.apart && !open.writes && self.inodes.is_unread(inode, version);
+            if may_reopen { Ok(None) } else { Err(Errno::ESTALE) }
+        };
+        if !open.apart && !self.inodes.is_current(inode, version) {
             // The kernel caches pages by inode: of the version opened last only.
-            return reply(Err(Errno::ESTALE));
+            return replaced();
         }
-        let left = open.file.size().saturating_sub(offset);
-        let len = usize::try_from(left.min(u64::from(size))).expect("size fits");
+        let left = file.size().saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         if len == 0 {
             // Also of an object in upload, whose bytes cannot be read: SQLite probes new files so.
-            return reply(Ok(&[]));
+            return Ok(Some(0));
         }
-        self.buffers.lend(len, |buffer| match open.file.read_at(offset, buffer).map_err(Error::from) {
-            Ok(count) => reply(Ok(&buffer[..count])),
+        match file.read_at(offset, &mut buffer[..len]).map_err(Error::from) {
+            Ok(count) if open.apart || self.inodes.served(inode, version, count) => Ok(Some(count)),
+            Ok(_) => replaced(),
             Err(error) => {
-                // A reader of an older published version says nothing about the current version.
-                let is_current = || self.inodes.is_current(open.inode, open.file.version());
-                let is_finished = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
-                if is_finished && !open.apart && is_current() {
-                    self.inodes.unbind_changed(open.inode);
+                let is_current = !open.apart && self.inodes.is_current(inode, version);
+                if error.kind() == ErrorKind::Changed && replaced().is_ok() {
+                    return Ok(None);
                 }
-                reply(Err(self.fail(&open.path, &error)));
+                // A reader of an older published version says nothing about the current version.
+                if matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt) && is_current {
+                    self.inodes.unbind_changed(inode);
+                }
+                Err(self.fail(&open.path, &error))
             }
-        });
+        }
+    }
+
+    /// Reads a small file when it is opened by a version that the store has not just confirmed. So
+    /// it is one request and one version, and the response has the attributes that are stored with
+    /// it.
+    ///
+    /// # Errors
+    /// ESTALE if the store has another version. Other errors are for the program that reads.
+    fn check_small(&self, open: &OpenHandle) -> Result<(), Errno> {
+        let file = open.file();
+        if open.writes || self.inodes.is_read(open.inode) {
+            return Ok(());
+        }
+        let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
+        if must_read {
+            file.advise(0, 0, Advice::WillNeed);
+        }
+        // Behind the request of the program.
+        self.note_open(open.inode, &open.path);
+        if !must_read {
+            return Ok(());
+        }
+        // The first read of the program waits for the rest, and compares the version, too.
+        match block_for(CHECK_WAIT, file.read_at_async(0, &mut [0])).transpose().map_err(Error::from) {
+            Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the current version of an object that was replaced before a byte of it was read.
+    fn reopen(&self, open: &OpenHandle, old: &Arc<File>) -> Result<Arc<File>, Errno> {
+        let now = open.file();
+        if now.version() != old.version() {
+            // Another read of this handle was faster.
+            return Ok(now);
+        }
+        let inode = open.inode;
+        let (path, _guard) = self.path(inode)?;
+        self.layout.forget_name(&path);
+        let file = match self.layout.open(&path) {
+            Ok(file) => Arc::new(file),
+            // Removed: the name leads to nothing, and the old bytes are gone.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Errno::ESTALE),
+            Err(error) => return Err(self.fail(&path, &error)),
+        };
+        let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
+        if !self.inodes.replaced(inode, old.version(), &opening(&file, false), entry) {
+            self.inodes.unbind_changed(inode);
+            return Err(Errno::ESTALE);
+        }
+        open.replace_file(&file);
+        if let Some(notifier) = self.notifier.get() {
+            // Attributes only. It fails if the kernel has forgotten the inode.
+            let _ = notifier.inval_inode(INodeNo(inode), -1, 0);
+        }
+        Ok(file)
     }
 
     /// Writes, and returns the number of bytes accepted.
@@ -135,8 +240,8 @@ impl Operations {
             self.kill_privileges(open.inode, group)?;
         }
         let written = match write.append && self.writes_objects() {
-            true => open.file.append(bytes).map(|(_, count)| count),
-            false => open.file.write_at(write.offset, bytes),
+            true => open.file().append(bytes).map(|(_, count)| count),
+            false => open.file().write_at(write.offset, bytes),
         };
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
         if self.defers_attributes() {
@@ -144,7 +249,7 @@ impl Operations {
         }
         open.closing.note_write();
         self.note_change();
-        self.stamps.stamp_if(open.inode, open.file.is_dirty(), || modified(&open.file));
+        self.stamps.stamp_if(open.inode, open.file().is_dirty(), || modified(&open.file()));
         if let Some(sync) = write.sync {
             self.sync_open(&open, sync)?;
         }
@@ -162,9 +267,9 @@ impl Operations {
             return Ok(());
         }
         self.hand_over(&open, File::flush)?;
-        match open.file.upload() {
+        match open.file().upload() {
             Some(upload)
-                if open.file.is_dirty() && open.closing.is_last(process, self.kernel_file(open.inode)) =>
+                if open.file().is_dirty() && open.closing.is_last(process, self.kernel_file(open.inode)) =>
             {
                 upload.publish().map_err(|error| self.fail(&open.path, &error))
             }
@@ -181,11 +286,11 @@ impl Operations {
         flush: fn(&File) -> bowwave_engine::Result<()>,
     ) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
-        flush(&open.file).map_err(|error| self.fail(&open.path, &error))?;
+        flush(&open.file()).map_err(|error| self.fail(&open.path, &error))?;
         let _guard = self.stamps.lock_sending();
         if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
-            let _best_effort = open.file.set_attributes(&modified);
+            let _best_effort = open.file().set_attributes(&modified);
             self.stamps.sent(open.inode, time);
         }
         Ok(())
@@ -203,7 +308,7 @@ impl Operations {
             // The time must become durable with the bytes, so flush everything first.
             self.hand_over(open, File::flush_for_sync)?;
         }
-        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))?;
+        open.file().sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))?;
         self.send_attributes(&open.path)
     }
 
@@ -260,14 +365,14 @@ impl Operations {
         };
         self.note_change();
         self.stamps.restamp(open.inode);
-        let allocated = open.file.allocate(range.start, range.end - range.start, how);
+        let allocated = open.file().allocate(range.start, range.end - range.start, how);
         allocated.map_err(|error| self.fail(&open.path, &error))
     }
 
     /// Finds the next data or hole of an open file, as `lseek` with `SEEK_DATA` and `SEEK_HOLE`.
     pub(crate) fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<u64, Errno> {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
-        let found = open.file.seek(offset, what).map_err(|error| self.fail(&open.path, &error))?;
+        let found = open.file().seek(offset, what).map_err(|error| self.fail(&open.path, &error))?;
         found.ok_or(Errno::ENXIO)
     }
 
@@ -276,20 +381,20 @@ impl Operations {
     pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u32, Errno> {
         let source = self.files.find(from.0).ok_or(Errno::EBADF)?;
         let target = self.writer(to.0)?;
-        let left = source.file.size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
+        let left = source.file().size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
         let mut done = 0;
         self.note_change();
         while done < left {
             let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
             let copied = self.buffers.lend(part, |buffer| {
-                let count = source.file.read_at(from.1 + done, buffer)?;
-                target.file.write_at(to.1 + done, &buffer[..count])
+                let count = source.file().read_at(from.1 + done, buffer)?;
+                target.file().write_at(to.1 + done, &buffer[..count])
             });
             match copied {
                 Ok(0) => break,
                 Ok(count) => {
-                    let dirty = target.file.is_dirty();
-                    self.stamps.stamp_if(target.inode, dirty, || modified(&target.file));
+                    let dirty = target.file().is_dirty();
+                    self.stamps.stamp_if(target.inode, dirty, || modified(&target.file()));
                     done += count as u64;
                 }
                 // Return the partial copy; the next call returns the error.
@@ -318,6 +423,25 @@ impl Operations {
     }
 }
 
+/// Runs a future on this thread for at most `limit`; `None` if it takes longer.
+fn block_for<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let (mut context, mut future) = (Context::from_waker(&waker), pin!(future));
+    let end = Instant::now() + limit;
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return Some(result);
+        }
+        thread::park_timeout(end.checked_duration_since(Instant::now())?);
+    }
+}
+
 /// The store's modification time of a file.
 fn modified(file: &File) -> Option<SystemTime> {
     file.attributes().ok()?.modified
@@ -337,6 +461,10 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Maximum retries of an open or stat that our own changes overtook. Each retry means that another
 /// writer has opened or closed the file.
 pub(super) const OVERTAKEN_MAX: u32 = 100;
+
+/// How long an open waits for the first bytes of a small file. Longer: an open hangs with a store
+/// that stops in a body. Shorter: over a slow link, a shorter version fails the first read.
+const CHECK_WAIT: Duration = Duration::from_secs(1);
 
 /// Chunk size of a copy in bytes: one reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

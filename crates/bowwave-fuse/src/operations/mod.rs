@@ -4,6 +4,7 @@ mod attributes;
 mod data;
 mod directories;
 mod names;
+mod neighbours;
 mod objects;
 mod xattrs;
 
@@ -13,14 +14,15 @@ pub(crate) use directories::Listing;
 pub(crate) use names::Caller;
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error};
 use bowwave_engine::{File, Identity};
-use fuser::{Errno, FileAttr};
+use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
@@ -31,12 +33,13 @@ use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
 use crate::layout::{Layout, NAME_BYTES_MAX};
 use crate::mount::{Listener, Told};
-use crate::options::MountOptions;
+use crate::options::{Consistency, MountOptions};
 use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
 
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
+use neighbours::Neighbours;
 use objects::{Closing, Closings};
 
 /// The state of a mount.
@@ -59,13 +62,21 @@ pub(crate) struct Operations {
     changes: AtomicU64,
     /// Major and minor number of the mount's device, once it is mounted.
     pub(crate) device: OnceLock<(u32, u32)>,
+    /// Tells the kernel of changes, once it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
+    /// The store keeps names and versions itself.
+    keeps_names: bool,
+    neighbours: Neighbours,
+    /// Memory of files that are read ahead before they are opened, in bytes.
+    ahead_bytes: u64,
 }
 
 struct OpenHandle {
     inode: u64,
     /// Path at open, for messages.
     path: Arc<Path>,
-    file: File,
+    /// Replaced by a newer version if the object was replaced before a byte of it was read.
+    file: RwLock<Arc<File>>,
     writes: bool,
     closing: Closing,
     /// Opened as another version than the kernel may have cached.
@@ -79,14 +90,27 @@ impl OfInode for OpenHandle {
 }
 
 impl OpenHandle {
-    fn opening(&self) -> Opening {
-        Opening {
-            identity: self.file.identity(),
-            version: self.file.version(),
-            size: self.file.size(),
-            writes: self.writes,
-        }
+    fn new(inode: u64, path: PathBuf, file: File, writes: bool, closing: Closing) -> Self {
+        let file = RwLock::new(Arc::new(file));
+        Self { inode, path: path.into(), file, writes, closing, apart: false }
     }
+
+    fn file(&self) -> Arc<File> {
+        // It is replaced in one assignment.
+        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace_file(&self, file: &Arc<File>) {
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
+    }
+
+    fn opening(&self) -> Opening {
+        opening(&self.file(), self.writes)
+    }
+}
+
+fn opening(file: &File, writes: bool) -> Opening {
+    Opening { identity: file.identity(), version: file.version(), size: file.size(), writes }
 }
 
 /// Result of a lookup for the kernel.
@@ -95,6 +119,8 @@ pub(crate) struct Found {
     pub(crate) attributes: FileAttr,
     /// Time to live of the attributes.
     pub(crate) ttl: Duration,
+    /// Time to live of the name.
+    pub(crate) name_ttl: Duration,
 }
 
 impl Operations {
@@ -102,9 +128,10 @@ impl Operations {
         layout: Layout,
         options: MountOptions,
         defaults: Defaults,
-        listener: Listener,
+        (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
+        let ahead_bytes = layout.store().cache_bytes() / AHEAD_SHARE;
         Ok(Self {
             layout,
             options,
@@ -121,7 +148,28 @@ impl Operations {
             closings: Closings::default(),
             changes: AtomicU64::new(0),
             device: OnceLock::new(),
+            notifier: OnceLock::new(),
+            keeps_names,
+            neighbours: Neighbours::default(),
+            ahead_bytes,
         })
+    }
+
+    /// Starts readahead across files, where opens send no request of their own.
+    ///
+    /// # Errors
+    /// If its thread cannot be started.
+    pub(crate) fn start_neighbours(self: &Arc<Self>) -> io::Result<()> {
+        if self.reads_neighbours() { self.neighbours.start(Arc::downgrade(self)) } else { Ok(()) }
+    }
+
+    /// Whether an open may send no request.
+    fn opens_known_versions(&self) -> bool {
+        self.keeps_names && self.options.consistency == Consistency::Ttl
+    }
+
+    fn reads_neighbours(&self) -> bool {
+        self.opens_known_versions() && self.ahead_bytes > 0
     }
 
     fn kernel_file(&self, inode: u64) -> KernelFile {
@@ -145,7 +193,7 @@ impl Operations {
         loop {
             let since = self.inodes.changes_at(parent, name);
             let path = self.child(parent, name)?;
-            let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+            let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
             tries -= 1;
             if tries == 0 || !self.inodes.is_overtaken(parent, name, &entry, since) {
                 return self.remember(parent, name, &entry);
@@ -163,8 +211,26 @@ impl Operations {
         // `stat`. If they differ, or the listing has only some attributes, `stat` must send a
         // request.
         let has_all = self.inodes.shown(number) == number && !entry.partial;
-        let ttl = if has_all { self.trust(number) } else { Duration::ZERO };
-        Ok(Found { attributes, ttl })
+        let name_ttl = self.ttl_of(entry);
+        let ttl = if has_all { self.trust(number).min(name_ttl) } else { Duration::ZERO };
+        Ok(Found { attributes, ttl, name_ttl })
+    }
+
+    /// How long the kernel may keep an entry: no longer than the store's knowledge of it is valid.
+    fn ttl_of(&self, entry: &Entry) -> Duration {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        entry.validity.0.map_or(self.options.ttl, |until| left(until).min(self.options.ttl))
+    }
+
+    /// How long the kernel may keep that a name does not exist. A store that keeps names answers a
+    /// second lookup itself.
+    pub(crate) fn negative_ttl(&self) -> Duration {
+        if self.keeps_names { Duration::ZERO } else { self.options.ttl }
+    }
+
+    /// As [`trust`](Self::trust), for the attributes that the inode has now.
+    pub(crate) fn ttl_of_inode(&self, inode: u64) -> Duration {
+        self.inodes.last(inode).map_or(Duration::ZERO, |entry| self.ttl_of(&entry))
     }
 
     /// Converts a store's entry to an inode's attributes.
@@ -231,6 +297,16 @@ impl Operations {
         errno(error)
     }
 }
+
+impl Drop for Operations {
+    fn drop(&mut self) {
+        self.neighbours.end();
+    }
+}
+
+/// Files that are read ahead before they are opened use one in this many bytes of the cache. More
+/// memory: readers within files lose theirs.
+const AHEAD_SHARE: u64 = 4;
 
 /// Maximum bytes of a symbolic link's target including its final NUL.
 const LINK_BYTES_MAX: usize = 4096;

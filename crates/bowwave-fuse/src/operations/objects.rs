@@ -154,8 +154,8 @@ impl Operations {
         if open.is_empty() {
             return Ok(());
         }
-        for open in open.iter().filter(|open| open.file.is_dirty() && open.file.size() == 0) {
-            abandon(&open.file);
+        for open in open.iter().filter(|open| open.file().is_dirty() && open.file().size() == 0) {
+            abandon(&open.file());
         }
         let message = format!(
             "{}: a SQLite database cannot be changed in an object store, whose objects are written from front to back; \
@@ -173,13 +173,13 @@ impl Operations {
     /// Publishes an object after its last descriptor was closed.
     pub(super) fn end_writing(&self, open: &OpenHandle) -> Result<(), Errno> {
         self.stamps.drop(open.inode);
-        let ended = open.file.upload().map_or(Ok(()), |upload| upload.end());
+        let ended = open.file().upload().map_or(Ok(()), |upload| upload.end());
         ended.map_err(|error| self.fail(&open.path, &error))
     }
 
     /// At the end of the mount: discards incomplete objects instead of publishing them.
     pub(super) fn abandon_open(&self) {
-        self.files.all().iter().filter(|open| open.writes).for_each(|open| abandon(&open.file));
+        self.files.all().iter().filter(|open| open.writes).for_each(|open| abandon(&open.file()));
     }
 
     /// At the end of the mount: publishes objects whose last close the kernel may not have

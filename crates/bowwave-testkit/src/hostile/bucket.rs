@@ -131,6 +131,12 @@ impl Bucket {
         self.history.get(key).cloned().unwrap_or_default()
     }
 
+    pub(super) fn forget_versions(&mut self, key: &str) {
+        if let Some(versions) = self.history.get_mut(key) {
+            versions.drain(..versions.len().saturating_sub(1));
+        }
+    }
+
     pub(super) fn put(&mut self, key: &str, bytes: Vec<u8>) -> String {
         let etag = format!("\"{}\"", hex(&Md5::digest(&bytes)));
         self.store(key, bytes, etag.clone(), Vec::new());

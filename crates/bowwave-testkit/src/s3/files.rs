@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use futures_util::StreamExt as _;
+use hyper::http::Extensions;
+use hyper::{HeaderMap, Method, Uri};
+use s3s::auth::Credentials;
 use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
@@ -82,8 +85,13 @@ impl S3 for Files {
     }
 
     async fn list_objects_v2(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+        let bucket = request.input.bucket.clone();
+        let heads = request.credentials.clone();
         let mut answer = self.inner.list_objects_v2(request).await?;
         if let Some(objects) = &mut answer.output.contents {
+            for object in objects.iter_mut() {
+                self.tag(&bucket, object, heads.clone()).await;
+            }
             for key in objects.iter_mut().filter_map(|object| object.key.as_mut()) {
                 if key.strip_suffix(MARKER).is_some_and(|directory| directory.ends_with('/')) {
                     key.truncate(key.len() - MARKER.len());
@@ -164,6 +172,31 @@ impl S3 for Files {
 }
 
 impl Files {
+    /// Adds the entity tag, which `s3s-fs` leaves out of listings; not of large objects, whose sum
+    /// takes long.
+    async fn tag(&self, bucket: &str, object: &mut Object, credentials: Option<Credentials>) {
+        let Some(key) = object.key.clone().filter(|_| object.size.is_some_and(|size| size <= TAGGED_BYTES))
+        else {
+            return;
+        };
+        let input = HeadObjectInput { bucket: bucket.to_owned(), key, ..Default::default() };
+        let request = S3Request {
+            input,
+            method: Method::HEAD,
+            uri: Uri::default(),
+            headers: HeaderMap::default(),
+            extensions: Extensions::default(),
+            credentials,
+            region: None,
+            service: None,
+            trailing_headers: None,
+        };
+        // Removed since it was listed.
+        if let Ok(head) = self.inner.head_object(request).await {
+            object.e_tag = head.output.e_tag;
+        }
+    }
+
     fn uploads(&self) -> MutexGuard<'_, BTreeMap<(String, String), Upload>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,6 +252,8 @@ fn to_file(key: &mut String) {
     }
 }
 
+/// Largest object that is listed with its tag.
+const TAGGED_BYTES: i64 = 4 << 20;
 /// Name of the marker file for a key ending with `/`.
 pub(super) const MARKER: &str = ".marker-of-this-directory";
 /// Uploads per page; S3 has 1000, more than tests create.

@@ -115,8 +115,9 @@ impl Cloud {
         place: &str,
         assembly: Assembly<'_>,
     ) -> Result<Meta> {
+        let mut change = self.names.change(key.as_ref());
         let completed = self.persist_upload(|| self.complete_once(key, place, &assembly)).await;
-        match completed {
+        let completed = match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
             // The response to an earlier attempt may have been lost. Then the object exists, and
             // its upload no longer does.
@@ -125,7 +126,9 @@ impl Cloud {
                 found.filter(|found| assembly.is(found)).ok_or(error)
             }
             Err(error) => Err(error),
-        }
+        };
+        change.done(completed.as_ref().map_or(Known::Unknown, Meta::known));
+        completed
     }
 
     async fn complete_once(&self, key: &Key, place: &str, assembly: &Assembly<'_>) -> Result<()> {

@@ -187,6 +187,10 @@ impl Object for CachedObject {
         self.inner.place()
     }
 
+    fn is_confirmed(&self) -> bool {
+        self.inner.is_confirmed()
+    }
+
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let Some(wanted) = self.key.pages(offset, buf.len()) else {
             return self.inner.read(offset, buf, sink);

@@ -1,0 +1,231 @@
+//! Directories of a bucket as listings have them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bowwave_core::Instant as CoreInstant;
+use bowwave_core::network::{ListingLimits, RetryLimits, Validators};
+
+use super::cloud::Pages;
+use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
+use super::listing::{self, Listed, is_path};
+use super::meta::Stored;
+use super::name_cache::{self, Kept, Known};
+use super::names::with_stored;
+use super::object::{ObjectBackend, Standing};
+use super::validator::identity;
+use crate::{Entry, EntryKind, Result, Validity, path};
+
+impl ObjectBackend {
+    /// The attributes of a directory with a marker, and until when they are valid.
+    pub(super) fn attributes_of_directory(
+        &self,
+        path: &Path,
+        validity: Validity,
+    ) -> Result<(Stored, Validity)> {
+        let (names, prefix) = (&self.cloud.names, self.prefix_of(path)?);
+        if let Some((stored, until)) = names.attributes(&prefix) {
+            return Ok((stored, Validity(Some(validity.0.map_or(until, |other| until.min(other))))));
+        }
+        let since = names.changes();
+        let stored = Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory);
+        names.learn_directory(&prefix, stored, since);
+        Ok((stored, validity))
+    }
+
+    /// The prefix of the keys in a directory.
+    pub(super) fn prefix_of(&self, path: &Path) -> Result<String> {
+        let (key, _) = self.key(path)?;
+        Ok(if key.as_ref().is_empty() { String::new() } else { format!("{key}/") })
+    }
+
+    /// The entry of a listed name.
+    pub(super) fn known_entry(&self, name: &str, known: &Known, until: Instant) -> Option<Entry> {
+        let validity = Validity(Some(until));
+        match known {
+            Known::Object(listed) => {
+                let etag = Some(listed.etag.to_string());
+                let version = Validators { etag, modified: None, size: Some(listed.size) };
+                let entry = Entry {
+                    size: listed.size,
+                    modified: listed.modified,
+                    identity: Some(identity(&version, listed.modified)),
+                    partial: self.cloud.attributes && listed.kept == Kept::Unknown,
+                    validity,
+                    ..Entry::new(name, EntryKind::File)
+                };
+                Some(with_stored(entry, listed.kept.stored().unwrap_or_default()))
+            }
+            Known::Directory => {
+                let partial = self.cloud.attributes;
+                Some(Entry { validity, partial, ..Entry::directory(OsStr::new(name)) })
+            }
+            Known::Absent | Known::Unknown => None,
+        }
+    }
+
+    /// Lists a directory.
+    pub(super) fn read_directory(&self, path: &Path) -> Result<DirectoryRead> {
+        let prefix = self.prefix_of(path)?;
+        let (read, is_directory) =
+            self.read_prefix(&prefix, u32::MAX, self.cloud.wire.client.limits.retry)?;
+        if !is_directory {
+            match self.standing(path)? {
+                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
+                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
+                    return Err(path::not_found(&self.url, path));
+                }
+                Standing::Directory { .. } | Standing::Nothing => {}
+            }
+        }
+        let keys = |kind| {
+            let names = read.names.values().filter(move |entry| entry.kind == kind);
+            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
+        };
+        // Only stored attributes need lookups ahead.
+        let files = if self.cloud.attributes { keys(EntryKind::File).collect() } else { Vec::new() };
+        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
+        Ok(read)
+    }
+
+    /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether
+    /// anything has it.
+    pub(super) fn read_prefix(
+        &self,
+        prefix: &str,
+        pages_max: u32,
+        retry: RetryLimits,
+    ) -> Result<(DirectoryRead, bool)> {
+        let partial = self.cloud.attributes;
+        let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
+        let mut is_directory = prefix.is_empty();
+        let mut take = |read: &mut DirectoryRead, found: Found| {
+            is_directory = true;
+            if found.key() == prefix {
+                read.is_marked = true;
+                return false;
+            }
+            // Keys that are no file names are not shown.
+            let Some((name, entry)) = found.named(prefix) else {
+                read.has_others = true;
+                return false;
+            };
+            // A server without delimiter support also lists deeper keys.
+            if name.components().nth(1).is_some() {
+                read.has_others = true;
+                return false;
+            }
+            // If a key is also a prefix of others, the object is shown.
+            if entry.kind == EntryKind::Directory && read.names.contains_key(name.as_os_str()) {
+                return false;
+            }
+            read.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
+        };
+        let deadlines = if pages_max == u32::MAX { LIST_DEADLINES } else { 1 };
+        let time = retry.budget_ns.saturating_mul(deadlines);
+        let limits = ListingLimits {
+            idle_pages_max: LIST_IDLE_PAGES_MAX,
+            entries_max: self.list_entries_max,
+            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
+            deadline: CoreInstant(now().0.saturating_add(time)),
+        };
+        self.list_pages(Pages::below(prefix, true, 0), limits, retry, |page| {
+            read.pages += 1;
+            let is_last = page.truncated == Some(false);
+            let new_entries = Found::all(page).map(|found| u64::from(take(&mut read, found))).sum();
+            if read.pages >= pages_max && !is_last {
+                read.is_complete = false;
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(new_entries)
+        })?;
+        Ok((read, is_directory))
+    }
+}
+
+/// A directory's entries.
+#[derive(Debug, Default)]
+pub(super) struct DirectoryRead {
+    names: BTreeMap<OsString, Entry>,
+    is_marked: bool,
+    /// It has keys that are no file names.
+    has_others: bool,
+    is_complete: bool,
+    pages: u32,
+}
+
+impl DirectoryRead {
+    pub(super) fn into_entries(self) -> Vec<Entry> {
+        self.names.into_values().collect()
+    }
+
+    /// For the cache of names.
+    pub(super) fn found(&self) -> name_cache::Found {
+        let known = |entry: &Entry| match (entry.kind, &entry.identity) {
+            (EntryKind::Directory, _) => Known::Directory,
+            (_, Some(identity)) => {
+                let version =
+                    Validators { etag: identity.etag.clone(), modified: None, size: Some(entry.size) };
+                name_cache::Listed::new(&version, entry.size, entry.modified)
+                    .map_or(Known::Unknown, Known::Object)
+            }
+            (_, None) => Known::Unknown,
+        };
+        let names = self.names.iter().filter_map(|(name, entry)| Some((name.to_str()?.into(), known(entry))));
+        name_cache::Found {
+            names: names.collect(),
+            is_marked: self.is_marked,
+            has_others: self.has_others,
+            is_complete: self.is_complete,
+            pages: self.pages,
+        }
+    }
+}
+
+/// An element of a listing.
+pub(super) enum Found {
+    Object(Listed),
+    /// A common prefix, with its slash.
+    Directory(String),
+}
+
+impl Found {
+    pub(super) fn all(page: listing::Page) -> impl Iterator<Item = Self> {
+        page.prefixes.into_iter().map(Self::Directory).chain(page.objects.into_iter().map(Self::Object))
+    }
+
+    pub(super) fn key(&self) -> &str {
+        match self {
+            Self::Object(object) => &object.key,
+            Self::Directory(key) => key,
+        }
+    }
+
+    /// The entry and its path below `prefix`; `None` for keys outside, and for keys that are no
+    /// file names. A key that ends in a slash marks a directory.
+    pub(super) fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
+        let key = self.key();
+        let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
+        let (bare, is_marker) = below.strip_suffix('/').map_or((below, false), |bare| (bare, true));
+        let name = OsString::from(bare.rsplit('/').next().unwrap_or(bare));
+        let path = PathBuf::from(bare);
+        let entry = match self {
+            Self::Object(object) if !is_marker => entry(name, &object),
+            Self::Object(_) | Self::Directory(_) => Entry::directory(&name),
+        };
+        Some((path, entry))
+    }
+}
+
+fn entry(name: OsString, object: &Listed) -> Entry {
+    Entry {
+        size: object.version.size.unwrap_or(0),
+        modified: object.modified,
+        // Listings without tags would give a different identity than responses with tags.
+        identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
+        ..Entry::new(name, EntryKind::File)
+    }
+}

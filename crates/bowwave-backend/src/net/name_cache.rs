@@ -1,0 +1,683 @@
+//! Names in a bucket, kept per directory for a time to live.
+//!
+//! A directory is listed once it is worth a request: when it is read, after two lookups, or when
+//! an earlier listing was used. The listing then answers lookups, attributes and negative lookups.
+//! Changes by this process are entered at once, and win over responses to requests that were sent
+//! before them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bowwave_core::network::Validators;
+use http::HeaderMap;
+use object_store::path::Path as Key;
+
+use super::checksum::Checksum;
+use super::listing;
+use super::meta::{Meta, Stored};
+use crate::KeepNames;
+
+/// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
+#[derive(Debug)]
+pub(super) struct NameCache {
+    ttl_ns: AtomicU64,
+    opens: AtomicBool,
+    /// The store refuses listings: lookups use HEAD.
+    refuses_listings: AtomicBool,
+    bytes_max: usize,
+    state: Mutex<State>,
+    /// A listing has ended.
+    listed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By key prefix: with a slash at the end, and empty for the bucket.
+    directories: HashMap<String, Directory>,
+    /// Estimated memory of all names.
+    bytes: usize,
+    /// Changes by this process so far.
+    changes: u64,
+    /// Number of changes at the last eviction: responses to earlier requests are not kept, because
+    /// the evicted directory may have had a later change.
+    evicted: u64,
+    uses: u64,
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    names: BTreeMap<Box<str>, Name>,
+    /// Until when the last complete listing is valid.
+    complete: Option<Instant>,
+    is_marked: bool,
+    /// The attributes of its marker, and until when they are valid.
+    attributes: Option<(Stored, Instant)>,
+    /// Whether it has keys that are no names of files.
+    has_others: bool,
+    /// Lookups since the last listing.
+    lookups: u32,
+    /// Lookups since the last listing that are worth another one.
+    worth: u32,
+    /// A thread lists it.
+    is_being_listed: bool,
+    bytes: usize,
+    used: u64,
+}
+
+#[derive(Debug)]
+struct Name {
+    standing: Known,
+    until: Instant,
+    /// Number of our last change of it; 0 for none.
+    changed: u64,
+    /// Our changes in progress: the standing is unknown.
+    pending: u32,
+}
+
+/// What is known to stand at a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Object(Listed),
+    Directory,
+    Absent,
+    /// Must be requested.
+    Unknown,
+}
+
+impl Known {
+    /// Estimated memory besides that of each name.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Object(Listed { head: Some(_), .. }) => HEAD_BYTES,
+            _ => 0,
+        }
+    }
+}
+
+/// An object with a strong entity tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) etag: Box<str>,
+    pub(super) size: u64,
+    pub(super) modified: Option<SystemTime>,
+    pub(super) kept: Kept,
+    /// If a HEAD has shown it.
+    pub(super) head: Option<Box<Head>>,
+}
+
+/// What only the response to a HEAD has of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) coding: Option<String>,
+    pub(super) checksum: Option<Checksum>,
+    /// Time of the response.
+    pub(super) at: Instant,
+}
+
+/// Attributes of a file that are stored in the metadata of its object, as far as they are known: no
+/// listing has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    #[default]
+    Unknown,
+    None,
+    Some(Box<Stored>),
+}
+
+impl Kept {
+    pub(super) fn new(stored: Stored) -> Self {
+        if stored == Stored::default() { Self::None } else { Self::Some(Box::new(stored)) }
+    }
+
+    /// The attributes, if they are known.
+    pub(super) fn stored(&self) -> Option<Stored> {
+        match self {
+            Self::Unknown => None,
+            Self::None => Some(Stored::default()),
+            Self::Some(stored) => Some(**stored),
+        }
+    }
+}
+
+impl Listed {
+    /// The object of this version; `None` without a strong tag.
+    pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
+        Some(Self { etag: version.strong()?.into(), size, modified, kept: Kept::Unknown, head: None })
+    }
+
+    /// An object of a listing.
+    pub(super) fn of(object: &listing::Listed) -> Option<Self> {
+        Self::new(&object.version, object.version.size?, object.modified)
+    }
+
+    /// The object's metadata, as far as a listing has it.
+    pub(super) fn meta(self, key: Key) -> Meta {
+        let head = self.head.as_ref().map(|head| head.at);
+        let (coding, checksum) = self.head.map_or((None, None), |head| (head.coding, head.checksum));
+        Meta {
+            key,
+            size: self.size,
+            version: Validators { etag: Some(self.etag.into()), modified: None, size: Some(self.size) },
+            modified: self.modified,
+            coding,
+            checksum,
+            headers: HeaderMap::new(),
+            head,
+            known: self.kept.stored(),
+        }
+    }
+}
+
+/// How to look up a name.
+#[derive(Debug)]
+pub(super) enum Lookup<'a> {
+    Known(Known, Instant),
+    /// List the directory.
+    List(Listing<'a>),
+    /// Request this name alone, and [`enter`](NameCache::enter) the response with this number.
+    Request(u64),
+}
+
+/// A listing in progress: other lookups in the directory wait for its end.
+#[derive(Debug)]
+pub(super) struct Listing<'a> {
+    cache: &'a NameCache,
+    directory: String,
+    begun: Instant,
+    changes: u64,
+}
+
+/// The names that a listing has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) names: Vec<(Box<str>, Known)>,
+    /// It has a marker.
+    pub(super) is_marked: bool,
+    /// See [`Directory::has_others`].
+    pub(super) has_others: bool,
+    pub(super) is_complete: bool,
+    pub(super) pages: u32,
+}
+
+/// Our change of a key, until its end.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    cache: &'a NameCache,
+    key: String,
+    result: Known,
+}
+
+impl NameCache {
+    pub(super) fn new() -> Self {
+        Self {
+            ttl_ns: AtomicU64::new(0),
+            opens: AtomicBool::new(false),
+            refuses_listings: AtomicBool::new(false),
+            bytes_max: BYTES_MAX,
+            state: Mutex::default(),
+            listed: Condvar::new(),
+        }
+    }
+
+    /// Keeps names from now on, or no longer.
+    pub(super) fn keep(&self, how: KeepNames) {
+        let ttl = u64::try_from(how.ttl.as_nanos()).unwrap_or(u64::MAX);
+        self.ttl_ns.store(ttl, Ordering::Relaxed);
+        self.opens.store(how.opens && ttl > 0, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.ttl_ns.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether objects may be opened by their known version.
+    pub(super) fn answers_opens(&self) -> bool {
+        self.opens.load(Ordering::Relaxed)
+    }
+
+    /// Whether the store lists single names.
+    pub(super) fn lists(&self) -> bool {
+        !self.refuses_listings.load(Ordering::Relaxed)
+    }
+
+    /// The store refuses a listing.
+    pub(super) fn set_refuses_listings(&self) {
+        self.refuses_listings.store(true, Ordering::Relaxed);
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
+    }
+
+    /// Looks up `key`. Waits while another thread lists its directory.
+    pub(super) fn look(&self, key: &str) -> Lookup<'_> {
+        let (prefix, name) = split(key);
+        let begun = Instant::now();
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let changes = state.changes;
+            let directory = state.directory(prefix);
+            let complete = directory.complete.filter(|&until| until > now);
+            let known = match (directory.names.get(name), complete) {
+                (Some(found), _) if found.is_known(now) => Some((found.standing.clone(), found.until)),
+                (None, Some(until)) => Some((Known::Absent, until)),
+                _ => None,
+            };
+            if let Some((known, until)) = known {
+                directory.lookups = directory.lookups.saturating_add(1);
+                return Lookup::Known(known, until);
+            }
+            // A complete listing would not tell more.
+            if complete.is_some() {
+                return Lookup::Request(changes);
+            }
+            if !directory.is_being_listed {
+                let lookups = directory.lookups;
+                directory.lookups = lookups.saturating_add(1);
+                if lookups < directory.worth.max(LOOKUPS_MAX) || !self.lists() {
+                    return Lookup::Request(changes);
+                }
+                directory.is_being_listed = true;
+                return Lookup::List(self.listing(prefix, changes));
+            }
+            let Some(left) = WAIT_MAX.checked_sub(begun.elapsed()) else {
+                return Lookup::Request(changes);
+            };
+            state = self.listed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Begins a listing of a directory, `directory` being its prefix. Waits while another thread
+    /// lists it.
+    pub(super) fn begin(&self, directory: &str) -> Listing<'_> {
+        let mut state = self.lock();
+        while state.directory(directory).is_being_listed {
+            state = self.listed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.directory(directory).is_being_listed = true;
+        self.listing(directory, state.changes)
+    }
+
+    fn listing(&self, directory: &str, changes: u64) -> Listing<'_> {
+        Listing { cache: self, directory: directory.to_owned(), begun: Instant::now(), changes }
+    }
+
+    /// The names in a directory that was listed completely, with their remaining validity.
+    pub(super) fn names(&self, directory: &str) -> Option<(Vec<(String, Known)>, Instant)> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let found = state.touch(directory)?;
+        let until = found.complete.filter(|&until| until > now)?;
+        let all = &found.names;
+        if all.values().any(|name| name.pending > 0 || name.standing == Known::Unknown) {
+            return None;
+        }
+        let names = all.iter().map(|(name, found)| (name.to_string(), found.standing.clone()));
+        Some((names.filter(|(_, known)| *known != Known::Absent).collect(), until))
+    }
+
+    /// Whether a directory has names besides `name`, or a marker; without `name`, whether it has
+    /// any. `None` if that is not known.
+    pub(super) fn has_others(&self, directory: &str, name: Option<&str>) -> Option<bool> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let found = state.touch(directory)?;
+        found.complete.filter(|&until| until > now)?;
+        let mut others =
+            found.names.iter().filter(|(other, _)| Some(&***other) != name).map(|(_, name)| name);
+        if others.clone().any(|other| matches!(other.standing, Known::Object(_) | Known::Directory)) {
+            return Some(true);
+        }
+        // An object in an upload may appear.
+        if others.any(|other| other.standing == Known::Unknown) {
+            return None;
+        }
+        Some(found.has_others || found.is_marked && name.is_some())
+    }
+
+    /// Our new directory has a marker and no names.
+    pub(super) fn created(&self, directory: &str) {
+        if !self.is_on() {
+            return;
+        }
+        let until = Instant::now() + self.ttl();
+        let mut state = self.lock();
+        let found = state.directory(directory);
+        if found.names.is_empty() && !found.is_being_listed {
+            (found.complete, found.is_marked, found.has_others) = (Some(until), true, false);
+        }
+    }
+
+    /// Whether a directory was listed completely, although that may be out of date.
+    pub(super) fn is_listed(&self, directory: &str) -> bool {
+        let mut state = self.lock();
+        self.lists() && state.touch(directory).is_some_and(|found| found.complete.is_some())
+    }
+
+    /// Enters the response to a request for one name, sent when the cache had `since` changes.
+    pub(super) fn enter(&self, key: &str, standing: Known, since: u64) {
+        if !self.is_on() {
+            return;
+        }
+        let until = Instant::now() + self.ttl();
+        let (prefix, name) = split(key);
+        let mut state = self.lock();
+        if since >= state.evicted {
+            state.put(prefix, name, standing, until, since);
+            state.shrink(self.bytes_max);
+        }
+    }
+
+    /// Number of changes, for [`enter`](Self::enter).
+    pub(super) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// A response has the attributes that are stored with this version of `key`.
+    pub(super) fn learn(&self, key: &str, etag: &str, modified: Option<SystemTime>, stored: Stored) {
+        if !self.is_on() {
+            return;
+        }
+        let (prefix, name) = split(key);
+        let mut state = self.lock();
+        let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
+        if let Some(Name { standing: Known::Object(found), pending: 0, .. }) = found
+            && *found.etag == *etag
+            && found.modified == modified
+        {
+            found.kept = Kept::new(stored);
+        }
+    }
+
+    /// The attributes of a directory's marker, if they are known, and until when they are valid.
+    pub(super) fn attributes(&self, directory: &str) -> Option<(Stored, Instant)> {
+        let now = Instant::now();
+        self.lock().touch(directory)?.attributes.filter(|(_, until)| *until > now)
+    }
+
+    /// A response has the attributes of a directory's marker. It was requested when there were
+    /// `since` changes.
+    pub(super) fn learn_directory(&self, directory: &str, stored: Stored, since: u64) {
+        let until = Instant::now() + self.ttl();
+        let mut state = self.lock();
+        if self.is_on() && since == state.changes {
+            state.directory(directory).attributes = Some((stored, until));
+        }
+    }
+
+    /// Until when a complete listing of a directory is valid.
+    pub(super) fn complete_until(&self, directory: &str) -> Option<Instant> {
+        let now = Instant::now();
+        self.lock().touch(directory)?.complete.filter(|&until| until > now)
+    }
+
+    /// Forgets what is known of `key`: the store has shown another version.
+    pub(super) fn forget(&self, key: &str) {
+        if !self.is_on() {
+            return;
+        }
+        let (prefix, name) = split(key);
+        let mut state = self.lock();
+        if let Some(found) = state.directories.get_mut(prefix) {
+            match found.names.get_mut(name) {
+                Some(name) => name.standing = Known::Unknown,
+                None => found.complete = None,
+            }
+        }
+    }
+
+    /// We change `key`, which ends in a slash for a directory's marker.
+    pub(super) fn change(&self, key: &str) -> Change<'_> {
+        if self.is_on() {
+            self.changing(key, 1, Known::Unknown);
+        }
+        Change { cache: self, key: key.to_owned(), result: Known::Unknown }
+    }
+
+    fn changing(&self, key: &str, more: i32, standing: Known) {
+        let until = Instant::now() + self.ttl();
+        let (prefix, name) = split(key.strip_suffix('/').unwrap_or(key));
+        let mut state = self.lock();
+        state.changes += 1;
+        let changes = state.changes;
+        state.put(prefix, name, Known::Unknown, until, changes);
+        if let Some(found) = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name)) {
+            (found.changed, found.until) = (changes, until);
+            found.pending = found.pending.saturating_add_signed(more);
+            if found.pending == 0 {
+                found.standing = standing.clone();
+            }
+        }
+        // All directories above exist now.
+        if matches!(standing, Known::Object(_) | Known::Directory) {
+            let mut above = prefix;
+            while !above.is_empty() {
+                let (prefix, name) = split(above.strip_suffix('/').unwrap_or(above));
+                let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
+                if let Some(found) = found.filter(|found| found.standing == Known::Absent) {
+                    (found.standing, found.changed) = (Known::Unknown, changes);
+                }
+                above = prefix;
+            }
+        }
+        if key.ends_with('/') && more < 0 {
+            let is_there = standing == Known::Directory;
+            if let Some(directory) = state.directories.get_mut(key) {
+                directory.attributes = None;
+            }
+            match state.directories.get_mut(key) {
+                Some(directory) if is_there => directory.is_marked = true,
+                // Without its marker, only a listing tells.
+                Some(directory) => (directory.is_marked, directory.complete) = (false, None),
+                None => {}
+            }
+        }
+        state.shrink(self.bytes_max);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in the middle of an update leaves a count of bytes that is too small, no wrong
+        // name.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Name {
+    fn is_known(&self, now: Instant) -> bool {
+        self.pending == 0 && self.until > now && self.standing != Known::Unknown
+    }
+}
+
+impl Listing<'_> {
+    /// Enters what was found. Waiting lookups continue. Returns until when it is valid.
+    pub(super) fn end(self, found: Found) -> Instant {
+        let ttl = self.cache.ttl();
+        let now = Instant::now();
+        // A directory that takes longer to list than names live would never be answered.
+        let until = now + ttl.max(now.saturating_duration_since(self.begun));
+        let mut state = self.cache.lock();
+        if self.changes >= state.evicted && !ttl.is_zero() {
+            state.replace(&self.directory, found, until, self.changes);
+            state.shrink(self.cache.bytes_max);
+        }
+        until
+    }
+
+    /// The store sent no valid listing. Lookups request single names for a while.
+    pub(super) fn failed(&self) {
+        if let Some(found) = self.cache.lock().directories.get_mut(&self.directory) {
+            found.worth = found.worth.max(LOOKUPS_MAX).saturating_mul(16);
+            found.lookups = 0;
+        }
+    }
+}
+
+impl Drop for Listing<'_> {
+    /// After an error, too.
+    fn drop(&mut self) {
+        if let Some(directory) = self.cache.lock().directories.get_mut(&self.directory) {
+            directory.is_being_listed = false;
+        }
+        self.cache.listed.notify_all();
+    }
+}
+
+impl Change<'_> {
+    /// The change has succeeded.
+    pub(super) fn done(&mut self, result: Known) {
+        self.result = result;
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if self.cache.is_on() {
+            self.cache.changing(&self.key, -1, std::mem::replace(&mut self.result, Known::Unknown));
+        }
+    }
+}
+
+impl State {
+    fn touch(&mut self, prefix: &str) -> Option<&mut Directory> {
+        self.uses += 1;
+        let uses = self.uses;
+        let directory = self.directories.get_mut(prefix)?;
+        directory.used = uses;
+        Some(directory)
+    }
+
+    fn directory(&mut self, prefix: &str) -> &mut Directory {
+        if !self.directories.contains_key(prefix) {
+            let bytes = DIRECTORY_BYTES + prefix.len();
+            self.bytes += bytes;
+            self.directories.insert(prefix.to_owned(), Directory { bytes, ..Directory::default() });
+        }
+        self.touch(prefix).expect("it is there")
+    }
+
+    /// Enters a name, unless we changed it after `since`.
+    fn put(&mut self, prefix: &str, name: &str, standing: Known, until: Instant, since: u64) {
+        let directory = self.directory(prefix);
+        let before = directory.bytes;
+        match directory.names.get_mut(name) {
+            Some(found) if found.changed > since || found.pending > 0 => return,
+            Some(found) => {
+                let mut standing = standing;
+                keep_attributes(&found.standing, &mut standing);
+                directory.bytes += standing.bytes();
+                directory.bytes -= found.standing.bytes().min(directory.bytes);
+                (found.standing, found.until) = (standing, until);
+            }
+            None => {
+                directory.bytes += NAME_BYTES + name.len() + standing.bytes();
+                directory.names.insert(name.into(), Name { standing, until, changed: 0, pending: 0 });
+            }
+        }
+        let after = directory.bytes;
+        self.bytes = (self.bytes + after).saturating_sub(before);
+    }
+
+    /// Enters a listing that was requested when there were `since` changes.
+    fn replace(&mut self, prefix: &str, found: Found, until: Instant, since: u64) {
+        let mut earlier = BTreeMap::new();
+        if found.is_complete {
+            let directory = self.directory(prefix);
+            let (before, kept) = (directory.bytes, std::mem::take(&mut directory.names));
+            let (ours, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                kept.into_iter().partition(|(_, name)| name.changed > since || name.pending > 0);
+            directory.names = ours;
+            let names: usize = directory
+                .names
+                .iter()
+                .map(|(name, found)| NAME_BYTES + name.len() + found.standing.bytes())
+                .sum();
+            directory.bytes = DIRECTORY_BYTES + prefix.len() + names;
+            // The lookups of the time to come decide whether it is listed again.
+            (directory.complete, directory.lookups) = (Some(until), 0);
+            directory.worth = found.pages.saturating_mul(2);
+            (directory.is_marked, directory.has_others) = (found.is_marked, found.has_others);
+            let after = directory.bytes;
+            self.bytes = self.bytes + after - before;
+            earlier = old;
+        }
+        for (name, mut standing) in found.names {
+            if let Some(old) = earlier.get(&name) {
+                keep_attributes(&old.standing, &mut standing);
+            }
+            self.put(prefix, &name, standing, until, since);
+        }
+        if !found.is_complete {
+            let directory = self.directory(prefix);
+            // Too large to be listed for lookups: names beyond the listed ones are requested alone.
+            directory.worth = directory.worth.max(found.pages).saturating_mul(16);
+            directory.lookups = 0;
+        }
+    }
+
+    /// Evicts the directories used longest ago.
+    fn shrink(&mut self, bytes_max: usize) {
+        if self.bytes <= bytes_max {
+            return;
+        }
+        let mut by_use: Vec<_> =
+            self.directories.iter().map(|(prefix, found)| (found.used, prefix.clone())).collect();
+        by_use.sort_unstable();
+        for (_, prefix) in by_use {
+            // Not at once again.
+            if self.bytes <= bytes_max / 8 * 7 {
+                break;
+            }
+            let is_busy = |found: &Directory| {
+                found.is_being_listed || found.names.values().any(|name| name.pending > 0)
+            };
+            if self.directories.get(&prefix).is_some_and(is_busy) {
+                continue;
+            }
+            self.evicted = self.changes;
+            self.bytes -= self.directories.remove(&prefix).map_or(0, |found| found.bytes);
+        }
+    }
+}
+
+/// A listing shows the version whose attributes are known. Two versions with one tag and one time
+/// have other attributes only if both were stored within a second; so not if that has just passed.
+fn keep_attributes(old: &Known, new: &mut Known) {
+    let (Known::Object(old), Known::Object(new)) = (old, new) else { return };
+    let is_settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > JUST_STORED);
+    if (&old.etag, old.modified) == (&new.etag, new.modified) && old.modified.is_some_and(is_settled) {
+        if new.kept == Kept::Unknown {
+            new.kept = old.kept.clone();
+        }
+        if new.head.is_none() {
+            new.head = old.head.clone();
+        }
+    }
+}
+
+/// The directory of a key, with its slash, and the name in it.
+fn split(key: &str) -> (&str, &str) {
+    key.rfind('/').map_or(("", key), |at| key.split_at(at + 1))
+}
+
+/// Lookups in a directory that are requested one by one before it is listed. More: programs that
+/// look up many names of it wait longer. Fewer: up to [`PAGES_MAX`] pages are listed for a program
+/// that uses one or two files.
+const LOOKUPS_MAX: u32 = 2;
+/// Pages that lookups may list: a program that looks up some files of a larger directory does not
+/// wait for all of it.
+pub(super) const PAGES_MAX: u32 = 8;
+/// Estimated memory of a name besides its letters: its entry, its tag, and what the allocator adds.
+const NAME_BYTES: usize = 240;
+const DIRECTORY_BYTES: usize = 300;
+/// Estimated memory of what a HEAD has shown of a name.
+const HEAD_BYTES: usize = 120;
+/// Memory of all names: about a million of them.
+const BYTES_MAX: usize = 270 << 20;
+/// Age at which the time of an object tells its versions apart.
+const JUST_STORED: Duration = Duration::from_secs(3);
+/// How long a lookup waits for a listing by another thread. Longer: a program waits for the listing
+/// of a huge directory. Shorter: it sends a request that the listing makes unnecessary.
+const WAIT_MAX: Duration = Duration::from_millis(500);

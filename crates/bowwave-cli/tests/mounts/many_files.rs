@@ -1,0 +1,385 @@
+//! Many small files of a bucket, with real programs: requests are counted at the server. And
+//! versions: files that are replaced under readers, in each mode of consistency.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::place::Place;
+use crate::common::served::Served;
+use crate::common::{mounting, setting, with_keys};
+use bowwave_testkit::hostile::{Dialect, HostileServer, Requests, content};
+
+/// A mounted bucket in memory.
+struct Bucket {
+    server: HostileServer,
+    place: Place,
+    mount: Served,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Bucket {
+    /// `None` if mounts do not work here.
+    fn new(name: &str, files: usize, arguments: &[&str]) -> Option<Self> {
+        let (_alone, place) = (mounting()?, Place::new(name));
+        let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
+        (0..files).for_each(|number| server.put(&key(number), content(&key(number), 1, BYTES)));
+        let mut command = with_keys(("any", "any"));
+        command.env("AWS_REGION", "us-east-1").args(["mount", &server.url()]).arg(place.at());
+        command.args(["--endpoint", &server.endpoint(), "--allow-http"]).args(arguments);
+        let mount = Served::of(&mut command, &place.at());
+        Some(Self { server, place, mount, _alone })
+    }
+
+    /// The requests of a script in the mount.
+    fn requests(&self, script: &str) -> Requests {
+        let before = self.server.requests();
+        let output = Command::new("sh").args(["-ec", script]).current_dir(self.place.at()).output();
+        let output = output.expect("sh is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{script}: {said}");
+        self.server.requests().since(&before)
+    }
+
+    fn end(self) {
+        let (status, said) = self.mount.unmount();
+        assert!(status.success() && !said.contains("error"), "{said}");
+    }
+}
+
+const BYTES: usize = 100_000;
+const FILES: u64 = 60;
+
+fn key(number: usize) -> String {
+    format!("many/{number:03}")
+}
+
+#[test]
+fn small_files_are_one_request_each_to_read() {
+    let Some(bucket) = Bucket::new("many-cat", FILES as usize, &["--ttl", "1h"]) else { return };
+    let sent = bucket.requests("for file in many/*; do cat $file > /dev/null; done");
+    assert_eq!(sent.get, FILES, "{sent:?}");
+    // The root, its directory and its marker.
+    assert!(sent.total() <= FILES + 6, "{sent:?}");
+    // Without a listing by the program, in another order.
+    let again = bucket.requests("for file in many/007 many/059 many/000; do cat $file > /dev/null; done");
+    assert_eq!(again.total(), 0, "{again:?}");
+    bucket.end();
+}
+
+#[test]
+fn a_program_that_opens_files_in_any_order_lists_their_directory() {
+    let Some(bucket) = Bucket::new("many-open", FILES as usize, &["--ttl", "1h"]) else { return };
+    let at = bucket.place.at();
+    let before = bucket.server.requests();
+    for step in 0..FILES as usize {
+        let number = step * 37 % FILES as usize;
+        let read = fs::read(at.join(key(number))).expect("a file of the bucket");
+        assert!(read == content(&key(number), 1, BYTES), "{number}");
+    }
+    for number in 0..20 {
+        let missing = fs::read(at.join(format!("many/none{number}"))).expect_err("not there");
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+    let sent = bucket.server.requests().since(&before);
+    assert_eq!(sent.get, FILES, "{sent:?}");
+    assert!(sent.total() <= FILES + 10, "{sent:?}");
+    bucket.end();
+}
+
+#[test]
+fn copied_and_removed_trees_are_one_request_a_file() {
+    let Some(bucket) = Bucket::new("many-cp", 0, &["--ttl", "1h"]) else { return };
+    let from = bucket.place.root().join("from");
+    fs::create_dir_all(&from).expect("writable");
+    for number in 0..FILES as usize {
+        fs::write(from.join(format!("{number:03}")), content(&key(number), 1, BYTES)).expect("writable");
+    }
+    let sent = bucket.requests(&format!("cp -r {} up", from.display()));
+    // One more is the marker of the directory.
+    assert_eq!(sent.put, FILES + 1, "{sent:?}");
+    assert!(sent.total() * 10 <= FILES * 11 + 10, "{sent:?}");
+    for number in 0..FILES as usize {
+        let object = bucket.server.object(&format!("up/{number:03}")).expect("published");
+        assert!(*object == content(&key(number), 1, BYTES), "{number}");
+    }
+    let sent = bucket.requests("rm -r up");
+    assert_eq!(sent.delete, FILES + 1, "{sent:?}");
+    assert!(sent.total() * 10 <= FILES * 11 + 10, "{sent:?}");
+    assert!(bucket.server.names("up").is_empty());
+    bucket.end();
+}
+
+#[test]
+fn a_long_listing_of_known_files_sends_no_request_for_each() {
+    let Some(bucket) = Bucket::new("many-ls", FILES as usize, &["--ttl", "1h"]) else { return };
+    let first = bucket.requests("ls -lR . > /dev/null");
+    assert!(first.list <= 20, "{first:?}");
+    let stated = bucket.server.requests().head;
+    let files = bucket.requests("find . -type f | wc -l > /dev/null");
+    assert_eq!(files.total(), 0, "{files:?} after {stated} lookups");
+    let second = bucket.requests("ls -lR . > /dev/null; find . > /dev/null; du -s . > /dev/null");
+    let last = bucket.server.recorded().into_iter().map(|request| request.target).next_back();
+    assert_eq!(second.total(), 0, "{second:?} {last:?}");
+    bucket.end();
+}
+
+#[test]
+fn files_in_order_are_read_ahead_and_each_is_requested_once() {
+    let order: Vec<usize> = (0..FILES as usize).collect();
+    read_ahead("many-order", &order);
+}
+
+#[test]
+fn files_in_no_order_are_read_ahead_and_each_is_requested_once() {
+    // 37 has no divisor in common with the number of files, so each comes once.
+    let order: Vec<usize> = (0..FILES as usize).map(|step| step * 37 % FILES as usize).collect();
+    read_ahead("many-shuffled", &order);
+}
+
+/// Reads all files but the last ten in an order. Others are requested before they are opened, and
+/// none twice.
+fn read_ahead(name: &str, order: &[usize]) {
+    let Some(bucket) = Bucket::new(name, FILES as usize, &["--ttl", "1h"]) else { return };
+    let at = bucket.place.at();
+    assert_eq!(fs::read_dir(at.join("many")).expect("a directory").count(), FILES as usize);
+    let (opened, rest) = order.split_at(FILES as usize - 10);
+    let before = bucket.server.requests();
+    let mut most = 0;
+    for (done, &number) in opened.iter().enumerate() {
+        let read = fs::read(at.join(key(number))).expect("a file of the bucket");
+        assert!(read == content(&key(number), 1, BYTES), "{number}");
+        let ahead = bucket.server.requests().since(&before).get - (done as u64 + 1);
+        assert!(ahead <= done as u64 + 1, "waste: {ahead} after {done}");
+        most = most.max(ahead);
+    }
+    assert!(most > 2, "nothing was read ahead");
+    rest.iter().for_each(|&number| {
+        let read = fs::read(at.join(key(number))).expect("a file of the bucket");
+        assert!(read == content(&key(number), 1, BYTES), "{number}");
+    });
+    let sent = bucket.server.requests().since(&before);
+    assert_eq!(sent.get, FILES, "{sent:?}");
+    bucket.end();
+}
+
+#[test]
+fn a_mount_has_192_mib_by_default() {
+    let Some(bucket) = Bucket::new("many-memory", 0, &[]) else { return };
+    let mut ctl = crate::common::bowwave();
+    let listed = crate::common::run(ctl.arg("ctl").arg(bucket.place.at()).arg("list"));
+    let cache = listed.lines().find(|line| line.starts_with("cache")).expect("it is listed");
+    let number: f64 = cache
+        .split_whitespace()
+        .find_map(|word| word.strip_suffix("MiB")?.parse().ok())
+        .unwrap_or_else(|| panic!("{cache}"));
+    assert!(number <= 192.0, "{cache}");
+    bucket.end();
+}
+
+/// Sets a flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Readers of files that a writer replaces.
+struct Race {
+    bucket: Bucket,
+    mode: &'static str,
+    ttl: Duration,
+    /// Whether the server shows versions: by entity tags and times, with conditions.
+    shows_versions: bool,
+    /// The versions of each file, with the time at which each was stored.
+    versions: Vec<Mutex<Vec<(u64, Instant)>>>,
+    reads: AtomicU64,
+    wrong: Mutex<Vec<String>>,
+    done: AtomicBool,
+}
+
+impl Race {
+    /// `None` if mounts do not work here.
+    fn new(mode: &'static str, ttl: Duration, shows_versions: bool) -> Option<Self> {
+        let ttl_text = format!("{}ms", ttl.as_millis());
+        let arguments = ["--consistency", mode, "--ttl", &ttl_text];
+        let bucket = Bucket::new(&format!("many-{mode}-{shows_versions}"), 0, &arguments)?;
+        if !shows_versions {
+            bucket.server.set_mode("replaced-same-tag-other-size".parse().expect("a mode of the server"));
+        }
+        let versions = (0..REPLACED).map(|_| Mutex::default()).collect();
+        let (reads, wrong, done) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
+        Some(Self { bucket, mode, ttl, shows_versions, versions, reads, wrong, done })
+    }
+
+    /// Compares `wanted` reads of 16 threads with the versions. Returns the wrong ones.
+    fn run(self, wanted: u64) -> Vec<String> {
+        (0..REPLACED).for_each(|file| self.put(file, 1));
+        thread::scope(|scope| {
+            for thread in 0..16 {
+                let race = &self;
+                scope.spawn(move || {
+                    // A reader that fails ends the writer, too.
+                    let _ends = Ends(&race.done);
+                    let mut at = thread;
+                    while !race.done.load(Ordering::Relaxed) {
+                        at = (at * 5 + 3) % 1009;
+                        race.read(at % REPLACED);
+                    }
+                });
+            }
+            let mut version = 1;
+            while self.reads.load(Ordering::Relaxed) < wanted && !self.done.load(Ordering::Relaxed) {
+                version += 1;
+                (0..REPLACED).for_each(|file| {
+                    self.put(file, version);
+                    thread::sleep(Duration::from_millis(3));
+                });
+            }
+            self.done.store(true, Ordering::Relaxed);
+        });
+        // Replaced files are errors of the log.
+        drop(self.bucket);
+        self.wrong.into_inner().expect("no panic")
+    }
+
+    fn put(&self, file: usize, version: u64) {
+        self.bucket.server.put(&key(file), self.content(file, version));
+        self.bucket.server.forget_versions(&key(file));
+        self.versions[file].lock().expect("no panic").push((version, Instant::now()));
+    }
+
+    /// From a page to several requests.
+    fn content(&self, file: usize, version: u64) -> Vec<u8> {
+        let more = if self.shows_versions { version as usize % 3 * 5000 } else { 0 };
+        content(&key(file), version, 3000 + file * 97_000 + more)
+    }
+
+    fn read(&self, file: usize) {
+        let begun = Instant::now();
+        let bytes = match fs::read(self.bucket.place.at().join(key(file))) {
+            Ok(bytes) => bytes,
+            // Replaced after its first byte was read.
+            Err(error) if error.raw_os_error() == Some(STALE) => return,
+            Err(error) => return self.is_wrong(format!("{}: {error}", key(file))),
+        };
+        let known = self.versions[file].lock().expect("no panic").clone();
+        // One more may be stored and not yet noted.
+        let last = known.last().map_or(1, |(version, _)| *version);
+        let found = (1..=last + 1).rev().find(|version| bytes == self.content(file, *version));
+        let Some(found) = found else {
+            return self.is_wrong(format!("{}: {} bytes of no version", key(file), bytes.len()));
+        };
+        let allowed = begun.checked_sub(self.ttl).and_then(|time| {
+            known.iter().rev().find(|(_, stored)| *stored <= time).map(|(version, _)| *version)
+        });
+        if found < allowed.unwrap_or(1) {
+            self.is_wrong(format!("version {found} of {}, not {allowed:?} or later", key(file)));
+        }
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_wrong(&self, what: String) {
+        self.wrong.lock().expect("no panic").push(format!("{}: {what}", self.mode));
+        self.done.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Files that are replaced.
+const REPLACED: usize = 6;
+
+/// Fails if a file has bytes of no version, or of one that is older than the mode promises.
+fn versions_never_mix(mode: &'static str, ttl: Duration) {
+    let Some(race) = Race::new(mode, ttl, true) else { return };
+    let wrong = race.run(setting("BOWWAVE_VERSION_READS", 1000));
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// If all versions have one entity tag, no comparison tells them apart: the readers above notice
+/// it.
+#[test]
+fn readers_notice_a_store_that_does_not_show_versions() {
+    let Some(race) = Race::new("open", Duration::ZERO, false) else { return };
+    let wrong = race.run(1_000_000);
+    let is_mixed_or_old = |what: &String| what.contains("of no version") || what.contains("or later");
+    assert!(wrong.iter().any(is_mixed_or_old), "{wrong:?}");
+}
+
+/// ESTALE.
+const STALE: i32 = 116;
+
+#[test]
+fn strict_reads_are_of_one_version_that_is_current_at_the_open() {
+    versions_never_mix("strict", Duration::ZERO);
+}
+
+#[test]
+fn close_to_open_reads_are_of_one_version_that_is_current_at_the_open() {
+    versions_never_mix("open", Duration::ZERO);
+}
+
+#[test]
+fn reads_within_the_time_to_live_are_of_one_version_and_no_older() {
+    versions_never_mix("ttl", Duration::from_millis(200));
+}
+
+/// A file is replaced between its open and its first read. Small files were read by the open.
+#[test]
+fn a_file_that_is_replaced_before_its_first_byte_is_read_is_read_as_one_version() {
+    for (bytes, newer, version) in [(1000, 2000, 1), (100_000, 90_000, 1), (900_000, 1_200_000, 2)] {
+        let Some(bucket) = Bucket::new("many-first", 0, &["--ttl", "1h"]) else { return };
+        bucket.server.put(&key(0), content(&key(0), 1, bytes));
+        let path = bucket.place.at().join(key(0));
+        let names = fs::read_dir(path.parent().expect("a directory")).expect("a directory").count();
+        assert_eq!(names, 1);
+        let file = fs::File::open(&path).expect("a file");
+        bucket.server.put(&key(0), content(&key(0), 2, newer));
+        let read = read_all(file);
+        let want = content(&key(0), version, if version == 1 { bytes } else { newer });
+        assert!(read == want, "{bytes} -> {newer}: {} bytes", read.len());
+        bucket.end();
+    }
+}
+
+/// A file is replaced between the lookup of its directory and its open.
+#[test]
+fn a_file_that_was_replaced_since_its_listing_is_opened_as_the_new_version() {
+    for (bytes, newer) in [(1000, 2000), (100_000, 90_000), (900_000, 1_200_000), (2_000_000, 500_000)] {
+        let Some(bucket) = Bucket::new("many-listed", 0, &["--ttl", "1h"]) else { return };
+        bucket.server.put(&key(0), content(&key(0), 1, bytes));
+        let path = bucket.place.at().join(key(0));
+        assert_eq!(fs::metadata(&path).expect("a file").len(), bytes as u64);
+        // An open within a second of a lookup reads what the lookup has shown.
+        thread::sleep(Duration::from_millis(1100));
+        bucket.server.put(&key(0), content(&key(0), 2, newer));
+        let read = fs::read(&path).expect("a file");
+        assert!(read == content(&key(0), 2, newer), "{bytes} -> {newer}: {} bytes", read.len());
+        bucket.end();
+    }
+}
+
+fn read_all(mut file: fs::File) -> Vec<u8> {
+    use std::io::Read as _;
+    let (mut all, mut part) = (Vec::new(), vec![0; 128 << 10]);
+    loop {
+        match file.read(&mut part).expect("no error before the first byte") {
+            0 => return all,
+            count => all.extend_from_slice(&part[..count]),
+        }
+    }
+}
+
+#[test]
+fn the_mode_of_consistency_is_shown_by_ctl() {
+    let Some(bucket) = Bucket::new("many-ctl", 0, &["--consistency", "open"]) else { return };
+    let listed =
+        crate::common::run(crate::common::bowwave().args(["ctl"]).arg(bucket.place.at()).arg("list"));
+    assert!(listed.contains("consistency") && listed.contains("open"), "{listed}");
+    bucket.end();
+}

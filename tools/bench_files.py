@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Measures mounts of object stores with many small files and real programs, on a slow S3 server.
+
+    tools/bench_files.py [--bowwave PATH] [--server PATH] [--rounds N] [--files N] [--only ROW,...] [--who NAME,...]
+                         [--mount-options TEXT] [--mount-s3 PATH] [--json FILE]
+
+The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection. Its
+objects are generated, 60 to 160 KB each. Each row has a mount of its own for each round, so all caches are cold at its
+first pass. Contenders alternate within a round. Figures are medians. Requests are counted by the server, by kind. Each
+file's length and its bytes at both ends are compared with those of the server.
+
+Contenders that are not installed are left out: stream (bowwave), rclone, s3fs and mount-s3, as bench_compare.py has
+them.
+
+    shuffled   8 readers take turns at all files, in an order that a seed gives
+    again      the same files in another order, on the same mount
+    ordered    one reader, in the order of the names
+    cat        `cat` of each file, one process each
+    find       `find -type f`, and `ls -l` once more on the same mount
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_compare
+from bench_compare import Mount, Server
+from mounts import can_mount, end_mounts_when_stopped
+
+READERS = 8
+ENDS = 64
+ROWS = ("shuffled", "again", "ordered", "cat", "find")
+
+
+def objects(count):
+    """Names and sizes, the same in each run."""
+    sizes = random.Random(7)
+    return {f"file{number:05d}": sizes.randrange(60_000, 160_000) for number in range(count)}
+
+
+class Files(Server):
+    """The shaped server with small objects."""
+
+    def __init__(self, program, sizes):
+        bench_compare.SIZES = sizes
+        super().__init__(program)
+
+
+def read(path, size, pattern):
+    """Reads a file as a program does, and compares it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    wanted = pattern[:ENDS] == data[:ENDS] and (pattern * 2)[size - ENDS:size] == data[-ENDS:]
+    if len(data) != size or not wanted:
+        raise SystemExit(f"{path}: {len(data)} bytes of {size}, or wrong ones")
+
+
+def in_any_order(at, sizes, pattern, seed):
+    names = list(sizes)
+    random.Random(seed).shuffle(names)
+    with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+        for _ in pool.map(lambda name: read(os.path.join(at, name), sizes[name], pattern), names):
+            pass
+
+
+def act(row, at, sizes, pattern):
+    """One pass of a row."""
+    if row in ("shuffled", "again"):
+        in_any_order(at, sizes, pattern, row)
+    elif row == "ordered":
+        for name in sizes:
+            read(os.path.join(at, name), sizes[name], pattern)
+    elif row == "cat":
+        for name in list(sizes)[:300]:
+            subprocess.run(["cat", os.path.join(at, name)], stdout=subprocess.DEVNULL, check=True)
+    else:
+        subprocess.run(["find", at, "-type", "f"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(["ls", "-l", at], stdout=subprocess.DEVNULL, check=True)
+
+
+def measure(rows, who, options, server, sizes, directory):
+    """The rows that share a mount."""
+    mount = Mount(who, options, server.url, directory, options.cache)
+    found = {}
+    try:
+        for row in rows:
+            before, begun = server.counters(), time.monotonic()
+            act(row, mount.at, sizes, server.pattern)
+            took, after = time.monotonic() - begun, server.counters()
+            found[row] = {"seconds": took, **{name: after[name] - before[name] for name in ("heads", "lists", "gets", "bytes")},
+                          "rss": mount.took()[0] / (1 << 20), "cpu": mount.took()[1]}
+    finally:
+        mount.end()
+    return found
+
+
+def installed(options):
+    """Contenders that are here."""
+    names = {"stream": options.bowwave, "rclone": "rclone", "s3fs": "s3fs", "mount-s3": options.mount_s3}
+    return [who for who, program in names.items() if shutil.which(program)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bowwave", default="target/release/bowwave")
+    parser.add_argument("--server", default="target/release/examples/shaped")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--only", default=",".join(ROWS))
+    parser.add_argument("--who", default="")
+    parser.add_argument("--cache", default="192MiB")
+    parser.add_argument("--mount-options", default="")
+    parser.add_argument("--mount-s3", default="mount-s3")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    if not can_mount():
+        raise SystemExit("mounts cannot be made here: /dev/fuse is missing")
+    end_mounts_when_stopped()
+    if os.path.dirname(options.mount_s3):
+        os.environ["PATH"] = os.path.dirname(options.mount_s3) + os.pathsep + os.environ["PATH"]
+    here = installed(options)
+    whos = [who for who in (options.who.split(",") if options.who else here) if who in here]
+    wanted = options.only.split(",")
+    groups = [[row for row in group if row in wanted] for group in (("shuffled", "again"), ("ordered",), ("cat",), ("find",))]
+    sizes, samples = objects(options.files), {}
+    server = Files(options.server, sizes)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            for _ in range(options.rounds):
+                for rows in filter(None, groups):
+                    for who in whos:
+                        for row, found in measure(rows, who, options, server, sizes, directory).items():
+                            samples.setdefault((row, who), []).append(found)
+    finally:
+        server.end()
+    table = {key: {name: statistics.median(sample[name] for sample in all_of) for name in all_of[0]}
+             for key, all_of in samples.items()}
+    print("| row | mount | seconds | HEAD | LIST | GET | bytes | memory MiB | processor s |\n" + "|---" * 9 + "|")
+    for (row, who), found in table.items():
+        counts = " | ".join(f"{found[name]:.0f}" for name in ("heads", "lists", "gets", "bytes"))
+        print(f"| {row} | {who} | {found['seconds']:.2f} | {counts} | {found['rss']:.0f} | {found['cpu']:.1f} |")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([{"row": row, "who": who, **found} for (row, who), found in table.items()], file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
