@@ -14,11 +14,10 @@ import bowwave.parquet
 import bowwave.safetensors
 import bowwave.tar
 import bowwave.torch
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-
-np = pytest.importorskip("numpy")
-pa = pytest.importorskip("pyarrow")
-import pyarrow.parquet as pq  # noqa: E402
 
 COLUMNS = 6
 GROUPS = 5
