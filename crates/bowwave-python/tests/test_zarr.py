@@ -78,3 +78,13 @@ def test_a_read_of_few_chunks_fetches_no_others(tmp_path):
     # Of the loop: the chunks behind the last one.
     ahead = sorted(int(key.split("/")[1]) for key in store._ahead._opened if key.startswith("c/"))
     assert ahead and min(ahead) == 23 and max(ahead) <= 23 + 2 * bowwave.zarr.AHEAD_FIRST
+
+
+async def test_a_deleted_directory_is_not_listed(tmp_path):
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    await store.set("a/b/c", cpu.Buffer.from_bytes(b"1"))
+    await store.set("d", cpu.Buffer.from_bytes(b"2"))
+    await store.delete_dir("a")
+    assert [name async for name in store.list_dir("")] == ["d"]
+    await store.delete_dir("")
+    assert list(tmp_path.iterdir()) == [], "but the directory itself"

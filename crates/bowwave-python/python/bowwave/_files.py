@@ -211,8 +211,12 @@ class File(io.BufferedIOBase):
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
 
-        A later plan continues an earlier one. Reads elsewhere work as without a plan."""
+        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one that the
+        format of the file would have."""
         self._live().plan(list(ranges))
+        if getattr(self._watcher, "plans", False):
+            # It would end this plan, and with it the requests in flight.
+            self._watcher = None
 
     def end_plan(self) -> None:
         """Ends the plan: what is not in flight is not read."""

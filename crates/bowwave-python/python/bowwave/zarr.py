@@ -219,9 +219,23 @@ class Store(_Store):
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
-        prefix = prefix.rstrip("/") + "/" if prefix else ""
-        async for key in self.list_prefix(prefix):
-            await in_thread(self._remove, key)
+        await in_thread(self._remove_below, prefix.rstrip("/"))
+
+    def _remove_below(self, directory: str) -> None:
+        """Removes the keys below a directory, and with them the directories of a store that has some."""
+        for name, kind in self._names(directory):
+            key = f"{directory}/{name}" if directory else name
+            if kind == "directory":
+                self._remove_below(key)
+            else:
+                self._remove(key)
+        store, path = self._at(directory)
+        if directory and _stores.place_of(self.url).store.partition(":")[0] not in _stores.BUCKETS:
+            try:
+                store.rmdir(path)
+            except OSError:
+                # It has a new key, or is not there.
+                pass
 
     def _at(self, key: str) -> tuple[_bowwave.Store, str]:
         place = _stores.place_of(self.url + key)
