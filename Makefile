@@ -4,7 +4,7 @@
 #   make test    every check there is, as CI runs it
 #   make lint    the quick part of it: formatting, clippy, tidy, licences
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
-#   make python-suites  tests of fsspec, zarr, pyarrow, s3fs and dask over the Python package
+#   make python-suites  tests of zarr, pyarrow, s3fs, dask, h5py and torch over the Python package
 #   make reproduce  run every published experiment, and compare its kinds with docs/REPRODUCED.md
 #   make reproduced write docs/REPRODUCED.md anew
 #   make bench   measure (a quiet machine gives quiet figures)

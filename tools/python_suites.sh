@@ -2,7 +2,7 @@
 # Runs the tests of other projects, unchanged, over the Python package: crates/bowwave-python/suites has the plugin that
 # puts bowwave below them, and the tests that are left out, each with its reason.
 #
-#   tools/python_suites.sh [own|pyarrow|s3fs|dask]...     by default all; own: our tests with every optional library
+#   tools/python_suites.sh [own|pyarrow|s3fs|dask|zarr|h5py|torch]...     by default all; own: our tests with every library
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,14 +49,30 @@ s3fs() {
     run s3fs -c /dev/null --rootdir "$work/s3fs" -o asyncio_mode=auto "$work/s3fs/s3fs/tests/test_s3fs.py"
 }
 
+# Its stores' tests are in our own; these are its state machines.
+zarr() { run zarr "$suites/zarr_stateful.py"; }
+
+# Files that its tests open by path for reading go through `bowwave.hdf5.open`.
+h5py() { BOWWAVE_H5PY=1 run h5py --pyargs h5py.tests; }
+
+# The wheel of the package index has gigabytes; Debian's torch is for the CPU, and for Debian's Python.
+torch() {
+    echo "python_suites: torch" >&2
+    /usr/bin/python3 -c 'import torch' 2>/dev/null || {
+        echo "python_suites: torch is missing (try: apt-get install --no-install-recommends python3-torch, as root)" >&2
+        exit 1
+    }
+    PYTHONPATH=$target/python OMP_NUM_THREADS=1 /usr/bin/python3 -W ignore "$suites/torch_loader.py" 200
+}
+
 own() { PYTHON=$python tools/python_tests.sh; }
 
-for suite in "${@:-own pyarrow s3fs dask}"; do
+for suite in "${@:-own pyarrow s3fs dask zarr h5py torch}"; do
     for name in $suite; do
         case $name in
-            own | pyarrow | s3fs | dask) "$name" ;;
+            own | pyarrow | s3fs | dask | zarr | h5py | torch) "$name" ;;
             *)
-                echo "python_suites: error: no suite '$name' (one of own, pyarrow, s3fs, dask)" >&2
+                echo "python_suites: error: no suite '$name' (one of own, pyarrow, s3fs, dask, zarr, h5py, torch)" >&2
                 exit 2
                 ;;
         esac

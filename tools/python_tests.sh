@@ -11,9 +11,10 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 directory=$target/tools/python
 python=${PYTHON:-$directory/bin/python3}
-packages=(pytest==9.2.0 fsspec==2026.9.0 numpy==2.4.6 pyarrow==26.0.1)
+packages=(pytest==9.2.0 pytest-asyncio==1.5.0 fsspec==2026.9.0 aiohttp==3.14.5 numpy==2.4.6 pyarrow==26.0.1 zarr==3.1.6
+    distributed==2026.8.0 mypy==2.4.1)
 
-if ! [ -x "$python" ] || ! "$python" -c 'import fsspec, numpy, pyarrow, pytest' 2>/dev/null; then
+if ! [ -x "$python" ] || ! "$python" -c 'import aiohttp, distributed, mypy, pyarrow, pytest_asyncio, zarr' 2>/dev/null; then
     echo "python_tests: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 || {
@@ -22,7 +23,7 @@ if ! [ -x "$python" ] || ! "$python" -c 'import fsspec, numpy, pyarrow, pytest' 
     }
 fi
 # With the features of `cargo test --workspace`, so that little is compiled again.
-cargo build --locked --quiet --workspace --lib --examples
+cargo build --locked --quiet --workspace --lib --bins --examples
 
 # The package as a wheel would have it: the sources with the module in them.
 staged=$target/python

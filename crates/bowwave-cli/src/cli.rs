@@ -99,6 +99,7 @@ pub(crate) enum Command {
     /// Convert a trace of another tool into bowwave's own format
     Import(commands::import::Args),
     /// Replay a trace or an experiment in virtual time, under any policy, device and cache size
+    #[command(visible_alias = "sweep")]
     Replay(commands::replay::Args),
     /// Compare stream with every other policy on patterns drawn from seeds
     Regret(commands::regret::Args),

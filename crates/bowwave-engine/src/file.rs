@@ -56,12 +56,16 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Lends the thread's buffers. At the end of a thread, or in a nested read, they are new ones.
-fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
-    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
-    let result = act(&mut scratch);
-    let _no_reuse = SCRATCH.try_with(|kept| kept.replace(scratch));
-    result
+impl Scratch {
+    /// The thread's buffers. At the end of a thread, or in a nested read, they are new ones.
+    fn take() -> Self {
+        SCRATCH.try_with(RefCell::take).unwrap_or_default()
+    }
+
+    /// Keeps the buffers for the thread's next read.
+    fn keep(self) {
+        let _no_reuse = SCRATCH.try_with(|kept| kept.replace(self));
+    }
 }
 
 /// The part of a read that the cache processes at once.
@@ -131,7 +135,10 @@ impl File {
         if self.copy_hit(offset, &mut buf[..len])? {
             return Ok(len);
         }
-        with_scratch(|scratch| self.read_chunks(offset, buf, scratch))
+        let mut scratch = Scratch::take();
+        let read = self.read_chunks(offset, buf, &mut scratch);
+        scratch.keep();
+        read
     }
 
     /// As [`read_at`](Self::read_at), without blocking the thread, for any async runtime. The
@@ -150,10 +157,10 @@ impl File {
             return Ok(len);
         }
         let mut tries = self.engine.retries();
+        let mut scratch = Scratch::take();
         while let Some(chunk) = self.next_chunk(offset, done, buf.len()) {
             let part = &mut buf[done..done + chunk.len];
             self.check_stale()?;
-            let mut scratch = Scratch::default();
             let read = match self.start(chunk, &mut scratch) {
                 Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
                 Found::Later(slot) => {
@@ -167,6 +174,7 @@ impl File {
             };
             done += if read { chunk.len } else { 0 };
         }
+        scratch.keep();
         Ok(done)
     }
 

@@ -112,7 +112,7 @@ thread_local! {
 
 /// Longest read that is copied from the cache with the interpreter held: to release it and to take
 /// it again costs as much, and far more if another thread took it.
-const SMALL: usize = 16 << 10;
+const SMALL: usize = 64 << 10;
 
 /// Waits for a read of `len` bytes without the interpreter.
 ///

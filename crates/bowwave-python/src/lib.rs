@@ -33,7 +33,7 @@ mod _bowwave {
     #[pymodule_export]
     use crate::handle::Handle;
     #[pymodule_export]
-    use crate::process::forked;
+    use crate::process::{Forked, forked};
     #[pymodule_export]
     use crate::region::Region;
     #[pymodule_export]

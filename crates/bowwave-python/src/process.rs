@@ -3,8 +3,11 @@
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+create_exception!(bowwave._bowwave, Forked, PyRuntimeError, "It was opened before a fork.");
 
 /// Number of forks of this process and its ancestors.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -36,12 +39,12 @@ impl<T> Owned<T> {
     /// The value.
     ///
     /// # Errors
-    /// `RuntimeError` in a child.
+    /// `Forked` in a child.
     pub(crate) fn get(&self) -> PyResult<&T> {
         if self.generation == generation() {
             return Ok(&self.value);
         }
-        Err(PyRuntimeError::new_err("opened before a fork: open it again in the child"))
+        Err(Forked::new_err("opened before a fork: open it again in the child"))
     }
 }
 

@@ -1,7 +1,9 @@
 """A pytest plugin that puts bowwave below the tests of other projects, which are unchanged.
 
 `fsspec.filesystem("file")` and `("memory")` are wrapped in `BowwaveFileSystem`, and all S3 files have
-`cache_type="bowwave"`. With `BOWWAVE_REGISTER=1`, `file://` URLs and paths are served by such a file system, too. `BOWWAVE_DESELECT` names a file with the tests that are left out, each with its reason.
+`cache_type="bowwave"`. With `BOWWAVE_REGISTER=1`, `file://` URLs and paths are served by such a file system, too. With
+`BOWWAVE_H5PY=1`, `h5py.File(path)` reads through `bowwave.hdf5.open`. `BOWWAVE_DESELECT` names a file with the tests that
+are left out, each with its reason.
 """
 
 import os
@@ -45,6 +47,8 @@ def pytest_configure(config):
     if os.environ.get("BOWWAVE_REGISTER"):
         for protocol in Local.protocol:
             fsspec.register_implementation(protocol, Local, clobber=True)
+    if os.environ.get("BOWWAVE_H5PY"):
+        put_below_h5py()
     fsspec.config.conf.setdefault("s3", {})["default_cache_type"] = "bowwave"
     opened, cached = bowwave.fsspec.FileOfSystem.__init__, bowwave.fsspec.BowwaveCache._fetch
 
@@ -58,6 +62,23 @@ def pytest_configure(config):
 
     bowwave.fsspec.FileOfSystem.__init__ = count_opened
     bowwave.fsspec.BowwaveCache._fetch = count_cached
+
+
+def put_below_h5py():
+    """Files that h5py opens by path for reading are read through bowwave."""
+    import h5py
+
+    import bowwave.hdf5
+
+    original = h5py.File.__init__
+
+    def init(self, name, mode="r", *arguments, **options):
+        if mode == "r" and not arguments and not options and isinstance(name, str | bytes | os.PathLike):
+            name = bowwave.hdf5.open(os.fsdecode(name))
+            COUNTS["opened"] += 1
+        original(self, name, mode, *arguments, **options)
+
+    h5py.File.__init__ = init
 
 
 def pytest_collection_modifyitems(config, items):

@@ -4,9 +4,8 @@ import asyncio
 import time
 
 import bowwave
+import numpy as np
 import pytest
-
-np = pytest.importorskip("numpy")
 
 
 def test_coroutines_read_at_once(shaped):
@@ -102,6 +101,7 @@ def test_files_and_file_systems_show_themselves(shaped):
         assert "s3://data/large" in text and "<svg" in text and "misses" in text
         assert len(file.reads()) == 1 and file.reads()[0][2:] == (0, 1 << 20)
     assert "closed" in file._repr_html_() and "closed" in repr(file)
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     system = fsspec.filesystem("bowwave", target_protocol="memory")
     assert "through bowwave" in system._repr_html_()

@@ -14,11 +14,10 @@ import bowwave.parquet
 import bowwave.safetensors
 import bowwave.tar
 import bowwave.torch
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-
-np = pytest.importorskip("numpy")
-pa = pytest.importorskip("pyarrow")
-import pyarrow.parquet as pq  # noqa: E402
 
 COLUMNS = 6
 GROUPS = 5
@@ -71,6 +70,19 @@ def test_a_reader_of_columns_is_planned_without_a_word(parquet):
         chunks = [chunk for chunk in bowwave.parquet.read_chunks(file) if chunk.column in ("c0", "c4")]
         wanted = sum(chunk.end - chunk.start for chunk in chunks)
         assert stats["pages_filled"] * 4096 < 1.3 * wanted + 2 * bowwave.parquet.TAIL
+
+
+def test_a_plan_of_the_program_is_not_ended_by_the_one_of_the_format(parquet, monkeypatch):
+    path, table = parquet
+    ended = []
+    monkeypatch.setattr(bowwave.File, "end_plan", lambda self: ended.append(self._live().end_plan()))
+    for is_planned in (True, False):
+        ended.clear()
+        with bowwave.open(path) as file:
+            if is_planned:
+                bowwave.parquet.plan(file, ["c0", "c4"])
+            assert pq.read_table(file, columns=["c0", "c4"]).equals(table.select(["c0", "c4"]))
+        assert bool(ended) is not is_planned, "the end of a plan cancels its requests in flight"
 
 
 def test_damaged_footers_are_value_errors(parquet, tmp_path):

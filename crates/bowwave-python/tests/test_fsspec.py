@@ -110,7 +110,6 @@ def filled(request, served):
     if request.param == "file":
         yield fsspec.filesystem("bowwave", target_protocol="file"), str(server.path / "a")
     elif request.param == "http":
-        pytest.importorskip("aiohttp")
         yield fsspec.filesystem("bowwave", target_protocol="http"), server.http + "a"
     else:
         options = {"key": server.options["key"], "secret": server.options["secret"],

@@ -15,7 +15,7 @@ BUILT = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "tar
 def command(monkeypatch):
     found = os.environ.get("BOWWAVE") or (str(BUILT) if BUILT.exists() else shutil.which("bowwave"))
     if not found:
-        pytest.skip("the command bowwave is not built")
+        pytest.fail("the command bowwave is not built: cargo build -p bowwave-cli")
     monkeypatch.setenv("BOWWAVE", found)
 
 
@@ -31,7 +31,8 @@ def test_rows_are_replayed():
 
 
 def test_arrow_in_and_out():
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
+
     results = bowwave.replay(pa.Table.from_pylist(ROWS), "stream")
     assert results == bowwave.replay(ROWS, "stream")
     assert results.to_arrow()["policy"].to_pylist() == ["stream"]
@@ -68,7 +69,9 @@ def test_a_sweep_has_the_same_digits_with_every_executor(tmp_path, monkeypatch):
 def test_a_killed_worker_loses_nothing(monkeypatch, tmp_path):
     script = tmp_path / "bowwave"
     mark = tmp_path / "killed"
-    script.write_text(f"#!/bin/sh\nif ! [ -e {mark} ]; then touch {mark}; kill -9 $PPID; fi\n"
+    # This process asks for the tasks, and workers run them.
+    script.write_text(f"#!/bin/sh\ncase \"$*\" in *--emit-tasks*) ;; *)\n"
+                      f"if ! [ -e {mark} ]; then touch {mark}; kill -9 $PPID; fi;; esac\n"
                       f"exec {os.environ['BOWWAVE']} \"$@\"\n")
     script.chmod(0o755)
     expected = bowwave.replay(ROWS, ["stream", "none"])
@@ -79,7 +82,8 @@ def test_a_killed_worker_loses_nothing(monkeypatch, tmp_path):
 
 
 def test_dask_runs_a_sweep():
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, \
             distributed.Client(cluster) as client:
         with client.get_executor() as executor:
@@ -96,10 +100,10 @@ def test_commands_give_the_rows_of_a_sweep(tmp_path):
     import json
     import subprocess
 
-    from bowwave._lab import rows_of
+    from bowwave._traces import csv_of
 
     trace = tmp_path / "a trace.csv"
-    trace.write_bytes(rows_of(ROWS))
+    trace.write_bytes(csv_of(ROWS))
     grid = {"policies": ["stream", "none"], "devices": ["s3", "hdd"]}
     commands = bowwave.sweep_commands(trace, **grid)
     assert len(commands) == 4 and all(command.startswith("bowwave replay ") for command in commands)
@@ -108,3 +112,58 @@ def test_commands_give_the_rows_of_a_sweep(tmp_path):
         command = os.environ["BOWWAVE"] + command.removeprefix("bowwave")
         rows += json.loads(subprocess.run(command, shell=True, check=True, capture_output=True).stdout)
     assert rows == bowwave.sweep(trace, **grid)
+    assert bowwave.sweep_commands(trace, "all")[-1].count("oracle") == 1, "a bound is no run of its own"
+
+
+def traces():
+    """Two files, and names that need quotes."""
+    return [{"time_ns": at // 3, "pid": 1 + at % 2, "op": "read", "file": ["a b", "x=1,y"][at % 2], "offset": at * 4096,
+             "length": 8192} for at in range(200)]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_traces_are_parquet_in_and_out(sharded, tmp_path):
+    path = bowwave.write_trace(traces(), tmp_path / ("trace" if sharded else "trace.parquet"), sharded=sharded)
+    table = bowwave.read_trace(path)
+    assert table.to_pylist() == traces(), "in the same order"
+    assert bowwave.read_trace(traces()).equals(table.cast(bowwave.read_trace(traces()).schema))
+    assert bowwave.read_trace(path, files=["x=1,y"]).to_pylist() == traces()[1::2]
+    assert bowwave.replay(path, ["none"]) == bowwave.replay(traces(), ["none"])
+    assert bowwave.sweep(table, ["none"]) == bowwave.sweep(path, ["none"]) == bowwave.replay(traces(), ["none"])
+    if sharded:
+        assert len(list((tmp_path / "trace").iterdir())) == 2, "a shard for each volume"
+
+
+def skewed(count):
+    """Accesses to 32768 pages, some of them far more often than others."""
+    import random
+
+    chance = random.Random(5)
+    return [{"offset": int(32768 * chance.random() ** 3) * 4096, "length": 4096} for _ in range(count)]
+
+
+def test_a_sample_has_all_accesses_of_its_pages():
+    rows = skewed(20000) + [{"offset": 4096 * 10, "length": 40960}]
+    taken = bowwave.sample(rows, 0.2)["offset"].to_pylist()
+    pages = [page for row in rows for page in range(row["offset"], row["offset"] + row["length"], 4096)]
+    assert taken == [page for page in pages if page in set(taken)]
+    assert 0.17 < len(set(taken)) / len(set(pages)) < 0.23
+    assert set(taken) != set(bowwave.sample(rows, 0.2, seed=1)["offset"].to_pylist())
+    for share in (0, 1.5):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
+            bowwave.sample(rows, share)
+
+
+def test_the_miss_ratios_of_a_sample_are_those_of_the_trace_within_their_error():
+    rows = skewed(60000)
+    caches = [16 << 20, 64 << 20]
+    whole = bowwave.replay(rows, "none", "instant", caches, eviction="lru")
+    exact = [row["misses"] / row["accesses"] for row in whole]
+    with ThreadPoolExecutor(2) as threads:
+        found = bowwave.miss_ratios(rows, caches, 0.5, parts=4, eviction="lru", executor=threads)
+    for row, ratio in zip(found, exact, strict=True):
+        assert 0 < row["error"] < 0.02, row
+        assert abs(row["miss_ratio"] - ratio) < 3 * row["error"] + 0.005, (row, ratio)
+    assert exact[0] - exact[1] > 0.1, "the sizes differ"
+    with pytest.raises(ValueError, match="a share of .* or more"):
+        bowwave.miss_ratios(rows, [1 << 20], 0.1)

@@ -169,7 +169,8 @@ def test_pickled_sources_open_in_a_spawned_process():
 
 
 def test_a_lock_that_a_thread_holds_is_free_in_a_child(tmp_path):
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     (tmp_path / "a").write_bytes(b"hello")
     system = fsspec.filesystem("bowwave", target_protocol="file")
     system.cat_file(str(tmp_path / "a"))

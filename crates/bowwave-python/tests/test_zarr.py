@@ -2,15 +2,12 @@
 
 import time
 
+import bowwave.zarr
+import numpy as np
 import pytest
-
-zarr = pytest.importorskip("zarr")
-pytest.importorskip("pytest_asyncio")
-np = pytest.importorskip("numpy")
-
-import bowwave.zarr  # noqa: E402
-from zarr.core.buffer import Buffer, cpu  # noqa: E402
-from zarr.testing.store import StoreTests  # noqa: E402
+import zarr
+from zarr.core.buffer import Buffer, cpu
+from zarr.testing.store import StoreTests
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -67,3 +64,27 @@ def test_a_loop_over_chunks_does_not_wait_for_each(tmp_path):
     for row in range(48):
         assert read[row, 3] == 1000 * row + 3
     assert time.monotonic() - begun < 48 * 0.1 / 2
+
+
+def test_a_read_of_few_chunks_fetches_no_others(tmp_path):
+    array = zarr.create_array(str(tmp_path / "a"), shape=(48, 1000), chunks=(1, 1000), dtype="f8", compressors=None)
+    array[:] = np.arange(48_000).reshape(48, 1000)
+    store = bowwave.zarr.Store(str(tmp_path / "a"))
+    read = zarr.open_array(store, mode="r")
+    assert read[3:6, 2].tolist() == [3002, 4002, 5002] and read[20, 1] == 20_001
+    assert store._ahead._opened.keys() <= {"zarr.json"}, "one read, and another one elsewhere"
+    for row in range(20, 23):
+        assert read[row, 1] == 1000 * row + 1
+    # Of the loop: the chunks behind the last one.
+    ahead = sorted(int(key.split("/")[1]) for key in store._ahead._opened if key.startswith("c/"))
+    assert ahead and min(ahead) == 23 and max(ahead) <= 23 + 2 * bowwave.zarr.AHEAD_FIRST
+
+
+async def test_a_deleted_directory_is_not_listed(tmp_path):
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    await store.set("a/b/c", cpu.Buffer.from_bytes(b"1"))
+    await store.set("d", cpu.Buffer.from_bytes(b"2"))
+    await store.delete_dir("a")
+    assert [name async for name in store.list_dir("")] == ["d"]
+    await store.delete_dir("")
+    assert list(tmp_path.iterdir()) == [], "but the directory itself"

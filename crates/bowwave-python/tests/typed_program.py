@@ -64,6 +64,8 @@ def laboratory() -> float:
     with ThreadPoolExecutor() as executor:
         rows = bowwave.sweep("a.bwt", executor=executor)
     commands: list[str] = bowwave.sweep_commands("a.bwt")
+    trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
+    rows = bowwave.miss_ratios(trace, [1 << 30], share=0.5)
     page: str = bowwave.report("a.bwt", "report.html")
     return float(rows.best()["seconds"]) + len(page) + len(commands)
 

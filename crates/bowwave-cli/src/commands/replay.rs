@@ -4,6 +4,7 @@
 mod advice;
 mod input;
 mod table;
+mod tasks;
 
 use std::io::{self, BufWriter, Write};
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -50,7 +51,8 @@ Examples:
   bowwave replay web.iolog --policy ondemand --ra-pages 32,128,512 --cache 64MiB,1GiB
   bowwave replay app.strace --device hdd --scheduler clook,deadline:starved=4,async_expire_ms=1000
   bowwave replay oltp.bwt --policy none --eviction lru --device instant --cache 40MiB --json
-  bowwave replay experiment.toml --save run.json")]
+  bowwave replay experiment.toml --save run.json
+  bowwave sweep app.bwt --policy all --cache 64MiB,1GiB --emit-tasks | parallel -k > rows")]
 pub(crate) struct Args {
     /// The trace or experiment; - reads a trace from standard input
     #[arg(value_name = "TRACE|EXPERIMENT")]
@@ -127,6 +129,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
+    /// Print one command per run instead of running them, for GNU parallel and job arrays: each
+    /// prints its rows as JSON
+    #[arg(long, conflicts_with_all = ["csv", "html", "save", "json"])]
+    emit_tasks: bool,
+
     /// Print JSON: the rows, or with --json=full a recording for `bowwave report` with every
     /// recorded event: about 45 bytes each, in the worst case 27 MB a run
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "rows", conflicts_with = "csv")]
@@ -155,12 +162,17 @@ enum Json {
     Full,
 }
 
+const PACES: [(&str, ReplayPace); 3] =
+    [("closed", ReplayPace::Closed), ("trace", ReplayPace::Trace), ("open", ReplayPace::Open)];
+
 fn paces() -> impl TypedValueParser<Value = ReplayPace> {
-    values::one_of([("closed", ReplayPace::Closed), ("trace", ReplayPace::Trace), ("open", ReplayPace::Open)])
+    values::one_of(PACES)
 }
 
+const WRITES: [(&str, Writes); 2] = [("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)];
+
 fn writes() -> impl TypedValueParser<Value = Writes> {
-    values::one_of([("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)])
+    values::one_of(WRITES)
 }
 
 /// Replays, writes the requested files, and prints rows and advice.
@@ -169,6 +181,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut axes = input.axes();
     let oracle = args.change(&mut axes);
     input.can_have(oracle, args.file_size)?;
+    if args.emit_tasks {
+        let oracle = input.oracle(oracle, args.file_size);
+        let mut output = Output::stdout();
+        let outcome = tasks::commands(args, &axes, oracle).iter().try_for_each(|line| output.line(line));
+        return output.finish(outcome);
+    }
     let mut common = args.common(input.common());
     let is_full = args.json == Some(Json::Full);
     if is_full && args.save.is_some() {
@@ -299,7 +317,7 @@ fn with_bounds(
     file_size: Option<u64>,
 ) -> Result<Vec<Row>, Failure> {
     let Input::Trace(workload, options) = input else { return Ok(rows) };
-    if oracle == Oracle::No || file_size.is_some() {
+    if input.oracle(oracle, file_size) == Oracle::No {
         return Ok(rows);
     }
     table::with_bounds(rows.clone(), workload, *options).or_else(|error| {
@@ -330,6 +348,23 @@ impl Args {
             check: self.check || common.check,
             ..common
         }
+    }
+
+    /// The given options that are the same for all runs, by name.
+    fn fixed(&self) -> Vec<(&'static str, String)> {
+        let pace = PACES.iter().find(|(_, pace)| Some(*pace) == self.pace);
+        let writes = WRITES.iter().find(|(_, writes)| Some(*writes) == self.writes);
+        let given = [
+            ("pace", pace.map(|(name, _)| (*name).to_owned())),
+            ("depth", self.depth.map(|depth| depth.to_string())),
+            ("writes", writes.map(|(name, _)| (*name).to_owned())),
+            ("eviction", self.eviction.map(|eviction| eviction.to_string())),
+            ("file-size", self.file_size.map(|bytes| bytes.to_string())),
+            ("format", self.format.map(|format| format.name().to_owned())),
+            ("block-size", self.block_size.map(|bytes| bytes.to_string())),
+            ("failing", self.failing.map(|share| share.to_string())),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     /// The first given option that applies to traces only.

@@ -654,3 +654,33 @@ fn the_command_line_overrides_a_plan() {
         assert!(code == 2 && said.contains(&format!("{} is for traces", option[0])), "{said}");
     }
 }
+
+#[test]
+fn the_tasks_of_a_sweep_print_the_rows_of_a_replay() {
+    let trace = interleaved(&directory("replay tasks"));
+    let options =
+        ["--policy", "stream,none,oracle", "--device", "hdd:rpm=5400,s3", "--cache", "1MiB,unlimited"];
+    let windows = ["--ra-pages", "32,64", "--pace", "open", "--eviction", "lru", "--page-by-page"];
+    let mut expected =
+        rows(&run(bowwave().arg("replay").arg(&trace).args(options).args(windows).arg("--json")));
+    let tasks = run(bowwave().arg("sweep").arg(&trace).args(options).args(windows).arg("--emit-tasks"));
+    let program = bowwave().get_program().to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for task in tasks.lines() {
+        let arguments = task.strip_prefix("bowwave ").expect("a command");
+        let mut shell = std::process::Command::new("sh");
+        found.append(&mut rows(&run(shell.args(["-c", &format!("'{program}' {arguments}")]))));
+    }
+    // Two policies, windows, caches and devices; the oracle with the last of each cache.
+    assert_eq!((tasks.lines().count(), found.len()), (16, 20));
+    for row in expected.iter_mut().chain(&mut found) {
+        row["regret"] = Value::Null;
+    }
+    assert_eq!(found, expected);
+    // An experiment has no oracle.
+    let tasks = run(bowwave().arg("sweep").arg(plan("eight-readers.toml")).arg("--emit-tasks"));
+    assert!(!tasks.is_empty() && !tasks.contains("oracle"), "{tasks}");
+    let (code, line) =
+        failure(bowwave().arg("sweep").arg(&trace).args(["--policy", "oracle", "--emit-tasks", "--csv"]));
+    assert!(code == 2 && line.contains("--csv"), "{line}");
+}

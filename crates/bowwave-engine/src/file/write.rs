@@ -4,7 +4,7 @@
 use bowwave_backend::{Allocate, Error as StoreError, ErrorKind, Seek, WriteObject};
 use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
 
-use super::{Access, File, with_scratch};
+use super::{Access, File, Scratch};
 use crate::error::Result;
 use crate::object_upload::{ObjectUpload, Writer};
 use crate::shard::Written;
@@ -294,7 +294,7 @@ impl File {
     fn fetch(&self, page: PageIndex) -> Result<()> {
         let offset = page.0 << self.engine.page_size().shift();
         let mut byte = [0];
-        with_scratch(|scratch| self.read_chunks(offset, &mut byte, scratch)).map(drop)
+        self.read_chunks(offset, &mut byte, &mut Scratch::default()).map(drop)
     }
 
     /// Why a write found no memory.

@@ -29,9 +29,10 @@ const PLACES: u64 = 1 << 62;
 /// are many servers or connections behind a link: the useful number of requests is measured.
 const NEAR: Duration = Duration::from_millis(1);
 /// Initially one in this many of a store's slots is for readahead.
-const START_SHARE: u32 = 4;
-/// Most slots for readahead initially.
-const START_MAX: u32 = 16;
+const START_SHARE: u32 = 2;
+/// Most slots for readahead initially. The first distance of a read plan, 16 windows of 1 MiB, is
+/// 32 requests of `best / SPREAD`: with fewer slots, its second half waits for another TTFB.
+const START_MAX: u32 = 32;
 /// Longer requests are slow because of their length, so they are no samples.
 const SAMPLE_BYTES: u64 = 512 << 10;
 

@@ -20,10 +20,11 @@ from ._map import Map, Region, map  # noqa: A004
 if TYPE_CHECKING:
     from ._async import AsyncFile, open_async
     from ._lab import replay, report, sweep, sweep_commands
+    from ._traces import miss_ratios, read_trace, sample, write_trace
 
 __version__ = _bowwave.__version__
-__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "open", "open_async", "replay", "report", "settings",
-           "stats", "sweep", "sweep_commands"]
+__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "miss_ratios", "open", "open_async", "read_trace", "replay",
+           "report", "sample", "settings", "stats", "sweep", "sweep_commands", "write_trace"]
 
 
 def settings() -> dict[str, str]:
@@ -52,6 +53,10 @@ def __getattr__(name: str) -> Any:
         from . import _lab
 
         return getattr(_lab, name)
+    if name in ("miss_ratios", "read_trace", "sample", "write_trace"):
+        from . import _traces
+
+        return getattr(_traces, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,10 @@ class Source:
             raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
 
 
+def _closed(offset: int, length: int) -> bytes:
+    raise ValueError("I/O operation on closed file")
+
+
 class File(io.BufferedIOBase):
     """A file that is read ahead of its reader.
 
@@ -73,8 +77,7 @@ class File(io.BufferedIOBase):
     def __init__(self, source: Source, position: int = 0, watcher: Any | None = None) -> None:
         self._source = source
         self._position = position
-        self._handle = source.handle()
-        self._generation = _stores.generation()
+        self._bind(source.handle())
         self.name = source.url
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
@@ -88,6 +91,13 @@ class File(io.BufferedIOBase):
         if watcher is not None:
             watcher.opened(self)
             self._watcher = watcher
+
+    def _bind(self, handle: _bowwave.Handle) -> None:
+        """Reads through a handle of this process."""
+        self._handle, self._generation = handle, _stores.generation()
+        # Short reads of cached bytes take less than the checks of `_live`: a closed file has another function here, and
+        # the handle itself knows of a fork.
+        self._pread: Callable[[int, int], bytes] = handle.pread
 
     def _watch(self, offset: int, length: int) -> None:
         # Not while it reads itself.
@@ -106,9 +116,12 @@ class File(io.BufferedIOBase):
         if self.closed:
             raise ValueError("I/O operation on closed file")
         if self._generation != _stores.generation():
-            self._handle = self._source.handle()
-            self._generation = _stores.generation()
+            self._bind(self._source.handle())
         return self._handle
+
+    def close(self) -> None:
+        super().close()
+        self._pread = _closed
 
     # Reads of the position.
 
@@ -134,12 +147,8 @@ class File(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         length = self.size if size is None or size < 0 else size
-        begin, offset = monotonic(), self._position
-        if self._watcher is not None:
-            self._watch(offset, length)
-        data = self._live().pread(offset, length)
-        self._position = offset + len(data)
-        self._reads.append((begin, monotonic(), offset, len(data)))
+        data = self.pread(self._position, length)
+        self._position += len(data)
         return data
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -175,10 +184,13 @@ class File(io.BufferedIOBase):
 
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position."""
-        begin = monotonic()
         if self._watcher is not None:
             self._watch(offset, length)
-        data = self._live().pread(offset, length)
+        begin = monotonic()
+        try:
+            data = self._pread(offset, length)
+        except _bowwave.Forked:
+            data = self._live().pread(offset, length)
         self._reads.append((begin, monotonic(), offset, len(data)))
         return data
 
@@ -199,8 +211,12 @@ class File(io.BufferedIOBase):
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
 
-        A later plan continues an earlier one. Reads elsewhere work as without a plan."""
+        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one that the
+        format of the file would have."""
         self._live().plan(list(ranges))
+        if getattr(self._watcher, "plans", False):
+            # It would end this plan, and with it the requests in flight.
+            self._watcher = None
 
     def end_plan(self) -> None:
         """Ends the plan: what is not in flight is not read."""

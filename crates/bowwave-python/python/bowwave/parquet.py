@@ -109,6 +109,9 @@ def _is_in(name: str, column: str) -> bool:
 class Watcher:
     """Plans the columns that a reader uses in its first row group for all later ones."""
 
+    #: Not beside a plan of the program's own.
+    plans = True
+
     def __init__(self) -> None:
         self.chunks: list[Chunk] | None = None
         self.starts: list[int] = []

@@ -22,12 +22,26 @@ from . import _bowwave, _stores
 from ._ahead import Ahead, Opener
 from ._async import in_thread, read
 
-#: Chunks in flight ahead of a loop.
-AHEAD = 16
-#: Chunks read in the order of their keys before the next ones are fetched.
-STEPS = 2
+#: Chunks in flight ahead of a loop: at first, and at most. The number doubles each time that they were used.
+AHEAD_FIRST, AHEAD_MAX = 4, 64
+#: Bytes in flight ahead of a loop. Smaller: chunks of a few MiB wait for the store; larger: more unused bytes when it ends.
+AHEAD_BYTES = 64 << 20
 
 _PLACE = re.compile(r"\d+(?:[./]\d+)*")
+
+
+class _Loop:
+    """A loop over the chunks of an array."""
+
+    def __init__(self) -> None:
+        #: The last chunk that was requested, and the last one that was read.
+        self.place: tuple[int, ...] | None = None
+        self.read: tuple[int, ...] | None = None
+        #: Bytes of a chunk.
+        self.bytes = 1
+        #: The chunks in flight behind it, and how many there may be.
+        self.ahead: list[tuple[int, ...]] = []
+        self.distance = 0
 
 
 class Store(_Store):
@@ -42,9 +56,8 @@ class Store(_Store):
         self.url, self.options = url.rstrip("/") + "/", options
         self._access = _stores.access_of(options)
         self._ahead = Ahead(Opener(options, self.url))
-        #: The last chunk read, and how many were read in order, by prefix of the key.
-        self._last: dict[str, tuple[tuple[int, ...], int]] = {}
-        self._announced: dict[str, int] = {}
+        #: Loops over chunks, by prefix of the key.
+        self._loops: dict[str, _Loop] = {}
         #: Chunks in each direction, by prefix of the array.
         self._grids: dict[str, tuple[int, ...]] = {}
 
@@ -75,7 +88,7 @@ class Store(_Store):
             from zarr.core.buffer import default_buffer_prototype
 
             prototype = default_buffer_prototype()
-        self._predict(key)
+        loop = self._predict(key) if byte_range is None else None
         try:
             handle = (await in_thread(self._ahead.source, key)).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -85,6 +98,8 @@ class Store(_Store):
         if byte_range is None:
             self._learn(key, data)
             self._ahead.forget(key)
+        if loop is not None:
+            loop.read, loop.bytes = loop.place, max(1, len(data))
         return prototype.buffer.from_bytes(data)
 
     async def get_partial_values(self, prototype: BufferPrototype,
@@ -119,36 +134,38 @@ class Store(_Store):
             return
         self._grids[prefix] = self._grids[prefix + "c/"] = grid
 
-    def _predict(self, key: str) -> None:
-        """Fetches the next chunks of a loop."""
+    def _predict(self, key: str) -> _Loop | None:
+        """Fetches the next chunks of a loop, which reads whole chunks one after another."""
         cuts = (at + 1 for at in range(len(key) - 1, -1, -1) if key[at] == "/")
         prefix = next((key[:cut] for cut in (*cuts, 0) if key[:cut] in self._grids), None)
         if prefix is None or _PLACE.fullmatch(text := key[len(prefix):]) is None:
-            return
+            return None
         grid = self._grids[prefix]
         separator = "." if "." in text else "/"
         place = tuple(int(part) for part in re.split("[./]", text))
         if len(grid) != len(place):
-            return
-        last, steps = self._last.get(prefix, (None, 0))
-        steps = steps + 1 if last is not None and _next(last, grid) == place else 0
-        self._last[prefix] = place, steps
-        if steps < STEPS:
-            self._announced[prefix] = 0
-            return
-        # Half of them again when half were read.
-        ahead, self._announced[prefix] = self._announced[prefix] - 1, self._announced[prefix] - 1
-        if ahead > AHEAD // 2:
-            return
-        keys, at = [], place
-        for _ in range(AHEAD):
-            after = _next(at, grid)
-            if after is None:
-                break
-            at = after
-            keys.append(prefix + separator.join(map(str, at)))
-        self._announced[prefix] = len(keys)
-        self._ahead.announce(keys[max(0, ahead):])
+            return None
+        loop = self._loops.setdefault(prefix, _Loop())
+        # Chunks that are requested together are one read, which says nothing of the next.
+        follows = loop.read is not None and loop.read == loop.place and _next(loop.place, grid) == place
+        if not follows and loop.place is not None and place in loop.ahead:
+            # The same read as the chunk before, of a loop that reads several at a time.
+            follows = True
+        loop.place = place
+        if not follows:
+            loop.ahead, loop.distance = [], 0
+            return loop
+        loop.ahead = loop.ahead[loop.ahead.index(place) + 1:] if place in loop.ahead else []
+        if len(loop.ahead) > loop.distance // 2:
+            return loop
+        most = max(1, min(AHEAD_MAX, AHEAD_BYTES // loop.bytes))
+        loop.distance = min(max(AHEAD_FIRST, 2 * loop.distance), most)
+        new, at = [], loop.ahead[-1] if loop.ahead else place
+        while len(loop.ahead) < loop.distance and (after := _next(at, grid)) is not None:
+            loop.ahead.append(at := after)
+            new.append(prefix + separator.join(map(str, at)))
+        self._ahead.announce(new)
+        return loop
 
     # Listings.
 
@@ -202,9 +219,23 @@ class Store(_Store):
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
-        prefix = prefix.rstrip("/") + "/" if prefix else ""
-        async for key in self.list_prefix(prefix):
-            await in_thread(self._remove, key)
+        await in_thread(self._remove_below, prefix.rstrip("/"))
+
+    def _remove_below(self, directory: str) -> None:
+        """Removes the keys below a directory, and with them the directories of a store that has some."""
+        for name, kind in self._names(directory):
+            key = f"{directory}/{name}" if directory else name
+            if kind == "directory":
+                self._remove_below(key)
+            else:
+                self._remove(key)
+        store, path = self._at(directory)
+        if directory and _stores.place_of(self.url).store.partition(":")[0] not in _stores.BUCKETS:
+            try:
+                store.rmdir(path)
+            except OSError:
+                # It has a new key, or is not there.
+                pass
 
     def _at(self, key: str) -> tuple[_bowwave.Store, str]:
         place = _stores.place_of(self.url + key)

@@ -127,6 +127,14 @@ impl Input {
         }
     }
 
+    /// The oracle that runs will have: none with an experiment, or with files of a given size.
+    pub(super) fn oracle(&self, requested: Oracle, file_size: Option<u64>) -> Oracle {
+        match self {
+            Self::Trace(..) if file_size.is_none() => requested,
+            _ => Oracle::No,
+        }
+    }
+
     /// Maximum reads of one run.
     pub(super) fn reads(&self, case: &Case) -> u64 {
         match self {
