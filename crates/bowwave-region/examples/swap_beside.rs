@@ -1,10 +1,12 @@
 //! A sequential writer next to random writers, over more than the memory: throughput of each, and
 //! the time of an access.
 //!
-//! `swap_beside SPILL` uses a swap with that spill. Without SPILL it uses the kernel's swap, which
-//! a cgroup may limit; `tools/compare_swap.py` runs both. Options: `--memory`, `--spill-bytes`,
-//! `--sequential`, `--random` in bytes, `--writers`, `--seconds`, `--ahead` in pages,
-//! `--in-thread 1` for faults served by the faulting threads. Prints one line of JSON.
+//! `swap_beside SPILL` uses a swap with that spill, a path or a store's URL. Without SPILL it uses
+//! the kernel's swap, which a cgroup may limit; `tools/compare_swap.py` runs both. Options:
+//! `--memory`, `--spill-bytes`, `--sequential`, `--random` in bytes, `--readers` (sequential
+//! writers), `--writers` (at random), `--seconds`, `--ahead` in pages, `--policy`, `--reclaim 1`
+//! for slots in the order of eviction, `--in-thread 1` for faults served by the faulting threads.
+//! Prints one line of JSON.
 #![allow(unsafe_code, reason = "maps memory that threads write concurrently")]
 #![allow(clippy::print_stdout, reason = "prints a line of figures")]
 
@@ -16,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_region::uffd::{Delivery, SYSTEM_PAGE};
-use bowwave_region::{Spill, Swap, SwapOptions, SwapRegion};
+use bowwave_region::{Placement, Spill, Swap, SwapOptions, SwapRegion};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 /// The memory to write to.
@@ -120,18 +122,22 @@ fn show(name: &str, times: &Times, seconds: f64) -> String {
     )
 }
 
-/// Runs one sequential and several random writers for a while; returns their access times.
-fn write_side_by_side(ordered: &Array, scattered: &Array, writers: u64, time: Duration) -> (Times, Times) {
+/// Runs a sequential writer for each of these arrays and several random writers for a while;
+/// returns their access times.
+fn write_side_by_side(ordered: &[Array], scattered: &Array, writers: u64, time: Duration) -> (Times, Times) {
     let over = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let writer = scope.spawn(move || {
-            let (mut turn, mut times) = (0, Times::new());
-            while !over.load(Ordering::Relaxed) && ordered.pages > 0 {
-                times.add(ordered.touch(turn % ordered.pages, turn));
-                turn += 1;
-            }
-            times
+        let in_order = ordered.iter().map(|ordered| {
+            scope.spawn(move || {
+                let (mut turn, mut times) = (0, Times::new());
+                while !over.load(Ordering::Relaxed) && ordered.pages > 0 {
+                    times.add(ordered.touch(turn % ordered.pages, turn));
+                    turn += 1;
+                }
+                times
+            })
         });
+        let in_order: Vec<_> = in_order.collect();
         let writers: Vec<_> = (0..writers)
             .map(|writer| {
                 scope.spawn(move || {
@@ -146,22 +152,26 @@ fn write_side_by_side(ordered: &Array, scattered: &Array, writers: u64, time: Du
             .collect();
         thread::sleep(time);
         over.store(true, Ordering::Relaxed);
-        let times = |thread: thread::ScopedJoinHandle<'_, Times>| thread.join().expect("no panic");
-        let in_order = times(writer);
-        let at_random = writers.into_iter().map(times).fold(Times::new(), |mut all, one| {
-            all.counts.iter_mut().zip(&one.counts).for_each(|(all, one)| *all += one);
-            all.sum += one.sum;
-            all
-        });
-        (in_order, at_random)
+        (sum(in_order), sum(writers))
+    })
+}
+
+/// The access times of all threads.
+fn sum(threads: Vec<thread::ScopedJoinHandle<'_, Times>>) -> Times {
+    let times = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+    times.fold(Times::new(), |mut all, one| {
+        all.counts.iter_mut().zip(&one.counts).for_each(|(all, one)| *all += one);
+        all.sum += one.sum;
+        all
     })
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut numbers, mut spill) = (HashMap::<String, u64>::new(), None);
+    let (mut numbers, mut spill, mut policy) = (HashMap::<String, u64>::new(), None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.strip_prefix("--") {
+            Some("policy") => policy = args.next(),
             Some(name) => {
                 let value = args.next().ok_or_else(|| format!("{arg} takes a number"))?;
                 numbers.insert(name.to_owned(), value.parse()?);
@@ -178,13 +188,26 @@ fn main() -> Result<(), Box<dyn Error>> {
             memory_bytes: Some(memory),
             ahead_pages_max: number("ahead", SwapOptions::default().ahead_pages_max),
             delivery: if number("in-thread", 0) == 0 { Delivery::Message } else { Delivery::Signal },
+            placement: if number("reclaim", 0) == 0 { Placement::Address } else { Placement::Reclaim },
             ..SwapOptions::default()
         };
-        Swap::new(&Spill::file(path, bytes), &options)
+        let spill = if path.contains(':') {
+            Spill::store(bowwave_backend::open_url(&path, &Default::default())?, "spill", bytes)
+        } else {
+            Spill::file(path, bytes)
+        };
+        let swap = Swap::new(&spill, &options)?;
+        if let Some(policy) = policy {
+            swap.set("swap.policy", &policy)?;
+        }
+        Ok::<_, Box<dyn Error>>(swap)
     });
     let swap = swap.transpose()?;
-    let (ordered, scattered) = (Array::new(swap.as_ref(), sequential)?, Array::new(swap.as_ref(), random)?);
-    ordered.fill();
+    let readers = number("readers", 1).max(1);
+    let ordered = (0..readers).map(|_| Array::new(swap.as_ref(), sequential / readers));
+    let ordered = ordered.collect::<Result<Vec<_>, _>>()?;
+    let scattered = Array::new(swap.as_ref(), random)?;
+    ordered.iter().for_each(Array::fill);
     scattered.fill();
     let before = swap.as_ref().map(Swap::report);
     println!("{{\"filled\":true}}");

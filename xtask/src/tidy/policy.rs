@@ -126,7 +126,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-sim", &["bowwave-core", "bowwave-baselines", "bowwave-device", "bowwave-trace"]),
     ("bowwave-engine", &["bowwave-core", "bowwave-baselines", "bowwave-backend"]),
     ("bowwave-fuse", &["bowwave-engine"]),
-    ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
+    ("bowwave-region", &["bowwave-core", "bowwave-baselines", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
     ("bowwave-python", &["bowwave-engine", "bowwave-region"]),
     ("bowwave-interpose", &[]),

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use bowwave_core::swap::SwapPolicy;
 use bowwave_core::swap::pager::{
-    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapIn, SwapOut, Touch, TouchOutcome,
-    Tracking, WriteError,
+    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapIn, SwapOut, SwapTuning, Touch,
+    TouchOutcome, Tracking, WriteError,
 };
+use bowwave_core::swap::{SwapConfig, SwapPolicy};
 use bowwave_core::{Instant, PageCount, PageIndex, PageRange, Waiter};
 
 /// Pages of each region of the random tests.
@@ -54,6 +54,8 @@ struct World {
     next: u64,
     retired: u64,
     broken_store: bool,
+    /// Whether it changes the policy now and then.
+    switches: bool,
     /// Whether it lifts protection itself, and reports written pages when it unmaps.
     tells_written: bool,
     out: Vec<PagerAction>,
@@ -75,6 +77,7 @@ impl World {
             next: 0,
             retired: 0,
             broken_store: false,
+            switches: false,
             tells_written: seed.is_multiple_of(2),
             out: Vec::new(),
         };
@@ -237,6 +240,12 @@ impl World {
         let region = RegionId(self.chance.below(3) as u32);
         let start = self.chance.below(PAGES);
         let id = PageId { region, page: PageIndex(start) };
+        if self.switches && self.chance.one_in(500) {
+            let policy = bowwave_baselines::SWAP[self.chance.below(4) as usize];
+            let window = SwapConfig { page_cluster: self.chance.below(6) as u32, ..SwapConfig::default() };
+            let ahead_max = 8 + self.chance.below(100);
+            self.pager.tune(SwapTuning { policy, window, ahead_max }).expect("bounds are kept");
+        }
         match self.chance.below(1000) {
             0..300 => self.touch(id, Touch::Load),
             300..500 => self.touch(id, Touch::Store),
@@ -323,7 +332,10 @@ impl World {
 }
 
 fn run(name: &str, config: PagerConfig, seed: u64, steps: u64) -> Pager {
-    let mut world = World::new(config, seed);
+    run_in(name, World::new(config, seed), seed, steps)
+}
+
+fn run_in(name: &str, mut world: World, seed: u64, steps: u64) -> Pager {
     for step in 0..steps {
         world.step();
         if step % 32 == 0
@@ -367,4 +379,34 @@ fn a_million_random_events_lose_no_page_and_keep_the_budget() {
             scope.spawn(move || random_events(policy));
         }
     });
+}
+
+#[test]
+fn policies_that_change_at_run_time_lose_no_page() {
+    for seed in 1..=2 {
+        let small = PagerConfig { low: 8, high: 16, write_pages: 8, ..PagerConfig::own(64, 4000) };
+        let world = World { switches: true, ..World::new(small, seed) };
+        let stats = *run_in("switches", world, seed, 62_500).stats();
+        assert!(stats.swap_ra_hit > 100 && stats.mapped_ahead > 100, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_plans_by_slots_knows_the_owners_of_earlier_writes() {
+    let config = PagerConfig { low: 8, high: 16, ..PagerConfig::own(64, 4000) };
+    let mut world = World::new(PagerConfig { policy: SwapPolicy::None, ..config }, 1);
+    let page = |page| PageId { region: RegionId(0), page: PageIndex(page) };
+    (0..PAGES).for_each(|at| {
+        world.touch(page(at), Touch::Store);
+        world.come_to_rest();
+    });
+    assert_eq!(world.pager.stats().swap_ra, 0);
+    let tuning = SwapTuning { policy: bowwave_baselines::CLUSTER, ..world.pager.tuning() };
+    world.pager.tune(tuning).expect("bounds are kept");
+    world.touch(page(0), Touch::Load);
+    world.come_to_rest();
+    assert!(world.pager.stats().swap_ra >= 5, "a block of eight slots: {:?}", world.pager.stats());
+    let wrong = SwapTuning { ahead_max: 7, ..tuning };
+    assert_eq!(world.pager.tune(wrong).map_err(|error| error.field), Err("ahead_max"));
+    assert_eq!(world.pager.tuning(), tuning, "nothing has changed");
 }

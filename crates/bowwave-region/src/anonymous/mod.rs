@@ -20,6 +20,7 @@
 //! `posix_spawn` share the parent's memory and work.
 
 mod buffers;
+mod live;
 mod memory;
 mod queue;
 mod reclaim;
@@ -32,7 +33,8 @@ mod transfers;
 mod vec;
 
 pub use bowwave_core::swap::SwapPolicy;
-pub use bowwave_core::swap::pager::{PagerLoad, RegionAdvice, SwapStats};
+pub use bowwave_core::swap::pager::{PagerLoad, Placement, RegionAdvice, SwapStats};
+pub use live::{SWAP_SETTINGS, SwapSetting};
 pub use region::{Swap, SwapOptions, SwapRegion, SwapReport};
 pub use spill::Spill;
 pub use vec::SwapVec;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::thread;
 
 use bowwave_core::swap::SwapPolicy;
-use bowwave_core::swap::pager::{Pager, PagerConfig, PagerLoad, RegionAdvice, RegionId, SwapStats};
+use bowwave_core::swap::pager::{
+    Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
+};
 use bowwave_core::{PageIndex, PageRange};
 
 use super::buffers::Buffers;
@@ -76,8 +78,10 @@ pub struct SwapOptions {
     /// Address space for regions in bytes; nearly free. By default eight times the memory plus the
     /// spill.
     pub address_bytes: Option<u64>,
-    /// Readahead policy.
+    /// Readahead policy. [`Swap::set`] changes it at run time.
     pub policy: SwapPolicy,
+    /// Placement of pages on the spill. [`Placement::Reclaim`] is Linux's, for comparisons.
+    pub placement: Placement,
     /// Maximum pages per readahead; at least 8.
     pub ahead_pages_max: u64,
     /// Handler threads for page faults; by default one per processor, at most two.
@@ -96,6 +100,7 @@ impl Default for SwapOptions {
             memory_bytes: None,
             address_bytes: None,
             policy: SwapPolicy::Adaptive,
+            placement: Placement::Address,
             ahead_pages_max: 256,
             handlers: None,
             scope: None,
@@ -195,6 +200,10 @@ impl Swap {
             bytes_written: queue.bytes_written,
             tracks_writes: self.inner.shared.memory.tracks_writes(),
         }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.inner.shared
     }
 
     /// Whether system calls may access missing pages of regions. See [`SwapRegion`].
@@ -346,7 +355,8 @@ impl crate::Region {
 /// The pager's configuration while its tables are empty.
 fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
     let own = PagerConfig::own(budget.frames(0), spill.slots);
-    let config = PagerConfig { policy: options.policy, ahead_max: options.ahead_pages_max, ..own };
+    let SwapOptions { policy, placement, ahead_pages_max: ahead_max, .. } = *options;
+    let config = PagerConfig { policy, placement, ahead_max, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
 }

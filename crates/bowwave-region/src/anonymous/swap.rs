@@ -21,8 +21,8 @@ use std::thread;
 use std::time::Duration;
 
 use bowwave_core::swap::pager::{
-    PageId, Pager, PagerAction, PagerError, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats, Touch,
-    TouchOutcome,
+    PageId, Pager, PagerAction, PagerError, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats, SwapTuning,
+    Touch, TouchOutcome,
 };
 use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     failed: Mutex<BTreeMap<u64, String>>,
     budget: Budget,
     /// Open while transfers are possible.
-    _spill: OpenSpill,
+    spill: OpenSpill,
 }
 
 /// The state under the lock.
@@ -139,7 +139,7 @@ impl Shared {
             complained: AtomicBool::new(false),
             failed: Mutex::default(),
             budget,
-            _spill: spill,
+            spill,
         });
         let ends: Arc<dyn super::queue::Ends> = Arc::clone(&shared) as _;
         shared.queue.set_ends(Arc::downgrade(&ends));
@@ -261,6 +261,27 @@ impl Shared {
             });
             rest.start = part.end;
         }
+    }
+
+    /// Whether the spill is on a rotating disk.
+    pub(super) fn seeks(&self) -> bool {
+        self.spill.profile.seeks
+    }
+
+    pub(super) fn tuning(&self) -> SwapTuning {
+        self.lock().pager.tuning()
+    }
+
+    /// Changes settings; an error says what fits, and nothing changes.
+    pub(super) fn tune(
+        &self,
+        change: impl FnOnce(&mut SwapTuning) -> std::result::Result<(), String>,
+    ) -> std::result::Result<(), String> {
+        self.step(|state| {
+            let mut tuning = state.pager.tuning();
+            change(&mut tuning)?;
+            state.pager.tune(tuning).map_err(|error| error.to_string())
+        })
     }
 
     pub(super) fn region_stats(&self, region: RegionId) -> (SwapStats, u64) {

@@ -24,6 +24,7 @@ pub struct Mechanism {
 
 const CORE: &str = "engine and simulator";
 const ENGINE_BASELINE: &str = "engine and simulator, as a policy for comparison";
+const REGIONS: &str = "swap of real regions and simulator";
 const CLOCK: &str =
     "engine and simulator; times of the published disk in the simulator only, as no such disk is left";
 
@@ -74,22 +75,28 @@ mechanisms! {
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", CORE,
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", "every_claim_of_the_paper_holds_but_its_misprint";
     "001", "windows by addresses, per region, from its own hits",
-        "crates/bowwave-core/src/swap/vma.rs",
-        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
-        "crates/bowwave-core/src/swap/vma.rs", "a_region_is_assumed_sequential_until_its_hits_say_otherwise";
+        "crates/bowwave-core/src/swap/vma.rs", REGIONS,
+        "crates/bowwave-region/tests/swap_policies.rs",
+        "windows_of_vma_and_cluster_grow_to_eight_in_order_and_shrink_to_one_at_random";
     "001", "windows by slots, from hits of all regions",
-        "crates/bowwave-baselines/src/cluster.rs",
-        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
+        "crates/bowwave-baselines/src/cluster.rs", REGIONS,
         "crates/bowwave-baselines/src/cluster.rs", "hits_of_any_region_grow_the_next_block_of_any_region";
     "001", "window sizes in powers of two from hits",
-        "crates/bowwave-core/src/swap/size.rs",
-        "simulator; real regions map readahead on arrival, so hits of marks alone are seen",
+        "crates/bowwave-core/src/swap/size.rs", REGIONS,
         "crates/bowwave-core/src/swap/size.rs", "sizes_follow_hits_in_powers_of_two";
     "001", "windows within the region and one page table",
-        "crates/bowwave-core/src/swap/vma.rs", "swap of real regions and simulator",
+        "crates/bowwave-core/src/swap/vma.rs", REGIONS,
         "crates/bowwave-core/src/swap/vma.rs", "windows_stay_in_the_region_and_under_one_page_table";
+    "001", "slots on rotating disks, addresses elsewhere",
+        "crates/bowwave-region/src/anonymous/live.rs", REGIONS,
+        "crates/bowwave-region/tests/swap_policies.rs",
+        "linux_is_by_slots_on_a_disk_with_a_head_and_by_addresses_elsewhere";
+    "001", "statistics of readahead: pages read ahead and hits",
+        "crates/bowwave-core/src/swap/pager/stats.rs", REGIONS,
+        "crates/bowwave-region/tests/swap_policies.rs",
+        "windows_of_vma_and_cluster_grow_to_eight_in_order_and_shrink_to_one_at_random";
     "001", "page-cluster 0 turns it off",
-        "crates/bowwave-core/src/swap/vma.rs", "swap of real regions and simulator",
+        "crates/bowwave-core/src/swap/vma.rs", REGIONS,
         "crates/bowwave-core/src/swap/vma.rs", "page_cluster_0_is_off";
     "003", "range of a cluster of faults tracked and read around the next one",
         "crates/bowwave-core/src/readahead/range", CORE,

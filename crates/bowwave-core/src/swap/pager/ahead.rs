@@ -104,7 +104,7 @@ impl Pager {
 
     fn pace(&self, now: Instant) -> Pace {
         let max = self.config.ahead_max.min((self.config.frames / 64).max(8));
-        Pace { now, latency_ns: self.latency_ns, max, sees_hits: !self.config.map_ahead }
+        Pace { now, latency_ns: self.latency_ns, max, sees_hits: !self.config.maps_ahead() }
     }
 
     /// The swapped-out pages of a plan; marks the first one, and moves the pages that the reader
@@ -142,7 +142,8 @@ impl Pager {
 
     /// Puts pages that a stream's reader has passed first in line for eviction.
     pub(super) fn leave_behind(&mut self, id: PageId, behind: PageRange) {
-        if self.config.lists == Lists::Global {
+        // Other policies follow no reader, and their pages age alike.
+        if self.config.lists == Lists::Global || self.config.policy != SwapPolicy::Adaptive {
             return;
         }
         for page in behind.start.0..behind.end.0 {

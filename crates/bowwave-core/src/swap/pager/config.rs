@@ -22,8 +22,9 @@ pub struct PagerConfig {
     pub tracking: Tracking,
     /// Which pages compete for memory.
     pub lists: Lists,
-    /// Map readahead when it arrives, except marks. Without it each page of a window costs a fault,
-    /// which shows that the page was used.
+    /// Map readahead of [`SwapPolicy::Adaptive`] when it arrives, except marks. Without it each
+    /// page of a window costs a fault, which shows that the page was used. Other policies need
+    /// these faults: they size windows by hits.
     pub map_ahead: bool,
     /// Most pages of a write; at least 1.
     pub write_pages: u32,
@@ -41,6 +42,17 @@ pub struct PagerConfig {
     pub list_batch: u32,
     /// Report decisions.
     pub explain: bool,
+}
+
+/// Settings that [`Pager::tune`](super::Pager::tune) changes at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapTuning {
+    /// As [`PagerConfig::policy`].
+    pub policy: SwapPolicy,
+    /// As [`PagerConfig::window`].
+    pub window: SwapConfig,
+    /// As [`PagerConfig::ahead_max`].
+    pub ahead_max: u64,
 }
 
 /// Placement of pages on the store.
@@ -120,6 +132,11 @@ impl PagerConfig {
             list_batch: 1,
             explain: false,
         }
+    }
+
+    /// Whether readahead is mapped when it arrives.
+    pub(super) const fn maps_ahead(&self) -> bool {
+        self.map_ahead && matches!(self.policy, SwapPolicy::Adaptive)
     }
 
     /// Checks the bounds.

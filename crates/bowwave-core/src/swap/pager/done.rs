@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::event::{PageId, PagerAction, PagerError, ReadId, RegionId, Touch, WriteError, WriteId};
 use super::table::{Kind, Waiting, flag};
-use super::{Pager, push, single};
+use super::{Lists, Pager, push, single};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
@@ -75,7 +75,8 @@ impl Pager {
                 continue;
             }
             self.table.region_mut(region).in_flight -= 1;
-            self.table.page_mut(id).clear(flag::UNMAPPING | flag::MAPPED | flag::WRITABLE);
+            self.table.region_mut(region).aging -= u64::from(state.is(flag::AGING));
+            self.table.page_mut(id).clear(flag::UNMAPPING | flag::AGING | flag::MAPPED | flag::WRITABLE);
             let soiled = match written {
                 Some(written) => written.binary_search(&page).is_ok(),
                 None => state.is(flag::WRITABLE),
@@ -160,7 +161,7 @@ impl Pager {
             return;
         }
         let state = self.table.page(id);
-        if self.config.map_ahead && state.is(flag::AHEAD) && !state.is(flag::MARK) {
+        if self.config.maps_ahead() && state.is(flag::AHEAD) && !state.is(flag::MARK) {
             // Its touch will not be seen.
             self.count(id.region, |stats| stats.mapped_ahead += 1);
             let page = self.table.page_mut(id);
@@ -168,6 +169,10 @@ impl Pager {
             page.set(flag::MAPPED | flag::WRITABLE);
             self.enlist(id, Kind::Active);
             push(out, PagerAction::Map { region: id.region, pages: single(id.page), writable: true });
+        } else if self.config.lists == Lists::PerRegion && !self.config.maps_ahead() {
+            // While used pages are being unmapped, the inactive list is short: its tail would be
+            // the window that the reader is about to use.
+            self.enlist(id, Kind::Active);
         } else {
             self.enlist(id, Kind::Inactive);
         }

@@ -89,7 +89,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 pub use check::PagerFault;
-pub use config::{Lists, PagerConfig, Placement, Tracking};
+pub use config::{Lists, PagerConfig, Placement, SwapTuning, Tracking};
 pub use event::{
     PageId, PagerAction, PagerError, ReadId, RegionAdvice, RegionId, SwapDecision, SwapIn, SwapOut,
     SwapWindow, Touch, TouchOutcome, WriteError, WriteId,
@@ -100,7 +100,7 @@ use crate::config::ConfigError;
 use crate::event::Urgency;
 use crate::id::Waiter;
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::swap::{Adaptive, SlotIndex, SwapPolicy, SwapReadahead};
+use crate::swap::{Adaptive, SlotIndex, SwapPolicy, SwapReadahead, Vma};
 use crate::time::Instant;
 use slots::{Head, Slots};
 use table::{Kind, PAGES_MAX, REGIONS_MAX, Region, Table, flag};
@@ -168,10 +168,7 @@ impl Pager {
     /// A field of the configuration that is out of bounds.
     pub fn new(config: PagerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let other = match config.policy {
-            SwapPolicy::Other(kind) => Some(kind.build()),
-            _ => None,
-        };
+        let other = other(config.policy);
         Ok(Self {
             begun_with: (config.frames, config.low, config.high),
             config,
@@ -258,6 +255,44 @@ impl Pager {
         self.config.high = scaled(high).clamp(self.config.low + 1, frames / 2);
         self.config.frames = frames;
         self.balance(now, out);
+    }
+
+    /// Changes the policy and the sizes of its windows. A policy starts with a fresh state.
+    ///
+    /// # Errors
+    /// A value that is out of bounds. Then nothing changes.
+    pub fn tune(&mut self, tuning: SwapTuning) -> Result<(), ConfigError> {
+        let SwapTuning { policy, window, ahead_max } = tuning;
+        let config = PagerConfig { policy, window, ahead_max, ..self.config };
+        config.validate()?;
+        let is_new = policy != self.config.policy;
+        self.config = config;
+        if !is_new {
+            return Ok(());
+        }
+        self.other = other(policy);
+        self.slots.track_owners(self.other.is_some());
+        for (id, region) in (0..).map(RegionId).zip(&mut self.table.regions) {
+            let Some(region) = region else { continue };
+            (region.vma, region.adaptive) = (Vma::default(), Adaptive::default());
+            if self.other.is_some() {
+                let all = region.all();
+                for page in region.known(all) {
+                    let slot = region.page(page).slot;
+                    if slot != 0 {
+                        self.slots.set_owner(slot.into(), PageId { region: id, page });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy and the sizes of its windows.
+    #[must_use]
+    pub const fn tuning(&self) -> SwapTuning {
+        let PagerConfig { policy, window, ahead_max, .. } = self.config;
+        SwapTuning { policy, window, ahead_max }
     }
 
     /// When to call [`Self::expire`].
@@ -425,6 +460,14 @@ impl Pager {
             self.table.remove(region);
             out.push(PagerAction::Retired { region });
         }
+    }
+}
+
+/// The state of a policy of another crate.
+fn other(policy: SwapPolicy) -> Option<Box<dyn SwapReadahead>> {
+    match policy {
+        SwapPolicy::Other(kind) => Some(kind.build()),
+        _ => None,
     }
 }
 

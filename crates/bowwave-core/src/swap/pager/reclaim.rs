@@ -201,7 +201,9 @@ impl Pager {
     /// Keeps the inactive list long enough for touches to show.
     fn refill(&mut self, owner: usize, out: &mut Vec<PagerAction>) {
         let active = self.table.list(owner, Kind::Active).len;
-        let inactive = self.table.list(owner, Kind::Inactive).len;
+        // With those on the way: while the driver unmaps, repeated calls must not age all pages.
+        let aging = owner.checked_sub(1).and_then(|region| self.table.regions[region].as_ref());
+        let inactive = self.table.list(owner, Kind::Inactive).len + aging.map_or(0, |region| region.aging);
         let goal = u64::from(self.config.write_pages);
         let ratio = u64::from(self.config.inactive_ratio);
         let wanted = ((active + inactive) / (ratio + 1)).max(goal.min(active + inactive));
@@ -211,6 +213,8 @@ impl Pager {
             self.table.page_mut(id).clear(flag::REFERENCED);
             if self.config.tracking == Tracking::Unmap && self.table.page(id).is(flag::MAPPED) {
                 self.unlist(id);
+                self.table.page_mut(id).set(flag::AGING);
+                self.table.region_mut(id.region).aging += 1;
                 self.start_unmapping(id, out);
             } else {
                 self.enlist(id, Kind::Inactive);

@@ -65,6 +65,11 @@ impl Slots {
         slots
     }
 
+    /// Starts or stops tracking owners. New owners are unknown until [`Self::set_owner`].
+    pub(super) fn track_owners(&mut self, owners: bool) {
+        self.owners = owners.then(|| vec![NONE; self.count as usize]);
+    }
+
     /// Number of slots, including the header.
     pub(super) const fn count(&self) -> u64 {
         self.count

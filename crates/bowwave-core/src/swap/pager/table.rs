@@ -53,6 +53,8 @@ pub(super) mod flag {
     pub(crate) const DISCARD: u16 = 1 << 11;
     /// It was behind a stream's reader at its last eviction; valid while it is swapped out.
     pub(crate) const LEFT: u16 = 1 << 12;
+    /// Being unmapped in order to become inactive.
+    pub(crate) const AGING: u16 = 1 << 13;
 }
 
 /// A page.
@@ -115,6 +117,8 @@ pub(super) struct Region {
     pub(super) away: u64,
     /// Its pages that are read, written or unmapped now.
     pub(super) in_flight: u64,
+    /// Of these, pages that become inactive once they are unmapped.
+    pub(super) aging: u64,
     pub(super) dying: bool,
     pub(super) advised: Vec<(PageRange, RegionAdvice)>,
     pub(super) waiting: BTreeMap<u64, Vec<Waiting>>,
@@ -184,6 +188,7 @@ impl Region {
             stalls: 0,
             away: 0,
             in_flight: 0,
+            aging: 0,
             dying: false,
             advised: Vec::new(),
             waiting: BTreeMap::new(),
