@@ -67,7 +67,7 @@ pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::{MIX_STEP, Random, mix};
 pub use readahead::{
-    Access, Capabilities, ClusterRules, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans,
+    Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hint, Plan, Plans,
     Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,
     WasteCounts, Window,
 };

@@ -186,9 +186,12 @@ impl Cache {
     /// Reports the end of a fill, or of a part of it, to the file's policy.
     fn report_fill(&mut self, fill: &FillState, range: PageRange, failed: bool) {
         let now = self.now;
+        let since = |then: Instant| now.0.saturating_sub(then.0);
+        if !failed {
+            self.costs.filled(range.count().0, since(fill.requested_at));
+        }
         let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
         let Some(policy) = &mut file.policy else { return };
-        let since = |then: Instant| now.0.saturating_sub(then.0);
         policy.on_fill(&FillReport {
             now,
             range,

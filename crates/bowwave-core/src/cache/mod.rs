@@ -47,7 +47,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Capabilities, FileMemory, Plans, Policy, RangeConfig, Readahead};
+use crate::readahead::{Capabilities, Costs, FileMemory, Plans, Policy, RangeConfig, Readahead};
 use crate::request::{PageAccess, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -69,6 +69,8 @@ pub struct Cache {
     /// Frames that may be used now.
     limit: u32,
     congested: bool,
+    /// What requests to the store cost, from all fills.
+    costs: Costs,
     table: PageTable,
     frames: Frames,
     files: Vec<Option<File>>,
@@ -187,6 +189,7 @@ impl Cache {
             config,
             now: Instant(0),
             congested: false,
+            costs: Costs::default(),
             table: PageTable::default(),
             frames: Frames::new(),
             files: Vec::new(),

@@ -317,6 +317,7 @@ impl Cache {
             free,
             frames: self.limit.into(),
             congested: self.congested,
+            costs: self.costs,
         };
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         self.plans.clear();

@@ -5,6 +5,7 @@
 //! applies the budget and sets the marks. So a policy cannot break an invariant; it can only choose
 //! badly.
 
+mod costs;
 mod none;
 mod on_demand;
 mod range;
@@ -12,6 +13,7 @@ mod siblings;
 mod stream;
 mod stride;
 
+pub use costs::Costs;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
@@ -157,6 +159,8 @@ pub struct View<'a> {
     pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
+    /// What requests to the store cost.
+    pub costs: Costs,
 }
 
 /// Exact results of readahead in a file. With them a policy can keep a waste budget.
@@ -362,6 +366,7 @@ impl View<'_> {
             free: u64::MAX,
             frames: u64::MAX,
             congested: false,
+            costs: Costs::default(),
         }
     }
 
@@ -376,6 +381,16 @@ impl View<'_> {
     #[must_use]
     pub fn was_used(self, page: PageIndex) -> bool {
         self.table.get(self.file, page).shadow().is_some_and(|shadow| !shadow.unused)
+    }
+
+    /// Whether a reader used a page that is cached, or evicted as far as shadows remember.
+    #[must_use]
+    pub fn is_used(self, page: PageIndex) -> bool {
+        let known = self.table.get(self.file, page);
+        match known.frame() {
+            Some(frame) => !self.frames_of.get(frame).has(Flag::Unused),
+            None => known.shadow().is_some_and(|shadow| !shadow.unused),
+        }
     }
 
     /// Whether a page is cached or in flight.

@@ -16,6 +16,7 @@
 //!           first page of the file             ─► an initial window, as in Linux
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
+//!           four recent runs began nearby      ─► the rest of the place, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -31,6 +32,7 @@
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
 //! | `jumps` | repeating offset deltas: where the next runs begin |
+//! | `place` | clusters whose pages are read in any order |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | every constant: unit, value, effect |
 //!
@@ -44,6 +46,15 @@
 //! The table has [`streams`](StreamConfig::streams) entries, or up to four times as many if each
 //! has a reader. An evicted stream is parked: it keeps its state, but only an access to the page
 //! where its reader is expected restores it.
+//!
+//! # Places
+//!
+//! A miss that continues no stream may be in a cluster that is read in any order. If four of the
+//! last 32 runs began in one aligned place, and the place is at most one 2048th of the file, they
+//! hardly met by chance: the reader stays there, and will probably read as often again. The rest of
+//! the place is then read at once, as long as the requests saved take twice as long as its pages.
+//! The cache measures both times over the fills of all files ([`Costs`](crate::Costs)). On a store
+//! that takes no time, there are no places.
 //!
 //! # How much to read
 //!
@@ -92,6 +103,9 @@
 //! ahead only by a trusted detector. Without trust, a run must first give evidence itself: adjacent
 //! requests, two downward reads, or three strided blocks.
 //!
+//! A strided stream is given up once its reader leaves a block of which it used less than half: the
+//! stride or the length of its blocks was wrong, and the next reads show others.
+//!
 //! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
 //! earlier runs of its length continued as ended ([`Runs::continues`]).
 //!
@@ -103,6 +117,7 @@ mod entry;
 mod jumps;
 mod onward;
 mod pace;
+mod place;
 mod plan;
 mod runs;
 mod scores;
@@ -483,7 +498,7 @@ impl Stream {
             }
         }
         self.jump(at, 0, wanted, view);
-        wanted.alone()
+        self.place(wanted, view).unwrap_or_else(|| wanted.alone())
     }
 
     /// Pages of a new run to read at once: the longest expected length, or less if the waste budget

@@ -3,6 +3,7 @@
 use super::entry::{Direction, Entry, Join};
 use super::tuning::tuning;
 use super::{Detector, Stream, Wanted};
+use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
@@ -178,6 +179,12 @@ impl Stream {
         let direct = begun == Some(entry.lo);
         let Direction::Stride { step, block } = entry.direction else { return wanted.alone() };
         let (steps, within) = entry.steps_to(wanted.page, step);
+        if steps > 0 && !wanted.mapped && is_sparse(entry.lo, block, view) {
+            // The stride or the block's length was wrong; runs that begin now show others.
+            entry.over = true;
+            self.scores.count(Detector::Stride, false);
+            return self.begun(wanted, view);
+        }
         let overtook = steps >= entry.steps_to(entry.edge, step).0;
         if steps > 0 {
             entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
@@ -211,4 +218,18 @@ impl Stream {
         let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
         self.upward(at, wanted, view)
     }
+}
+
+/// Whether fewer than half of a block's pages were used, by samples. False if its first page is not
+/// known to be used: then shadows no longer remember the block.
+fn is_sparse(lo: u64, block: u64, view: View<'_>) -> bool {
+    let samples = block.min(tuning().samples);
+    let mut used = 0;
+    for n in 0..samples {
+        used += u64::from(view.is_used(PageIndex(lo + block * n / samples)));
+        if used == 0 {
+            return false;
+        }
+    }
+    2 * used < samples
 }

@@ -66,6 +66,11 @@ impl Runs {
         self.len += 1;
     }
 
+    /// How many of the recent runs began in the `pages` pages from `start` on.
+    pub(super) fn begun_within(&self, start: u64, pages: u64) -> u64 {
+        self.starts[..self.len].iter().map(|&begun| u64::from(begun.wrapping_sub(start) < pages)).sum()
+    }
+
     /// Removes a start that belonged to another run.
     pub(super) fn forget(&mut self, start: u64) {
         let from = self.len.saturating_sub(tuning().strides as usize);

@@ -113,6 +113,19 @@ tuning! {
     /// Parts. A run is read one part in this many beyond the usual length before it has shown more.
     usual_spare: 8,
 
+    // Places (`place`).
+
+    /// Times. Pages are read in place of later requests if those take at least this many times as
+    /// long. Larger: more requests. Smaller: pages are read for little.
+    request_worth: 2,
+    /// Runs. A reader is in a place if this many recent runs began there. Larger: places are found
+    /// later. Smaller: random reads meet by chance.
+    place_runs: 4,
+    /// Parts. A place is at most one part in this many of its file: of uniformly random reads, four
+    /// of 32 are then in one place about once in two million reads. Larger: smaller places.
+    /// Smaller: random reads meet by chance.
+    place_chance: 2048,
+
     // Runs between jumps (`runs`).
 
     /// Runs. Beginnings that are remembered, among which repeating offset deltas are searched.

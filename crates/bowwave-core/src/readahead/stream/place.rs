@@ -1,0 +1,44 @@
+//! Places: parts of a file whose pages are read in any order, one place after the other.
+//!
+//! ```text
+//!   recent misses    .|........|# ## ### #|..........|.........|.....
+//! ```
+//!
+//! Several of the recent runs began in one aligned place, which is so small that uniformly random
+//! reads hardly ever meet in it. The reader stays there: it will probably use as many pages of the
+//! place again as it has. The rest of the place is read at once if the requests saved by that take
+//! longer than its pages. The largest such place wins.
+
+use super::tuning::tuning;
+use super::{Stream, Wanted};
+use crate::page::PageIndex;
+use crate::readahead::{Plan, Reason, View};
+
+impl Stream {
+    /// The rest of the largest place around the request that is read now, if reading it pays.
+    pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
+        let Wanted { page, end, max, .. } = wanted;
+        let worth = view.costs.pages_per_request();
+        // Most misses end here: on a store that takes no time, and for large requests.
+        if worth < tuning().request_worth * (end - page) || wanted.mapped {
+            return None;
+        }
+        let most = (view.file_pages.0 / tuning().place_chance).min(max);
+        let mut size = 1 << most.checked_ilog2()?;
+        while size >= tuning().speculation_min.max(2 * (end - page)) {
+            let start = page & !(size - 1);
+            let runs = self.runs.begun_within(start, size);
+            if runs < tuning().place_runs {
+                // A part of the place has no more of them.
+                return None;
+            }
+            let stop = (start + size).min(view.file_pages.0);
+            let pays = runs * worth >= size * tuning().request_worth;
+            if pays && stop > end && self.allows(size, view) {
+                return Some(Plan::new(PageIndex(start), stop - start, 0, Reason::Range));
+            }
+            size /= 2;
+        }
+        None
+    }
+}
