@@ -30,9 +30,9 @@ impl ObjectBackend {
         if let Some((stored, until)) = names.attributes(&prefix) {
             return Ok((stored, Validity(Some(validity.0.map_or(until, |other| until.min(other))))));
         }
-        let since = names.changes();
+        let asked = names.asked();
         let stored = Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory);
-        names.learn_directory(&prefix, stored, since);
+        names.learn_directory(&prefix, stored, asked);
         Ok((stored, validity))
     }
 

@@ -17,7 +17,7 @@ use object_store::path::Path as Key;
 use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
-use crate::KeepNames;
+use crate::{KeepNames, Validity};
 
 /// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
 #[derive(Debug)]
@@ -176,8 +176,16 @@ pub(super) enum Lookup<'a> {
     Known(Known, Instant),
     /// List the directory.
     List(Listing<'a>),
-    /// Request this name alone, and [`enter`](NameCache::enter) the response with this number.
-    Request(u64),
+    /// Request this name alone, and [`enter`](NameCache::enter) the response.
+    Request(Asked),
+}
+
+/// When a request was sent. Its response is no newer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Number of our changes.
+    changes: u64,
+    at: Instant,
 }
 
 /// A listing in progress: other lookups in the directory wait for its end.
@@ -272,19 +280,19 @@ impl NameCache {
             }
             // A complete listing would not tell more.
             if complete.is_some() {
-                return Lookup::Request(changes);
+                return Lookup::Request(Asked { changes, at: now });
             }
             if !directory.is_being_listed {
                 let lookups = directory.lookups;
                 directory.lookups = lookups.saturating_add(1);
                 if lookups < directory.worth.max(LOOKUPS_MAX) || !self.lists() {
-                    return Lookup::Request(changes);
+                    return Lookup::Request(Asked { changes, at: now });
                 }
                 directory.is_being_listed = true;
                 return Lookup::List(self.listing(prefix, changes));
             }
             let Some(left) = WAIT_MAX.checked_sub(begun.elapsed()) else {
-                return Lookup::Request(changes);
+                return Lookup::Request(Asked { changes, at: now });
             };
             state = self.listed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -357,23 +365,28 @@ impl NameCache {
         self.lists() && state.touch(directory).is_some_and(|found| found.complete.is_some())
     }
 
-    /// Enters the response to a request for one name, sent when the cache had `since` changes.
-    pub(super) fn enter(&self, key: &str, standing: Known, since: u64) {
+    /// Enters the response to a request for one name, sent at `asked`.
+    pub(super) fn enter(&self, key: &str, standing: Known, asked: Asked) {
         if !self.is_on() {
             return;
         }
-        let until = Instant::now() + self.ttl();
+        let until = asked.at + self.ttl();
         let (prefix, name) = split(key);
         let mut state = self.lock();
-        if since >= state.evicted {
-            state.put(prefix, name, standing, until, since);
+        if asked.changes >= state.evicted {
+            state.put(prefix, name, standing, until, asked.changes);
             state.shrink(self.bytes_max);
         }
     }
 
-    /// Number of changes, for [`enter`](Self::enter).
-    pub(super) fn changes(&self) -> u64 {
-        self.lock().changes
+    /// Before a request is sent: for [`enter`](Self::enter).
+    pub(super) fn asked(&self) -> Asked {
+        Asked { changes: self.lock().changes, at: Instant::now() }
+    }
+
+    /// Until when the response to a request may be used.
+    pub(super) fn validity(&self, asked: Asked) -> Validity {
+        Validity(self.is_on().then(|| asked.at + self.ttl()))
     }
 
     /// A response has the attributes that are stored with this version of `key`.
@@ -398,12 +411,12 @@ impl NameCache {
         self.lock().touch(directory)?.attributes.filter(|(_, until)| *until > now)
     }
 
-    /// A response has the attributes of a directory's marker. It was requested when there were
-    /// `since` changes.
-    pub(super) fn learn_directory(&self, directory: &str, stored: Stored, since: u64) {
-        let until = Instant::now() + self.ttl();
+    /// A response has the attributes of a directory's marker. It was requested at
+    /// `asked`.
+    pub(super) fn learn_directory(&self, directory: &str, stored: Stored, asked: Asked) {
+        let until = asked.at + self.ttl();
         let mut state = self.lock();
-        if self.is_on() && since == state.changes {
+        if self.is_on() && asked.changes == state.changes {
             state.directory(directory).attributes = Some((stored, until));
         }
     }
@@ -497,7 +510,7 @@ impl Listing<'_> {
         let ttl = self.cache.ttl();
         let now = Instant::now();
         // A directory that takes longer to list than names live would never be answered.
-        let until = now + ttl.max(now.saturating_duration_since(self.begun));
+        let until = (self.begun + ttl).max(now + now.saturating_duration_since(self.begun));
         let mut state = self.cache.lock();
         if self.changes >= state.evicted && !ttl.is_zero() {
             state.replace(&self.directory, found, until, self.changes);

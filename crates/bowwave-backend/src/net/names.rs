@@ -60,10 +60,14 @@ impl Namespace for ObjectBackend {
         let cached = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
         let (standing, validity) = match cached.filter(|(standing, _)| !lacks(standing)) {
             Some(known) => known,
-            None => match self.looked_ahead(path)? {
-                Some(meta) => (Standing::Object(Box::new(meta)), Validity::default()),
-                None => (self.standing(path)?, Validity::default()),
-            },
+            None => {
+                let asked = self.cloud.names.asked();
+                let found = match self.looked_ahead(path)? {
+                    Some(meta) => Standing::Object(Box::new(meta)),
+                    None => self.standing(path)?,
+                };
+                (found, self.cloud.names.validity(asked))
+            }
         };
         match standing {
             Standing::Object(meta) => Ok(described(name, &meta, validity)),

@@ -17,7 +17,7 @@ use super::cloud::{Cloud, Kind, Pages};
 use super::limits::now;
 use super::listing;
 use super::meta::Meta;
-use super::name_cache::{Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX};
+use super::name_cache::{Asked, Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
@@ -116,10 +116,13 @@ impl ObjectBackend {
                 Lookup::List(listing) => match self.list_for_lookups(path, listing) {
                     Ok(()) => continue,
                     // A HEAD of the name has the error, if it concerns it.
-                    Err(_) => return Ok((self.standing(path)?, Validity::default())),
+                    Err(_) => {
+                        let asked = names.asked();
+                        return Ok((self.standing(path)?, names.validity(asked)));
+                    }
                 },
-                Lookup::Request(since) => {
-                    return Ok((self.lookup_alone(path, &key, since)?, Validity::default()));
+                Lookup::Request(asked) => {
+                    return Ok((self.lookup_alone(path, &key, asked)?, names.validity(asked)));
                 }
             };
             let standing = match known {
@@ -147,7 +150,7 @@ impl ObjectBackend {
 
     /// Requests one name, and enters the response in the cache of names. One listing of the keys
     /// that begin with it tells an object, a directory and nothing apart.
-    fn lookup_alone(&self, path: &Path, key: &Key, since: u64) -> Result<Standing> {
+    fn lookup_alone(&self, path: &Path, key: &Key, asked: Asked) -> Result<Standing> {
         let names = &self.cloud.names;
         // A HEAD has the attributes that are stored with a file.
         if self.cloud.attributes || !names.lists() {
@@ -185,7 +188,7 @@ impl ObjectBackend {
         if known == Known::Unknown {
             return self.standing(path);
         }
-        names.enter(key.as_ref(), known.clone(), since);
+        names.enter(key.as_ref(), known.clone(), asked);
         Ok(match known {
             Known::Object(listed) => Standing::Object(Box::new(listed.meta(key.clone()))),
             Known::Directory => Standing::Directory { marked: false },
@@ -195,7 +198,7 @@ impl ObjectBackend {
 
     /// The entry at `path`, by a request; the cache of names gets it.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
-        let since = self.cloud.names.changes();
+        let asked = self.cloud.names.asked();
         let standing = self.requested_standing(path)?;
         let (key, _) = self.key(path)?;
         if !key.as_ref().is_empty() {
@@ -204,7 +207,7 @@ impl ObjectBackend {
                 Standing::Directory { .. } => Known::Directory,
                 Standing::Nothing => Known::Absent,
             };
-            self.cloud.names.enter(key.as_ref(), known, since);
+            self.cloud.names.enter(key.as_ref(), known, asked);
         }
         Ok(standing)
     }
@@ -269,7 +272,7 @@ impl ObjectBackend {
         if let Some(meta) = self.cloud.ahead.take(key.as_ref()) {
             return Ok(Some(meta));
         }
-        let since = self.cloud.names.changes();
+        let asked = self.cloud.names.asked();
         let (mut keys, planned) = self.cloud.ahead.plan(key.as_ref());
         if keys.is_empty() {
             return Ok(None);
@@ -289,7 +292,7 @@ impl ObjectBackend {
             let found: Vec<Option<Meta>> = lookups.collect().await;
             let mut found: Vec<Meta> = found.into_iter().flatten().collect();
             for meta in &found {
-                cloud.names.enter(meta.key.as_ref(), meta.known(), since);
+                cloud.names.enter(meta.key.as_ref(), meta.known(), asked);
             }
             let own = found.iter().position(|meta| meta.key == key).map(|at| found.swap_remove(at));
             cloud.ahead.keep(found, planned);

@@ -128,6 +128,19 @@ fn a_long_listing_of_known_files_sends_no_request_for_each() {
     bucket.end();
 }
 
+/// The listing takes longer than names live.
+#[test]
+fn find_over_a_large_directory_sends_its_listing_alone() {
+    let Some(bucket) = Bucket::new("many-find", 0, &["--ttl", "10ms"]) else { return };
+    let objects = setting("BOWWAVE_MANY_OBJECTS", 10_000);
+    (0..objects).for_each(|number| bucket.server.put(&format!("large/{number:06}"), Vec::new()));
+    let sent = bucket.requests(&format!("test $(find large -type f | wc -l) = {objects}"));
+    let pages = objects.div_ceil(1000);
+    // The root, the directory and its marker.
+    assert!(sent.total() * 10 <= pages * 11 + 60 && sent.list <= pages + 4, "{sent:?}");
+    bucket.end();
+}
+
 #[test]
 fn files_in_order_are_read_ahead_and_each_is_requested_once() {
     let order: Vec<usize> = (0..FILES as usize).collect();

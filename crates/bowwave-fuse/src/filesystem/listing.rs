@@ -1,5 +1,7 @@
 //! Encodes directory listings for the kernel.
 
+use std::time::Duration;
+
 use bowwave_engine::backend::Entry;
 use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 
@@ -78,8 +80,8 @@ pub(super) fn entries(
     reply.ok();
 }
 
-/// Looks up a listed entry for the kernel. Requests its attributes again if the listing may be out
-/// of date.
+/// Looks up a listed entry for the kernel. If the listing may be out of date, requests its
+/// attributes again, or lets the kernel request them when a program needs them.
 fn lookup_listed(
     operations: &Operations,
     directory: u64,
@@ -88,6 +90,10 @@ fn lookup_listed(
 ) -> Result<Found, Errno> {
     if operations.is_fresh(listing) && !operations.inodes.is_written(directory, &entry.name, entry) {
         return operations.remember(directory, &entry.name, entry);
+    }
+    if operations.may_reply_unconfirmed(listing, directory, &entry.name) {
+        let found = operations.remember(directory, &entry.name, entry)?;
+        return Ok(Found { ttl: Duration::ZERO, name_ttl: Duration::ZERO, ..found });
     }
     match operations.lookup(directory, &entry.name) {
         Err(error) if error.code() != Errno::ENOENT.code() => {

@@ -1,5 +1,6 @@
 //! Listing directories.
 
+use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,6 +70,15 @@ impl Operations {
     pub(crate) fn is_fresh(&self, listing: &Listing) -> bool {
         let ttl = self.options.ttl.max(LISTING_AGE_MIN);
         listing.changes == self.changes.load(Ordering::Relaxed) && listing.taken.elapsed() <= ttl
+    }
+
+    /// Whether an entry of a listing that is only too old may be returned, to be used once: most
+    /// programs that list a large directory need its names alone. An inode that the kernel has
+    /// keeps its newer attributes.
+    pub(crate) fn may_reply_unconfirmed(&self, listing: &Listing, directory: u64, name: &OsStr) -> bool {
+        self.keeps_names
+            && listing.changes == self.changes.load(Ordering::Relaxed)
+            && self.inodes.peek(directory, name).is_none()
     }
 
     /// Closes a directory.
