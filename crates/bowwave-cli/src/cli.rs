@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Status(commands::status::Args),
     /// Show and change the settings of a running mount
     Ctl(commands::ctl::Args),
+    /// Tell a mount how a file will be read, as posix_fadvise does, which FUSE does not carry
+    Advise(commands::advise::Args),
     /// Check what this machine lacks, and print the command that provides it
     Doctor(commands::doctor::Args),
     /// List and abort unfinished uploads at an object store
@@ -133,6 +135,7 @@ impl Command {
             Self::Ls(args) => commands::ls::run(&args),
             Self::Status(args) => commands::status::run(&args),
             Self::Ctl(args) => commands::ctl::run(&args),
+            Self::Advise(args) => commands::advise::run(&args),
             Self::Doctor(args) => commands::doctor::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),

@@ -1,5 +1,6 @@
 //! The subcommands, one file each: `Args`, which clap parses, and `run`.
 
+pub(crate) mod advise;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod ctl;

@@ -10,6 +10,7 @@
 
 mod client;
 mod directory;
+pub(crate) mod persisted;
 mod server;
 
 use std::io::{self, BufRead as _, BufReader};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
+use bowwave_core::schedule::SchedulerConfig;
 use bowwave_core::{FillError, FillId, FrameId, MIX_STEP, PageSize, WriteOutId, mix};
 
 use crate::budget::Budget;
@@ -126,7 +127,11 @@ impl Engine {
     #[must_use]
     pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
         let queue = Arc::new(self.inner.new_queue(&*backend));
+        // Held until the queue is known: `tune` then changes it, or has changed the tuning before.
+        let tuning = self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.tune(tuning.scheduler).expect("checked by `tune`");
         self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queue));
+        drop(tuning);
         Store::new(Arc::clone(&self.inner), backend, queue)
     }
 
@@ -170,9 +175,14 @@ impl Engine {
         let options = tuning.apply(self.inner.options.clone());
         let plan = options.plan()?;
         let write_back = options.write_back(plan.cache_bytes, plan.page_size, self.inner.shards.len())?;
+        let scheduler = tuning.scheduler.apply(SchedulerConfig::of(options.scheduler));
+        scheduler.validate().map_err(|error| Error::Options(error.to_string()))?;
         let switched = (tuning.policy, tuning.range) != (current.policy, current.range);
         *current = tuning;
         self.inner.dirty_expire_ns.store(nanos(tuning.dirty_expire), Ordering::Relaxed);
+        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+            queue.tune(tuning.scheduler).expect("checked above");
+        }
         for (number, shard) in self.inner.shards.iter().enumerate() {
             let mut effects = Vec::new();
             shard.tune(tuning.ra_pages, write_back, &mut effects);

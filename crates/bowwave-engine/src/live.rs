@@ -90,6 +90,64 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
         get: |tuning, _| value_of(tuning, "range_clusters"),
     },
     LiveSetting {
+        key: "sync_expire",
+        meaning: "Scheduler deadline: milliseconds until a sync request is served out of order; auto: 500",
+        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns),
+        get: |tuning, _| of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS)),
+    },
+    LiveSetting {
+        key: "async_expire",
+        meaning: "Scheduler deadline: milliseconds until an async request is served out of order; auto: 5000",
+        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns),
+        get: |tuning, _| of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS)),
+    },
+    LiveSetting {
+        key: "async_starved",
+        meaning: "Scheduler deadline: sync batches that may begin while an async request waits; auto: 2",
+        set: |tuning, _, text| auto(text, small).map(|count| tuning.scheduler.async_starved = count),
+        get: |tuning, _| of_auto(tuning.scheduler.async_starved),
+    },
+    LiveSetting {
+        key: "fifo_batch",
+        meaning: "Schedulers: requests of a batch in disk order; auto: 16, or 4 longer ones on rotating disks",
+        set: |tuning, _, text| {
+            auto(text, |text| small(text).and_then(|count| if count > 0 { Ok(count) } else { Err(POSITIVE) }))
+                .map(|count| tuning.scheduler.fifo_batch = count)
+        },
+        get: |tuning, _| of_auto(tuning.scheduler.fifo_batch),
+    },
+    LiveSetting {
+        key: "front_merges",
+        meaning: "Schedulers: whether a request merges with one behind it, 0 or 1; auto: 1",
+        set: |tuning, _, text| {
+            auto(text, |text| match text {
+                "0" => Ok(false),
+                "1" => Ok(true),
+                _ => Err("not 0 or 1"),
+            })
+            .map(|merges| tuning.scheduler.front_merges = merges)
+        },
+        get: |tuning, _| of_auto(tuning.scheduler.front_merges.map(u8::from)),
+    },
+    LiveSetting {
+        key: "read_expire",
+        meaning: "sync_expire under Linux's name: with the scheduler deadline-rw, of reads",
+        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns),
+        get: |tuning, _| of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS)),
+    },
+    LiveSetting {
+        key: "write_expire",
+        meaning: "async_expire under Linux's name: with the scheduler deadline-rw, of writes",
+        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns),
+        get: |tuning, _| of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS)),
+    },
+    LiveSetting {
+        key: "writes_starved",
+        meaning: "async_starved under Linux's name: with the scheduler deadline-rw, of writes",
+        set: |tuning, _, text| auto(text, small).map(|count| tuning.scheduler.async_starved = count),
+        get: |tuning, _| of_auto(tuning.scheduler.async_starved),
+    },
+    LiveSetting {
         key: "dirty_bytes",
         meaning: "Bytes of unwritten data at which writers wait: Linux's vm.dirty_bytes",
         set: |tuning, _, text| number(text).map(|bytes| tuning.dirty_bytes = bytes),
@@ -166,6 +224,35 @@ fn value_of(tuning: &Tuning, key: &str) -> String {
 fn number(text: &str) -> std::result::Result<u64, String> {
     text.parse().map_err(|_| "not a whole number".to_owned())
 }
+
+/// A value, or `auto` for the scheduler's own.
+fn auto<T>(
+    text: &str,
+    parse: impl Fn(&str) -> std::result::Result<T, &'static str>,
+) -> std::result::Result<Option<T>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    parse(text).map(Some).map_err(|why| format!("{why}; or auto"))
+}
+
+fn of_auto<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
+}
+
+/// Milliseconds of at most an hour, as nanoseconds.
+fn milliseconds(text: &str) -> std::result::Result<u64, &'static str> {
+    let time = text.parse().ok().filter(|&time: &u64| time <= 3_600_000);
+    time.map(|time| time * MS).ok_or("not milliseconds from 0 to 3600000")
+}
+
+fn small(text: &str) -> std::result::Result<u32, &'static str> {
+    text.parse().ok().filter(|&count| count <= 65_536).ok_or("not a whole number of at most 65536")
+}
+
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+const POSITIVE: &str = "not a whole number of at least 1";
 
 fn pages(number: u64) -> std::result::Result<u32, String> {
     u32::try_from(number).map_err(|_| "too large".to_owned())

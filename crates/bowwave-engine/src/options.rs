@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
+use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig, SchedulerTuning};
 use bowwave_core::{Config, PageSize, Policy, RangeConfig, StreamConfig, WriteBackConfig};
 
 use crate::ahead::AheadBudget;
@@ -189,6 +189,8 @@ pub struct Tuning {
     pub policy: Policy,
     /// As [`Options::range`].
     pub range: RangeConfig,
+    /// Knobs of the schedulers of all stores.
+    pub scheduler: SchedulerTuning,
 }
 
 impl Tuning {
@@ -202,6 +204,7 @@ impl Tuning {
             dirty_expire: options.dirty_expire,
             policy: options.policy,
             range: options.range,
+            scheduler: SchedulerTuning::default(),
         }
     }
 

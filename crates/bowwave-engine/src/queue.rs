@@ -17,8 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bowwave_backend::Profile;
 use bowwave_core::network::RetryLimits;
-use bowwave_core::schedule::{self, DispatchId, Dispatcher, Expired, Priority, RequestId};
-use bowwave_core::{Instant, PageRange};
+use bowwave_core::schedule::{self, DispatchId, Dispatcher, Expired, Priority, RequestId, SchedulerTuning};
+use bowwave_core::{ConfigError, Instant, PageRange};
 
 pub(crate) use self::io_request::{Demand, FillKey, IoRequest, Key, QueuedFill, QueuedWrite};
 use self::shape::Shape;
@@ -110,6 +110,14 @@ impl Queue {
             congested: AtomicBool::new(false),
             deadline_ns: profile.deadline.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         }
+    }
+
+    /// Changes knobs of the scheduler.
+    ///
+    /// # Errors
+    /// A knob that is out of bounds. Then nothing changes.
+    pub(crate) fn tune(&self, tuning: SchedulerTuning) -> Result<(), ConfigError> {
+        self.lock().dispatcher.tune(&self.shape.tuned(tuning))
     }
 
     /// The store's URL, for messages.

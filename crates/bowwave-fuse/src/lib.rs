@@ -14,6 +14,7 @@
 //! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the
 //! privilege to mount, it uses `fusermount3`.
 
+mod advise;
 mod attributes;
 mod buffers;
 mod checks;
@@ -38,8 +39,10 @@ mod order;
 mod stamps;
 mod workers;
 
+pub use advise::advise;
 pub use checks::{Lack, allow_other, device, helper, is_available};
 pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, mounted_at, unmount};
 pub use mount_table::{Mounted, absolute, mounts};
+pub use operations::advice::{AdviceRequest, AdviceScope};
 pub use options::{Consistency, KernelCache, Metadata, MountOptions};

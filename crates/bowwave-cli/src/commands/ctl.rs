@@ -1,12 +1,12 @@
 //! `bowwave ctl`: the settings of a running mount.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Failure;
-use crate::control::{self, Request, Setting};
+use crate::control::{self, Request, Setting, persisted};
 use crate::output::Output;
 use crate::table::{Align, Table};
 
@@ -20,6 +20,7 @@ Examples:
   bowwave ctl /mnt/data list
   bowwave ctl /mnt/data get ra_pages
   bowwave ctl /mnt/data set ra_pages 4MiB
+  bowwave ctl /mnt/data set fifo_batch 8 --persist
   bowwave ctl /mnt/data set log info,store=debug")]
 pub(crate) struct Args {
     /// Where it is mounted
@@ -48,7 +49,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Change a setting; it holds until the mount ends
+    /// Change a setting; it holds until the mount ends, or longer with --persist
     Set {
         /// The setting
         #[arg(value_name = "KEY")]
@@ -56,6 +57,15 @@ enum Action {
         /// The new value, as the option of that name takes it
         #[arg(value_name = "VALUE")]
         value: String,
+        /// Also set it whenever this user mounts there, after the options of the mount
+        #[arg(long)]
+        persist: bool,
+    },
+    /// Forget a setting that was set with --persist; a running mount keeps its value
+    Forget {
+        /// The setting
+        #[arg(value_name = "KEY")]
+        key: String,
     },
 }
 
@@ -65,12 +75,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (request, json) = match &args.action {
         Action::List { json } => (Request::List, *json),
         Action::Get { key, json } => (Request::Get { key: plain(key) }, *json),
-        Action::Set { key, value } => (Request::Set { key: plain(key), value: value.clone() }, false),
+        Action::Set { key, value, .. } => (Request::Set { key: plain(key), value: value.clone() }, false),
+        Action::Forget { key } => return persisted::store(&point(&args.dir)?, &plain(key), None),
     };
     let response = control::ask(&args.dir, &request)?;
+    if let Action::Set { key, value, persist: true } = &args.action {
+        persisted::store(&point(&args.dir)?, &plain(key), Some(value))?;
+    }
     let mut output = Output::stdout();
     let printed = print(&mut output, &request, response, json);
     output.finish(printed)
+}
+
+/// The mount point as the mount knows it.
+fn point(dir: &Path) -> Result<PathBuf, Failure> {
+    bowwave_fuse::absolute(dir).map_err(|error| failed!("{}: {error}", dir.display()))
 }
 
 fn print(output: &mut Output, request: &Request, response: Value, json: bool) -> Result<(), Failure> {

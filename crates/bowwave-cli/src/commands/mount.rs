@@ -5,7 +5,7 @@ mod counters;
 mod owners;
 mod subject;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -162,6 +162,25 @@ impl Mode {
     }
 }
 
+/// Applies the settings that `ctl set --persist` stored for this mount point.
+fn apply_persisted(subject: &dyn control::Subject, point: &Path) {
+    let stored = control::persisted::load(point);
+    let settings = stored.unwrap_or_else(|error| {
+        log::warn!(target: logging::CONTROL, "the stored settings cannot be read: {error}");
+        Vec::new()
+    });
+    for (key, value) in settings {
+        match subject.set(&key, &value) {
+            Ok(()) => log::info!(target: logging::CONTROL, "{key} is {value}, as stored by 'bowwave ctl'"),
+            Err(why) => log::warn!(
+                target: logging::CONTROL,
+                "a stored setting is ignored: {why}; 'bowwave ctl {} forget {key}' removes it",
+                point.display()
+            ),
+        }
+    }
+}
+
 /// Mounts, and serves until the end.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
@@ -201,7 +220,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
     let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
-    let server = control::Server::start(Arc::new(args.subject(&opened, calls, &mount)));
+    let subject = Arc::new(args.subject(&opened, calls, &mount));
+    apply_persisted(&*subject, mount.point());
+    let server = control::Server::start(subject);
     if let Err(error) = &server {
         log::warn!(target: logging::CONTROL, "'bowwave status', 'ctl' and 'umount' cannot ask this mount: {error}");
     }

@@ -52,7 +52,7 @@ impl Mounted {
 
 fn command(place: &Place) -> Command {
     let mut command = bowwave();
-    command.env("XDG_RUNTIME_DIR", place.root());
+    command.env("XDG_RUNTIME_DIR", place.root()).env("XDG_CONFIG_HOME", place.root().join("config"));
     command
 }
 
@@ -205,6 +205,36 @@ fn ctl_switches_the_policy_in_the_middle_of_a_copy() {
     assert_eq!(run(&mut mounted.ctl(&["get", "ra_pages"])), "256\n");
     let ahead = copy(4 << 20);
     assert!(ahead * 4 < alone, "{alone} requests without readahead, {ahead} with it");
+}
+
+#[test]
+fn a_persisted_setting_holds_for_the_next_mount_until_it_is_forgotten() {
+    let Some(_alone) = mounting() else { return };
+    let place = Place::new("ctl-persist");
+    let mount = || {
+        let mut command = command(&place);
+        command.args(["mount", "emulate:nvme:pattern:/"]).arg(place.at()).args(["--cache", "64MiB"]);
+        Served::of(&mut command, &place.at())
+    };
+    let ctl = |arguments: &[&str]| {
+        let mut command = command(&place);
+        command.arg("ctl").arg(place.at()).args(arguments);
+        command
+    };
+    let values = || ["fifo_batch", "sync_expire", "write_expire"].map(|key| run(&mut ctl(&["get", key])));
+    let served = mount();
+    run(&mut ctl(&["set", "fifo_batch", "8", "--persist"]));
+    run(&mut ctl(&["set", "read_expire", "70"]));
+    let (code, line) = failure(&mut ctl(&["set", "write_expire", "soon", "--persist"]));
+    assert!(code == 2 && line.contains("milliseconds"), "{line}");
+    drop(served);
+    let served = mount();
+    assert_eq!(values(), ["8\n", "auto\n", "auto\n"]);
+    run(&mut ctl(&["forget", "fifo_batch"]));
+    assert_eq!(values()[0], "8\n", "the running mount keeps it");
+    drop(served);
+    let _served = mount();
+    assert_eq!(values(), ["auto\n", "auto\n", "auto\n"]);
 }
 
 #[test]

@@ -87,6 +87,14 @@ impl<T> Dispatcher<T> {
         Self { races: Some(Races::new(hedging)), ..self }
     }
 
+    /// As [`Scheduler::tune`].
+    ///
+    /// # Errors
+    /// A knob that is out of bounds.
+    pub fn tune(&mut self, config: &SchedulerConfig) -> Result<(), ConfigError> {
+        self.scheduler.tune(config)
+    }
+
     /// Takes a request, merged with a waiting one if possible.
     pub fn add(&mut self, now: Instant, request: Request, payload: T) -> Added {
         let added = self.scheduler.add(now, request);

@@ -49,7 +49,7 @@ mod race;
 mod request;
 mod stats;
 
-pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig};
+pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig, SchedulerTuning};
 pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, Expired, QUEUE_REQUESTS};
 pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
@@ -130,6 +130,32 @@ impl Scheduler {
                 .shortening(bytes_min.min(bytes_max), bytes_max),
             stats: SchedulerStats::default(),
         })
+    }
+
+    /// Changes the knobs of [`SchedulerTuning`] to those of `config`. Waiting requests keep their
+    /// deadlines.
+    ///
+    /// # Errors
+    /// A knob that is out of bounds. Then nothing changes.
+    pub fn tune(&mut self, config: &SchedulerConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        let SchedulerConfig {
+            favoured_expire_ns,
+            other_expire_ns,
+            batch_requests,
+            starved_max,
+            merge_front,
+            ..
+        } = *config;
+        self.config = SchedulerConfig {
+            favoured_expire_ns,
+            other_expire_ns,
+            batch_requests,
+            starved_max,
+            merge_front,
+            ..self.config.clone()
+        };
+        Ok(())
     }
 
     /// Takes a request, merged with a waiting one if possible.

@@ -145,11 +145,20 @@ fn settings_have_the_names_of_linux_and_lustre_and_refuse_what_does_not_fit() {
         ("dirty_background_bytes", "1048576"),
         ("dirty_bytes", "8388608"),
         ("dirty_expire_centisecs", "1500"),
+        ("read_expire", "70"),
+        ("write_expire", "3000"),
+        ("writes_starved", "4"),
+        ("fifo_batch", "8"),
+        ("front_merges", "0"),
     ] {
         engine.set(key, value).unwrap_or_else(|error| panic!("{key}={value}: {error}"));
         assert_eq!(engine.setting(key).expect("a key"), value, "{key}");
     }
     assert_eq!(engine.setting("ra_pages").expect("a key"), "128");
+    let published = ["sync_expire", "async_expire", "async_starved"];
+    assert_eq!(published.map(|key| engine.setting(key).expect(key)), ["70", "3000", "4"]);
+    engine.set("async_expire", "auto").expect("the scheduler's own");
+    assert_eq!(engine.setting("write_expire").expect("a key"), "auto");
     let before = engine.tuning();
     assert_eq!(before.dirty_expire, Duration::from_secs(15));
     for (key, value, what) in [
@@ -160,9 +169,34 @@ fn settings_have_the_names_of_linux_and_lustre_and_refuse_what_does_not_fit() {
         ("range_clusters", "all", "learned"),
         ("read_ahead_range_kb", "16", "64"),
         ("dirty_bytes", "0", "dirty_bytes"),
+        ("fifo_batch", "0", "at least 1; or auto"),
+        ("read_expire", "half", "not milliseconds"),
+        ("front_merges", "2", "0 or 1"),
     ] {
         let refusal = engine.set(key, value).expect_err(key).to_string();
         assert!(refusal.contains(what), "{key}={value}: {refusal}");
         assert_eq!(engine.tuning(), before);
     }
+}
+
+#[test]
+fn a_deadline_set_at_run_time_holds_for_stores_of_before_and_after() {
+    let engine = engine();
+    let early = engine.store("emulate:nvme:pattern:/").expect("it exists");
+    let read = |store: &bowwave_engine::Store, name: &str| {
+        let file = store.open(Path::new(name)).expect("it exists");
+        let late = engine.stats().store.scheduler.late;
+        let mut buffer = vec![0; 64 << 10];
+        for offset in 0..16 {
+            file.read_at(offset << 16, &mut buffer).expect("readable");
+        }
+        engine.stats().store.scheduler.late - late
+    };
+    assert_eq!(read(&early, "1048576"), 0);
+    engine.set("sync_expire", "0").expect("a number");
+    assert!(read(&early, "1048577") > 0, "every demand read is past its deadline");
+    let later = engine.store("emulate:nvme:pattern:/").expect("it exists");
+    assert!(read(&later, "1048578") > 0);
+    engine.set("sync_expire", "auto").expect("the scheduler's own");
+    assert_eq!(read(&later, "1048579"), 0);
 }

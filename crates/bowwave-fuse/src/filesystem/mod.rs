@@ -12,15 +12,16 @@ use std::time::SystemTime;
 use bowwave_engine::backend::{Rename, Seek};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
 
 use crate::attributes::set_time;
 use crate::inodes::ROOT;
 use crate::kernel;
+use crate::operations::advice::{AdviceRequest, IOCTL_ADVISE};
 use crate::operations::{Caller, Changes, Found, Open, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
 use crate::workers::Workers;
@@ -567,6 +568,29 @@ impl Filesystem for Requests {
     ) {
         let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
         self.change(reply, move |operations| operations.allocate(handle.0, offset..end, mode));
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        _reply_bytes: u32,
+        reply: ReplyIoctl,
+    ) {
+        // As for ioctls that a file system does not know.
+        if command != IOCTL_ADVISE {
+            return reply.error(Errno::ENOTTY);
+        }
+        let Some(advice) = AdviceRequest::of_bytes(data) else { return reply.error(Errno::EINVAL) };
+        let user = request.uid();
+        self.run(move |operations| match operations.advise(handle.0, advice, user) {
+            Ok(()) => reply.ioctl(0, &[]),
+            Err(error) => reply.error(error),
+        });
     }
 
     fn lseek(

@@ -91,6 +91,7 @@ impl Operations {
             drop(guard);
             let closing = self.closing(writes, how.process);
             let mut open = OpenHandle::new(inode, path, file, writes, closing);
+            self.advised.apply(&open.path, &open.file());
             let opening = open.opening();
             self.caution(&open.path, &opening.identity);
             match self.inodes.opened(inode, &opening, since) {
@@ -225,6 +226,7 @@ impl Operations {
             self.inodes.unbind_changed(inode);
             return Err(Errno::ESTALE);
         }
+        self.advised.apply(&open.path, &file);
         open.replace_file(&file);
         if let Some(notifier) = self.notifier.get() {
             // Attributes only. It fails if the kernel has forgotten the inode.

@@ -1,5 +1,6 @@
 //! Implements each request, independent of the protocol.
 
+pub(crate) mod advice;
 mod attributes;
 mod data;
 mod directories;
@@ -58,6 +59,7 @@ pub(crate) struct Operations {
     stamps: Stamps,
     pub(crate) deferred: Deferred,
     closings: Closings,
+    advised: advice::Advised,
     /// Incremented by every change; shows whether a listing may be out of date.
     changes: AtomicU64,
     /// Major and minor number of the mount's device, once it is mounted.
@@ -146,6 +148,7 @@ impl Operations {
             stamps: Stamps::default(),
             deferred: Deferred::default(),
             closings: Closings::default(),
+            advised: advice::Advised::default(),
             changes: AtomicU64::new(0),
             device: OnceLock::new(),
             notifier: OnceLock::new(),

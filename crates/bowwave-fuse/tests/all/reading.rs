@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::{Dir, MODIFIED, Memory, available, pattern};
 use bowwave_engine::backend::{Backend, Error, ErrorKind, MemoryBackend, Object};
-use bowwave_engine::{Engine, Options};
-use bowwave_fuse::{KernelCache, Mount, MountOptions};
+use bowwave_engine::{Advice, Engine, Options};
+use bowwave_fuse::{AdviceRequest, AdviceScope, KernelCache, Mount, MountOptions};
 use rustix::io::Errno;
 
 const SIZES: [usize; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
@@ -335,6 +335,59 @@ fn extended_attributes_are_unsupported() {
     let _mount = memory.mount(&dir);
     let error = rustix::fs::getxattr(dir.path().join("1"), "user.x", &mut [0u8; 8]).expect_err("none");
     assert_eq!(error, Errno::NOTSUP);
+}
+
+#[test]
+fn advice_of_a_descriptor_and_of_a_file_reach_the_mount() {
+    if !available() {
+        return;
+    }
+    let policy = bowwave_engine::Policy::OnDemand;
+    let options = Options { cache_bytes: Some(64 << 20), policy, ..Options::default() };
+    let engine = Engine::new(options).expect("there is memory");
+    let dir = Dir::new("advice");
+    let options = MountOptions { kernel_cache: KernelCache::Off, ..MountOptions::default() };
+    let mount = Mount::new(engine.store("pattern:/").expect("a store"), dir.path(), options);
+    let _mount = mount.expect("mounts can be made here");
+    let open = || File::open(dir.path().join("33554432")).expect("readable");
+    let mut at = 0;
+    let mut read_ahead = |file: &File| {
+        let before = engine.stats().cache.pages_readahead;
+        at += 2 << 20;
+        for page in 0..4 {
+            file.read_exact_at(&mut [0; 4096], at + page * 4096).expect("readable");
+        }
+        engine.stats().cache.pages_readahead - before
+    };
+    let advise = |file: &File, advice, scope| {
+        let request = AdviceRequest { offset: 0, len: 0, advice, scope };
+        bowwave_fuse::advise(file, request)
+    };
+    let (first, second) = (open(), open());
+    assert!(read_ahead(&first) > 0 && read_ahead(&second) > 0);
+    advise(&first, Advice::Random, AdviceScope::Handle).expect("advice");
+    assert_eq!(read_ahead(&first), 0);
+    assert!(read_ahead(&second) > 0, "it is for the descriptor alone");
+    advise(&first, Advice::Random, AdviceScope::File).expect("advice");
+    assert_eq!((read_ahead(&second), read_ahead(&open())), (0, 0), "it is for later descriptors, too");
+    advise(&first, Advice::Normal, AdviceScope::File).expect("advice");
+    assert!(read_ahead(&second) > 0 && read_ahead(&open()) > 0);
+
+    let range =
+        AdviceRequest { offset: 24 << 20, len: 64 << 10, advice: Advice::WillNeed, scope: AdviceScope::File };
+    let hits = || engine.stats().cache.hits + engine.stats().cache.late;
+    bowwave_fuse::advise(&first, range).expect("advice");
+    let before = hits();
+    first.read_exact_at(&mut [0; 64 << 10], 24 << 20).expect("readable");
+    assert_eq!(hits() - before, 16, "all of it was requested before");
+    bowwave_fuse::advise(&first, AdviceRequest { advice: Advice::DontNeed, ..range }).expect("advice");
+    let misses = engine.stats().cache.misses;
+    first.read_exact_at(&mut [0; 4096], 24 << 20).expect("readable");
+    assert_eq!(engine.stats().cache.misses - misses, 1, "it was dropped");
+
+    let elsewhere = File::open("/proc/self/exe").expect("it runs");
+    let refused = bowwave_fuse::advise(&elsewhere, range).expect_err("no mount of ours");
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTTY));
 }
 
 #[test]
