@@ -166,7 +166,10 @@ fn sum(threads: Vec<thread::ScopedJoinHandle<'_, Times>>) -> Times {
     })
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// The numbers by their names, and the policy and the spill.
+type Arguments = (HashMap<String, u64>, Option<String>, Option<String>);
+
+fn arguments() -> Result<Arguments, Box<dyn Error>> {
     let (mut numbers, mut spill, mut policy) = (HashMap::<String, u64>::new(), None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -179,6 +182,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             None => spill = Some(arg),
         }
     }
+    Ok((numbers, policy, spill))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (numbers, policy, spill) = arguments()?;
     let number = |name: &str, default: u64| numbers.get(name).copied().unwrap_or(default);
     let memory = number("memory", 256 << 20);
     let (sequential, random) = (number("sequential", 2 * memory), number("random", 2 * memory));

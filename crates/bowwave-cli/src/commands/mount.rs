@@ -196,16 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (args.write, args.owners.stores_attributes()),
     )?);
     let metadata = args.owners.metadata_of(&opened)?;
-    // Probes a slow store while Ctrl-C still simply ends the process; the mount probes it again.
-    if let Some(note) = opened.store.backend().probe()? {
-        background::note(args.tell_ready, &note)?;
-    }
-    if let Some(age) = args.abort_uploads {
-        let aborted = uploads::abort_old(opened.store.backend(), age)?;
-        if aborted > 0 {
-            note!("{aborted} uploads that were not finished are aborted");
-        }
-    }
+    prepare(args, &opened)?;
     // Created files have the permissions that programs request: their umask applies, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     let signals = signals().map_err(|error| failed!("cannot listen for signals: {error}"))?;
@@ -256,6 +247,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output.finish(printed)?;
     }
     outcome
+}
+
+/// Probes a slow store while Ctrl-C still simply ends the process (the mount probes it again), and
+/// aborts old uploads.
+fn prepare(args: &Args, opened: &Opened) -> Result<(), Failure> {
+    if let Some(note) = opened.store.backend().probe()? {
+        background::note(args.tell_ready, &note)?;
+    }
+    if let Some(age) = args.abort_uploads {
+        let aborted = uploads::abort_old(opened.store.backend(), age)?;
+        if aborted > 0 {
+            note!("{aborted} uploads that were not finished are aborted");
+        }
+    }
+    Ok(())
 }
 
 /// Catches signals: from here on the first one must not end the process and leave the mount behind.
