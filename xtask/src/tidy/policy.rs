@@ -69,6 +69,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-region/tests/signals.rs",
     "crates/bowwave-region/tests/soak.rs",
     "crates/bowwave-region/tests/swap_model/mod.rs",
+    "crates/bowwave-region/tests/swap_reclaimed.rs",
     "crates/bowwave-trace/src/binary/map.rs",
     "fuzz/src/boundaries/capi.rs",
     "fuzz/src/boundaries/region.rs",

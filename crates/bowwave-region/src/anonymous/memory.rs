@@ -143,6 +143,13 @@ impl Memory {
         self.for_unmapped(self.addresses(pages), |range| unsafe { self.uffd.map(range, protected) })
     }
 
+    /// Maps a page that the kernel may have unmapped by itself: under pressure and for DAMON it
+    /// unmaps even what it cannot write anywhere. Unprotected: the page may have been written.
+    pub(super) fn map_again(&self, page: u64) {
+        // Fails if the page is mapped after all, because several threads touched it.
+        let _mapped = self.map(&(page..page + 1), false);
+    }
+
     /// Applies `step` to all of `range`, skipping pages that are already mapped.
     fn for_unmapped(
         &self,

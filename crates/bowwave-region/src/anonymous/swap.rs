@@ -381,7 +381,14 @@ impl State {
             self.poison(shared, page);
             return None;
         };
-        Some(self.pager.touch(now(), Waiter(page), id, touch, &mut self.out))
+        let before = self.out.len();
+        let outcome = self.pager.touch(now(), Waiter(page), id, touch, &mut self.out);
+        // Actions are joined with the last one before them.
+        let new = &self.out[before.saturating_sub(1)..];
+        if outcome == TouchOutcome::Go && !new.iter().any(|action| maps(action, id)) {
+            shared.memory.map_again(page);
+        }
+        Some(outcome)
     }
 
     /// Wakes threads that wait for a page.
@@ -504,6 +511,16 @@ impl State {
         retry_forever(|| shared.memory.clear(&pages));
         self.space.give(&pages);
         self.free_ids.push(region);
+    }
+}
+
+/// Whether an action maps a page.
+fn maps(action: &PagerAction, id: PageId) -> bool {
+    match action {
+        PagerAction::Map { region, pages, .. } | PagerAction::Zero { region, pages, .. } => {
+            *region == id.region && (pages.start..pages.end).contains(&id.page)
+        }
+        _ => false,
     }
 }
 
