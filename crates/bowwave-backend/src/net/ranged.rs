@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, LAST_MODIFIED, RANGE,
-};
+use futures_util::future::join;
+#[cfg(feature = "s3")]
+use http::header::LAST_MODIFIED;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
 use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
@@ -29,13 +30,15 @@ use super::listing;
 #[cfg(feature = "s3")]
 use super::meta::{Meta, Stored};
 use super::runtime::{self, AsyncWork, Gate};
+use super::validator::{condition, response};
 #[cfg(feature = "s3")]
-use super::validator::rfc1123;
-use super::validator::{condition, response, text};
+use super::validator::{rfc1123, text};
 use super::whole::{Unranged, WholeFile};
 #[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
-use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
+#[cfg(feature = "s3")]
+use crate::EntryKind;
+use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
 /// One version of an object; reads never return bytes of another version, as far as the server's
 /// validators tell.
@@ -201,7 +204,7 @@ impl Version {
         // A whole object comes with its checksum. For other ranges, it is requested meanwhile.
         let incoming = if self.coding.get().is_none() && checksums && !whole {
             // After an error the next request learns it.
-            let (incoming, _learned) = futures_util::join!(self.send(&headers), self.learn());
+            let (incoming, _learned) = join(self.send(&headers), self.learn()).await;
             incoming?
         } else {
             self.send(&headers).await?
