@@ -133,6 +133,8 @@ def test_ctrl_c_ends_a_read():
     begun = time.monotonic()
     ended = run("""
         import os, signal, threading, bowwave
+        # A shell starts background processes with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         file = bowwave.open("emulate:s3,latency=20s/64MiB")
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
