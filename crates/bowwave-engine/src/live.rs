@@ -92,20 +92,20 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     LiveSetting {
         key: "sync_expire",
         meaning: "Scheduler deadline: milliseconds until a sync request is served out of order; auto: 500",
-        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns),
-        get: |tuning, _| of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS)),
+        set: set_sync_expire,
+        get: sync_expire,
     },
     LiveSetting {
         key: "async_expire",
         meaning: "Scheduler deadline: milliseconds until an async request is served out of order; auto: 5000",
-        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns),
-        get: |tuning, _| of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS)),
+        set: set_async_expire,
+        get: async_expire,
     },
     LiveSetting {
         key: "async_starved",
         meaning: "Scheduler deadline: sync batches that may begin while an async request waits; auto: 2",
-        set: |tuning, _, text| auto(text, small).map(|count| tuning.scheduler.async_starved = count),
-        get: |tuning, _| of_auto(tuning.scheduler.async_starved),
+        set: set_async_starved,
+        get: async_starved,
     },
     LiveSetting {
         key: "fifo_batch",
@@ -132,20 +132,20 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     LiveSetting {
         key: "read_expire",
         meaning: "sync_expire under Linux's name: with the scheduler deadline-rw, of reads",
-        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns),
-        get: |tuning, _| of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS)),
+        set: set_sync_expire,
+        get: sync_expire,
     },
     LiveSetting {
         key: "write_expire",
         meaning: "async_expire under Linux's name: with the scheduler deadline-rw, of writes",
-        set: |tuning, _, text| auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns),
-        get: |tuning, _| of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS)),
+        set: set_async_expire,
+        get: async_expire,
     },
     LiveSetting {
         key: "writes_starved",
         meaning: "async_starved under Linux's name: with the scheduler deadline-rw, of writes",
-        set: |tuning, _, text| auto(text, small).map(|count| tuning.scheduler.async_starved = count),
-        get: |tuning, _| of_auto(tuning.scheduler.async_starved),
+        set: set_async_starved,
+        get: async_starved,
     },
     LiveSetting {
         key: "dirty_bytes",
@@ -223,6 +223,30 @@ fn value_of(tuning: &Tuning, key: &str) -> String {
 
 fn number(text: &str) -> std::result::Result<u64, String> {
     text.parse().map_err(|_| "not a whole number".to_owned())
+}
+
+fn set_sync_expire(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
+    auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns)
+}
+
+fn sync_expire(tuning: &Tuning, _: u64) -> String {
+    of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS))
+}
+
+fn set_async_expire(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
+    auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns)
+}
+
+fn async_expire(tuning: &Tuning, _: u64) -> String {
+    of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS))
+}
+
+fn set_async_starved(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
+    auto(text, small).map(|count| tuning.scheduler.async_starved = count)
+}
+
+fn async_starved(tuning: &Tuning, _: u64) -> String {
+    of_auto(tuning.scheduler.async_starved)
 }
 
 /// A value, or `auto` for the scheduler's own.

@@ -1,7 +1,7 @@
-//! Regression: pages of a swap that the kernel unmaps by itself, under pressure or by DAMON.
+//! Regression: the kernel unmaps pages of a swap by itself, under pressure or for DAMON.
 //!
-//! They stay in the memory file, and the pager counts them as mapped. Their next touch was answered
-//! without mapping them, and repeated for ever.
+//! Such pages stay in the memory file, and the pager counts them as mapped. The fault of a load was
+//! answered without mapping the page, so the load faulted for ever.
 #![allow(unsafe_code, reason = "has the kernel reclaim memory")]
 
 mod swap_model;

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
 use crate::Failure;
 
 /// The settings of the mount point `dir`, in order of key.
@@ -58,13 +60,10 @@ fn path_of(dir: &Path) -> Option<PathBuf> {
     Some(config.join("bowwave/settings").join(file_name(dir)))
 }
 
-/// A path as one name: bytes other than letters, digits, `-`, `_` and `.` are `%` and two digits.
+/// A path as one name: of other bytes than letters, digits, `-`, `_` and `.`, `%` and two digits.
 fn file_name(dir: &Path) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let bytes = dir.as_os_str().as_bytes().iter();
-    bytes
-        .map(|&byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") })
-        .collect()
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+    percent_encode(dir.as_os_str().as_bytes(), ENCODED).to_string()
 }
 
 #[cfg(test)]
@@ -74,8 +73,8 @@ mod tests {
     #[test]
     fn names_of_different_mount_points_differ() {
         let names =
-            ["/mnt/data", "/mnt%2fdata", "/mnt-data", "/mnt/data/"].map(|dir| file_name(Path::new(dir)));
-        assert_eq!(names[0], "%2fmnt%2fdata");
+            ["/mnt/data", "/mnt%2Fdata", "/mnt-data", "/mnt/data/"].map(|dir| file_name(Path::new(dir)));
+        assert_eq!(names[0], "%2Fmnt%2Fdata");
         for (at, name) in names.iter().enumerate() {
             assert!(!name.contains('/') && !names[..at].contains(name), "{names:?}");
         }

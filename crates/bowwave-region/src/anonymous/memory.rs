@@ -143,10 +143,11 @@ impl Memory {
         self.for_unmapped(self.addresses(pages), |range| unsafe { self.uffd.map(range, protected) })
     }
 
-    /// Maps a page that the kernel may have unmapped by itself: under pressure and for DAMON it
-    /// unmaps even what it cannot write anywhere. Unprotected: the page may have been written.
+    /// Maps a resident page that the kernel may have unmapped by itself. Reclaim and DAMON unmap
+    /// pages of a memory file even if no swap space can take them. The page may have been written
+    /// before, so it is mapped unprotected.
     pub(super) fn map_again(&self, page: u64) {
-        // Fails if the page is mapped after all, because several threads touched it.
+        // After an error the thread faults again.
         let _mapped = self.map(&(page..page + 1), false);
     }
 
