@@ -312,7 +312,7 @@ fn extended_attributes_are_those_of_the_file_system() {
 fn has_setfacl() -> bool {
     let has = Command::new("setfacl").arg("-v").output().is_ok();
     if !has {
-        skipped("there is no setfacl here");
+        skipped("there is no setfacl here (try: tools/setup.sh servers)");
     }
     has
 }
