@@ -145,14 +145,16 @@ databases() {
 }
 
 # Servers that tests start on loopback: versitygw from the Go module proxy, into the target
-# directory, and nginx; and rsync, which users run on mounts. Tests skip missing ones, so this never
-# fails.
+# directory, and nginx; and rsync and setfacl, which users run on mounts. Tests skip missing ones
+# (in CI they fail), so this never fails.
 servers() {
     local directory=${CARGO_TARGET_DIR:-target}/tools/bin go=go module=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || install nginx-light ||
         say "'nginx' is missing and could not be installed (try: apt-get install nginx-light, as root)"
     command -v rsync >/dev/null || install rsync ||
         say "'rsync' is missing and could not be installed (try: apt-get install rsync, as root)"
+    command -v setfacl >/dev/null || install acl ||
+        say "'setfacl' is missing and could not be installed (try: apt-get install acl, as root)"
     command -v versitygw >/dev/null || [ -x "$directory/versitygw" ] && return 0
     command -v go >/dev/null || [ ! -x /usr/local/go/bin/go ] || go=/usr/local/go/bin/go
     command -v "$go" >/dev/null || install golang-go || true

@@ -12,11 +12,12 @@ fn libraries() -> PathBuf {
     program.parent().expect("in a directory").to_owned()
 }
 
-/// Whether there is a compiler; prints a message otherwise.
+/// Whether there is a compiler; prints a message otherwise, and fails with `CI=true`.
 #[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn has(compiler: &str) -> bool {
     let has = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !has {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must have {compiler}");
         println!("skipped: there is no {compiler} here (try: tools/setup.sh build)");
     }
     has

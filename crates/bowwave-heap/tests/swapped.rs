@@ -17,12 +17,18 @@ fn library() -> PathBuf {
     library
 }
 
-/// Compiles the program. Returns `None` with a message without a compiler, or if the kernel's page
-/// faults cannot be served.
+/// Prints why a test does not run here. With `CI=true` that is a failure.
 #[expect(clippy::print_stdout, reason = "reports skipped tests")]
+fn skipped(reason: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "this test must run in CI: {reason}");
+    println!("skipped: {reason}");
+}
+
+/// Compiles the program. Returns `None` without a compiler, or if the kernel's page faults cannot
+/// be served; see [`skipped`].
 fn program(into: &Path) -> Option<PathBuf> {
     if let Err(error) = Uffd::open(Scope::All, Delivery::Message) {
-        println!("skipped: no userfaultfd that serves system calls here: {error}");
+        skipped(&format!("no userfaultfd that serves system calls here: {error}"));
         return None;
     }
     let program = into.join("program");
@@ -31,7 +37,7 @@ fn program(into: &Path) -> Option<PathBuf> {
     // Otherwise the compiler removes allocations that are freed again.
     compiler.args(["-std=gnu11", "-O1", "-fno-builtin-malloc", "-Wall", "-Wextra", "-Werror", "-o"]);
     let Ok(output) = compiler.arg(&program).arg(source).arg("-lpthread").output() else {
-        println!("skipped: there is no cc here (try: tools/setup.sh build)");
+        skipped("there is no cc here (try: tools/setup.sh build)");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

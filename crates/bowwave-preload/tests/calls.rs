@@ -13,7 +13,8 @@ fn library() -> PathBuf {
     library
 }
 
-/// Compiles a test program; without a compiler prints a message and returns `None`.
+/// Compiles a test program; without a compiler prints a message and returns `None`, or fails with
+/// `CI=true`.
 #[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn compile(source: &str, into: &Path) -> Option<PathBuf> {
     let program = into.join("program");
@@ -21,6 +22,7 @@ fn compile(source: &str, into: &Path) -> Option<PathBuf> {
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
     let Ok(output) = compiler.arg("-lpthread").output() else {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI must have cc");
         println!("skipped: there is no cc here (try: tools/setup.sh build)");
         return None;
     };

@@ -1,6 +1,7 @@
 """`open_async`, `map`, and what notebooks show."""
 
 import asyncio
+import os
 import time
 
 import bowwave
@@ -84,6 +85,8 @@ def test_a_lazy_map_fetches_what_is_touched(shaped):
     try:
         memory = bowwave.map("s3://data/large", lazy=True, **dict(shaped.options, cache="32MiB"))
     except OSError as error:
+        if os.environ.get("CI") == "true":
+            raise
         pytest.skip(str(error))
     before = shaped.counters()["bytes"]
     array = np.frombuffer(memory, dtype=np.uint8)

@@ -20,7 +20,7 @@ use bowwave_backend::{
 };
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Spill, Swap, SwapReport, SwapVec};
-use swap_model::{Model, Run, number, swap, swap_told};
+use swap_model::{Model, Run, number, skipped, swap, swap_told};
 
 /// Bytes of memory.
 fn memory() -> u64 {
@@ -247,14 +247,14 @@ fn a_swap_works_without_privileges() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: this is run without privileges as it is, unless by root");
+        // Every other test of this file runs without privileges then.
         return;
     }
     let mut child = Command::new(std::env::current_exe().expect("its name"));
     let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").uid(NOBODY).gid(NOBODY);
     match child.env("RUST_BACKTRACE", "0").current_dir("/").output() {
         // Other users may have no access to the build directory.
-        Err(error) => eprintln!("skipped: nobody cannot run this program: {error}"),
+        Err(error) => skipped(&format!("nobody cannot run this program: {error}")),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{said}");

@@ -18,9 +18,11 @@ mod installed;
 mod s3;
 mod serve;
 mod shaped;
+mod skipped;
 
 pub use hostile::HostileServer;
 pub use http::HttpServer;
 pub use installed::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
 pub use s3::{S3Fault, S3Server, S3Trouble};
 pub use shaped::{Content, PERIOD, Shape, ShapedS3};
+pub use skipped::{is_root, skipped};

@@ -12,7 +12,9 @@ use super::wire::Wire;
 use crate::common::place::Place;
 use crate::common::{bowwave, failure, gateway, is_installed, output_with_input, run, with_keys};
 use bowwave_testkit::hostile::{Dialect, HostileServer, Mode, content};
-use bowwave_testkit::{InstalledServer, S3Fault, S3Server, S3Trouble, VERSITYGW_KEY, VERSITYGW_SECRET};
+use bowwave_testkit::{
+    InstalledServer, S3Fault, S3Server, S3Trouble, VERSITYGW_KEY, VERSITYGW_SECRET, is_root,
+};
 use serde_json::Value;
 
 /// Bytes of a range of a copy.
@@ -370,7 +372,7 @@ fn an_incomplete_file_that_is_not_ours_alone_is_neither_used_nor_changed() {
     assert_eq!(failure(bowwave().arg("cp").args([&from, &to])).0, 1);
     assert_eq!(fs::read(&victim).expect("there"), b"precious");
     fs::remove_file(part(&to)).expect("removed");
-    if rustix::process::geteuid().is_root() {
+    if is_root() {
         fs::write(part(&to), b"").expect("written");
         std::os::unix::fs::chown(part(&to), Some(65534), None).expect("root may");
         run(bowwave().arg("cp").args([&from, &to]));

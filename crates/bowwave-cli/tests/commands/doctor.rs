@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use crate::common::{bowwave, can_mount, output_with_input};
+use bowwave_testkit::is_root;
 use serde_json::Value;
 
 /// Runs the program in a private mount namespace after `script` removed something there.
@@ -28,10 +29,6 @@ fn check(text: &str, name: &str) -> String {
     let first = lines.next().unwrap_or_else(|| panic!("no {name} in {text}"));
     let more = lines.take_while(|line| line.starts_with(' '));
     std::iter::once(first).chain(more).collect::<Vec<_>>().join("\n")
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 #[test]

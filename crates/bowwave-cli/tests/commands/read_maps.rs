@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{bowwave, can_mount, failure, run};
 use bowwave_region::uffd::{Delivery, Scope, Uffd};
+use bowwave_testkit::skipped;
 use serde_json::Value;
 
 fn read(arguments: &[&str]) -> Command {
@@ -23,12 +24,11 @@ fn number(row: &Value, pointer: &str) -> f64 {
 }
 
 /// Whether regions work here; prints why not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn can_map() -> bool {
     match Uffd::open(Scope::Program, Delivery::Message) {
         Ok(_) => true,
         Err(error) => {
-            println!("skipped: no userfaultfd: {error}");
+            skipped(&format_args!("no userfaultfd: {error}"));
             false
         }
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::browser::Browser;
-use crate::common::{bowwave, directory, failure, output_with_input, run, run_with_input};
+use crate::common::{bowwave, directory, failure, is_installed, output_with_input, run, run_with_input};
+use bowwave_testkit::skipped;
 use serde_json::{Value, json};
 
 /// Keys of a row that programs may rely on.
@@ -272,10 +273,9 @@ fn tables_fit_100_columns_however_wide_their_values_are() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn a_terminal_of_200_columns_shows_all_of_a_table() {
-    if let Err(reason) = bowwave_testkit::program("script") {
-        return println!("skipped: {reason}");
+    if !is_installed("script") {
+        return;
     }
     let trace = interleaved(&directory("replay-terminal"));
     let shown = |columns: u32| {
@@ -405,7 +405,6 @@ fn the_object_store_plans_meet_their_bars() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
     let directory = directory("replay-path");
     for log in ["grep.strace", "sqlite.strace", "python.strace", "job3.iolog"] {
@@ -419,7 +418,7 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
         assert_eq!(table.lines().count(), 1 + 3 * (bowwave_baselines::ALL.len() + 1), "{table}");
         let mut browser = match Browser::start(&directory.join("profile")) {
             Ok(browser) => browser,
-            Err(reason) => return println!("skipped: {reason}"),
+            Err(reason) => return skipped(&reason),
         };
         browser.open(&page, 1280, "light");
         let seen = browser.value(

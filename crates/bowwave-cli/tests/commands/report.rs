@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bowwave_sim::record::{Recording, Row, Run};
+use bowwave_testkit::skipped;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -37,9 +38,8 @@ fn report(directory: &TempDir, name: &str, recording: &Recording) -> PathBuf {
 }
 
 /// A browser, if this machine has one.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn browser(directory: &TempDir) -> Option<Browser> {
-    Browser::start(&directory.path().join("profile")).map_err(|reason| println!("skipped: {reason}")).ok()
+    Browser::start(&directory.path().join("profile")).inspect_err(skipped).ok()
 }
 
 /// What users see of the page, collected by a script in it.

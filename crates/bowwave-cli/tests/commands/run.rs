@@ -1,15 +1,14 @@
 //! `bowwave run`: installed programs on files of a store.
 
-#![allow(clippy::print_stdout, reason = "a test that was skipped should say so")]
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{bowwave, failure, output_with_input, run};
+use crate::common::{bowwave, failure, is_installed, output_with_input, run};
 use bowwave_backend::pattern;
 use bowwave_region::uffd::{Delivery, Scope, Uffd};
+use bowwave_testkit::{is_root, skipped};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
 fn shell(options: &[&str], script: &str) -> Command {
@@ -81,7 +80,7 @@ fn failed_calls_return_an_errno_and_never_zeros() {
         print(libc.syscall(0, fd, buf, 10), ctypes.get_errno())\n\
         print(libc.syscall(9, 0, 4096, 1, 1, fd, 0), ctypes.get_errno())\n\
         print(os.read(fd, 10) == open('/shown/1MiB', 'rb').read(10))\n";
-    if cfg!(target_arch = "x86_64") && Command::new("python3").arg("-V").output().is_ok() {
+    if cfg!(target_arch = "x86_64") && is_installed("python3") {
         let said = run(bowwave().args(["run", "--map", "pattern:/=/shown", "--", "python3", "-c", script]));
         assert_eq!(said, "-1 9\n-1 13\nTrue\n", "EBADF, EACCES, and as it should be");
     }
@@ -281,7 +280,7 @@ fn a_library_of_another_version_is_refused() {
 fn can_swap() -> bool {
     let opened = Uffd::open(Scope::All, Delivery::Message);
     if let Err(error) = &opened {
-        println!("skipped: no userfaultfd that serves system calls here: {error}");
+        skipped(&format_args!("no userfaultfd that serves system calls here: {error}"));
     }
     opened.is_ok()
 }
@@ -377,13 +376,13 @@ fn a_bad_swap_is_reported_before_the_program_starts() {
     assert!(code == 1 && text.contains("BOWWAVE_HEAP=/none"), "{text}");
     // Another user's swap would answer only what the program itself touches.
     use std::os::unix::process::CommandExt as _;
-    if rustix::process::geteuid().is_root() && !may_anybody() {
+    if is_root() && !may_anybody() {
         let temporary = std::env::temp_dir();
         let mut command = bowwave();
         command.args(["run", "--swap", "1MiB", "--spill"]).arg(&temporary).args(["--", "true"]);
         match command.uid(65534).gid(65534).current_dir("/").output() {
             // The directory of the build may be closed to others.
-            Err(error) => println!("skipped: nobody cannot run bowwave: {error}"),
+            Err(error) => skipped(&format_args!("nobody cannot run bowwave: {error}")),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.code() == Some(1), "{text}");

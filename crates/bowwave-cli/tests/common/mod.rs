@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_testkit::{InstalledServer, program};
+use bowwave_testkit::{InstalledServer, program, skipped};
 use place::Place;
 
 /// The program under test, without arguments.
@@ -63,9 +63,8 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Whether a program is installed; prints why not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 pub(crate) fn is_installed(name: &str) -> bool {
-    program(name).inspect_err(|missing| println!("skipped: {missing}")).is_ok()
+    program(name).inspect_err(skipped).is_ok()
 }
 
 /// versitygw for `place`, with the bucket `bucket`; `None` if not installed.
@@ -100,12 +99,11 @@ pub(crate) fn directory(name: &str) -> PathBuf {
 }
 
 /// Whether mounts work here; prints why not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 pub(crate) fn can_mount() -> bool {
     match bowwave_fuse::is_available() {
         Ok(()) => true,
         Err(reason) => {
-            println!("skipped: {reason}");
+            skipped(&reason);
             false
         }
     }

@@ -25,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use bowwave_baselines::LinuxConfig;
+use bowwave_testkit::skipped;
 use serde_json::{Value, json};
 
 use event::Verdict;
@@ -128,7 +129,6 @@ fn pattern(name: &str) -> &'static Pattern {
 }
 
 /// Plays these patterns with these windows; `None` if this machine cannot. Leaves nothing behind.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn compare(test: &str, folios: Folios, windows: &[u64], names: &[&str]) -> Option<Vec<Verdict>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ fn compare(test: &str, folios: Folios, windows: &[u64], names: &[&str]) -> Optio
     });
     is_clean(&parent);
     fs::remove_dir(&parent).expect("empty");
-    compared.inspect_err(|why| println!("skipped: {why}")).ok()
+    compared.inspect_err(skipped).ok()
 }
 
 /// The policy configured like the kernel.

@@ -15,16 +15,13 @@ use crate::common::close::close;
 use crate::common::mounting;
 use crate::common::place::Place;
 use crate::common::served::Served;
+use bowwave_testkit::is_root;
 
 /// Another user: `nobody`, on any Linux.
 const OTHER: u32 = 65534;
 
 fn errno<T>(result: io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 fn mount(place: &Place, options: &[&str]) -> Served {
@@ -193,11 +190,9 @@ impl Drop for Small<'_> {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn a_full_store_is_reported_and_synced_data_stays() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
-        println!("skipped: only root mounts a small file system");
         return;
     }
     let place = Place::new("hostile-full");
@@ -232,11 +227,9 @@ fn a_full_store_is_reported_and_synced_data_stays() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn read_only_stores_and_mounts_refuse_every_change() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
-        println!("skipped: only root mounts a small file system");
         return;
     }
     let place = Place::new("hostile-read-only");
@@ -279,11 +272,9 @@ fn as_other(script: &str, directory: &Path) -> (bool, String) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn other_users_have_no_access_by_default_and_that_of_modes_if_allowed() {
     let Some(_alone) = mounting() else { return };
     if !is_root() {
-        println!("skipped: only root can act as another user");
         return;
     }
     let place = Place::new("hostile-users");

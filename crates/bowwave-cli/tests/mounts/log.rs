@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::place::Place;
 use crate::common::{bowwave, failure, mounting, output_with_input, run};
+use bowwave_testkit::is_root;
 
 /// A mount in the background; returns its output when ready.
 fn daemon(place: &Place, url: &str, options: &[&str]) -> String {
@@ -100,7 +101,7 @@ fn quiet_logs_errors_only_and_a_log_holds_no_secret() {
 /// A mount namespace of its own has the sockets of journald and syslog where a system has them.
 #[test]
 fn a_daemon_without_a_log_file_logs_to_journald_or_syslog() {
-    let Some(_alone) = mounting().filter(|_| rustix::process::geteuid().is_root()) else { return };
+    let Some(_alone) = mounting().filter(|_| is_root()) else { return };
     for (directory, socket, wanted) in
         [("/run/systemd/journal", "socket", "SYSLOG_IDENTIFIER=bowwave\n"), ("/dev", "log", "]: mount: ")]
     {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::place::Place;
 use crate::common::served::Served;
 use crate::common::{bowwave, failure, mounting, output_with_input, run};
+use bowwave_testkit::is_root;
 use serde_json::Value;
 
 /// A mount whose control channel is in a directory of the test's.
@@ -280,7 +281,7 @@ fn a_directory_that_others_may_use_holds_no_socket_and_the_mount_says_so() {
 /// Root may ask mounts of all users, and so reads what processes of other users say.
 #[test]
 fn a_socket_of_another_user_is_not_believed() {
-    let Some(_alone) = mounting().filter(|_| rustix::process::geteuid().is_root()) else { return };
+    let Some(_alone) = mounting().filter(|_| is_root()) else { return };
     let place = Place::new("foreign");
     let directory = place.root().join("bowwave");
     fs::create_dir(&directory).expect("room");

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::place::Place;
 use crate::common::served::Served;
-use crate::common::{bowwave, failure, mounting, output_with_input, run, umount};
-use bowwave_testkit::{S3Fault, S3Server, S3Trouble, program};
+use crate::common::{bowwave, failure, is_installed, mounting, output_with_input, run, umount};
+use bowwave_testkit::{S3Fault, S3Server, S3Trouble, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A mount of an S3 server's bucket with one file, `file`.
@@ -202,11 +202,9 @@ fn ctrl_c_ends_umount_and_the_mount_still_stores_all() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn a_terminal_shows_that_umount_waits() {
     let Some(_alone) = mounting() else { return };
-    if let Err(missing) = program("script") {
-        println!("skipped: {missing}");
+    if !is_installed("script") {
         return;
     }
     let bucket = Bucket::new("umount-terminal");
@@ -240,7 +238,7 @@ fn a_failed_unmount_does_not_wait_or_block_a_later_one() {
 
 #[test]
 fn a_mount_that_stays_at_another_directory_is_not_waited_for() {
-    let Some(_alone) = mounting().filter(|_| rustix::process::geteuid().is_root()) else { return };
+    let Some(_alone) = mounting().filter(|_| is_root()) else { return };
     let bucket = Bucket::new("umount-bind");
     let served = bucket.mount();
     let other = bucket.place.root().join("bound");

@@ -26,13 +26,19 @@ pub(crate) fn map(store: &Store, options: &MapOptions) -> Region {
     Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
 }
 
-/// Whether a region can serve this scope here; prints the reason otherwise.
+/// Prints why a test does not run here. With `CI=true` that is a failure.
 #[expect(clippy::print_stdout, reason = "reports skipped tests")]
+pub(crate) fn skipped(reason: impl std::fmt::Display) {
+    assert!(env::var("CI").as_deref() != Ok("true"), "this test must run in CI: {reason}");
+    println!("skipped: {reason}");
+}
+
+/// Whether a region can serve this scope here; see [`skipped`].
 pub(crate) fn can_serve(scope: Scope) -> bool {
     match Uffd::open(scope, Delivery::Message) {
         Ok(_) => true,
         Err(error) => {
-            println!("skipped: no userfaultfd: {error}");
+            skipped(format_args!("no userfaultfd: {error}"));
             false
         }
     }

@@ -20,7 +20,13 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// A swap, if possible here; prints the reason otherwise.
+/// Prints why a test does not run here. With `CI=true` that is a failure.
+pub(crate) fn skipped(reason: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "this test must run in CI: {reason}");
+    eprintln!("skipped: {reason}");
+}
+
+/// A swap, if possible here; see [`skipped`].
 pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
     swap_told(Delivery::Message, spill, memory)
 }
@@ -31,7 +37,7 @@ pub(crate) fn swap_told(delivery: Delivery, spill: &Spill, memory: u64) -> Optio
     match Swap::new(spill, &options) {
         Ok(swap) => Some(swap),
         Err(error @ Error::System { wanted: "use userfaultfd", .. }) => {
-            eprintln!("skipped: {error}");
+            skipped(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

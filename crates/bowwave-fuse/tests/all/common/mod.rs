@@ -20,13 +20,19 @@ use bowwave_engine::backend::{
 use bowwave_engine::{Engine, EngineStats, Options, Policy, Store};
 use bowwave_fuse::{Mount, MountOptions, Told};
 
-/// Whether mounts are possible here; prints the reason otherwise.
+/// Prints why a test, or a part of it, does not run here. With `CI=true` that is a failure.
 #[expect(clippy::print_stdout, reason = "the harness shows it for skipped tests")]
+pub(crate) fn skipped(reason: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "this test must run in CI: {reason}");
+    println!("skipped: {reason}");
+}
+
+/// Whether mounts are possible here; see [`skipped`].
 pub(crate) fn available() -> bool {
     match bowwave_fuse::is_available() {
         Ok(()) => true,
         Err(reason) => {
-            println!("skipped: {reason}");
+            skipped(&reason);
             false
         }
     }

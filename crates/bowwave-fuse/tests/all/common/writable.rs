@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bowwave_fuse::{Mount, MountOptions};
 
-use super::{Dir, store};
+use super::{Dir, skipped, store};
 
 /// The mount, its source directory, and a plain directory on the same file system for comparison.
 #[derive(Debug)]
@@ -128,7 +128,11 @@ pub(crate) fn next_tick(beside: &Path) {
     while stamp() == before {}
 }
 
-/// Whether this process is root, which may change owners.
+/// Whether this process is root, which may change owners; see [`skipped`].
 pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        skipped("only root changes owners and acts for other users");
+    }
+    is_root
 }

@@ -3,16 +3,13 @@
 use std::os::unix::fs::{self as unix, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
 
+use bowwave_testkit::is_root;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 
 /// Another user.
 const STRANGER: u32 = 12_345;
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a file of our own");
