@@ -292,6 +292,20 @@ int bowwave_region_counters(const bowwave_region *region, struct bowwave_region_
  */
 bowwave_swap *bowwave_swap_open(const char *spill, uint64_t spill_bytes, uint64_t memory_bytes);
 
+/*
+ * Changes a setting of a running swap. EINVAL: no such key, or a value that does not fit;
+ * bowwave_last_error says what fits, and nothing changes.
+ *
+ * swap.policy: readahead by none, cluster (adjacent slots), vma (adjacent addresses), adaptive (the
+ * default), or linux, which is cluster on rotating disks and vma elsewhere.
+ * swap.ra_pages: the largest window of adaptive in pages, at least 8.
+ * swap.page_cluster: the largest window of vma and cluster as a power of two, as vm.page-cluster.
+ */
+int bowwave_swap_set(const bowwave_swap *swap, const char *key, const char *value);
+
+/* Writes a setting's value as text with a NUL. EINVAL: no such key, or size is too small. */
+int bowwave_swap_get(const bowwave_swap *swap, const char *key, void *value, size_t size);
+
 /* Closes a swap. Its memory stays valid. */
 void bowwave_swap_close(bowwave_swap *swap);
 

@@ -47,6 +47,31 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Opti
     text.to_str().map(Some).map_err(|_| Failure::invalid(format!("{what}: not UTF-8")))
 }
 
+/// A string that must not be NULL.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn word<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { text(pointer, what)? }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
+}
+
+/// Copies a text and its NUL into the caller's buffer.
+///
+/// # Safety
+/// NULL, or `size` bytes for exclusive use.
+pub(crate) unsafe fn hand_over_text(text: &str, to: *mut c_void, size: usize) -> Result<c_int, Failure> {
+    if to.is_null() || size <= text.len() {
+        return Err(Failure::invalid(format!("the value needs {} bytes", text.len() + 1)));
+    }
+    // SAFETY: guaranteed by the caller; the text and its NUL fit.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), text.len());
+        to.cast::<u8>().add(text.len()).write(0);
+    }
+    Ok(0)
+}
+
 /// A path; NULL is the empty path.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bowwave_region::{RegionAdvice, Spill, SwapOptions, SwapRegion};
 
-use crate::arguments::{drop_handle, handle, into_handle, path};
+use crate::arguments::{drop_handle, hand_over_text, handle, into_handle, path, word};
 use crate::counters::hand_over;
 use crate::failure::{Failure, call};
 
@@ -79,6 +79,37 @@ pub unsafe extern "C" fn bowwave_swap_close(swap: *mut Swap) {
         unsafe { drop_handle(swap) };
         Ok(0)
     });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_swap_set(
+    swap: *const Swap,
+    key: *const c_char,
+    value: *const c_char,
+) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let (swap, key, value) =
+            unsafe { (handle(swap, "swap")?, word(key, "the key")?, word(value, "the value")?) };
+        swap.0.set(key, value)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_swap_get(
+    swap: *const Swap,
+    key: *const c_char,
+    value: *mut c_void,
+    size: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let (swap, key) = unsafe { (handle(swap, "swap")?, word(key, "the key")?) };
+        let text = swap.0.setting(key)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { hand_over_text(&text, value, size) }
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -199,6 +199,14 @@ static void swaps(const char *directory) {
     for (size_t at = 0; at < len / 8; at++)
         words[at] = at * 0x9E3779B97F4A7C15u;
     CHECK(bowwave_memory_advise(memory, 0, 0, BOWWAVE_SEQUENTIAL) == 0);
+    char value[16];
+    CHECK(bowwave_swap_get(swap, "swap.policy", value, sizeof value) == 0 && strcmp(value, "adaptive") == 0);
+    CHECK(bowwave_swap_set(swap, "swap.policy", "vma") == 0);
+    CHECK(bowwave_swap_get(swap, "swap.policy", value, sizeof value) == 0 && strcmp(value, "vma") == 0);
+    CHECK(bowwave_swap_get(swap, "swap.policy", value, 3) == -EINVAL);
+    CHECK(bowwave_swap_set(swap, "swap.ra_pages", "1") == -EINVAL);
+    said("at least 8");
+    CHECK(bowwave_swap_set(swap, "swap.read_ahead", "1") == -EINVAL && bowwave_swap_set(swap, "swap.policy", NULL) == -EINVAL);
     for (size_t at = 0; at < len / 8; at++)
         CHECK(words[at] == at * 0x9E3779B97F4A7C15u);
     CHECK(bowwave_memory_advise(memory, 4096, 8192, BOWWAVE_DONTNEED) == 0);
@@ -210,6 +218,7 @@ static void swaps(const char *directory) {
     struct bowwave_swap_counters counters;
     CHECK(bowwave_swap_counters(swap, &counters, sizeof counters) == 0);
     CHECK(counters.page_bytes == 4096 && counters.frames < 1024 && counters.swap_out > 4096 && counters.swap_in > 4096);
+    CHECK(counters.swap_ra > 4096 && counters.swap_ra_hit >= counters.swap_ra / 100 * 99);
     CHECK(counters.frames_used <= counters.frames && counters.read_errors == 0 && counters.blocked == 0);
     CHECK(bowwave_swap_counters(swap, &counters, 7) == -EINVAL);
     CHECK(bowwave_memory_new(swap, 0) == NULL && bowwave_last_errno() == EINVAL);

@@ -125,6 +125,12 @@ pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
     one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }
 
+/// A value of the setting `swap.policy`.
+pub(crate) fn swap_policy() -> impl TypedValueParser<Value = String> {
+    let names = bowwave_baselines::SWAP.map(SwapPolicy::name).into_iter().chain(["linux"]);
+    one_of(names.map(|name| (name, name.to_owned())))
+}
+
 /// A time in nanoseconds, rounded to about three digits.
 pub(crate) fn time(ns: u64) -> String {
     match ns {

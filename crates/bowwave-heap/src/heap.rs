@@ -256,6 +256,7 @@ impl Heap {
         tests::panic_at(tests::Place::Start);
         let config = setup().swap.as_ref().ok_or("no swap is set up")?;
         let created = Swap::new(&config.spill(), &config.options()).and_then(|swap| {
+            swap.set("swap.policy", &config.policy)?;
             // Twice the size, because spans are not always full.
             let bytes = config.capacity().saturating_mul(2).next_multiple_of(SPAN);
             let arena = swap.region(bytes)?;

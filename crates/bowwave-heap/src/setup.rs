@@ -27,6 +27,8 @@ pub(crate) struct SwapConfig {
     pub(crate) memory_bytes: u64,
     /// Minimum size of served allocations in bytes.
     pub(crate) from_bytes: usize,
+    /// Value of the swap's setting `swap.policy`.
+    pub(crate) policy: String,
     pub(crate) path: PathBuf,
 }
 
@@ -50,17 +52,17 @@ pub(crate) fn setup() -> &'static Setup {
 }
 
 impl SwapConfig {
-    /// `spill=N memory=N from=N PATH`.
+    /// `spill=N memory=N from=N policy=NAME PATH`.
     fn parse(text: &OsStr) -> Option<Self> {
-        let mut words = text.as_bytes().splitn(4, |&byte| byte == b' ');
-        let mut number = |name: &str| {
-            let word = std::str::from_utf8(words.next()?).ok()?;
-            word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok()
-        };
+        let mut words = text.as_bytes().splitn(5, |&byte| byte == b' ');
+        let mut value =
+            |name: &str| std::str::from_utf8(words.next()?).ok()?.strip_prefix(name)?.strip_prefix('=');
+        let mut number = |name: &str| value(name)?.parse::<u64>().ok();
         let (spill_bytes, memory_bytes, from) = (number("spill")?, number("memory")?, number("from")?);
+        let policy = value("policy")?.to_owned();
         let path = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
         let from_bytes = usize::try_from(from).ok()?.max(1);
-        Some(Self { spill_bytes, memory_bytes, from_bytes, path })
+        Some(Self { spill_bytes, memory_bytes, from_bytes, policy, path })
     }
 
     pub(crate) fn spill(&self) -> Spill {
@@ -86,15 +88,21 @@ mod tests {
     #[test]
     fn the_environment_has_sizes_and_any_path() {
         let parse = |text: &str| SwapConfig::parse(OsStr::new(text));
-        let config =
-            SwapConfig { spill_bytes: 1 << 33, memory_bytes: 5, from_bytes: 1, path: "/a b/c=d".into() };
-        assert_eq!(parse("spill=8589934592 memory=5 from=0 /a b/c=d"), Some(config));
+        let config = SwapConfig {
+            spill_bytes: 1 << 33,
+            memory_bytes: 5,
+            from_bytes: 1,
+            policy: "vma".to_owned(),
+            path: "/a b/c=d".into(),
+        };
+        assert_eq!(parse("spill=8589934592 memory=5 from=0 policy=vma /a b/c=d"), Some(config));
         for bad in [
             "",
             "spill=1",
-            "spill=1 memory=2 from=3",
-            "spill=x memory=2 from=3 /a",
-            "memory=2 spill=1 from=3 /a",
+            "spill=1 memory=2 from=3 policy=vma",
+            "spill=1 memory=2 from=3 /a",
+            "spill=x memory=2 from=3 policy=vma /a",
+            "memory=2 spill=1 from=3 policy=vma /a",
         ] {
             assert_eq!(parse(bad), None, "{bad}");
         }

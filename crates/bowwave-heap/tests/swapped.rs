@@ -42,7 +42,11 @@ fn run(program: &Path, directory: &Path, swap: Option<(u64, u64)>) -> Output {
     let mut command = Command::new(program);
     command.arg(HAS.to_string()).arg(directory).env("BOWWAVE_RUN_REPORT", directory.join("report"));
     if let Some((from, memory)) = swap {
-        let wanted = format!("spill={} memory={memory} from={from} {}", HAS << 22, directory.display());
+        let wanted = format!(
+            "spill={} memory={memory} from={from} policy=adaptive {}",
+            HAS << 22,
+            directory.display()
+        );
         command.env("LD_PRELOAD", library()).env("BOWWAVE_RUN_SWAP", wanted);
     }
     command.output().expect("it starts")

@@ -302,16 +302,24 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
     let sort = ["sort", "--buffer-size=32M", "--parallel=2"];
     let plain = run(Command::new(sort[0]).args(&sort[1..]).arg(&numbers));
     let spill = directory.path().to_str().expect("UTF-8");
-    let options =
-        ["run", "--swap", "256MiB", "--spill", spill, "--memory", "6MiB", "--stats", "--json", "--"];
-    let output = output_with_input(bowwave().args(options).args(sort).arg(&numbers), b"");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && output.stdout == plain.as_bytes(), "{said}");
-    let counters: serde_json::Value =
-        serde_json::from_str(said.lines().last().expect("counters")).expect("JSON");
-    let count = |name: &str| counters[name].as_u64().expect("a counter");
-    assert!(count("swap_out") > 500 && count("swap_in") > 500, "{said}");
-    assert!(count("swap_frames_used") <= count("swap_frames") && count("swap_frames") <= 6 << 8, "{said}");
+    for policy in ["adaptive", "vma"] {
+        let options = ["run", "--swap", "256MiB", "--spill", spill, "--memory", "6MiB", "--stats", "--json"];
+        let mut command = bowwave();
+        command.args(options).args(["--swap-policy", policy, "--"]).args(sort).arg(&numbers);
+        let output = output_with_input(&mut command, b"");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output.stdout == plain.as_bytes(), "{said}");
+        let counters: serde_json::Value =
+            serde_json::from_str(said.lines().last().expect("counters")).expect("JSON");
+        let count = |name: &str| counters[name].as_u64().expect("a counter");
+        assert!(count("swap_out") > 500 && count("swap_in") > 500, "{said}");
+        assert!(
+            count("swap_frames_used") <= count("swap_frames") && count("swap_frames") <= 6 << 8,
+            "{said}"
+        );
+        // Only adaptive maps pages before their touch.
+        assert_eq!(count("swap_mapped_ahead") > 0, policy == "adaptive", "{said}");
+    }
     assert_eq!(fs::read_dir(&directory).expect("ours").count(), 1, "the spill has no name");
 }
 

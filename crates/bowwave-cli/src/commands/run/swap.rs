@@ -31,6 +31,10 @@ pub(super) struct SwapArgs {
     /// Swap allocations of at least this size; the C library serves smaller ones
     #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "64KiB", requires = "swap", value_parser = values::size)]
     swap_from: u64,
+
+    /// Readahead of swapped memory. linux: cluster on rotating disks, vma elsewhere
+    #[arg(long, hide_short_help = true, value_name = "POLICY", default_value = "adaptive", requires = "swap", value_parser = values::swap_policy())]
+    swap_policy: String,
 }
 
 impl SwapArgs {
@@ -56,7 +60,10 @@ impl SwapArgs {
             SwapOptions { memory_bytes: Some(memory), scope: Some(Scope::All), ..SwapOptions::default() };
         let made = Swap::new(&Spill::file(&path, swap), &options);
         made.map_err(|error| failed!("cannot give swapped memory: {error}"))?;
-        let mut text = OsString::from(format!("spill={swap} memory={memory} from={} ", self.swap_from));
+        let mut text = OsString::from(format!(
+            "spill={swap} memory={memory} from={} policy={} ",
+            self.swap_from, self.swap_policy
+        ));
         text.push(path);
         Ok(Some(text))
     }
