@@ -23,6 +23,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::time::Duration;
 
 /// Why a file is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,19 +199,23 @@ impl Siblings {
         }
     }
 
-    /// As [`new`](Self::new), for files that a program may also open by the numbers in their names:
-    /// `order` has the position in the listing of each file, in that order. An order that is no
-    /// permutation of the listing is ignored.
+    /// A directory of the files with these names, in the order of its listing. Names with numbers of
+    /// different lengths have a second order.
     #[must_use]
-    pub fn with_order(files: u32, order: Vec<u32>) -> Self {
-        let mut ranks = vec![u32::MAX; files as usize];
-        for (rank, &index) in (0..).zip(&order) {
-            if let Some(place) = ranks.get_mut(index as usize) {
-                *place = rank;
-            }
+    pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
+        // A directory has fewer files.
+        let files = names.len().min(u32::MAX as usize) as u32;
+        let mut order: Vec<u32> =
+            if names.len() <= NUMERIC_FILES_MAX { (0..files).collect() } else { Vec::new() };
+        order.sort_by(|&a, &b| by_numbers(names[a as usize].as_ref(), names[b as usize].as_ref()));
+        if order.is_sorted() {
+            return Self::new(files);
         }
-        let is_whole = order.len() == ranks.len() && !ranks.contains(&u32::MAX);
-        Self { numeric: is_whole.then_some(Ranked { files: order, ranks }), ..Self::new(files) }
+        let mut ranks = vec![0; order.len()];
+        for (rank, &index) in (0..).zip(&order) {
+            ranks[index as usize] = rank;
+        }
+        Self { numeric: Some(Ranked { files: order, ranks }), ..Self::new(files) }
     }
 
     /// Files that were read ahead and not opened yet.
@@ -470,6 +476,52 @@ impl Siblings {
     }
 }
 
+/// Bytes that are read ahead of a file of `size` bytes: all of a small one, and what the first
+/// reads of a large one want.
+#[must_use]
+pub fn sibling_bytes(size: u64) -> u64 {
+    if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
+}
+
+/// Compares names by the numbers in them: `a2` is before `a10`.
+fn by_numbers(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    while let (Some(x), Some(y)) = (left.first(), right.first()) {
+        let order = if x.is_ascii_digit() && y.is_ascii_digit() {
+            let (x, y) = (number(&mut left), number(&mut right));
+            x.len().cmp(&y.len()).then(x.cmp(y))
+        } else {
+            (left, right) = (&left[1..], &right[1..]);
+            x.cmp(y)
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    left.len().cmp(&right.len()).then(a.cmp(b))
+}
+
+/// Takes the digits at the start of a name; returns them without leading zeros.
+fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
+    let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let zeros = name[..digits].iter().take_while(|byte| **byte == b'0').count();
+    let (all, rest) = name.split_at(digits);
+    *name = rest;
+    &all[zeros..]
+}
+
+/// A file that is not opened within this time after it was read ahead is dropped.
+pub const SIBLING_UNUSED_MAX: Duration = Duration::from_secs(30);
+/// Files that are read ahead before they are opened use one in this many bytes of the cache. More
+/// memory: readers within files lose theirs.
+pub const SIBLING_SHARE: u64 = 4;
+
+/// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
+const WHOLE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a large file that are read ahead.
+const HEAD_BYTES: u64 = 1 << 20;
+/// Most files that are also ordered by the numbers in their names: 10^6 take a second.
+const NUMERIC_FILES_MAX: usize = 100_000;
 /// Opens that are compared with the next one. More: more runs that are none.
 const RECENT: usize = 32;
 /// Runs that are followed at once.
@@ -479,7 +531,7 @@ const DISTANCE_MAX: i64 = 64;
 /// One in this many opens in no order may begin a run by chance.
 const CHANCE: usize = 40;
 /// Most files ahead of one run.
-const WINDOW_MAX: u32 = 64;
+const WINDOW_MAX: u32 = 128;
 /// Most files by which readers of one list overtake each other.
 const OVERTAKEN_MAX: u32 = 16;
 /// Longest period of distances that repeat.
@@ -644,18 +696,23 @@ mod tests {
     #[test]
     fn numbers_in_names_are_an_order() {
         // 1, 10, 100, 101, ... in the listing.
-        let mut names: Vec<String> = (1..=300).map(|number| format!("{number}")).collect();
+        let mut names: Vec<String> = (1..=300).map(|number| format!("img{number}.jpg")).collect();
         names.sort();
-        let place = |number: u32| names.iter().position(|name| *name == format!("{number}"));
+        let place = |number: u32| names.iter().position(|name| *name == format!("img{number}.jpg"));
         let order: Vec<u32> = (1..=300).map(|number| place(number).unwrap() as u32).collect();
-        assert!(hits(&mut Siblings::with_order(300, order.clone()), &order) > 290);
-        let (numeric, listing) = (
-            hits(&mut Siblings::with_order(300, order.clone()), &order),
-            hits(&mut Siblings::new(300), &order),
-        );
-        assert!(numeric > listing, "{numeric} {listing}");
-        // Not an order of these files.
-        assert_eq!(hits(&mut Siblings::with_order(300, vec![0; 300]), &[0, 1, 2, 3]), 1);
+        let mut siblings = Siblings::of(&names);
+        assert_eq!(siblings.numeric.as_ref().map(|numeric| &numeric.files), Some(&order));
+        assert_eq!(hits(&mut siblings, &order), 297);
+        assert!(hits(&mut Siblings::new(300), &order) < 297);
+        let padded: Vec<String> = (0..300).map(|number| format!("{number:04}")).collect();
+        assert!(Siblings::of(&padded).numeric.is_none());
+    }
+
+    #[test]
+    fn names_are_compared_by_the_numbers_in_them() {
+        let mut names = ["a10b", "a2b", "a2", "a02", "b1", "a", "", "a2b10", "a2b9", "7", "10"];
+        names.sort_by(|a, b| by_numbers(a.as_bytes(), b.as_bytes()));
+        assert_eq!(names, ["", "7", "10", "a", "a02", "a2", "a2b", "a2b9", "a2b10", "a10b", "b1"]);
     }
 
     #[test]
