@@ -17,7 +17,9 @@ pub use costs::Costs;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
-pub use siblings::{SIBLING_SHARE, SIBLING_UNUSED_MAX, Sibling, SiblingReason, Siblings, sibling_bytes};
+pub use siblings::{
+    SIBLING_SHARE, SIBLING_UNUSED_MAX, Sibling, SiblingReason, Siblings, sibling_bytes, sibling_room,
+};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};

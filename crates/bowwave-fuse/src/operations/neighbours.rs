@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::EntryKind;
-use bowwave_engine::{Advice, File, SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes};
+use bowwave_engine::{Advice, File, SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes, sibling_room};
 
 use super::Operations;
 
@@ -48,6 +48,7 @@ struct Directory {
     siblings: Siblings,
     listed: Instant,
     used: u64,
+    last_open: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -190,7 +191,8 @@ impl Operations {
         let uses = state.uses;
         let Some(directory) = state.directories.get_mut(&parent) else { return };
         directory.used = uses;
-        let room = u32::try_from(left / directory.average().max(1)).unwrap_or(u32::MAX);
+        let pause = directory.last_open.replace(Instant::now()).map_or(Duration::MAX, |last| last.elapsed());
+        let room = sibling_room(left, directory.average(), pause);
         let mut plan: Vec<Sibling> = Vec::new();
         directory.siblings.opened(place, room, &mut plan);
         let planned = |sibling: &Sibling| {
@@ -248,7 +250,7 @@ impl Operations {
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
         let siblings = Siblings::of(&names);
-        Some(Directory { files, siblings, listed: Instant::now(), used: 0 })
+        Some(Directory { files, siblings, listed: Instant::now(), used: 0, last_open: None })
     }
 }
 
@@ -258,10 +260,10 @@ impl Directory {
         u32::try_from(place).ok()
     }
 
-    /// Bytes that are read ahead of an average file.
+    /// Bytes of an average file.
     fn average(&self) -> u64 {
         let count = self.files.len().clamp(1, SAMPLED);
-        self.files.iter().take(count).map(|(_, size)| sibling_bytes(*size)).sum::<u64>() / count as u64
+        self.files.iter().take(count).map(|(_, size)| size).sum::<u64>() / count as u64
     }
 }
 

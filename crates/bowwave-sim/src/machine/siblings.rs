@@ -2,8 +2,9 @@
 //! whose names have the same parent.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use bowwave_core::readahead::{SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes};
+use bowwave_core::readahead::{SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes, sibling_room};
 use bowwave_core::{Advice, Event, FileId, HandleId, Instant, PageRange};
 
 use super::Machine;
@@ -25,8 +26,9 @@ struct Directory {
     /// In the order of their names.
     files: Vec<FileId>,
     siblings: Siblings,
-    /// Bytes that are read ahead of a file on average.
+    /// Bytes of a file on average.
     bytes: u64,
+    last_open: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,8 @@ impl Directories {
             }
             let names: Vec<&str> = listing.iter().map(|&(name, _)| name).collect();
             let average = files.iter().map(|&file| bytes(file)).sum::<u64>() / files.len() as u64;
-            directories.push(Directory { files, siblings: Siblings::of(&names), bytes: average.max(1) });
+            let siblings = Siblings::of(&names);
+            directories.push(Directory { files, siblings, bytes: average, last_open: None });
         }
         Self { directories, places, ahead: BTreeMap::new(), bytes: 0 }
     }
@@ -69,9 +72,8 @@ impl Directories {
 }
 
 impl Machine {
-    /// Bytes that are read ahead of a file.
-    fn sibling_bytes(&self, file: FileId) -> u64 {
-        sibling_bytes(self.files[file.0 as usize].pages.0.saturating_mul(self.page_size.bytes()))
+    fn file_bytes(&self, file: FileId) -> u64 {
+        self.files[file.0 as usize].pages.0.saturating_mul(self.page_size.bytes())
     }
 
     /// A process has opened a file, and requested what it reads first: reads its siblings ahead.
@@ -81,7 +83,7 @@ impl Machine {
         }
         let known = self.directories.take().filter(|known| known.places.len() == self.files.len());
         let mut known =
-            known.unwrap_or_else(|| Directories::new(&self.recorder.files, |file| self.sibling_bytes(file)));
+            known.unwrap_or_else(|| Directories::new(&self.recorder.files, |file| self.file_bytes(file)));
         let old = Instant(self.now.0.saturating_sub(SIBLING_UNUSED_MAX.as_nanos() as u64));
         let unused = known.take(|other, ahead| other != file && ahead.since < old);
         for &(other, _) in &unused {
@@ -94,12 +96,14 @@ impl Machine {
         }
         let (directory, place) = known.places[file.0 as usize];
         let directory = &mut known.directories[directory];
-        let room = self.sibling_bytes_max.saturating_sub(known.bytes) / directory.bytes;
+        let left = self.sibling_bytes_max.saturating_sub(known.bytes);
+        let pause = directory.last_open.replace(self.now).map_or(u64::MAX, |last| self.now.0 - last.0);
+        let room = sibling_room(left, directory.bytes, Duration::from_nanos(pause));
         let mut plan: Vec<Sibling> = Vec::new();
-        directory.siblings.opened(place, u32::try_from(room).unwrap_or(u32::MAX), &mut plan);
+        directory.siblings.opened(place, room, &mut plan);
         for sibling in plan {
             let sibling = directory.files[sibling.index as usize];
-            let (handle, bytes) = (self.open_handle(sibling), self.sibling_bytes(sibling));
+            let (handle, bytes) = (self.open_handle(sibling), sibling_bytes(self.file_bytes(sibling)));
             let range = PageRange::new(0, self.page_size.count_for(bytes).0);
             let event = Event::Advise { handle, range, advice: Advice::WillNeed };
             self.cache.step(self.now, event, &mut self.actions);

@@ -20,11 +20,16 @@
 //! are at most as many as the opened ones. For samples they are half as many, until chance would
 //! have opened three files twice and none was.
 
+mod orders;
+#[cfg(test)]
+mod tests;
+
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use core::time::Duration;
+
+use orders::{Opens, Order, Ranked};
 
 /// Why a file is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,68 +100,6 @@ enum State {
     Opened,
 }
 
-/// An order of the files of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    Listing,
-    Numeric,
-    /// By the time of the last open.
-    Time,
-}
-
-/// An order beside the listing's: file by rank, and rank by file.
-#[derive(Clone, Debug)]
-struct Ranked {
-    files: Vec<u32>,
-    ranks: Vec<u32>,
-}
-
-/// The last opens, as many as there are files. They are numbered from 1.
-#[derive(Clone, Debug)]
-struct Opens {
-    log: VecDeque<u32>,
-    /// Number of the first open in `log`.
-    first: u32,
-    /// Numbers of each file's last two opens, the last one first; 0 for none.
-    numbers: Vec<[u32; 2]>,
-}
-
-impl Opens {
-    fn new(files: u32) -> Self {
-        Self { log: VecDeque::new(), first: 1, numbers: vec![[0; 2]; files as usize] }
-    }
-
-    fn push(&mut self, index: u32) {
-        let Some(number) = self.first.checked_add(self.log.len() as u32) else {
-            *self = Self::new(self.numbers.len() as u32);
-            return;
-        };
-        let [last, _] = self.numbers[index as usize];
-        self.numbers[index as usize] = [number, last];
-        self.log.push_back(index);
-        if self.log.len() > self.numbers.len().max(RECENT) {
-            self.log.pop_front();
-            self.first += 1;
-        }
-    }
-
-    /// Number of the next open.
-    fn end(&self) -> i64 {
-        i64::from(self.first) + self.log.len() as i64
-    }
-
-    /// The last opens, the newest first.
-    fn recent(&self, most: usize) -> impl Iterator<Item = u32> {
-        self.log.iter().rev().take(most).copied()
-    }
-
-    /// The file of an open, if it was not opened since.
-    fn file(&self, number: i64) -> Option<u32> {
-        let at = usize::try_from(number - i64::from(self.first)).ok()?;
-        self.log.get(at).copied().filter(|&index| i64::from(self.numbers[index as usize][0]) == number)
-    }
-}
-
 /// Opens at one distance in an order. Several readers have one each.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -205,17 +148,7 @@ impl Siblings {
     pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
         // A directory has fewer files.
         let files = names.len().min(u32::MAX as usize) as u32;
-        let mut order: Vec<u32> =
-            if names.len() <= NUMERIC_FILES_MAX { (0..files).collect() } else { Vec::new() };
-        order.sort_by(|&a, &b| by_numbers(names[a as usize].as_ref(), names[b as usize].as_ref()));
-        if order.is_sorted() {
-            return Self::new(files);
-        }
-        let mut ranks = vec![0; order.len()];
-        for (rank, &index) in (0..).zip(&order) {
-            ranks[index as usize] = rank;
-        }
-        Self { numeric: Some(Ranked { files: order, ranks }), ..Self::new(files) }
+        Self { numeric: Ranked::by_numbers(names), ..Self::new(files) }
     }
 
     /// Files that were read ahead and not opened yet.
@@ -483,31 +416,16 @@ pub fn sibling_bytes(size: u64) -> u64 {
     if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
 }
 
-/// Compares names by the numbers in them: `a2` is before `a10`.
-fn by_numbers(a: &[u8], b: &[u8]) -> Ordering {
-    let (mut left, mut right) = (a, b);
-    while let (Some(x), Some(y)) = (left.first(), right.first()) {
-        let order = if x.is_ascii_digit() && y.is_ascii_digit() {
-            let (x, y) = (number(&mut left), number(&mut right));
-            x.len().cmp(&y.len()).then(x.cmp(y))
-        } else {
-            (left, right) = (&left[1..], &right[1..]);
-            x.cmp(y)
-        };
-        if order.is_ne() {
-            return order;
-        }
-    }
-    left.len().cmp(&right.len()).then(a.cmp(b))
-}
-
-/// Takes the digits at the start of a name; returns them without leading zeros.
-fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
-    let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let zeros = name[..digits].iter().take_while(|byte| **byte == b'0').count();
-    let (all, rest) = name.split_at(digits);
-    *name = rest;
-    &all[zeros..]
+/// How many files may be read ahead now, with `left` bytes of memory for files of `average` bytes,
+/// if the last open in the directory was `pause` ago.
+///
+/// Of large files at most the next one, and only after a pause: readers that open large files at
+/// once, such as players, need the link for what each has opened.
+#[must_use]
+pub fn sibling_room(left: u64, average: u64, pause: Duration) -> u32 {
+    let room = u32::try_from(left / sibling_bytes(average).max(1)).unwrap_or(u32::MAX);
+    let is_large = average > WHOLE_BYTES_MAX;
+    if is_large { room.min(u32::from(pause >= LARGE_PAUSE_MIN)) } else { room }
 }
 
 /// A file that is not opened within this time after it was read ahead is dropped.
@@ -518,10 +436,11 @@ pub const SIBLING_SHARE: u64 = 4;
 
 /// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
+/// Pause between opens of large files, as of the shards of a data set, after which the next one is
+/// read ahead.
+const LARGE_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Bytes of a large file that are read ahead.
 const HEAD_BYTES: u64 = 1 << 20;
-/// Most files that are also ordered by the numbers in their names: 10^6 take a second.
-const NUMERIC_FILES_MAX: usize = 100_000;
 /// Opens that are compared with the next one. More: more runs that are none.
 const RECENT: usize = 32;
 /// Runs that are followed at once.
@@ -548,214 +467,3 @@ const REPEATED_SHARE: u32 = 8;
 /// If chance would have opened this many files twice, and none was, the program samples without
 /// replacement.
 const SURE_REPEATS: u64 = 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-    use alloc::format;
-    use alloc::string::String;
-
-    /// Opens files in order; returns what is read ahead after each.
-    fn run(siblings: &mut Siblings, opens: &[u32]) -> Vec<Vec<u32>> {
-        opens
-            .iter()
-            .map(|&index| {
-                let mut out = Vec::new();
-                siblings.opened(index, u32::MAX, &mut out);
-                out.iter().map(|sibling| sibling.index).collect()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn neighbours_are_read_ahead_in_both_directions() {
-        let mut forwards = Siblings::new(1000);
-        assert_eq!(run(&mut forwards, &[0, 1, 2, 3]), [vec![], vec![], vec![3, 4, 5], vec![6, 7]]);
-        let mut backwards = Siblings::new(1000);
-        assert_eq!(run(&mut backwards, &[9, 8, 7]), [vec![], vec![], vec![6, 5, 4]]);
-    }
-
-    #[test]
-    fn each_rank_of_a_stride_is_followed() {
-        let mut siblings = Siblings::new(1000);
-        let opens: Vec<u32> = (0..10).flat_map(|step| [step * 8, 500 + step * 8]).collect();
-        let ahead: Vec<u32> = run(&mut siblings, &opens).concat();
-        assert!(ahead.contains(&80) && ahead.contains(&580), "{ahead:?}");
-        assert!(ahead.iter().all(|index| index % 8 == 0 || (index - 500) % 8 == 0), "{ahead:?}");
-    }
-
-    #[test]
-    fn a_shuffled_epoch_is_read_ahead_and_each_file_once() {
-        let mut random = Random::new(5);
-        let mut order: Vec<u32> = (0..2000).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at as u64 + 1) as usize);
-        }
-        let mut siblings = Siblings::new(2000);
-        let (mut seen, mut hits) = (vec![0; 2000], 0);
-        for (done, &index) in order.iter().enumerate() {
-            hits += seen[index as usize];
-            let mut out = Vec::new();
-            siblings.opened(index, u32::MAX, &mut out);
-            assert!(siblings.ahead() as usize <= done + 1, "waste");
-            out.iter().for_each(|sibling| seen[sibling.index as usize] += 1);
-        }
-        assert!(seen.iter().all(|&times| times <= 1));
-        assert!(hits > 900, "{hits} of 2000 were read ahead");
-        assert_eq!(siblings.ahead(), 0);
-    }
-
-    #[test]
-    fn a_second_epoch_in_order_is_read_ahead_again() {
-        let mut siblings = Siblings::new(50);
-        let order: Vec<u32> = (0..50).collect();
-        assert_eq!(run(&mut siblings, &order).concat().len(), 47);
-        assert_eq!(run(&mut siblings, &order).concat().len(), 47);
-    }
-
-    #[test]
-    fn files_that_are_opened_again_and_again_end_samples() {
-        let mut siblings = Siblings::new(10_000);
-        let mut random = Random::new(9);
-        let opens: Vec<u32> = (0..400).map(|_| random.below(40) as u32 * 211).collect();
-        let ahead = run(&mut siblings, &opens);
-        assert!(ahead[80..].iter().all(Vec::is_empty), "{ahead:?}");
-    }
-
-    #[test]
-    fn a_cycle_of_few_files_is_read_ahead_again_and_again() {
-        let mut siblings = Siblings::new(10_000);
-        let opens: Vec<u32> = (0..400).map(|step| (step * 7919 % 40) * 211).collect();
-        let found = hits(&mut siblings, &opens);
-        assert!(found > 340, "{found} of 400");
-        assert!(siblings.ahead() <= 40 + 40, "{}", siblings.ahead());
-    }
-
-    #[test]
-    fn waste_ends_readahead() {
-        let mut siblings = Siblings::new(100_000);
-        let (mut out, mut total) = (Vec::new(), 0);
-        for step in 0..1000_u32 {
-            out.clear();
-            // No order, and nothing that was read ahead is ever opened.
-            siblings.opened(step * step * 97 % 99_991, u32::MAX, &mut out);
-            total += out.len();
-            out.iter().for_each(|sibling| siblings.dropped(sibling.index));
-        }
-        assert!(total <= 1000, "{total}");
-    }
-
-    #[test]
-    fn memory_bounds_what_is_read_ahead() {
-        let mut siblings = Siblings::new(100);
-        let mut out = Vec::new();
-        (0..10).for_each(|index| siblings.opened(index, 1, &mut out));
-        assert!(out.len() <= 10, "{out:?}");
-        siblings.opened(10, 0, &mut out);
-        siblings.opened(1_000_000, 9, &mut out);
-        assert!(out.len() <= 10, "{out:?}");
-    }
-
-    fn shuffled(files: u32, seed: u64) -> Vec<u32> {
-        let mut random = Random::new(seed);
-        let mut order: Vec<u32> = (0..files).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at as u64 + 1) as usize);
-        }
-        order
-    }
-
-    /// Opens that find their file read ahead.
-    fn hits(siblings: &mut Siblings, opens: &[u32]) -> usize {
-        let mut out = Vec::new();
-        let hit = |&&index: &&u32| {
-            let was_ahead = siblings.is_ahead(index);
-            siblings.opened(index, u32::MAX, &mut out);
-            was_ahead
-        };
-        opens.iter().filter(hit).count()
-    }
-
-    #[test]
-    fn readers_of_one_list_overtake_each_other() {
-        let mut random = Random::new(7);
-        // Eight readers: each takes the next name, and opens it a little later.
-        let mut waiting: Vec<u32> = (0..8).collect();
-        let mut opens = Vec::new();
-        for name in 8..500 {
-            let at = random.below(8) as usize;
-            opens.push(core::mem::replace(&mut waiting[at], name));
-        }
-        let mut siblings = Siblings::new(500);
-        let found = hits(&mut siblings, &opens);
-        assert!(found > 440, "{found} of 492");
-        assert!(siblings.ahead() <= WINDOW_MAX + OVERTAKEN_MAX, "{}", siblings.ahead());
-    }
-
-    #[test]
-    fn numbers_in_names_are_an_order() {
-        // 1, 10, 100, 101, ... in the listing.
-        let mut names: Vec<String> = (1..=300).map(|number| format!("img{number}.jpg")).collect();
-        names.sort();
-        let place = |number: u32| names.iter().position(|name| *name == format!("img{number}.jpg"));
-        let order: Vec<u32> = (1..=300).map(|number| place(number).unwrap() as u32).collect();
-        let mut siblings = Siblings::of(&names);
-        assert_eq!(siblings.numeric.as_ref().map(|numeric| &numeric.files), Some(&order));
-        assert_eq!(hits(&mut siblings, &order), 297);
-        assert!(hits(&mut Siblings::new(300), &order) < 297);
-        let padded: Vec<String> = (0..300).map(|number| format!("{number:04}")).collect();
-        assert!(Siblings::of(&padded).numeric.is_none());
-    }
-
-    #[test]
-    fn names_are_compared_by_the_numbers_in_them() {
-        let mut names = ["a10b", "a2b", "a2", "a02", "b1", "a", "", "a2b10", "a2b9", "7", "10"];
-        names.sort_by(|a, b| by_numbers(a.as_bytes(), b.as_bytes()));
-        assert_eq!(names, ["", "7", "10", "a", "a02", "a2", "a2b", "a2b9", "a2b10", "a10b", "b1"]);
-    }
-
-    #[test]
-    fn the_order_of_the_last_pass_is_followed() {
-        for files in [40, 100, 2000] {
-            let order = shuffled(files, 11);
-            let mut siblings = Siblings::new(files);
-            hits(&mut siblings, &order);
-            let again = hits(&mut siblings, &order);
-            assert!(again + 8 >= files as usize, "{again} of {files}");
-        }
-    }
-
-    #[test]
-    fn a_pass_in_another_order_is_sampled_again() {
-        let mut siblings = Siblings::new(2000);
-        let first = hits(&mut siblings, &shuffled(2000, 11));
-        let second = hits(&mut siblings, &shuffled(2000, 12));
-        assert!(second > first + 300, "{first}, then {second}");
-    }
-
-    #[test]
-    fn repeated_distances_are_followed() {
-        let opens: Vec<u32> =
-            (0..60).flat_map(|step| [step * 150, step * 150 + 70, step * 150 + 71]).collect();
-        let mut siblings = Siblings::new(10_000);
-        let found = hits(&mut siblings, &opens);
-        assert!(found > 165, "{found} of 180");
-        assert!(siblings.ahead() < 40, "{}", siblings.ahead());
-    }
-
-    #[test]
-    fn each_file_opened_twice_is_still_a_sample() {
-        let opens: Vec<u32> = shuffled(1000, 3).into_iter().flat_map(|index| [index; 2]).collect();
-        assert!(hits(&mut Siblings::new(1000), &opens) > 500);
-    }
-
-    #[test]
-    fn a_program_that_samples_some_files_wastes_less_than_it_opens() {
-        for opened in [10, 100, 500, 1500] {
-            let mut siblings = Siblings::new(2000);
-            hits(&mut siblings, &shuffled(2000, 5)[..opened]);
-            assert!(siblings.ahead() as usize <= opened, "{} ahead after {opened}", siblings.ahead());
-        }
-    }
-}

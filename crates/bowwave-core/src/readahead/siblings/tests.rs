@@ -1,0 +1,218 @@
+//! Which files are read ahead, by opens.
+
+use super::*;
+use crate::random::Random;
+use alloc::format;
+use alloc::string::String;
+
+/// Opens files in order; returns what is read ahead after each.
+fn run(siblings: &mut Siblings, opens: &[u32]) -> Vec<Vec<u32>> {
+    opens
+        .iter()
+        .map(|&index| {
+            let mut out = Vec::new();
+            siblings.opened(index, u32::MAX, &mut out);
+            out.iter().map(|sibling| sibling.index).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn neighbours_are_read_ahead_in_both_directions() {
+    let mut forwards = Siblings::new(1000);
+    assert_eq!(run(&mut forwards, &[0, 1, 2, 3]), [vec![], vec![], vec![3, 4, 5], vec![6, 7]]);
+    let mut backwards = Siblings::new(1000);
+    assert_eq!(run(&mut backwards, &[9, 8, 7]), [vec![], vec![], vec![6, 5, 4]]);
+}
+
+#[test]
+fn each_rank_of_a_stride_is_followed() {
+    let mut siblings = Siblings::new(1000);
+    let opens: Vec<u32> = (0..10).flat_map(|step| [step * 8, 500 + step * 8]).collect();
+    let ahead: Vec<u32> = run(&mut siblings, &opens).concat();
+    assert!(ahead.contains(&80) && ahead.contains(&580), "{ahead:?}");
+    assert!(ahead.iter().all(|index| index % 8 == 0 || (index - 500) % 8 == 0), "{ahead:?}");
+}
+
+#[test]
+fn a_shuffled_epoch_is_read_ahead_and_each_file_once() {
+    let mut random = Random::new(5);
+    let mut order: Vec<u32> = (0..2000).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let mut siblings = Siblings::new(2000);
+    let (mut seen, mut hits) = (vec![0; 2000], 0);
+    for (done, &index) in order.iter().enumerate() {
+        hits += seen[index as usize];
+        let mut out = Vec::new();
+        siblings.opened(index, u32::MAX, &mut out);
+        assert!(siblings.ahead() as usize <= done + 1, "waste");
+        out.iter().for_each(|sibling| seen[sibling.index as usize] += 1);
+    }
+    assert!(seen.iter().all(|&times| times <= 1));
+    assert!(hits > 900, "{hits} of 2000 were read ahead");
+    assert_eq!(siblings.ahead(), 0);
+}
+
+#[test]
+fn a_second_epoch_in_order_is_read_ahead_again() {
+    let mut siblings = Siblings::new(50);
+    let order: Vec<u32> = (0..50).collect();
+    assert_eq!(run(&mut siblings, &order).concat().len(), 47);
+    assert_eq!(run(&mut siblings, &order).concat().len(), 47);
+}
+
+#[test]
+fn files_that_are_opened_again_and_again_end_samples() {
+    let mut siblings = Siblings::new(10_000);
+    let mut random = Random::new(9);
+    let opens: Vec<u32> = (0..400).map(|_| random.below(40) as u32 * 211).collect();
+    let ahead = run(&mut siblings, &opens);
+    assert!(ahead[80..].iter().all(Vec::is_empty), "{ahead:?}");
+}
+
+#[test]
+fn a_cycle_of_few_files_is_read_ahead_again_and_again() {
+    let mut siblings = Siblings::new(10_000);
+    let opens: Vec<u32> = (0..400).map(|step| (step * 7919 % 40) * 211).collect();
+    let found = hits(&mut siblings, &opens);
+    assert!(found > 340, "{found} of 400");
+    assert!(siblings.ahead() <= 40 + 40, "{}", siblings.ahead());
+}
+
+#[test]
+fn waste_ends_readahead() {
+    let mut siblings = Siblings::new(100_000);
+    let (mut out, mut total) = (Vec::new(), 0);
+    for step in 0..1000_u32 {
+        out.clear();
+        // No order, and nothing that was read ahead is ever opened.
+        siblings.opened(step * step * 97 % 99_991, u32::MAX, &mut out);
+        total += out.len();
+        out.iter().for_each(|sibling| siblings.dropped(sibling.index));
+    }
+    assert!(total <= 1000, "{total}");
+}
+
+#[test]
+fn memory_bounds_what_is_read_ahead() {
+    let mut siblings = Siblings::new(100);
+    let mut out = Vec::new();
+    (0..10).for_each(|index| siblings.opened(index, 1, &mut out));
+    assert!(out.len() <= 10, "{out:?}");
+    siblings.opened(10, 0, &mut out);
+    siblings.opened(1_000_000, 9, &mut out);
+    assert!(out.len() <= 10, "{out:?}");
+}
+
+fn shuffled(files: u32, seed: u64) -> Vec<u32> {
+    let mut random = Random::new(seed);
+    let mut order: Vec<u32> = (0..files).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    order
+}
+
+/// Opens that find their file read ahead.
+fn hits(siblings: &mut Siblings, opens: &[u32]) -> usize {
+    let mut out = Vec::new();
+    let hit = |&&index: &&u32| {
+        let was_ahead = siblings.is_ahead(index);
+        siblings.opened(index, u32::MAX, &mut out);
+        was_ahead
+    };
+    opens.iter().filter(hit).count()
+}
+
+#[test]
+fn readers_of_one_list_overtake_each_other() {
+    let mut random = Random::new(7);
+    // Eight readers: each takes the next name, and opens it a little later.
+    let mut waiting: Vec<u32> = (0..8).collect();
+    let mut opens = Vec::new();
+    for name in 8..500 {
+        let at = random.below(8) as usize;
+        opens.push(core::mem::replace(&mut waiting[at], name));
+    }
+    let mut siblings = Siblings::new(500);
+    let found = hits(&mut siblings, &opens);
+    assert!(found > 440, "{found} of 492");
+    assert!(siblings.ahead() <= WINDOW_MAX + OVERTAKEN_MAX, "{}", siblings.ahead());
+}
+
+#[test]
+fn numbers_in_names_are_an_order() {
+    // 1, 10, 100, 101, ... in the listing.
+    let mut names: Vec<String> = (1..=300).map(|number| format!("img{number}.jpg")).collect();
+    names.sort();
+    let place = |number: u32| names.iter().position(|name| *name == format!("img{number}.jpg"));
+    let order: Vec<u32> = (1..=300).map(|number| place(number).unwrap() as u32).collect();
+    let mut siblings = Siblings::of(&names);
+    assert_eq!(siblings.numeric.as_ref().map(|numeric| &numeric.files), Some(&order));
+    assert_eq!(hits(&mut siblings, &order), 297);
+    assert!(hits(&mut Siblings::new(300), &order) < 297);
+    let padded: Vec<String> = (0..300).map(|number| format!("{number:04}")).collect();
+    assert!(Siblings::of(&padded).numeric.is_none());
+}
+
+#[test]
+fn names_are_compared_by_the_numbers_in_them() {
+    let mut names = ["a10b", "a2b", "a2", "a02", "b1", "a", "", "a2b10", "a2b9", "7", "10"];
+    names.sort_by(|a, b| orders::by_numbers(a.as_bytes(), b.as_bytes()));
+    assert_eq!(names, ["", "7", "10", "a", "a02", "a2", "a2b", "a2b9", "a2b10", "a10b", "b1"]);
+}
+
+#[test]
+fn the_order_of_the_last_pass_is_followed() {
+    for files in [40, 100, 2000] {
+        let order = shuffled(files, 11);
+        let mut siblings = Siblings::new(files);
+        hits(&mut siblings, &order);
+        let again = hits(&mut siblings, &order);
+        assert!(again + 8 >= files as usize, "{again} of {files}");
+    }
+}
+
+#[test]
+fn a_pass_in_another_order_is_sampled_again() {
+    let mut siblings = Siblings::new(2000);
+    let first = hits(&mut siblings, &shuffled(2000, 11));
+    let second = hits(&mut siblings, &shuffled(2000, 12));
+    assert!(second > first + 300, "{first}, then {second}");
+}
+
+#[test]
+fn repeated_distances_are_followed() {
+    let opens: Vec<u32> = (0..60).flat_map(|step| [step * 150, step * 150 + 70, step * 150 + 71]).collect();
+    let mut siblings = Siblings::new(10_000);
+    let found = hits(&mut siblings, &opens);
+    assert!(found > 165, "{found} of 180");
+    assert!(siblings.ahead() < 40, "{}", siblings.ahead());
+}
+
+#[test]
+fn each_file_opened_twice_is_still_a_sample() {
+    let opens: Vec<u32> = shuffled(1000, 3).into_iter().flat_map(|index| [index; 2]).collect();
+    assert!(hits(&mut Siblings::new(1000), &opens) > 500);
+}
+
+#[test]
+fn a_program_that_samples_some_files_wastes_less_than_it_opens() {
+    for opened in [10, 100, 500, 1500] {
+        let mut siblings = Siblings::new(2000);
+        hits(&mut siblings, &shuffled(2000, 5)[..opened]);
+        assert!(siblings.ahead() as usize <= opened, "{} ahead after {opened}", siblings.ahead());
+    }
+}
+
+#[test]
+fn of_large_files_only_the_next_is_read_ahead_and_only_after_a_pause() {
+    let second = Duration::from_secs(1);
+    assert_eq!(sibling_room(64 << 20, 100 << 10, Duration::ZERO), 655);
+    assert_eq!(sibling_room(64 << 20, 256 << 20, second), 1);
+    assert_eq!(sibling_room(64 << 20, 256 << 20, Duration::ZERO), 0);
+    assert_eq!(sibling_room(0, 256 << 20, second), 0);
+    assert_eq!(sibling_room(1 << 20, 0, second), 1 << 20);
+}
