@@ -3,8 +3,8 @@
 
     tools/test_models.py --bowwave target/debug/bowwave
 
-Each constant of `adaptive` and `stream` is made larger by one, and by half if the comparison does not notice that; each constant of the
-waste budget is made larger and smaller by one. Prints what fails. Exits with 1 if a changed constant is not noticed.
+Each constant of `adaptive` and `stream` is made larger by one, and by half if the comparison does not notice that; each
+constant of the waste budget is made larger and smaller by one. Prints what fails. Exits with 1 if a changed constant is not noticed.
 """
 
 import argparse
@@ -17,8 +17,9 @@ import model_adaptive
 import model_stream
 import model_waste
 
-ADAPTIVE = ("STREAMS", "MISSES", "STEPS", "EQUAL", "STRIDE_MAX", "FIRST", "STRIDED_MAX", "REACH", "HITS", "AGE", "STAGES",
-            "ASSUMED", "REMEMBERED", "SCALE", "EXAMINED", "REQUEST")
+ADAPTIVE = ("MOST_STREAMS", "MISSES_KEPT", "STEPS_KEPT", "EQUAL_STEPS", "LONGEST_STRIDE", "FIRST_WINDOW", "LARGEST_STRIDED",
+            "MISS_WINDOWS", "HIT_WINDOWS", "LATE", "STAGE_COUNT", "STAGE_BEGIN", "STAGE_HALVED", "ODDS_SCALE",
+            "EXAMINED_EACH", "REQUEST_SLOTS")
 STREAM = ("LONG", "TIMES", "PART", "PART_LEAST")
 WASTE = ("PERCENT", "WINDOWS", "EACH")
 # Traces that a change may take to be noticed.
