@@ -84,6 +84,7 @@ test-programs:
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+	python3 -B tools/compare_stream.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_waste.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/test_models.py --bowwave $(TARGET)/debug/bowwave
 	MAKEFLAGS= tools/first_hour.sh debug

@@ -4,8 +4,8 @@
     tools/compare_explain_swap.py --bowwave target/release/bowwave -n 100000
 
 A difference prints the seed, the options and the first decision that differs; `--seed S -n 1` repeats it, and `--print`
-writes its trace to standard output. Each trace is a call of its own, since regions of one call share slots and hits. All rows of a trace have one time for `adaptive`: its model
-knows nothing of time.
+writes its trace to standard output. Each trace is a call of its own, since regions of one call share slots and hits. All
+rows of a trace have one time for `adaptive`: its model knows nothing of time.
 """
 
 import argparse

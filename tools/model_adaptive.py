@@ -9,18 +9,18 @@ import model_swap
 
 POLICIES = ("adaptive",)
 # Streams of a region, misses that are remembered, steps between misses and how many of them must be equal.
-STREAMS, MISSES, STEPS, EQUAL = 64, 16, 4, 3
-STRIDE_MAX = 1 << 20
+MOST_STREAMS, MISSES_KEPT, STEPS_KEPT, EQUAL_STEPS = 64, 16, 4, 3
+LONGEST_STRIDE = 1 << 20
 # Pages of the first window, and of the largest whose pages are not adjacent.
-FIRST, STRIDED_MAX = 8, 32
+FIRST_WINDOW, LARGEST_STRIDED = 8, 32
 # Windows that a miss may be past its reader, and windows whose hits count.
-REACH, HITS = 4, 2
+MISS_WINDOWS, HIT_WINDOWS = 4, 2
 # Misses and marks after which an unproven stream loses its mark, and by which a proven one outlives it.
-AGE = 256
+LATE = 256
 # Stages, their windows at first and at most, and the window that odds of one would have.
-STAGES, ASSUMED, REMEMBERED, SCALE = 8, 4, 64, 16
+STAGE_COUNT, STAGE_BEGIN, STAGE_HALVED, ODDS_SCALE = 8, 4, 64, 16
 # Pages examined for each page of a window, and pages of a request.
-EXAMINED, REQUEST = 16, 8
+EXAMINED_EACH, REQUEST_SLOTS = 16, 8
 UNLIMITED = 1 << 60
 
 
@@ -28,15 +28,15 @@ class Stage:
     """How many of the windows of a stage were reached; optimistic at first."""
 
     def __init__(self):
-        self.windows = self.reached = ASSUMED
+        self.windows = self.reached = STAGE_BEGIN
 
     def add(self):
         self.windows += 1
-        if self.windows == REMEMBERED:
+        if self.windows == STAGE_HALVED:
             self.windows, self.reached = self.windows // 2, self.reached // 2
 
     def limit(self):
-        return UNLIMITED if 2 * self.reached >= self.windows else SCALE * self.reached // self.windows
+        return UNLIMITED if 2 * self.reached >= self.windows else ODDS_SCALE * self.reached // self.windows
 
 
 class Stream:
@@ -52,17 +52,17 @@ class Stream:
 
     def reach(self):
         planned = (self.next - self.reader) // self.stride
-        return max(planned, REACH * self.size) if self.stage > 0 and self.size >= FIRST else planned
+        return max(planned, MISS_WINDOWS * self.size) if self.stage > 0 and self.size >= FIRST_WINDOW else planned
 
     def age_rank(self):
-        return self.used + (AGE if self.stage > 0 else 0)
+        return self.used + (LATE if self.stage > 0 else 0)
 
 
 class State:
     """What a region remembers."""
 
     def __init__(self):
-        self.streams, self.stages = [], [Stage() for _ in range(STAGES)]
+        self.streams, self.stages = [], [Stage() for _ in range(STAGE_COUNT)]
         self.misses, self.steps, self.last_miss = [], [], 0
         # Pages that were the first of a window when they were read.
         self.marks = set()
@@ -89,7 +89,7 @@ class State:
 
     def hit(self, page):
         """A touch of a page that was read ahead: the same, if it has a stream's mark."""
-        stream = next((stream for stream in self.streams if 0 < stream.steps(page) <= HITS * stream.size), None)
+        stream = next((stream for stream in self.streams if 0 < stream.steps(page) <= HIT_WINDOWS * stream.size), None)
         if stream:
             stream.hits += 1
         if page not in self.marks:
@@ -99,7 +99,7 @@ class State:
         stream = next((stream for stream in self.streams if stream.mark == page), None)
         if stream is None:
             return None
-        stream.mark, late = None, self.clock - stream.used > AGE
+        stream.mark, late = None, self.clock - stream.used > LATE
         if late and stream.stage == 0:
             return None
         stream.used = self.clock
@@ -113,17 +113,17 @@ class State:
     def stride_of(self, page):
         """The stride of the stream that begins at a miss, if one does."""
         step, self.last_miss = page - self.last_miss, page
-        self.steps = [*self.steps, step][-STEPS:]
+        self.steps = [*self.steps, step][-STEPS_KEPT:]
         before = set(self.misses)
-        self.misses = [*self.misses, page][-MISSES:]
+        self.misses = [*self.misses, page][-MISSES_KEPT:]
         if page - 1 in before:
             return 1
         if page + 1 in before:
             return -1
-        return step if step and self.steps.count(step) >= EQUAL and abs(step) <= STRIDE_MAX else None
+        return step if step and self.steps.count(step) >= EQUAL_STEPS and abs(step) <= LONGEST_STRIDE else None
 
     def enter(self, stream):
-        if len(self.streams) < STREAMS:
+        if len(self.streams) < MOST_STREAMS:
             self.streams.append(stream)
         else:
             oldest = min(self.streams, key=Stream.age_rank)
@@ -134,16 +134,16 @@ class State:
     def window(self, stream, start, most):
         """Sizes the next window of a stream; returns its pages, and how many may be examined for them."""
         hits, stream.hits = stream.hits, 0
-        stream.stage = min(stream.stage + 1, STAGES - 1)
+        stream.stage = min(stream.stage + 1, STAGE_COUNT - 1)
         if stream.size == 0:
-            size = FIRST
+            size = FIRST_WINDOW
         elif 2 * hits >= stream.size:
-            size = max(2 * stream.size, FIRST)
+            size = max(2 * stream.size, FIRST_WINDOW)
         else:
             size = max(stream.size // 2, 1)
         if abs(stream.stride) != 1:
-            size = min(size, STRIDED_MAX)
-        own, following = (self.stages[min(stream.stage + more, STAGES - 1)].limit() for more in (0, 1))
+            size = min(size, LARGEST_STRIDED)
+        own, following = (self.stages[min(stream.stage + more, STAGE_COUNT - 1)].limit() for more in (0, 1))
         stream.size = min(size, most, own, max(following, 1))
         if start < 0:
             stream.counts = False
@@ -151,7 +151,7 @@ class State:
         room = self.room(stream, start)
         count = min(stream.size, room)
         if count:
-            return count, min(EXAMINED * count, room)
+            return count, min(EXAMINED_EACH * count, room)
         stream.next, stream.counts = start, False
         if stream.size == 0:
             self.count(stream)
@@ -187,7 +187,7 @@ class Model(model_swap.Model):
 
     def __init__(self, policy, ra_pages, region_pages, slots):
         super().__init__(policy, 0, region_pages, slots)
-        self.most = max(ra_pages, FIRST)
+        self.most = max(ra_pages, FIRST_WINDOW)
         self.states = {}
 
     def touch(self, pid, name, region, number, store):
@@ -201,7 +201,7 @@ class Model(model_swap.Model):
             plan = state.miss(number)
         else:
             if store:
-                self.soil(page)
+                self.make_dirty(page)
             if page.ahead:
                 plan = state.hit(number)
         window = plan and state.window(*plan, self.most)
@@ -221,7 +221,7 @@ class Model(model_swap.Model):
                         "pages": [slots[each] for each in sorted(slots)]}
         page.ahead = False
         if store and missed:
-            self.soil(page)
+            self.make_dirty(page)
         return decision
 
     def read_ahead(self, region, state, plan, window):
@@ -260,8 +260,8 @@ def requests(slots, demanded):
     for start, end in runs:
         cuts = [(start, end)]
         if demanded is not None and start <= demanded < end:
-            begin = max(start, min(demanded - REQUEST // 2, end - REQUEST))
-            stop = min(end, begin + REQUEST)
+            begin = max(start, min(demanded - REQUEST_SLOTS // 2, end - REQUEST_SLOTS))
+            stop = min(end, begin + REQUEST_SLOTS)
             cuts = [(start, begin), (begin, stop), (stop, end)]
         for first, last in cuts:
-            yield from ([at, min(at + REQUEST, last)] for at in range(first, last, REQUEST))
+            yield from ([at, min(at + REQUEST_SLOTS, last)] for at in range(first, last, REQUEST_SLOTS))

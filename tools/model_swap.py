@@ -6,9 +6,10 @@ are dictionaries. Slots are assigned in the order in which pages are swapped out
 
 PAGE = 4096
 POLICIES = ("cluster", "vma")
-TABLE = 512
-VMA_ORDER_MAX = 5
-HITS_MAX = 63
+# Linux's limits, by its names.
+PTRS_PER_PTE = 512
+SWAP_RA_ORDER_CEILING = 5
+SWAP_RA_HITS_MAX = 63
 # Pages of an unbounded region, and slots of the store, whose slot 0 is its header.
 ENDLESS = 1 << 32
 
@@ -75,7 +76,7 @@ class Model:
             self.owners[page.slot] = (pid, name, number)
         page.here = page.mapped = page.ahead = page.dirty = False
 
-    def soil(self, page):
+    def make_dirty(self, page):
         page.dirty = True
         if page.slot is not None:
             del self.owners[page.slot]
@@ -92,12 +93,12 @@ class Model:
         elif not page.mapped:
             if self.policy == "vma":
                 region.last = number
-                region.hits = min(region.hits + page.ahead, HITS_MAX)
+                region.hits = min(region.hits + page.ahead, SWAP_RA_HITS_MAX)
             else:
                 self.hits += page.ahead
         page.mapped, page.ahead = True, False
         if store:
-            self.soil(page)
+            self.make_dirty(page)
         return decision
 
     def fault(self, pid, name, region, number, page):
@@ -138,7 +139,7 @@ class Model:
         return {"reason": reason, "unit": "slots", "start": start, "stride": 1, "count": end - start, "size": size}
 
     def around(self, region, number):
-        most = 1 << min(self.page_cluster, VMA_ORDER_MAX)
+        most = 1 << min(self.page_cluster, SWAP_RA_ORDER_CEILING)
         size, last = 1, region.last
         if most > 1:
             size = window_size(last, number, region.hits, most, region.size)
@@ -152,8 +153,8 @@ class Model:
                 reason, start = "backward", number - (size - 1)
             else:
                 reason, start = "centred", number - (size - 1) // 2
-            table = number // TABLE * TABLE
-            end = min(start + size, self.region_pages, table + TABLE)
+            table = number // PTRS_PER_PTE * PTRS_PER_PTE
+            end = min(start + size, self.region_pages, table + PTRS_PER_PTE)
             start = max(start, 0, table)
         plan = {"reason": reason, "unit": "pages", "start": start, "stride": 1, "count": end - start, "size": size}
         return plan, range(start, end)

@@ -3,20 +3,24 @@
 
     tools/test_models.py --bowwave target/debug/bowwave
 
-Each constant of `adaptive` is made larger by one, and by half if the comparison does not notice that; each constant of the
-waste budget is made larger and smaller by one. Prints what fails. Exits with 1 if a changed constant is not noticed.
+Each constant of `adaptive` and `stream` is made larger by one, and by half if the comparison does not notice that; each
+constant of the waste budget is made larger and smaller by one. Prints what fails. Exits with 1 if a changed constant is not noticed.
 """
 
 import argparse
 import sys
 
 import compare_explain_swap
+import compare_stream
 import compare_waste
 import model_adaptive
+import model_stream
 import model_waste
 
-ADAPTIVE = ("STREAMS", "MISSES", "STEPS", "EQUAL", "STRIDE_MAX", "FIRST", "STRIDED_MAX", "REACH", "HITS", "AGE", "STAGES",
-            "ASSUMED", "REMEMBERED", "SCALE", "EXAMINED", "REQUEST")
+ADAPTIVE = ("MOST_STREAMS", "MISSES_KEPT", "STEPS_KEPT", "EQUAL_STEPS", "LONGEST_STRIDE", "FIRST_WINDOW", "LARGEST_STRIDED",
+            "MISS_WINDOWS", "HIT_WINDOWS", "LATE", "STAGE_COUNT", "STAGE_BEGIN", "STAGE_HALVED", "ODDS_SCALE",
+            "EXAMINED_EACH", "REQUEST_SLOTS")
+STREAM = ("LONG", "TIMES", "PART", "PART_LEAST")
 WASTE = ("PERCENT", "WINDOWS", "EACH")
 # Traces that a change may take to be noticed.
 TRACES = 400
@@ -25,6 +29,11 @@ TRACES = 400
 def adaptive(bowwave):
     for seed in range(TRACES):
         compare_explain_swap.compare(bowwave, "adaptive", seed)
+
+
+def stream(bowwave):
+    for seed in range(TRACES):
+        compare_stream.compare(bowwave, seed)
 
 
 def waste(bowwave):
@@ -49,8 +58,9 @@ def main():
     parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to compare with")
     bowwave = parser.parse_args().bowwave
     # Each entry needs one of its values to be noticed.
-    changes = [(model_adaptive, name, (true + 1, true + true // 2), adaptive) for name in ADAPTIVE
-               for true in [getattr(model_adaptive, name)]]
+    changes = [(module, name, (true + 1, true + true // 2), compare)
+               for module, names, compare in ((model_adaptive, ADAPTIVE, adaptive), (model_stream, STREAM, stream))
+               for name in names for true in [getattr(module, name)]]
     changes += [(model_waste, name, (getattr(model_waste, name) + by,), waste) for name in WASTE for by in (-1, 1)]
     missed = []
     for module, name, values, compare in changes:

@@ -64,6 +64,14 @@
 //! distance is then twice the pages that the reader uses during one fill. While fill times are
 //! unknown, it doubles each time. (PostgreSQL 19, ZFS and AMP have such rules, too.)
 //!
+//! Exactly, for readers in order on a store that takes no time (`tools/model_stream.py`): a window
+//! begins at the end of the one before, has its mark at its first page, and covers at least the
+//! rest of the request. The first window, of a miss, begins at the page; its mark is at the end of
+//! the request. A request as long as the window or longer is read with a whole window after it. A
+//! first read of 32 pages or more at page 0 has a window of 8 times its length, at most `ra_pages`.
+//! The window of a first read at page 0 is requested in parts of a quarter of `ra_pages`, at least
+//! 32 pages.
+//!
 //! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
 //! than a window lasts, the first windows are larger, and the distance is split into requests that
 //! are served side by side. Under memory pressure a stream gets memory in proportion to the pages
