@@ -7,8 +7,11 @@ A directory on emulate:hdd is mounted for reading and writing. A writer there ru
 `while :; do dd bs=8M count=64; sync; rm; done`. The parts:
 
     fsync   the job of `bowwave reproduce fsync-tester` at the same time: each second, 1 MiB is written at the start of
-            a file and synced. With --set scheduler=deadline-rw and deadline, and 1, 4, 32 and 128 requests in flight
-            (--depth). Below 32 and 128, the emulated disk uses an order of its own
+            a file and synced. With --set scheduler=deadline-rw (Linux 2.6.29), deadline-literal (the patch as posted)
+            and deadline, and 1, 4, 32 and 128 requests in flight (--depth). Below 32 and 128, the emulated disk uses an
+            order of its own
+    tiotest the job of `bowwave reproduce tiotest`, smaller, without the bulk writer: threads (--threads) that each write a
+            file (--file), write it at random, read it and read it at random, 4 KiB at a time, with the same schedulers
     read    two fast readers, and one that reads 64 KiB of a file sequentially each 20 ms, so that it comes to wait for
             its readahead. With promotion and without (--set scheduler=deadline:promotion=0)
 
@@ -21,15 +24,21 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import random
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 
 from bench import MIB, begin, end
 from mounts import can_mount, mounted
 
 BLOCK = 8 * MIB
+# The phases of tiotest and the size of its operations.
+PHASES = ("write", "random write", "read", "random read")
+BYTES = 4096
+SCHEDULERS = ("deadline-rw", "deadline-literal", "deadline")
 # Read size and pause of the reader, which bypasses the kernel's cache and readahead.
 READ, PAUSE = 64 << 10, 0.02
 FAST_READERS = 2
@@ -108,6 +117,35 @@ def beside(*jobs):
             child.join()
 
 
+def tiotest(at, options):
+    """How long each operation took, and bytes a second, by phase."""
+    threads, size, at_random = options.threads, options.file * MIB, options.random
+    found = {}
+    for phase in PHASES:
+        writes, in_order = "write" in phase, "random" not in phase
+        taken = [[] for _ in range(threads)]
+
+        def work(number, writes=writes, in_order=in_order, taken=taken):
+            chance = random.Random(number)
+            file = os.open(f"{at}/{number}", os.O_RDWR | os.O_CREAT, 0o600)
+            for step in range(size // BYTES if in_order else at_random):
+                place = (step if in_order else chance.randrange(size // BYTES)) * BYTES
+                begun = time.monotonic()
+                _ = os.pwrite(file, b"b" * BYTES, place) if writes else os.pread(file, BYTES, place)
+                taken[number].append(time.monotonic() - begun)
+            os.close(file)
+
+        begun = time.monotonic()
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        all_taken = [one for of_thread in taken for one in of_thread]
+        found[phase] = all_taken, len(all_taken) * BYTES / (time.monotonic() - begun)
+    return found
+
+
 class Bench:
     def __init__(self, options, directory):
         self.options, self.directory = options, directory
@@ -137,10 +175,33 @@ class Bench:
     def fsync(self):
         self.head("fsync beside a bulk writer", "s", 1)
         for depth in self.options.depth or (1, 4, 32, 128):
-            schedulers = ("deadline-rw", "deadline")
-            runs = self.turns(schedulers, lambda scheduler, depth=depth: self.job(
+            runs = self.turns(SCHEDULERS, lambda scheduler, depth=depth: self.job(
                 scheduler, depth, lambda at: syncs(at, self.options.seconds)))
-            self.table("fsync", [(f"{name}, depth {depth}", runs[name]) for name in schedulers], 1)
+            self.table("fsync", [(f"{name}, depth {depth}", runs[name]) for name in SCHEDULERS], 1)
+
+    def tiotest(self):
+        options = self.options
+        self.head(f"{options.threads} threads, each a file of {options.file} MiB, 4 KiB at a time", "ms", 1000)
+
+        def run(scheduler, depth):
+            store = tempfile.mkdtemp(dir=self.directory)
+            try:
+                with self.mount(store, scheduler, depth, "--set", "kernel_cache=off") as (at, counters):
+                    return tiotest(at, options), counters
+            finally:
+                shutil.rmtree(store)
+
+        for depth in options.depth or (1, 32):
+            found = {scheduler: {phase: ([], [], []) for phase in PHASES} for scheduler in SCHEDULERS}
+            for number in range(options.rounds):
+                for scheduler in SCHEDULERS[::-1 if number % 2 else 1]:
+                    phases, counters = run(scheduler, depth)
+                    for phase, (taken, rate) in phases.items():
+                        for kept, new in zip(found[scheduler][phase], (taken, [rate], [counters])):
+                            kept.extend(new)
+            for phase in PHASES:
+                runs = [(f"{phase}: {name}, depth {depth}", found[name][phase]) for name in SCHEDULERS]
+                self.table("tiotest", runs, 1000)
 
     def read(self):
         self.head("a read in order, 64 KiB each 20 ms, beside a bulk writer and two readers", "ms", 1000)
@@ -173,7 +234,7 @@ class Bench:
 
     def head(self, what, unit, _factor):
         print(f"{what:<74} (times in {unit})")
-        print(f"  {'':<30} {'count':>6} {'min':>8} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8} {'MB/s':>7}"
+        print(f"  {'':<40} {'count':>6} {'mean':>8} {'min':>8} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8} {'MB/s':>7}"
               f"   {'p50':>6} {'p99':>6} {'max':>6} {'MB/s':>6}  times better")
 
     def table(self, part, runs, factor):
@@ -181,11 +242,11 @@ class Bench:
         for name, (taken, rates, counters) in runs:
             taken = sorted(value * factor for value in taken)
             at = lambda share, taken=taken: taken[min(len(taken) - 1, int(len(taken) * share))]
-            figures = {"min": taken[0], "p50": statistics.median(taken), "p90": at(0.9), "p99": at(0.99), "max": taken[-1]}
+            figures = {"mean": statistics.fmean(taken), "min": taken[0], "p50": statistics.median(taken), "p90": at(0.9), "p99": at(0.99), "max": taken[-1]}
             rate = statistics.median(rates) / 1e6
             first = first or (figures, rate)
             ratios = {key: first[0][key] / figures[key] for key in ("p50", "p99", "max")}
-            print(f"  {name:<30} {len(taken):>6} " + " ".join(f"{value:8.3f}" for value in figures.values())
+            print(f"  {name:<40} {len(taken):>6} " + " ".join(f"{value:8.3f}" for value in figures.values())
                   + f" {rate:7.1f}   " + " ".join(f"{value:6.2f}" for value in ratios.values())
                   + f" {rate / first[1] if first[1] else 0:6.2f}", flush=True)
             self.rows.append({"part": part, "what": name, **figures, "taken": taken, "rates": rates, "better": ratios,
@@ -205,13 +266,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
     parser.add_argument("--directory", help="where the store lies (the temporary directory)")
-    parser.add_argument("--only", action="append", choices=("fsync", "read"), help="parts to measure")
+    parser.add_argument("--only", action="append", choices=("fsync", "read", "tiotest"), help="parts to measure")
     parser.add_argument("--depth", action="append", type=int, help="requests at the device (1, 4, 32, 128)")
     parser.add_argument("--seconds", type=float, default=60, help="of each run (60)")
     parser.add_argument("--settle", type=float, default=5, help="of each run before that (5)")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each (1)")
     parser.add_argument("--count", type=int, default=64, help="blocks of 8 MiB that the writer writes before it syncs (64)")
     parser.add_argument("--cache", default="256MiB", help="the mount's cache (256MiB)")
+    parser.add_argument("--threads", type=int, default=32, help="of tiotest (32)")
+    parser.add_argument("--file", type=int, default=8, metavar="MIB", help="of each thread of tiotest (8)")
+    parser.add_argument("--random", type=int, default=100, help="operations at random of each thread of tiotest (100)")
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
 
     def check(options):
@@ -223,7 +287,7 @@ def main():
     options, on = begin(parser, check)
     with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.directory) as directory:
         bench = Bench(options, directory)
-        for part in ("fsync", "read"):
+        for part in ("fsync", "read", "tiotest"):
             if not options.only or part in options.only:
                 getattr(bench, part)()
     end(options, on, bench.rows)

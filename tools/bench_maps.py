@@ -8,8 +8,9 @@ Each contender does the same touches (`bowwave read --pattern clustered --mmap`)
 1024 KiB once, front to back, with the clusters in random order.
 
     region none, linux          files mapped by this process: no readahead, Linux's read-around
-    region range, learned       Lustre's readahead with the ranges of its patch of 2021, and with
-                                --set range_clusters=learned
+    region before, literal      Lustre's readahead before its patch of 2021, and with the patch as published:
+                                --set range_clusters=before and literal
+    region range, learned       the same with the patch corrected, and with --set range_clusters=learned
     region stream               bowwave's default
     thread learned, stream      the same, each touch served by the touching thread
     kernel over none            a mount without readahead, mapped by the kernel, which reads around: with the kernel's
@@ -49,6 +50,8 @@ QUICK = {
 # The mapper and its options.
 WAYS = {
     "region none": ("region", ["--policy", "none"]),
+    "region before": ("region", ["--policy", "range", "--set", "range_clusters=before"]),
+    "region literal": ("region", ["--policy", "range", "--set", "range_clusters=literal"]),
     "region range": ("region", ["--policy", "range", "--set", "range_clusters=fixed"]),
     "region learned": ("region", ["--policy", "range", "--set", "range_clusters=learned"]),
     "region stream": ("region", ["--policy", "stream"]),
