@@ -84,6 +84,8 @@ test-programs:
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+	python3 -B tools/compare_waste.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+	python3 -B tools/test_models.py --bowwave $(TARGET)/debug/bowwave
 	MAKEFLAGS= tools/first_hour.sh debug
 
 # Programs and servers for the tests, most of them from the network.

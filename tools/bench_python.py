@@ -8,7 +8,7 @@ The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms
 extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py
 and safetensors; peers that are missing are left out. Each measurement is a process of its own, which imports its libraries
 before the clock starts, so all caches are cold. Peers take turns within a round, so that noise of the machine affects all
-alike. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
+alike. The row `hits` has cached reads by one and two threads. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
 byte that the workload uses. Every result is compared with the right one, and a wrong one ends the program.
 """
 
@@ -310,6 +310,39 @@ def measure(row, who, url):
     os._exit(0)
 
 
+def hits(path):
+    """In a process of its own: microseconds of cached reads by one thread, and how much faster two threads are.
+
+    The best of several rounds: other programs of the machine can only make them longer."""
+    import threading
+    import bowwave
+    size = 64 * MIB
+    file = bowwave.open(path, cache="256MiB")
+    file.read()
+
+    def work(count, length, start):
+        buffer = bytearray(length)
+        span = (size // 2 - length) // length * length
+        for at in range(count):
+            file.preadinto(start + at * length % span, buffer)
+
+    def took(number, *arguments):
+        running = [threading.Thread(target=work, args=(*arguments, at * size // 2)) for at in range(number)]
+        begun = time.perf_counter()
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        return time.perf_counter() - begun
+
+    results = []
+    for length in (4096, 16384, 65536, 262144, MIB):
+        count = max(200, 2 * (512 * MIB // 64) // (length + 4096))
+        one, two = (min(took(number, count, length) for _ in range(7)) for number in (1, 2))
+        results.append({"row": "hits", "length": length, "us": one / count * 1e6, "scale": 2 * one / two})
+    print(json.dumps(results))
+
+
 # The comparison.
 
 def counters(url):
@@ -349,12 +382,15 @@ def main():
     parser.add_argument("--data", default="target/bench_python")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(BARS))
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[*BARS, "hits"])
     parser.add_argument("--who", type=lambda text: text.split(","))
     parser.add_argument("--json")
     parser.add_argument("--make-data", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure-hits", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure_hits:
+        return hits(options.measure_hits)
     if options.measure:
         return measure(*options.measure)
     if options.make_data:
@@ -371,6 +407,14 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         path = staged(options.module, directory)
         for row in options.only:
+            if row == "hits":
+                command = [options.python, os.path.abspath(__file__), "--measure-hits", "pattern:/64MiB"]
+                ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
+                for result in json.loads(ended.stdout):
+                    results.append(result)
+                    print(f"hits         {result['length'] >> 10:5} KiB    {result['us']:8.2f} us, two threads "
+                          f"{result['scale']:.2f} x", flush=True)
+                continue
             found = {who: [] for who in PEERS[row] if not options.who or who in options.who}
             for _ in range(options.rounds):
                 for who in found:

@@ -37,9 +37,9 @@ def rows_of(seed, loads):
     return random_traces.trace(seed, f"trace-{seed}", reach, loads)
 
 
-def csv_of(rows):
+def csv_of(rows, tick=1):
     lines = [",".join(HEADER)]
-    lines += [f"{time},{pid},{op},{file},{offset},{length}"
+    lines += [f"{time * tick},{pid},{op},{file},{offset},{length}"
               for time, (pid, op, file, offset, length) in enumerate(rows)]
     return "\n".join(lines) + "\n"
 

@@ -160,7 +160,7 @@ impl Engine {
     /// Current values of the settings that can be changed at run time.
     #[must_use]
     pub fn tuning(&self) -> Tuning {
-        *self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.tuning()
     }
 
     /// Changes settings at run time, from each shard's next decision on. [`options`](Self::options)
@@ -263,6 +263,10 @@ impl Inner {
     /// Lends a shard more frames, if it is short and some are free.
     pub(crate) fn relieve(self: &Arc<Self>, shard: usize) {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
+    }
+
+    pub(crate) fn tuning(&self) -> Tuning {
+        *self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory of all frames and their metadata, in bytes.

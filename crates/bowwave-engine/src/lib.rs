@@ -45,7 +45,9 @@ pub use ahead::AheadBudget;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
-pub use bowwave_core::readahead::{Sibling, SiblingReason, Siblings};
+pub use bowwave_core::readahead::{
+    SIBLING_SHARE, SIBLING_UNUSED_MAX, Sibling, SiblingReason, Siblings, sibling_bytes,
+};
 pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;

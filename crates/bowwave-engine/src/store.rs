@@ -91,6 +91,13 @@ impl Store {
         self.inner.engine.cache_bytes()
     }
 
+    /// Whether the policy reads ahead other files of a directory, as [`Siblings`](crate::Siblings)
+    /// plans.
+    #[must_use]
+    pub fn reads_siblings(&self) -> bool {
+        self.inner.engine.tuning().policy.capabilities().siblings
+    }
+
     /// Counters of requests to the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {

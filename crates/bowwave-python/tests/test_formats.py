@@ -75,6 +75,8 @@ def test_a_reader_of_columns_is_planned_without_a_word(parquet):
 def test_a_plan_of_the_program_is_not_ended_by_the_one_of_the_format(parquet, monkeypatch):
     path, table = parquet
     ended = []
+    # The file is small: what is planned would be in flight together.
+    monkeypatch.setattr(bowwave.parquet, "IN_FLIGHT", 0)
     monkeypatch.setattr(bowwave.File, "end_plan", lambda self: ended.append(self._live().end_plan()))
     for is_planned in (True, False):
         ended.clear()
@@ -83,6 +85,25 @@ def test_a_plan_of_the_program_is_not_ended_by_the_one_of_the_format(parquet, mo
                 bowwave.parquet.plan(file, ["c0", "c4"])
             assert pq.read_table(file, columns=["c0", "c4"]).equals(table.select(["c0", "c4"]))
         assert bool(ended) is not is_planned, "the end of a plan cancels its requests in flight"
+
+
+def test_row_groups_in_any_order_are_planned_and_nothing_in_flight_is_cancelled(parquet, monkeypatch):
+    path, _ = parquet
+    planned, ended = [], []
+    plan = bowwave.File.plan
+    monkeypatch.setattr(bowwave.File, "plan", lambda self, ranges: planned.append(list(ranges)) or plan(self, planned[-1]))
+    monkeypatch.setattr(bowwave.File, "end_plan", lambda self: ended.append(self))
+    with bowwave.open(path) as file:
+        chunks = {(chunk.row_group, chunk.column): chunk for chunk in bowwave.parquet.read_chunks(file)}
+        planned.clear()
+        # As a scan with several threads: the second column is first read in a later row group.
+        for place in [(1, "c0"), (3, "c4"), (1, "c4"), (0, "c0"), (2, "c4")]:
+            chunk = chunks[place]
+            file.pread(chunk.start, chunk.end - chunk.start)
+    expected = [[(group, "c0") for group in range(1, GROUPS)], [(group, "c4") for group in range(1, GROUPS)],
+                [(0, "c0"), (0, "c4")]]
+    assert planned == [[(chunks[place].start, chunks[place].end) for place in places] for places in expected]
+    assert not ended
 
 
 def test_damaged_footers_are_value_errors(parquet, tmp_path):

@@ -90,6 +90,15 @@ def test_dask_runs_a_sweep():
             assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
 
 
+def test_submitit_runs_a_sweep(tmp_path):
+    submitit = pytest.importorskip("submitit", reason="pip install submitit")
+    # Jobs as of Slurm, as processes of this machine.
+    executor = submitit.LocalExecutor(tmp_path / "jobs")
+    executor.update_parameters(timeout_min=5)
+    assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
+    assert any((tmp_path / "jobs").glob("*_result.pkl")), "the jobs ran there"
+
+
 def test_a_report_is_one_page(tmp_path):
     page = bowwave.report(ROWS, tmp_path / "report.html", policies=["stream", "none"])
     text = Path(page).read_text()

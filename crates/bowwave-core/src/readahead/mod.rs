@@ -17,7 +17,7 @@ pub use costs::Costs;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
-pub use siblings::{Sibling, SiblingReason, Siblings};
+pub use siblings::{SIBLING_SHARE, SIBLING_UNUSED_MAX, Sibling, SiblingReason, Siblings, sibling_bytes};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};
@@ -103,6 +103,9 @@ pub struct Capabilities {
     pub found: bool,
     /// When a page is evicted ([`Readahead::on_evict`]); only with `per_file`.
     pub evictions: bool,
+    /// Not of a file, but of a directory: a driver that knows its files reads ahead those that
+    /// [`Siblings`] plans.
+    pub siblings: bool,
 }
 
 /// The policy's state of a file, for as long as the file is open.
@@ -594,7 +597,9 @@ impl Policy {
         match self {
             Self::None | Self::OnDemand => Capabilities::default(),
             Self::Range => Range::CAPABILITIES,
-            Self::Stream => Capabilities { per_file: true, mapped: true, ..Capabilities::default() },
+            Self::Stream => {
+                Capabilities { per_file: true, mapped: true, siblings: true, ..Capabilities::default() }
+            }
             Self::Other(kind) => kind.capabilities(),
         }
     }

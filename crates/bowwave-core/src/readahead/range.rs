@@ -105,6 +105,7 @@ impl Range {
         advice: false,
         mapped: true,
         found: false,
+        siblings: false,
         evictions: false,
     };
 

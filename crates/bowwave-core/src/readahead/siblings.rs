@@ -1,19 +1,30 @@
 //! Readahead across the files of a directory: which files a program opens next.
 //!
-//! The same questions as within a file, one level up. A file is its position in the order of the
-//! directory's listing.
+//! The same questions as within a file, one level up. A file has a rank in each [`Order`]: in the
+//! listing, in the order of the numbers in its name, and in the order of its last opens.
 //!
 //! | opens | reason | read ahead |
 //! |---|---|---|
-//! | three at one distance, forwards or backwards | [`Sequence`](SiblingReason::Sequence), [`Stride`](SiblingReason::Stride) | the next at that distance, as many as the run has had |
+//! | three at one distance in an order, forwards or backwards | [`Sequence`](SiblingReason::Sequence), [`Stride`](SiblingReason::Stride), [`Again`](SiblingReason::Again) | the next at that distance, as many as the run has had |
+//! | distances in the listing that repeat | [`Jumps`](SiblingReason::Jumps) | the next by these distances, as many as fitted |
 //! | eight in no order, none twice | [`Sample`](SiblingReason::Sample) | files that were not opened |
 //!
+//! **Readers overtake each other.** Several processes that take files from one list open them
+//! almost in its order. So a run goes on with an open near the one that it expects: half its length
+//! away, sixteen files at most.
+//!
+//! **Passes.** A pass ends with the open of a file that it has had, if it has had nine tenths of
+//! the directory. The next pass may sample again.
+//!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
-//! are at most as many as the opened ones; for samples, half as many.
+//! are at most as many as the opened ones. For samples they are half as many, until chance would
+//! have opened three files twice and none was.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::time::Duration;
 
 /// Why a file is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +33,26 @@ pub enum SiblingReason {
     Sequence,
     /// The program opens each n-th file.
     Stride,
+    /// The program opens files in the order in which they were opened before.
+    Again,
+    /// The program opens files at distances that repeat.
+    Jumps,
     /// The program opens files in no order, and none twice.
     Sample,
+}
+
+impl SiblingReason {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sequence => "sequence",
+            Self::Stride => "stride",
+            Self::Again => "again",
+            Self::Jumps => "jumps",
+            Self::Sample => "sample",
+        }
+    }
 }
 
 /// A file to read ahead.
@@ -39,10 +68,18 @@ pub struct Sibling {
 #[derive(Clone, Debug)]
 pub struct Siblings {
     files: Vec<State>,
-    recent: VecDeque<u32>,
+    numeric: Option<Ranked>,
+    opens: Opens,
     runs: VecDeque<Run>,
+    jumps: Option<Jumps>,
+    /// Opens of this pass, each file once.
     opened: u32,
+    /// Files of this pass that were opened again.
     repeated: u32,
+    /// Opens of earlier passes, each file once a pass.
+    opened_before: u32,
+    /// Number of the first open of this pass.
+    pass: i64,
     /// Files read ahead that are neither opened nor dropped.
     ahead: u32,
     /// Files read ahead that were dropped before they were opened.
@@ -58,14 +95,88 @@ enum State {
     Opened,
 }
 
-/// Opens at one distance. Several readers have one each.
+/// An order of the files of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Listing,
+    Numeric,
+    /// By the time of the last open.
+    Time,
+}
+
+/// An order beside the listing's: file by rank, and rank by file.
+#[derive(Clone, Debug)]
+struct Ranked {
+    files: Vec<u32>,
+    ranks: Vec<u32>,
+}
+
+/// The last opens, as many as there are files. They are numbered from 1.
+#[derive(Clone, Debug)]
+struct Opens {
+    log: VecDeque<u32>,
+    /// Number of the first open in `log`.
+    first: u32,
+    /// Numbers of each file's last two opens, the last one first; 0 for none.
+    numbers: Vec<[u32; 2]>,
+}
+
+impl Opens {
+    fn new(files: u32) -> Self {
+        Self { log: VecDeque::new(), first: 1, numbers: vec![[0; 2]; files as usize] }
+    }
+
+    fn push(&mut self, index: u32) {
+        let Some(number) = self.first.checked_add(self.log.len() as u32) else {
+            *self = Self::new(self.numbers.len() as u32);
+            return;
+        };
+        let [last, _] = self.numbers[index as usize];
+        self.numbers[index as usize] = [number, last];
+        self.log.push_back(index);
+        if self.log.len() > self.numbers.len().max(RECENT) {
+            self.log.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Number of the next open.
+    fn end(&self) -> i64 {
+        i64::from(self.first) + self.log.len() as i64
+    }
+
+    /// The last opens, the newest first.
+    fn recent(&self, most: usize) -> impl Iterator<Item = u32> {
+        self.log.iter().rev().take(most).copied()
+    }
+
+    /// The file of an open, if it was not opened since.
+    fn file(&self, number: i64) -> Option<u32> {
+        let at = usize::try_from(number - i64::from(self.first)).ok()?;
+        self.log.get(at).copied().filter(|&index| i64::from(self.numbers[index as usize][0]) == number)
+    }
+}
+
+/// Opens at one distance in an order. Several readers have one each.
 #[derive(Clone, Copy, Debug)]
 struct Run {
+    order: Order,
+    /// Rank behind the farthest open.
     next: i64,
     distance: i64,
     length: u32,
-    /// It opens files that were opened before: a later epoch.
+    /// Rank behind the farthest planned file.
+    planned: i64,
+    /// It opens files that were opened before in this pass.
     again: bool,
+}
+
+/// Distances that repeat.
+#[derive(Clone, Copy, Debug)]
+struct Jumps {
+    period: usize,
+    /// Opens that fitted.
+    length: u32,
 }
 
 impl Siblings {
@@ -74,14 +185,37 @@ impl Siblings {
     pub fn new(files: u32) -> Self {
         Self {
             files: vec![State::Unread; files as usize],
-            recent: VecDeque::with_capacity(RECENT),
+            numeric: None,
+            opens: Opens::new(files),
             runs: VecDeque::with_capacity(RUNS),
+            jumps: None,
             opened: 0,
             repeated: 0,
+            opened_before: 0,
+            pass: 1,
             ahead: 0,
             wasted: 0,
             cursor: 0,
         }
+    }
+
+    /// A directory of the files with these names, in the order of its listing. Names with numbers of
+    /// different lengths have a second order.
+    #[must_use]
+    pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
+        // A directory has fewer files.
+        let files = names.len().min(u32::MAX as usize) as u32;
+        let mut order: Vec<u32> =
+            if names.len() <= NUMERIC_FILES_MAX { (0..files).collect() } else { Vec::new() };
+        order.sort_by(|&a, &b| by_numbers(names[a as usize].as_ref(), names[b as usize].as_ref()));
+        if order.is_sorted() {
+            return Self::new(files);
+        }
+        let mut ranks = vec![0; order.len()];
+        for (rank, &index) in (0..).zip(&order) {
+            ranks[index as usize] = rank;
+        }
+        Self { numeric: Some(Ranked { files: order, ranks }), ..Self::new(files) }
     }
 
     /// Files that were read ahead and not opened yet.
@@ -93,24 +227,20 @@ impl Siblings {
     /// A program opens a file. Appends the files to read ahead, in this order; memory has space for
     /// `room` more.
     pub fn opened(&mut self, index: u32, room: u32, out: &mut Vec<Sibling>) {
-        let Some(state) = self.files.get_mut(index as usize) else { return };
-        let before = core::mem::replace(state, State::Opened);
-        match before {
-            State::Opened => self.repeated += 1,
-            State::Ahead => {
-                self.ahead -= 1;
-                self.opened += 1;
-            }
-            State::Unread => self.opened += 1,
+        let Some(&before) = self.files.get(index as usize) else { return };
+        if before == State::Opened && self.opens.recent(AT_ONCE).any(|other| other == index) {
+            // The same program opens it twice, for its type and for its bytes.
+            return;
         }
+        self.count(index, before);
         let run = self.follow(index, before);
-        self.recent.push_back(index);
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
-        }
-        match run {
-            Some(run) => self.extend(run, room, out),
-            None => self.sample(index, room, out),
+        self.opens.push(index);
+        let jumps = self.jumps();
+        match (run, jumps) {
+            (Some(run), Some(jumps)) if jumps.length > run.length => self.jump(jumps, room, out),
+            (Some(_), _) => self.extend(room, out),
+            (None, Some(jumps)) => self.jump(jumps, room, out),
+            (None, None) => self.sample(index, room, out),
         }
     }
 
@@ -138,42 +268,168 @@ impl Siblings {
         self.files.get(index as usize) == Some(&State::Ahead)
     }
 
-    /// The run that an open continues or begins.
+    fn count(&mut self, index: u32, before: State) {
+        match before {
+            State::Opened if u64::from(self.opened) * 10 >= self.files.len() as u64 * 9 => {
+                for state in self.files.iter_mut().filter(|state| **state == State::Opened) {
+                    *state = State::Unread;
+                }
+                self.opened_before = self.opened_before.saturating_add(self.opened);
+                (self.opened, self.repeated) = (1, 0);
+                self.pass = self.opens.end();
+            }
+            State::Opened => self.repeated += 1,
+            State::Ahead => {
+                self.ahead -= 1;
+                // A run may have read it ahead again.
+                self.opened += u32::from(i64::from(self.opens.numbers[index as usize][0]) < self.pass);
+            }
+            State::Unread => self.opened += 1,
+        }
+        self.files[index as usize] = State::Opened;
+    }
+
+    /// The rank of a file: in time, of its last open or of the one before.
+    fn rank(&self, order: Order, index: u32, opens_ago: usize) -> Option<i64> {
+        match order {
+            Order::Listing => Some(i64::from(index)),
+            Order::Numeric => self.numeric.as_ref().map(|numeric| i64::from(numeric.ranks[index as usize])),
+            Order::Time => Some(i64::from(self.opens.numbers[index as usize][opens_ago])).filter(|&n| n > 0),
+        }
+    }
+
+    fn file(&self, order: Order, rank: i64) -> Option<u32> {
+        let at = usize::try_from(rank).ok()?;
+        match order {
+            Order::Listing => u32::try_from(at).ok().filter(|_| at < self.files.len()),
+            Order::Numeric => self.numeric.as_ref()?.files.get(at).copied(),
+            Order::Time => self.opens.file(rank),
+        }
+    }
+
+    /// The run that an open continues or begins; it is the last one in `runs` then.
     fn follow(&mut self, index: u32, before: State) -> Option<Run> {
-        let index = i64::from(index);
-        if let Some(at) = self.runs.iter().position(|run| run.next == index) {
-            let run = self.runs.remove(at)?;
-            let again = before == State::Opened || before == State::Ahead && run.again;
-            let run = Run { next: index + run.distance, length: run.length + 1, again, ..run };
+        let steps = |run: &Run| {
+            let past = self.rank(run.order, index, 0)? - run.next;
+            let most = i64::from((run.length / 2).min(OVERTAKEN_MAX));
+            let steps = past / run.distance;
+            (past % run.distance == 0 && steps.abs() <= most).then_some(steps)
+        };
+        let found = self.runs.iter().enumerate().filter_map(|(at, run)| Some((at, steps(run)?)));
+        let longest = found.max_by_key(|&(at, steps)| (self.runs[at].length, -steps.abs()));
+        if let Some((at, steps)) = longest {
+            let mut run = self.runs.remove(at)?;
+            if steps >= 0 {
+                run.next += (steps + 1) * run.distance;
+                run.again = before == State::Opened || before == State::Ahead && run.again;
+            }
+            run.length += 1;
             self.runs.push_back(run);
             return Some(run);
         }
-        // Two earlier opens at the same distance; the shortest distance wins.
-        let has = |place: i64| self.recent.iter().any(|&other| i64::from(other) == place);
-        let distances = self.recent.iter().map(|&other| index - i64::from(other));
-        let fits = distances.filter(|distance| (1..=DISTANCE_MAX).contains(&distance.abs()));
-        let distance = fits.filter(|distance| has(index - 2 * distance)).min_by_key(|d| d.abs())?;
-        let again = before == State::Opened;
-        let run = Run { next: index + distance, distance, length: 3, again };
+        // Among the last opens of few files, some follow each other as before by chance.
+        let in_time = (self.opened as usize / 16).clamp(2, RECENT);
+        let orders = [(Order::Listing, 2), (Order::Numeric, 2), (Order::Time, in_time)];
+        let orders = orders.into_iter().chain([(Order::Listing, RECENT), (Order::Numeric, RECENT)]);
+        let run = { orders }.find_map(|(order, recent)| self.begin(order, index, recent))?;
+        let run = Run { again: before == State::Opened, ..run };
         self.runs.push_back(run);
-        if self.runs.len() > RUNS {
+        // Runs among few files are often none.
+        if self.runs.len() > RUNS.min(self.files.len() / RECENT).max(1) {
             self.runs.pop_front();
         }
         Some(run)
     }
 
-    fn extend(&mut self, run: Run, room: u32, out: &mut Vec<Sibling>) {
-        let reason = if run.distance.abs() == 1 { SiblingReason::Sequence } else { SiblingReason::Stride };
-        let mut left = self.budget(self.opened).min(room);
-        for step in 0..i64::from(run.length.min(WINDOW_MAX)) {
-            let index = u32::try_from(run.next + step * run.distance).ok();
-            let Some(index) = index.filter(|&index| (index as usize) < self.files.len()) else { break };
-            if left == 0 {
+    /// A run that begins with two of the last `recent` opens, and this one, at the same distance.
+    /// The shortest distance wins.
+    fn begin(&self, order: Order, index: u32, recent: usize) -> Option<Run> {
+        let rank = self.rank(order, index, 0)?;
+        let most = match order {
+            // Strides in time are strides in another order.
+            Order::Time => 1,
+            _ if recent == 2 => DISTANCE_MAX,
+            // Among many recent opens of few files, some have equal distances by chance.
+            _ => {
+                let sparse = (self.files.len() / RECENT).min(1 << 10);
+                DISTANCE_MAX.min((sparse * sparse / CHANCE) as i64).max(1)
+            }
+        };
+        let recent = || self.opens.recent(recent).filter_map(|other| self.rank(order, other, 1));
+        let distances = recent().map(|other| rank - other);
+        let fits = distances.filter(|distance| (1..=most).contains(&distance.abs()));
+        let fits = fits.filter(|&distance| distance > 0 || order != Order::Time);
+        let is_third = |distance: &i64| recent().any(|other| other == rank - 2 * distance);
+        let distance = fits.filter(is_third).min_by_key(|distance| distance.abs())?;
+        let next = rank + distance;
+        Some(Run { order, next, distance, length: 3, planned: next, again: false })
+    }
+
+    /// Plans the files of the last run.
+    fn extend(&mut self, room: u32, out: &mut Vec<Sibling>) {
+        let Some(mut run) = self.runs.pop_back() else { return };
+        let reason = match run.order {
+            Order::Time => SiblingReason::Again,
+            _ if run.distance.abs() == 1 => SiblingReason::Sequence,
+            _ => SiblingReason::Stride,
+        };
+        let mut left = self.budget(self.opened_at_all()).min(room);
+        let end = run.next + i64::from(run.length.min(WINDOW_MAX)) * run.distance;
+        let is_behind = |a: i64, b: i64| if run.distance > 0 { a < b } else { a > b };
+        if is_behind(run.planned, run.next) {
+            run.planned = run.next;
+        }
+        while left > 0 && is_behind(run.planned, end) {
+            if run.order == Order::Time && run.planned >= self.opens.end() {
                 break;
             }
+            let file = self.file(run.order, run.planned);
+            run.planned += run.distance;
+            let Some(index) = file else { continue };
             let state = self.files[index as usize];
             if state == State::Unread || run.again && state == State::Opened {
                 self.read_ahead(index, reason, out);
+                left -= 1;
+            }
+        }
+        self.runs.push_back(run);
+    }
+
+    /// Distances in the listing that repeat, the shortest period first.
+    fn jumps(&mut self) -> Option<Jumps> {
+        let recent: Vec<i64> = self.opens.recent(2 * PERIOD_MAX + 1).map(i64::from).collect();
+        let distance = |at: usize| Some(recent.get(at)? - recent.get(at + 1)?);
+        if let Some(jumps) = &mut self.jumps {
+            if distance(0) == distance(jumps.period) {
+                jumps.length += 1;
+                return self.jumps;
+            }
+            self.jumps = None;
+        }
+        let repeats = |period: usize| (0..period).all(|at| distance(at) == distance(at + period));
+        let is_known = |period: usize| recent.len() > 2 * period;
+        let period = (2..=PERIOD_MAX).find(|&period| is_known(period) && repeats(period))?;
+        // One distance alone is a run.
+        if (1..period).all(|at| distance(at) == distance(0)) {
+            return None;
+        }
+        self.jumps = Some(Jumps { period, length: period as u32 });
+        self.jumps
+    }
+
+    fn jump(&mut self, jumps: Jumps, room: u32, out: &mut Vec<Sibling>) {
+        let recent: Vec<i64> = self.opens.recent(jumps.period + 1).map(i64::from).collect();
+        let mut left = self.budget(self.opened_at_all()).min(room);
+        let Some(mut place) = recent.first().copied() else { return };
+        for step in 0..jumps.length.min(WINDOW_MAX) as usize {
+            let at = jumps.period - 1 - step % jumps.period;
+            place += recent[at] - recent[at + 1];
+            let Some(index) = self.file(Order::Listing, place) else { break };
+            if left == 0 {
+                break;
+            }
+            if self.files[index as usize] == State::Unread {
+                self.read_ahead(index, SiblingReason::Jumps, out);
                 left -= 1;
             }
         }
@@ -187,7 +443,11 @@ impl Siblings {
         if self.cursor == 0 {
             self.cursor = index;
         }
-        let mut left = self.budget(self.opened / 2).min(room).min(SAMPLE_STEP);
+        // Opens with replacement would repeat a file n * n / 2N times in n opens of N files.
+        let by_chance = u64::from(self.opened).pow(2) / (2 * self.files.len() as u64);
+        let is_sure = self.opened_before > 0 || self.repeated == 0 && by_chance >= SURE_REPEATS;
+        let most = if is_sure { self.opened_at_all() } else { self.opened / 2 };
+        let mut left = self.budget(most).min(room).min(SAMPLE_STEP);
         for _ in 0..self.files.len() {
             if left == 0 {
                 break;
@@ -206,20 +466,78 @@ impl Siblings {
         out.push(Sibling { index, reason });
     }
 
+    fn opened_at_all(&self) -> u32 {
+        self.opened_before.saturating_add(self.opened)
+    }
+
     /// Files that may be read ahead now, if `most` may be unopened.
     fn budget(&self, most: u32) -> u32 {
         most.saturating_sub(self.ahead + self.wasted)
     }
 }
 
+/// Bytes that are read ahead of a file of `size` bytes: all of a small one, and what the first
+/// reads of a large one want.
+#[must_use]
+pub fn sibling_bytes(size: u64) -> u64 {
+    if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
+}
+
+/// Compares names by the numbers in them: `a2` is before `a10`.
+fn by_numbers(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    while let (Some(x), Some(y)) = (left.first(), right.first()) {
+        let order = if x.is_ascii_digit() && y.is_ascii_digit() {
+            let (x, y) = (number(&mut left), number(&mut right));
+            x.len().cmp(&y.len()).then(x.cmp(y))
+        } else {
+            (left, right) = (&left[1..], &right[1..]);
+            x.cmp(y)
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    left.len().cmp(&right.len()).then(a.cmp(b))
+}
+
+/// Takes the digits at the start of a name; returns them without leading zeros.
+fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
+    let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let zeros = name[..digits].iter().take_while(|byte| **byte == b'0').count();
+    let (all, rest) = name.split_at(digits);
+    *name = rest;
+    &all[zeros..]
+}
+
+/// A file that is not opened within this time after it was read ahead is dropped.
+pub const SIBLING_UNUSED_MAX: Duration = Duration::from_secs(30);
+/// Files that are read ahead before they are opened use one in this many bytes of the cache. More
+/// memory: readers within files lose theirs.
+pub const SIBLING_SHARE: u64 = 4;
+
+/// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
+const WHOLE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a large file that are read ahead.
+const HEAD_BYTES: u64 = 1 << 20;
+/// Most files that are also ordered by the numbers in their names: 10^6 take a second.
+const NUMERIC_FILES_MAX: usize = 100_000;
 /// Opens that are compared with the next one. More: more runs that are none.
 const RECENT: usize = 32;
 /// Runs that are followed at once.
 const RUNS: usize = 32;
 /// Longest distance of a run: ranks of a job read each n-th file.
 const DISTANCE_MAX: i64 = 64;
+/// One in this many opens in no order may begin a run by chance.
+const CHANCE: usize = 40;
 /// Most files ahead of one run.
-const WINDOW_MAX: u32 = 64;
+const WINDOW_MAX: u32 = 128;
+/// Most files by which readers of one list overtake each other.
+const OVERTAKEN_MAX: u32 = 16;
+/// Longest period of distances that repeat.
+const PERIOD_MAX: usize = 8;
+/// A file that is opened again within this many opens is opened once, by one program.
+const AT_ONCE: usize = 8;
 /// Opens in no order before the rest of the directory is read ahead.
 const SAMPLE_MIN: u32 = 8;
 /// Files that one open in no order adds. More: a burst of requests before the next open.
@@ -227,11 +545,16 @@ const SAMPLE_STEP: u32 = 4;
 /// If more than one in this many opens is of a file that was opened before, the program does not
 /// sample without replacement.
 const REPEATED_SHARE: u32 = 8;
+/// If chance would have opened this many files twice, and none was, the program samples without
+/// replacement.
+const SURE_REPEATS: u64 = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::random::Random;
+    use alloc::format;
+    use alloc::string::String;
 
     /// Opens files in order; returns what is read ahead after each.
     fn run(siblings: &mut Siblings, opens: &[u32]) -> Vec<Vec<u32>> {
@@ -294,9 +617,19 @@ mod tests {
     #[test]
     fn files_that_are_opened_again_and_again_end_samples() {
         let mut siblings = Siblings::new(10_000);
-        let opens: Vec<u32> = (0..400).map(|step| (step * 7919 % 40) * 211).collect();
+        let mut random = Random::new(9);
+        let opens: Vec<u32> = (0..400).map(|_| random.below(40) as u32 * 211).collect();
         let ahead = run(&mut siblings, &opens);
         assert!(ahead[80..].iter().all(Vec::is_empty), "{ahead:?}");
+    }
+
+    #[test]
+    fn a_cycle_of_few_files_is_read_ahead_again_and_again() {
+        let mut siblings = Siblings::new(10_000);
+        let opens: Vec<u32> = (0..400).map(|step| (step * 7919 % 40) * 211).collect();
+        let found = hits(&mut siblings, &opens);
+        assert!(found > 340, "{found} of 400");
+        assert!(siblings.ahead() <= 40 + 40, "{}", siblings.ahead());
     }
 
     #[test]
@@ -322,5 +655,107 @@ mod tests {
         siblings.opened(10, 0, &mut out);
         siblings.opened(1_000_000, 9, &mut out);
         assert!(out.len() <= 10, "{out:?}");
+    }
+
+    fn shuffled(files: u32, seed: u64) -> Vec<u32> {
+        let mut random = Random::new(seed);
+        let mut order: Vec<u32> = (0..files).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        order
+    }
+
+    /// Opens that find their file read ahead.
+    fn hits(siblings: &mut Siblings, opens: &[u32]) -> usize {
+        let mut out = Vec::new();
+        let hit = |&&index: &&u32| {
+            let was_ahead = siblings.is_ahead(index);
+            siblings.opened(index, u32::MAX, &mut out);
+            was_ahead
+        };
+        opens.iter().filter(hit).count()
+    }
+
+    #[test]
+    fn readers_of_one_list_overtake_each_other() {
+        let mut random = Random::new(7);
+        // Eight readers: each takes the next name, and opens it a little later.
+        let mut waiting: Vec<u32> = (0..8).collect();
+        let mut opens = Vec::new();
+        for name in 8..500 {
+            let at = random.below(8) as usize;
+            opens.push(core::mem::replace(&mut waiting[at], name));
+        }
+        let mut siblings = Siblings::new(500);
+        let found = hits(&mut siblings, &opens);
+        assert!(found > 440, "{found} of 492");
+        assert!(siblings.ahead() <= WINDOW_MAX + OVERTAKEN_MAX, "{}", siblings.ahead());
+    }
+
+    #[test]
+    fn numbers_in_names_are_an_order() {
+        // 1, 10, 100, 101, ... in the listing.
+        let mut names: Vec<String> = (1..=300).map(|number| format!("img{number}.jpg")).collect();
+        names.sort();
+        let place = |number: u32| names.iter().position(|name| *name == format!("img{number}.jpg"));
+        let order: Vec<u32> = (1..=300).map(|number| place(number).unwrap() as u32).collect();
+        let mut siblings = Siblings::of(&names);
+        assert_eq!(siblings.numeric.as_ref().map(|numeric| &numeric.files), Some(&order));
+        assert_eq!(hits(&mut siblings, &order), 297);
+        assert!(hits(&mut Siblings::new(300), &order) < 297);
+        let padded: Vec<String> = (0..300).map(|number| format!("{number:04}")).collect();
+        assert!(Siblings::of(&padded).numeric.is_none());
+    }
+
+    #[test]
+    fn names_are_compared_by_the_numbers_in_them() {
+        let mut names = ["a10b", "a2b", "a2", "a02", "b1", "a", "", "a2b10", "a2b9", "7", "10"];
+        names.sort_by(|a, b| by_numbers(a.as_bytes(), b.as_bytes()));
+        assert_eq!(names, ["", "7", "10", "a", "a02", "a2", "a2b", "a2b9", "a2b10", "a10b", "b1"]);
+    }
+
+    #[test]
+    fn the_order_of_the_last_pass_is_followed() {
+        for files in [40, 100, 2000] {
+            let order = shuffled(files, 11);
+            let mut siblings = Siblings::new(files);
+            hits(&mut siblings, &order);
+            let again = hits(&mut siblings, &order);
+            assert!(again + 8 >= files as usize, "{again} of {files}");
+        }
+    }
+
+    #[test]
+    fn a_pass_in_another_order_is_sampled_again() {
+        let mut siblings = Siblings::new(2000);
+        let first = hits(&mut siblings, &shuffled(2000, 11));
+        let second = hits(&mut siblings, &shuffled(2000, 12));
+        assert!(second > first + 300, "{first}, then {second}");
+    }
+
+    #[test]
+    fn repeated_distances_are_followed() {
+        let opens: Vec<u32> =
+            (0..60).flat_map(|step| [step * 150, step * 150 + 70, step * 150 + 71]).collect();
+        let mut siblings = Siblings::new(10_000);
+        let found = hits(&mut siblings, &opens);
+        assert!(found > 165, "{found} of 180");
+        assert!(siblings.ahead() < 40, "{}", siblings.ahead());
+    }
+
+    #[test]
+    fn each_file_opened_twice_is_still_a_sample() {
+        let opens: Vec<u32> = shuffled(1000, 3).into_iter().flat_map(|index| [index; 2]).collect();
+        assert!(hits(&mut Siblings::new(1000), &opens) > 500);
+    }
+
+    #[test]
+    fn a_program_that_samples_some_files_wastes_less_than_it_opens() {
+        for opened in [10, 100, 500, 1500] {
+            let mut siblings = Siblings::new(2000);
+            hits(&mut siblings, &shuffled(2000, 5)[..opened]);
+            assert!(siblings.ahead() as usize <= opened, "{} ahead after {opened}", siblings.ahead());
+        }
     }
 }

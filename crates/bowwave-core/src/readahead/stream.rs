@@ -79,7 +79,10 @@
 //!   count up to half of the file's remaining budget.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
-//!   stream do not count. The cache counts used and unread pages exactly.
+//!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
+//!   active although its reader has left it, or has not reached it yet: at most 96 of them, those
+//!   of the table and the parked ones. One reader at unrelated places has one active stream, so 18
+//!   windows in all (`tools/compare_waste.py` counts them from what `explain` prints).
 //!
 //! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
 //! in a mapped file), then to nothing.

@@ -14,6 +14,54 @@
 //! reached, windows are small; where hardly any is, nothing is read, and the next miss alone shows
 //! that the stream continues. Where readers share a region block by block, a window ends where
 //! another reader's block begins.
+//!
+//! # Rules
+//!
+//! `tools/model_adaptive.py` follows these rules, and is compared with `bowwave explain`. The clock
+//! of a region counts its misses and its touches of marked pages.
+//!
+//! **A miss continues a stream** that it is a whole number of strides ahead of: as far as the first
+//! unplanned page. From its second window on, and if its window has 8 pages or more, the limit is
+//! four windows past the reader if that is farther. The stream with the fewest strides wins, then
+//! the first of the table. The window begins one stride after the page.
+//!
+//! **A miss outside of all streams begins one** if the page before it (upward) or after it
+//! (downward) is among the last 16 such misses; or if the step from the last such miss equals at
+//! least three of the last four steps, itself included, and is at most 2^20 pages. The step of a
+//! region's first miss counts from page 0. The misses that begin a stream are remembered, too. No
+//! stream begins if one stride after the page lies before the region.
+//!
+//! **The table has 64 streams.** A new stream takes the place of the one used longest ago. A stream
+//! with a second window counts as used 256 later on the clock.
+//!
+//! **The touch of a mark**, the first page that was read of a window, plans the next window, from
+//! the first unplanned page on. A stream with one window that was last used more than 256 before on
+//! the clock only loses its mark. A later window touched so late does not count as reached. The
+//! reader's position does not move back.
+//!
+//! **Hits** are first touches of pages read ahead, marks included. A hit belongs to the first
+//! stream of the table whose reader is at most two windows behind it.
+//!
+//! **A window's size.** The first one has 8 pages. The next one has twice as many, at least 8, if
+//! since the last plan at least half as many hits came as the last window has pages; else half as
+//! many, at least 1. A window that had 0 pages is followed by one of 8. It has at most 32 pages if
+//! they are not adjacent, and at most `ahead_max` of the pager's settings.
+//!
+//! **Odds.** Each of eight stages counts its windows and those that were reached, by a mark or a
+//! miss. Both counts begin at 4, and are halved when there are 64 windows. If fewer than half are
+//! reached, a window of the stage has at most 16 times the share of reached windows, rounded down.
+//! The next stage limits it likewise, but to no fewer than 1. Windows of 0 pages by odds count,
+//! too: a miss shows that they were reached. Windows in which no page was swapped out do not count.
+//!
+//! **Room.** A window of adjacent pages ends before the first miss of another stream of adjacent
+//! pages; of a stream towards this one, before its reader. A window without room is not planned,
+//! and does not count.
+//!
+//! **Pages.** The window takes the first swapped-out pages from its start on, at most 16 pages
+//! examined for each. The next window begins after the last page examined.
+//!
+//! **Time.** Where touches have different times, the window is also bounded by the pages that the
+//! reader touches in twice the store's latency, rounded to a power of two, 8 or more.
 
 use alloc::vec::Vec;
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error};
-use bowwave_engine::{File, Identity};
+use bowwave_engine::{File, Identity, SIBLING_SHARE};
 use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
@@ -133,7 +133,7 @@ impl Operations {
         (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
-        let ahead_bytes = layout.store().cache_bytes() / AHEAD_SHARE;
+        let ahead_bytes = layout.store().cache_bytes() / SIBLING_SHARE;
         Ok(Self {
             layout,
             options,
@@ -306,10 +306,6 @@ impl Drop for Operations {
         self.neighbours.end();
     }
 }
-
-/// Files that are read ahead before they are opened use one in this many bytes of the cache. More
-/// memory: readers within files lose theirs.
-const AHEAD_SHARE: u64 = 4;
 
 /// Maximum bytes of a symbolic link's target including its final NUL.
 const LINK_BYTES_MAX: usize = 4096;

@@ -7,13 +7,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::EntryKind;
-use bowwave_engine::{Advice, File, Sibling, Siblings};
+use bowwave_engine::{Advice, File, SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes};
 
 use super::Operations;
 
@@ -116,7 +117,7 @@ impl Shared {
 impl State {
     /// Removes the files that were read ahead and not opened in time.
     fn expire(&mut self) -> Vec<Ahead> {
-        let is_old = |ahead: &Ahead| ahead.since.elapsed() > UNUSED_MAX;
+        let is_old = |ahead: &Ahead| ahead.since.elapsed() > SIBLING_UNUSED_MAX;
         let old: Vec<_> =
             self.ahead.iter().filter(|(_, ahead)| is_old(ahead)).map(|(&place, _)| place).collect();
         let mut removed = Vec::new();
@@ -160,7 +161,7 @@ impl State {
 impl Operations {
     /// A program opens a file that the kernel does not have: plans its neighbours.
     pub(super) fn note_open(&self, inode: u64, path: &Path) {
-        if !self.reads_neighbours() {
+        if !self.reads_neighbours() || !self.layout.store().reads_siblings() {
             return;
         }
         let (Some(parent), Some(name)) = (self.inodes.parent(inode), path.file_name()) else { return };
@@ -194,7 +195,7 @@ impl Operations {
         directory.siblings.opened(place, room, &mut plan);
         let planned = |sibling: &Sibling| {
             let (name, size) = &directory.files[sibling.index as usize];
-            let bytes = bytes_ahead(*size);
+            let bytes = sibling_bytes(*size);
             Planned { directory: parent, index: sibling.index, path: above.join(name), bytes }
         };
         let planned: Vec<Planned> = plan.iter().map(planned).collect();
@@ -212,7 +213,7 @@ impl Operations {
         let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
         let file = if is_resident { None } else { self.layout.open(&planned.path).ok() };
         if let Some(file) = &file {
-            file.advise(0, bytes_ahead(file.size()), Advice::WillNeed);
+            file.advise(0, sibling_bytes(file.size()), Advice::WillNeed);
         }
         let mut state = shared.lock();
         let has_ended = state.has_ended;
@@ -245,7 +246,8 @@ impl Operations {
         let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
         let mut files: Vec<_> = files.map(|entry| (entry.name, entry.size)).collect();
         files.sort_unstable();
-        let siblings = Siblings::new(u32::try_from(files.len()).ok()?);
+        let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
+        let siblings = Siblings::of(&names);
         Some(Directory { files, siblings, listed: Instant::now(), used: 0 })
     }
 }
@@ -259,21 +261,10 @@ impl Directory {
     /// Bytes that are read ahead of an average file.
     fn average(&self) -> u64 {
         let count = self.files.len().clamp(1, SAMPLED);
-        self.files.iter().take(count).map(|(_, size)| bytes_ahead(*size)).sum::<u64>() / count as u64
+        self.files.iter().take(count).map(|(_, size)| sibling_bytes(*size)).sum::<u64>() / count as u64
     }
 }
 
-/// Bytes that are read ahead of a file: all of a small one.
-fn bytes_ahead(size: u64) -> u64 {
-    if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
-}
-
-/// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
-const WHOLE_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of a large file that are read ahead: what its first reads want.
-const HEAD_BYTES: u64 = 1 << 20;
-/// A file that is not opened within this time after it was read ahead is dropped.
-const UNUSED_MAX: Duration = Duration::from_secs(30);
 /// Least time between two copies of the listing of a directory, for names that it does not have.
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Directories whose opens are remembered.

@@ -21,6 +21,8 @@ from ._thrift import Reader
 
 #: Bytes at the end that are read first. Most footers are smaller.
 TAIL = 64 << 10
+#: Bytes that are in flight together. Chunks behind a plan of more wait for it, so a new column begins a new plan.
+IN_FLIGHT = 64 << 20
 #: Longest footer; of a larger one nothing is planned.
 FOOTER_MAX = 256 << 20
 MAGIC = b"PAR1"
@@ -115,7 +117,12 @@ class Watcher:
     def __init__(self) -> None:
         self.chunks: list[Chunk] | None = None
         self.starts: list[int] = []
+        #: Columns that were read, and the first row group of them.
         self.columns: set[str] = set()
+        self.group = 0
+        #: Chunks that were planned, and of these the ones that were not read yet.
+        self.planned: set[Chunk] = set()
+        self.unread: set[Chunk] = set()
 
     def opened(self, file: Readable) -> None:
         # Its reads are announced.
@@ -138,16 +145,23 @@ class Watcher:
                 break
             if chunk.end > offset:
                 used.append(chunk)
-        new = [chunk for chunk in used if chunk.column not in self.columns]
-        if not new:
+        self.unread.difference_update(used)
+        if not used or self.planned.issuperset(used):
             return
-        self.columns.update(chunk.column for chunk in new)
-        group = new[0].row_group
-        later = [chunk for chunk in self.chunks if chunk.column in self.columns and
-                 (chunk.row_group > group or chunk in new)]
-        later.sort(key=lambda chunk: (chunk.row_group, chunk.start))
-        file.end_plan()  # type: ignore[attr-defined]
-        file.plan([(chunk.start, chunk.end) for chunk in later])
+        # Readers begin row groups in any order, and several at a time.
+        group = min(chunk.row_group for chunk in used)
+        self.group = min(self.group, group) if self.columns else group
+        self.columns.update(chunk.column for chunk in used)
+        later = {chunk for chunk in self.chunks if chunk.column in self.columns and chunk.row_group >= self.group}
+        new = (later - self.planned).union(used)
+        if sum(chunk.end - chunk.start for chunk in self.unread) > IN_FLIGHT:
+            # What is planned already would be read first.
+            new |= self.unread
+            file.end_plan()  # type: ignore[attr-defined]
+        self.planned |= new
+        self.unread |= new
+        self.unread.difference_update(used)
+        file.plan([(chunk.start, chunk.end) for chunk in sorted(new, key=lambda chunk: (chunk.row_group, chunk.start))])
 
     def _load(self, file: Readable) -> None:
         try:

@@ -22,7 +22,7 @@ from . import _bowwave, _stores
 from ._ahead import Ahead, Opener
 from ._async import in_thread, read
 
-#: Chunks in flight ahead of a loop: at first, and at most. The number doubles each time that they were used.
+#: Chunks in flight ahead of a loop: at first, and at most. Between these, twice as many as the loop has read.
 AHEAD_FIRST, AHEAD_MAX = 4, 64
 #: Bytes in flight ahead of a loop. Smaller: chunks of a few MiB wait for the store; larger: more unused bytes when it ends.
 AHEAD_BYTES = 64 << 20
@@ -39,9 +39,9 @@ class _Loop:
         self.read: tuple[int, ...] | None = None
         #: Bytes of a chunk.
         self.bytes = 1
-        #: The chunks in flight behind it, and how many there may be.
+        #: The chunks in flight behind it, and how many it has read in order.
         self.ahead: list[tuple[int, ...]] = []
-        self.distance = 0
+        self.count = 0
 
 
 class Store(_Store):
@@ -153,15 +153,13 @@ class Store(_Store):
             follows = True
         loop.place = place
         if not follows:
-            loop.ahead, loop.distance = [], 0
+            loop.ahead, loop.count = [], 1
             return loop
         loop.ahead = loop.ahead[loop.ahead.index(place) + 1:] if place in loop.ahead else []
-        if len(loop.ahead) > loop.distance // 2:
-            return loop
-        most = max(1, min(AHEAD_MAX, AHEAD_BYTES // loop.bytes))
-        loop.distance = min(max(AHEAD_FIRST, 2 * loop.distance), most)
+        loop.count += 1
+        distance = max(1, min(max(AHEAD_FIRST, 2 * loop.count), AHEAD_MAX, AHEAD_BYTES // loop.bytes))
         new, at = [], loop.ahead[-1] if loop.ahead else place
-        while len(loop.ahead) < loop.distance and (after := _next(at, grid)) is not None:
+        while len(loop.ahead) < distance and (after := _next(at, grid)) is not None:
             loop.ahead.append(at := after)
             new.append(prefix + separator.join(map(str, at)))
         self._ahead.announce(new)

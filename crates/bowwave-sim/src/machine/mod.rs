@@ -8,6 +8,7 @@
 //! | `driven` | the cache, with or without a checker |
 //! | `reads` | a read in progress, page by page or at once |
 //! | `writes` | a write in progress; write-outs to the device |
+//! | `siblings` | readahead across files |
 //! | `recorder` | the sums for the table |
 //! | `events` | the events and samples for a report |
 //!
@@ -21,6 +22,7 @@ mod host;
 mod process;
 mod reads;
 mod recorder;
+mod siblings;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -34,6 +36,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bowwave_core::readahead::SIBLING_SHARE;
 use bowwave_core::{
     Action, Cache, Config, ConfigError, Event, FileId, FillError, FillId, FrameId, HandleId, Instant,
     PageCount, PageSize, Target, Violation, Waiter,
@@ -47,6 +50,7 @@ use driven::Driven;
 use process::{Descriptors, Running};
 use reads::Read;
 use recorder::Recorder;
+use siblings::Directories;
 use slab::Slab;
 use writes::Writing;
 
@@ -107,6 +111,10 @@ pub struct Machine {
     part_pages_max: u64,
     faults: Faults,
     files: Vec<File>,
+    /// Built at the first open of a file.
+    directories: Option<Directories>,
+    /// Memory of files that are read ahead before they are opened; 0 for policies that read none.
+    sibling_bytes_max: u64,
     handles: u32,
     processes: Vec<Running>,
     /// Descriptors that threads share.
@@ -150,6 +158,8 @@ impl Machine {
         let largest = (largest / config.page_size.bytes()).max(1);
         config.fill_pages_max = config.fill_pages_max.min(u32::try_from(largest).unwrap_or(u32::MAX));
         let frames = config.frames;
+        let memory = u64::from(frames).saturating_mul(config.page_size.bytes());
+        let reads_siblings = config.policy.capabilities().siblings;
         Ok(Self {
             now: Instant(0),
             page_size: config.page_size,
@@ -160,6 +170,8 @@ impl Machine {
             part_pages_max: u64::from(frames / 2).max(1),
             faults,
             files: Vec::new(),
+            directories: None,
+            sibling_bytes_max: if reads_siblings { memory / SIBLING_SHARE } else { 0 },
             handles: 0,
             processes: Vec::new(),
             shared: Vec::new(),

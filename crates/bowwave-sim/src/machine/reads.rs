@@ -62,6 +62,7 @@ impl Machine {
         if pages.is_empty() {
             return;
         }
+        let is_open = self.processes[process.0 as usize].handles.contains_key(&file);
         let handle = self.handle(process, file);
         self.copy_shared(process, file, handle, true);
         let end = pages.end.0.saturating_mul(self.page_size.bytes());
@@ -82,6 +83,9 @@ impl Machine {
         self.processes[process.0 as usize].in_flight += 1;
         self.continue_read(Waiter(number as u64));
         self.act();
+        if !is_open {
+            self.read_siblings(file);
+        }
     }
 
     /// The cache has woken a read.
