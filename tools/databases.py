@@ -551,7 +551,8 @@ class Trial:
         missing = self.why_not(part)
         if missing:
             print(f"databases: {part} skipped: {missing}", file=sys.stderr, flush=True)
-            return 0
+            # Continuous integration must have all that this needs.
+            return int(os.environ.get("CI") == "true")
         start, bad = time.monotonic(), 0
         with contextlib.closing(self.PARTS[part](self)) as under_test:
             for number in range(self.rounds):

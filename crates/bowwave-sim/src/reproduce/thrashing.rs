@@ -95,10 +95,6 @@ fn notes() -> Result<Vec<String>, ReproduceError> {
     for elevator in [Elevator::Noop, Elevator::Anticipatory] {
         notes.push(format!("  with the elevator {elevator}: {}", variant(READ_BYTES, Some(elevator))?));
     }
-    notes.push(
-        "  an anticipating elevator waits for a stream's next page, so 2.6.20's page-by-page repairs cost fewer seeks"
-            .to_owned(),
-    );
     Ok(notes)
 }
 
