@@ -95,6 +95,10 @@ pub struct Linux {
 impl Readahead for Linux {
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         let (page, req) = (access.page, access.req_pages());
+        // The missing page is read alone.
+        if view.ra_pages == 0 && access.trigger != Trigger::Advice {
+            return;
+        }
         let plan = match (access.mapped, access.trigger) {
             (_, Trigger::Advice) => self.forced(page, req, view),
             (Some(pattern), Trigger::Found { in_flight }) => {

@@ -22,7 +22,10 @@ pub struct OnDemandPatch {
 
 impl Readahead for OnDemandPatch {
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
-        let plan = self.decide(&access, view.ra_pages);
+        if view.ra_pages == 0 {
+            return;
+        }
+        let plan = self.decide(&access, view.ra_pages).lookahead_at_most(view.la_size);
         if plan.reason != Reason::Random {
             self.ra_index = plan.window.start;
             self.readahead_index = plan.window.range().end;

@@ -57,6 +57,11 @@ typedef struct bowwave_memory bowwave_memory;
 #define BOWWAVE_DONTNEED 4   /* not again: drop now */
 #define BOWWAVE_NOREUSE 5    /* once: drop behind the reader */
 
+/* Priorities of requests, as the classes of ioprio_set(2). */
+#define BOWWAVE_REALTIME 1   /* before all others */
+#define BOWWAVE_BESTEFFORT 2 /* the default */
+#define BOWWAVE_IDLE 3       /* when no other waits, or after too long a wait */
+
 /*
  * For bowwave_map: the program may write to the memory. Writes go to private copies, beyond the
  * cache's limit.
@@ -154,7 +159,7 @@ int bowwave_last_errno(void);
  * options: KEY=VALUE separated by spaces, or NULL. Default in parentheses:
  *     cache=1GiB             memory for pages (a quarter of the machine's)
  *     page_size=64KiB        bytes of a page (4KiB)
- *     ra_pages=4096          longest readahead window in pages (depends on the store)
+ *     ra_pages=4096          longest readahead window in pages; 0: none (depends on the store)
  *     ahead_max=64MiB        readahead in flight for all readers (depends on memory)
  *     policy=range           readahead policy: stream (default), none, legacy, ondemand,
  *                            ondemand-patch, linux, range, range-literal
@@ -205,6 +210,13 @@ int64_t bowwave_read_at(const bowwave_file *file, uint64_t offset, void *buf, si
 
 /* Advises how len bytes from an offset will be read (BOWWAVE_NORMAL ...). len 0: to the end. */
 int bowwave_file_advise(const bowwave_file *file, uint64_t offset, uint64_t len, int advice);
+
+/*
+ * Sets the priority of the requests that this handle causes from now on, and of requests that it
+ * comes to wait for (BOWWAVE_REALTIME, BOWWAVE_BESTEFFORT, the default, BOWWAVE_IDLE). EINVAL: no
+ * such priority. Only the scheduler deadline knows priorities.
+ */
+int bowwave_file_priority(const bowwave_file *file, int priority);
 
 /*
  * Announces which bytes will be read through this file, in order, after those announced before:
@@ -262,8 +274,9 @@ int bowwave_region_advise(const bowwave_region *region, uint64_t offset, uint64_
 /*
  * Changes a setting of a running store's cache, and of all stores opened beside it: policy, ra_pages,
  * read_ahead_kb, read_ahead_range_kb, max_read_ahead_whole_mb, max_read_ahead_per_file_mb,
- * range_clusters, dirty_bytes, dirty_background_bytes or dirty_expire_centisecs. EINVAL: no such key,
- * or a value that does not fit; bowwave_last_error says what fits, and nothing changes.
+ * range_clusters, la_size, persist, dirty_bytes, dirty_background_bytes, dirty_expire_centisecs or
+ * a setting of the scheduler. EINVAL: no such key, or a value that does not fit; bowwave_last_error
+ * says what fits, and nothing changes.
  */
 int bowwave_store_set(const bowwave_store *store, const char *key, const char *value);
 

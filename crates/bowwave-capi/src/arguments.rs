@@ -5,7 +5,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use bowwave_engine::Advice;
+use bowwave_engine::{Advice, Priority};
 
 use crate::failure::Failure;
 
@@ -143,6 +143,14 @@ impl GivenRange {
 pub(crate) fn advice(number: c_int) -> Result<Advice, Failure> {
     ADVICE.get(usize::try_from(number).unwrap_or(usize::MAX)).copied().ok_or_else(|| {
         Failure::invalid(format!("{number} is no advice; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"))
+    })
+}
+
+/// Converts one of the header's priorities, `BOWWAVE_REALTIME` and following.
+pub(crate) fn priority(number: c_int) -> Result<Priority, Failure> {
+    let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    place.and_then(|place| Priority::ALL.get(place)).copied().ok_or_else(|| {
+        Failure::invalid(format!("{number} is no priority; give BOWWAVE_REALTIME … BOWWAVE_IDLE"))
     })
 }
 

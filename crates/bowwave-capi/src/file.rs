@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 pub use crate::arguments::GivenRange;
-use crate::arguments::{advice, buffer, drop_handle, handle, into_handle, path, ranges};
+use crate::arguments::{advice, buffer, drop_handle, handle, into_handle, path, priority, ranges};
 use crate::failure::call;
 use crate::store::Store;
 
@@ -61,6 +61,16 @@ pub unsafe extern "C" fn bowwave_file_advise(
         // SAFETY: guaranteed by the caller.
         let file = unsafe { handle(file, "file")? };
         file.0.advise(offset, len, self::advice(advice)?);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_file_priority(file: *const File, priority: c_int) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let file = unsafe { handle(file, "file")? };
+        file.0.set_priority(self::priority(priority)?);
         Ok(0)
     })
 }

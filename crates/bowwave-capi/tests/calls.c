@@ -51,6 +51,10 @@ static void reads(bowwave_store *store, const char *path, const unsigned char *e
     CHECK(bowwave_read_at(file, 0, NULL, 0) == 0);
     CHECK(bowwave_read_at(file, 0, NULL, 1) == -EINVAL);
     said("buffer is NULL");
+    CHECK(bowwave_file_priority(file, BOWWAVE_IDLE) == 0 && bowwave_file_priority(file, BOWWAVE_REALTIME) == 0);
+    CHECK(bowwave_file_priority(file, 0) == -EINVAL && bowwave_file_priority(NULL, 2) == -EINVAL);
+    CHECK(bowwave_file_priority(file, 4) == -EINVAL);
+    said("BOWWAVE_IDLE");
     CHECK(bowwave_file_advise(file, 0, 0, 6) == -EINVAL);
     said("BOWWAVE_NOREUSE");
     bowwave_file_close(file);

@@ -209,6 +209,8 @@ fn numbers_match_the_sources() {
         .zip(0..)
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
+    let priorities = bowwave_engine::Priority::ALL.map(|priority| format!("{priority:?}").to_uppercase());
+    expected.extend(priorities.into_iter().zip(1..));
     expected.push(("COPY_ON_WRITE".to_owned(), bowwave::region::COPY_ON_WRITE));
     expected.push(("IN_THREAD".to_owned(), bowwave::region::IN_THREAD));
     assert_eq!(defined, expected);

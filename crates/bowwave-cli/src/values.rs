@@ -48,11 +48,11 @@ impl Window {
 pub(crate) fn window(text: &str) -> Result<Window, String> {
     let wrong = || {
         format!(
-            "not in 1..={WINDOW_PAGES_MAX} pages; write pages, as in 256, or a size up to 4GiB, as in 1MiB"
+            "not in 0..={WINDOW_PAGES_MAX} pages; write pages, as in 256, or a size up to 4GiB, as in 1MiB"
         )
     };
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let pages = text.parse().ok().filter(|pages| (1..=WINDOW_PAGES_MAX).contains(pages));
+        let pages = text.parse().ok().filter(|&pages| pages <= WINDOW_PAGES_MAX);
         return pages.map(Window::Pages).ok_or_else(wrong);
     }
     let bytes = bowwave_backend::parse_size(text).filter(|bytes| (1..=WINDOW_BYTES_MAX).contains(bytes));

@@ -6,7 +6,7 @@
 //! | I2 | every read gets exactly one `Wake`; so do syncs, and writes that wait |
 //! | I3 | a page is in at most one fill |
 //! | I4 | frames used stay within frames lent; readahead leaves the reserve alone |
-//! | I5 | a window's marks are where its plan has them, only on pages new with it, none past the end of the file |
+//! | I5 | a window's marks are where its plan has them, only on pages new with it (or on any that persist allows), none past the end of the file |
 //! | I6 | a failed readahead leaves a counter and nothing else |
 //! | I7 | time never runs back |
 //! | I8 | replaying the events gives the identical actions (see [`ActionDigest`]) |
@@ -46,6 +46,8 @@ pub struct Checker {
     write: Option<Write>,
     /// Pinned frames.
     pinned: BTreeMap<FrameId, u32>,
+    /// Whether an event allowed marks on cached pages.
+    persists: bool,
 }
 
 /// A digest of an action log (FNV-1a of its debug form). Equal digests mean equal logs.
@@ -107,6 +109,7 @@ impl Checker {
             Event::OpenFile { file, pages } => {
                 self.files.insert(*file, *pages);
             }
+            Event::Tuned { windows, .. } => self.persists = windows.persist,
             Event::CloseFile { file } => {
                 self.files.remove(file);
                 self.invalidate(*file, |_| true);
@@ -261,7 +264,7 @@ impl Checker {
         })?;
         let end = self.files.get(&decided.file).map_or(0, |pages| pages.0);
         ensure(mark.0 < end, || format!("I5: mark {} is past the end of the file", mark.0))?;
-        let old = self.in_flight.contains_key(&(decided.file, mark));
+        let old = !self.persists && self.in_flight.contains_key(&(decided.file, mark));
         ensure(!old, || format!("I5: mark {} is on a page that was in flight", mark.0))
     }
 

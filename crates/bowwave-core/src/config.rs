@@ -18,8 +18,17 @@ pub struct Config {
     pub frames: u32,
     /// Frames that readahead never takes, so that a demand read finds one at once. Below `frames`.
     pub reserve_frames: u32,
-    /// Largest readahead window, in pages: 1 to 2^20. Linux's default is 32 (128 KiB).
+    /// Largest readahead window, in pages, at most 2^20. Linux's default is 32 (128 KiB). 0 for no
+    /// readahead: `none`, `range` and `stream` then read the rest of the request, other policies
+    /// page by page, as Linux.
     pub ra_pages: u32,
+    /// Most pages of a window of `ondemand` and `ondemand-patch` beyond its lookahead mark: the
+    /// paper's lookahead size. 0 reads the next window at the end of the last one; more overlaps
+    /// the reader with the device.
+    pub la_size: u32,
+    /// Whether a cached page also gets the lookahead mark of a window. Readahead then persists on
+    /// cache hits, which costs lookups in cached files: for readers that must never wait.
+    pub persist: bool,
     /// Most pages of one fill, at least 1. Longer runs become several fills, each of which wakes
     /// its own readers.
     pub fill_pages_max: u32,
@@ -33,6 +42,18 @@ pub struct Config {
     pub eviction: Eviction,
     /// Limits of dirty pages.
     pub write_back: WriteBackConfig,
+}
+
+/// The settings of readahead windows that can be changed at run time
+/// ([`Cache::tune`](crate::Cache::tune)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowTuning {
+    /// As [`Config::ra_pages`].
+    pub ra_pages: u32,
+    /// As [`Config::la_size`].
+    pub la_size: u32,
+    /// As [`Config::persist`].
+    pub persist: bool,
 }
 
 named_enum! {
@@ -76,12 +97,7 @@ impl Config {
         let checks: [(&str, u64, bool, &str); 11] = [
             ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
-            (
-                "ra_pages",
-                self.ra_pages.into(),
-                (1..=1 << 20).contains(&self.ra_pages),
-                "from 1 to 1048576 pages",
-            ),
+            ("ra_pages", self.ra_pages.into(), self.ra_pages <= 1 << 20, "at most 1048576 pages"),
             at_least_1("fill_pages_max", self.fill_pages_max),
             (
                 "range.file_bytes_max",
@@ -131,6 +147,8 @@ impl Default for Config {
             frames: Self::UNLIMITED,
             reserve_frames: 0,
             ra_pages: 32,
+            la_size: u32::MAX,
+            persist: false,
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
             range: RangeConfig::default(),
@@ -172,8 +190,9 @@ mod tests {
 
     #[test]
     fn errors_name_field_value_and_bound() {
-        let error = Config { ra_pages: 0, ..Config::default() }.validate().expect_err("0 is out of bounds");
-        assert_eq!((error.field, error.value), ("ra_pages", 0));
+        let ra_pages = (1 << 20) + 1;
+        let error = Config { ra_pages, ..Config::default() }.validate().expect_err("it is out of bounds");
+        assert_eq!((error.field, error.value), ("ra_pages", ra_pages.into()));
         let error = Config { frames: 4, reserve_frames: 4, ..Config::default() }
             .validate()
             .expect_err("no frame left");

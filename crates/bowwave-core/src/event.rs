@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::config::WindowTuning;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plan, Policy, RangeConfig};
@@ -164,8 +165,8 @@ pub enum Event {
     },
     /// Changes settings at run time. See [`Cache::tune`](crate::Cache::tune).
     Tuned {
-        /// Largest readahead window, in pages.
-        ra_pages: u32,
+        /// Sizes of readahead windows.
+        windows: WindowTuning,
         /// Limits of dirty pages.
         write_back: WriteBackConfig,
     },
@@ -299,6 +300,9 @@ impl FillError {
     /// once for the driver, which unpins it when no access is possible any more, or never. Pages of
     /// a fill leave the page table.
     pub const ABANDONED: Self = Self(u16::MAX - 2);
+    /// The queue to the store was full, and no reader waited: the readahead was dropped. Readers
+    /// that have come meanwhile request their pages again.
+    pub const DROPPED: Self = Self(u16::MAX - 3);
 }
 
 /// Advice on a range or a handle, as in `posix_fadvise`.

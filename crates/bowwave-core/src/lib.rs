@@ -61,7 +61,7 @@ pub mod window;
 mod write;
 
 pub use cache::{Cache, Observer, Pins, TooManyRanges, Violation};
-pub use config::{Config, ConfigError, Eviction};
+pub use config::{Config, ConfigError, Eviction, WindowTuning};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
-use bowwave_core::schedule::SchedulerConfig;
+use bowwave_core::schedule::{Priority, SchedulerConfig};
 use bowwave_core::{FillError, FillId, FrameId, MIX_STEP, PageSize, WriteOutId, mix};
 
 use crate::budget::Budget;
@@ -31,6 +31,15 @@ pub struct Engine {
 }
 
 /// State shared by engine, stores, files and requests.
+/// On whose behalf effects are carried out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Caller {
+    /// The priority of the requests.
+    pub(crate) priority: Priority,
+    /// Whether a full queue drops the readahead: a policy's guess, which no reader announced.
+    pub(crate) drops: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: Options,
@@ -46,6 +55,8 @@ pub(crate) struct Inner {
     /// Files of closed stores with requests in flight.
     orphans: Mutex<Vec<Arc<FileEntry>>>,
     has_orphans: AtomicBool,
+    /// Some handle has had another priority than the default.
+    pub(crate) has_priorities: AtomicBool,
     /// The timer will check for old dirty pages.
     watches_dirty: AtomicBool,
     next_shard: AtomicUsize,
@@ -88,6 +99,7 @@ impl Engine {
             budget: Budget::new(plan.frames, plan.frames - share * count, lot, floor),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
+            has_priorities: AtomicBool::new(false),
             watches_dirty: AtomicBool::new(false),
             past_stores: Mutex::default(),
             timer: Arc::default(),
@@ -185,7 +197,7 @@ impl Engine {
         }
         for (number, shard) in self.inner.shards.iter().enumerate() {
             let mut effects = Vec::new();
-            shard.tune(tuning.ra_pages, write_back, &mut effects);
+            shard.tune(tuning.windows(), write_back, &mut effects);
             if switched {
                 shard.set_policy(tuning.policy, tuning.range, &mut effects);
             }
@@ -384,6 +396,11 @@ impl Inner {
 
     /// Carries out effects of a shard. Holds no lock, except briefly the locks of queues and slots.
     pub(crate) fn perform(self: &Arc<Self>, shard: usize, effects: Vec<Effect>) {
+        self.perform_as(Caller::default(), shard, effects);
+    }
+
+    /// As [`perform`](Self::perform), for this caller.
+    pub(crate) fn perform_as(self: &Arc<Self>, caller: Caller, shard: usize, effects: Vec<Effect>) {
         let mut effects = effects;
         let mut touched: Vec<Arc<Queue>> = Vec::new();
         while !effects.is_empty() {
@@ -393,12 +410,16 @@ impl Inner {
                 match effect {
                     Effect::Send(io) => {
                         let queue = Arc::clone(&io.entry().queue);
-                        queue.push(io);
+                        let mut io = io;
+                        io.set_priority(caller.priority);
+                        if let Some(fill) = queue.push(io, caller.drops) {
+                            answers.push((fill.key.fill, Err(FillError::DROPPED)));
+                        }
                         if !touched.iter().any(|other| Arc::ptr_eq(other, &queue)) {
                             touched.push(queue);
                         }
                     }
-                    Effect::Promote(entry, key) => entry.queue.promote(key),
+                    Effect::Promote(entry, key) => entry.queue.promote(key, caller.priority),
                     Effect::Cancel(entry, key) => {
                         if let Some(fill) = entry.queue.cancel(key) {
                             answers.push((fill.key.fill, Err(FillError::CLOSED)));

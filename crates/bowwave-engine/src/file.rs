@@ -9,14 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bowwave_backend::Identity;
+use bowwave_core::schedule::Priority;
 use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
 
-use crate::engine::Inner;
+use crate::engine::{Caller, Inner};
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::shard::{Effect, Found};
 use crate::store::StoreInner;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::wait::{Outcome, Slot};
 pub(crate) use write::ALL;
 pub use write::Upload;
@@ -32,6 +33,10 @@ pub struct File {
     access: Access,
     /// Number of failed write-outs of the file that this handle has already reported.
     errors_returned: AtomicU64,
+    /// A [`Priority`] by its place in [`Priority::ALL`].
+    priority: AtomicU8,
+    /// Whether reads were announced through this handle.
+    has_plan: AtomicBool,
 }
 
 /// Access mode of a handle.
@@ -86,7 +91,17 @@ impl File {
         access: Access,
     ) -> Self {
         let errors_returned = AtomicU64::new(entry.write_errors().0);
-        Self { engine, store, entry, handle, access, errors_returned }
+        let priority = AtomicU8::new(Priority::default() as u8);
+        Self {
+            engine,
+            store,
+            entry,
+            handle,
+            access,
+            errors_returned,
+            priority,
+            has_plan: AtomicBool::new(false),
+        }
     }
 
     /// Another read handle of the same version, with its own readahead state.
@@ -178,6 +193,38 @@ impl File {
         Ok(done)
     }
 
+    /// Sets the priority of the requests that this handle causes from now on, and of requests in
+    /// the queue that it comes to wait for: the classes of `ionice`. The scheduler `deadline`
+    /// serves a lower class when no higher one waits, or when it has waited too long; others ignore
+    /// it.
+    pub fn set_priority(&self, priority: Priority) {
+        if priority != Priority::default() {
+            self.engine.has_priorities.store(true, Ordering::Relaxed);
+        }
+        self.priority.store(priority as u8, Ordering::Relaxed);
+    }
+
+    /// The priority of this handle's requests.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        Priority::ALL[usize::from(self.priority.load(Ordering::Relaxed))]
+    }
+
+    /// Carries out effects of the file's shard.
+    pub(crate) fn perform(&self, effects: Vec<Effect>) {
+        self.engine.perform_as(self.caller(false), self.entry.shard, effects);
+    }
+
+    /// As [`perform`](Self::perform), for a read or a fault.
+    pub(crate) fn perform_read(&self, effects: Vec<Effect>) {
+        let caller = self.caller(!self.has_plan.load(Ordering::Relaxed));
+        self.engine.perform_as(caller, self.entry.shard, effects);
+    }
+
+    fn caller(&self, drops: bool) -> Caller {
+        Caller { priority: self.priority(), drops }
+    }
+
     /// Advises how the file, or `len` bytes of it from `offset`, will be read. A `len` of 0 means
     /// to the end.
     ///
@@ -196,7 +243,7 @@ impl File {
         }
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).advise(self.handle, range, advice, &mut effects);
-        self.engine.perform(self.entry.shard, effects);
+        self.perform(effects);
     }
 
     /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as
@@ -236,20 +283,22 @@ impl File {
         if ranges.is_empty() {
             return Ok(());
         }
+        self.has_plan.store(true, Ordering::Relaxed);
         self.engine.relieve(self.entry.shard);
         let mut effects = Vec::new();
         let shard = self.engine.shard(self.entry.shard);
         let taken = shard.set_read_plan(self.handle, ranges, self.entry.queue.is_congested(), &mut effects);
-        self.engine.perform(self.entry.shard, effects);
+        self.perform(effects);
         taken.map_err(|error| Error::Options(error.to_string()))
     }
 
     /// Ends the read plan: the rest is not read, and readahead in flight without waiters is
     /// cancelled.
     pub fn end_plan(&self) {
+        self.has_plan.store(false, Ordering::Relaxed);
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).end_plan(self.handle, &mut effects);
-        self.engine.perform(self.entry.shard, effects);
+        self.perform(effects);
     }
 
     /// Counters of this file, over all handles.
@@ -324,9 +373,12 @@ impl File {
             &mut scratch.frames,
             &mut scratch.effects,
         );
+        if matches!(found, Found::Later(_)) && self.engine.has_priorities.load(Ordering::Relaxed) {
+            shard.promote(&self.entry, chunk.request.range, &mut scratch.effects);
+        }
         // A hit may also read ahead.
         if matches!(found, Found::Later(_)) || !scratch.effects.is_empty() {
-            self.engine.perform(self.entry.shard, std::mem::take(&mut scratch.effects));
+            self.perform_read(std::mem::take(&mut scratch.effects));
             self.engine.relieve(self.entry.shard);
         }
         found
@@ -368,7 +420,7 @@ impl File {
         }
         shard.unpin(frames, effects);
         if !effects.is_empty() {
-            self.engine.perform(self.entry.shard, std::mem::take(effects));
+            self.perform(std::mem::take(effects));
         }
         enough
     }
@@ -387,7 +439,7 @@ impl Drop for File {
         }
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).close_handle(self.handle, &mut effects);
-        self.engine.perform(self.entry.shard, effects);
+        self.perform(effects);
         self.store.closed(&self.entry);
     }
 }

@@ -48,7 +48,7 @@ pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
 pub use bowwave_core::readahead::{
     SIBLING_SHARE, SIBLING_UNUSED_MAX, Sibling, SiblingReason, Siblings, sibling_bytes, sibling_room,
 };
-pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
+pub use bowwave_core::schedule::{Algorithm, Priority, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;
 pub use error::{Error, Result};

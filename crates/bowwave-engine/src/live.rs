@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Engine, Error, Result, Settings, Tuning};
+use crate::{Engine, Error, Options, Result, Settings, Tuning};
 
 /// A setting that can be changed at run time: the one definition of its name, meaning and values.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     },
     LiveSetting {
         key: "ra_pages",
-        meaning: "Largest readahead window in pages",
+        meaning: "Largest readahead window in pages; 0 for no readahead",
         set: |tuning, _, text| number(text).and_then(pages).map(|pages| tuning.ra_pages = pages),
         get: |tuning, _| tuning.ra_pages.to_string(),
     },
@@ -40,12 +40,24 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
         set: |tuning, page_bytes, text| {
             let kib = number(text)?;
             let page_kib = page_bytes >> 10;
-            if kib == 0 || kib % page_kib != 0 {
+            if kib % page_kib != 0 {
                 return Err(format!("not a multiple of a page of {page_kib} KiB"));
             }
             pages(kib / page_kib).map(|pages| tuning.ra_pages = pages)
         },
         get: |tuning, page_bytes| (u64::from(tuning.ra_pages) * (page_bytes >> 10)).to_string(),
+    },
+    LiveSetting {
+        key: "la_size",
+        meaning: "Policies ondemand and ondemand-patch: most pages beyond a window's lookahead mark; auto: all",
+        set: |tuning, _, text| of_settings(tuning, "la_size", text),
+        get: |tuning, _| value_of(tuning, "la_size"),
+    },
+    LiveSetting {
+        key: "persist",
+        meaning: "Whether readahead persists on cache hits, yes or no",
+        set: |tuning, _, text| of_settings(tuning, "persist", text),
+        get: |tuning, _| value_of(tuning, "persist"),
     },
     LiveSetting {
         key: "range_bytes",
@@ -201,24 +213,25 @@ fn find(key: &str) -> Result<&'static LiveSetting> {
 
 fn settings(tuning: &Tuning) -> Settings {
     let mut settings = Settings::default();
-    (settings.options.policy, settings.options.range) = (tuning.policy, tuning.range);
+    settings.options = tuning.apply(settings.options);
     settings
 }
 
-/// Sets a policy or its settings as the option of that name.
+/// Sets a policy, its settings or those of windows as the option of that name.
 fn of_settings(tuning: &mut Tuning, key: &str, value: &str) -> std::result::Result<(), String> {
     let mut settings = settings(tuning);
     settings.set(key, value).map_err(|error| {
         let text = error.to_string();
         text.strip_prefix(&format!("{key}={value}: ")).map_or_else(|| text.clone(), str::to_owned)
     })?;
-    (tuning.policy, tuning.range) = (settings.options.policy, settings.options.range);
+    let Options { policy, range, la_size, persist, .. } = settings.options;
+    *tuning = Tuning { policy, range, la_size, persist, ..*tuning };
     Ok(())
 }
 
 fn value_of(tuning: &Tuning, key: &str) -> String {
     let row = crate::SETTINGS.iter().find(|row| row.key == key);
-    row.and_then(|row| row.value(&settings(tuning))).unwrap_or_default()
+    row.and_then(|row| row.value(&settings(tuning))).unwrap_or_else(|| "auto".to_owned())
 }
 
 fn number(text: &str) -> std::result::Result<u64, String> {

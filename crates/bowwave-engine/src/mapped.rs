@@ -116,7 +116,7 @@ impl MappedFile {
                 Some(Ok(frames)) => {
                     let mut effects = Vec::new();
                     shard.map_pinned(&touch, frames, &mut map, &mut effects);
-                    engine.perform(entry.shard, effects);
+                    self.file.perform(effects);
                     return Ok(());
                 }
                 Some(Err(error)) => {
@@ -176,7 +176,7 @@ impl MappedFile {
         let File { engine, entry, .. } = &self.file;
         // A cached page takes no memory, unless readahead follows.
         if !effects.is_empty() {
-            engine.perform(entry.shard, effects);
+            self.file.perform_read(effects);
             engine.relieve(entry.shard);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig, SchedulerTuning};
-use bowwave_core::{Config, PageSize, Policy, RangeConfig, StreamConfig, WriteBackConfig};
+use bowwave_core::{Config, PageSize, Policy, RangeConfig, StreamConfig, WindowTuning, WriteBackConfig};
 
 use crate::ahead::AheadBudget;
 use crate::error::{Error, Result};
@@ -16,9 +16,13 @@ pub struct Options {
     pub cache_bytes: Option<u64>,
     /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
     pub page_bytes: u64,
-    /// Largest readahead window, in pages. Linux's default is 32 pages (128 KiB); high-latency
-    /// stores need far more.
+    /// Largest readahead window, in pages; 0 for no readahead. Linux's default is 32 pages (128
+    /// KiB); high-latency stores need far more.
     pub ra_pages: u32,
+    /// As [`Config::la_size`].
+    pub la_size: u32,
+    /// As [`Config::persist`].
+    pub persist: bool,
     /// The readahead policy.
     pub policy: Policy,
     /// Settings of [`Policy::Range`].
@@ -73,6 +77,8 @@ impl Default for Options {
             cache_bytes: None,
             page_bytes: 4096,
             ra_pages: 32,
+            la_size: u32::MAX,
+            persist: false,
             policy: Policy::Stream,
             range: RangeConfig::default(),
             stream: StreamConfig::default(),
@@ -142,6 +148,8 @@ impl Options {
             frames,
             reserve_frames: reserve(frames),
             ra_pages: self.ra_pages,
+            la_size: self.la_size,
+            persist: self.persist,
             fill_pages_max: u32::try_from((FILL_BYTES / page_size.bytes()).max(1)).expect("at most 64"),
             policy: self.policy,
             range: self.range,
@@ -179,6 +187,10 @@ impl Options {
 pub struct Tuning {
     /// As [`Options::ra_pages`].
     pub ra_pages: u32,
+    /// As [`Options::la_size`].
+    pub la_size: u32,
+    /// As [`Options::persist`].
+    pub persist: bool,
     /// As [`Options::dirty_bytes`].
     pub dirty_bytes: u64,
     /// As [`Options::dirty_background_bytes`].
@@ -199,6 +211,8 @@ impl Tuning {
         let dirty_bytes = options.dirty_bytes.unwrap_or(cache_bytes / 5);
         Self {
             ra_pages: options.ra_pages,
+            la_size: options.la_size,
+            persist: options.persist,
             dirty_bytes,
             dirty_background_bytes: options.dirty_background_bytes.unwrap_or(dirty_bytes / 2),
             dirty_expire: options.dirty_expire,
@@ -208,10 +222,18 @@ impl Tuning {
         }
     }
 
+    /// The sizes of readahead windows.
+    pub(crate) const fn windows(&self) -> WindowTuning {
+        let Self { ra_pages, la_size, persist, .. } = *self;
+        WindowTuning { ra_pages, la_size, persist }
+    }
+
     /// The options with these values.
     pub(crate) fn apply(self, options: Options) -> Options {
         Options {
             ra_pages: self.ra_pages,
+            la_size: self.la_size,
+            persist: self.persist,
             dirty_bytes: Some(self.dirty_bytes),
             dirty_background_bytes: Some(self.dirty_background_bytes),
             dirty_expire: self.dirty_expire,
@@ -277,9 +299,7 @@ mod tests {
             refusal(Options { page_bytes: 0, ..Options::default() })
                 .starts_with("page_size is 0, but must be")
         );
-        assert!(
-            refusal(Options { ra_pages: 0, ..Options::default() }).starts_with("ra_pages is 0, but must be")
-        );
+        assert!(refusal(Options { ra_pages: 1 << 30, ..Options::default() }).contains("fewer ra_pages"));
         assert!(refusal(Options { shards: Some(0), ..Options::default() }).starts_with("shards is 0"));
         assert!(
             refusal(Options { device_depth: Some(0), ..Options::default() }).starts_with("device_depth is 0")

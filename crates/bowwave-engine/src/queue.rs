@@ -130,9 +130,24 @@ impl Queue {
         self.congested.load(Ordering::Relaxed)
     }
 
-    /// Adds a fill or a write-out.
-    pub(crate) fn push(&self, io: IoRequest) {
-        self.add(&mut self.lock(), io);
+    /// Adds a fill or a write-out. If `drops`, returns readahead for which the queue is too full.
+    pub(crate) fn push(&self, io: IoRequest, drops: bool) -> Option<QueuedFill> {
+        let mut state = self.lock();
+        match io {
+            IoRequest::Fill(fill)
+                if drops
+                    && fill.work() == Work::Readahead
+                    && fill.demanded.since().is_none()
+                    && state.dispatcher.is_full() =>
+            {
+                state.stats.readahead_dropped += 1;
+                Some(fill)
+            }
+            io => {
+                self.add(&mut state, io);
+                None
+            }
+        }
     }
 
     fn add(&self, state: &mut State, io: IoRequest) {
@@ -146,7 +161,7 @@ impl Queue {
         let PageRange { start, end } = io.range();
         let bytes = start.0 * self.page_bytes..end.0 * self.page_bytes;
         let Range { start, end } = self.shape.address(io.entry(), bytes);
-        let (direction, priority) = (io.direction(), Priority::default());
+        let (direction, priority) = (io.direction(), io.priority());
         let request = schedule::Request { start, end, direction, object, urgency, priority };
         let dispatcher = &mut state.dispatcher;
         let added = if is_alone {
@@ -165,18 +180,20 @@ impl Queue {
         self.lock().dispatcher.pause(due, (io, due));
     }
 
-    /// Makes a fill or a write-out a demand request, if it still waits: it then precedes the
-    /// speculative ones.
-    pub(crate) fn promote(&self, key: Key) {
+    /// Makes a fill or a write-out a demand request of a waiter of this priority, if it still
+    /// waits: it then precedes the speculative ones.
+    pub(crate) fn promote(&self, key: Key, priority: Priority) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(&id) = state.ids.get(&key) else { return };
         let (io, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
         io.set_demand();
+        io.set_priority(io.priority().min(priority));
+        let now = clock::precise();
         // Without promotion it keeps its place.
-        if let Some(id) = state.dispatcher.promote(clock::precise(), id) {
-            state.ids.insert(key, id);
-        }
+        let promoted = state.dispatcher.promote(now, id).unwrap_or(id);
+        let raised = state.dispatcher.raise(now, promoted, priority).unwrap_or(promoted);
+        state.ids.insert(key, raised);
     }
 
     /// Removes a fill that is still queued.

@@ -156,9 +156,26 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "ra_pages",
-        meaning: "Largest readahead window in pages; auto: what suits the store",
-        set: |s, text| count(text).map(|pages| s.ra_pages = Some(pages)),
+        meaning: "Largest readahead window in pages; 0 for no readahead; auto: what suits the store",
+        set: |s, text| pages(text).map(|pages| s.ra_pages = Some(pages)),
         get: |s| s.ra_pages.map(|pages| pages.to_string()),
+    },
+    Setting {
+        key: "la_size",
+        meaning: "Policies ondemand and ondemand-patch: most pages of a window beyond its lookahead mark. 0: the \
+                  next window is read at the end of the last one; auto: all of a window",
+        set: |s, text| {
+            let size = if text == "auto" { Ok(u32::MAX) } else { pages(text) };
+            size.map(|pages| s.options.la_size = pages)
+        },
+        get: |s| (s.options.la_size < u32::MAX).then(|| s.options.la_size.to_string()),
+    },
+    Setting {
+        key: "persist",
+        meaning: "Whether cached pages get lookahead marks, too, so that readahead persists on cache hits: for \
+                  readers that must not wait",
+        set: |s, text| yes_or_no(text).map(|is| s.options.persist = is),
+        get: |s| Some(yes(s.options.persist)),
     },
     Setting {
         key: "ahead_max",
@@ -310,6 +327,10 @@ fn known<T>(value: Option<T>, what: &str) -> Parsed<T> {
 
 fn count(text: &str) -> Parsed<u32> {
     known(text.parse().ok().filter(|&count| count > 0), "a count of 1 or more")
+}
+
+fn pages(text: &str) -> Parsed<u32> {
+    known(text.parse().ok(), "a number of pages")
 }
 
 fn size(text: &str) -> Parsed<u64> {

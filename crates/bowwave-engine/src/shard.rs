@@ -7,10 +7,11 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bowwave_core::schedule::Priority;
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageAccess,
     PageCount, PageRange, Pins, Policy, RangeConfig, ReadOutcome, Request, Target, TooManyRanges, Urgency,
-    Waiter, WriteBackConfig, WriteOutId,
+    Waiter, WindowTuning, WriteBackConfig, WriteOutId,
 };
 
 use crate::ahead::Drawn;
@@ -362,6 +363,18 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
+    /// A reader waits for pages of a file: what is in flight of them gets the priority of that
+    /// reader, if it is higher. The cache knows no priorities, and promotes only readahead.
+    pub(crate) fn promote(&self, entry: &Arc<FileEntry>, pages: PageRange, effects: &mut Vec<Effect>) {
+        let state = self.lock();
+        let awaited = state
+            .fills
+            .iter()
+            .filter(|(_, fill)| Arc::ptr_eq(&fill.entry, entry) && !fill.range.intersect(pages).is_empty());
+        effects
+            .extend(awaited.map(|(&fill, _)| Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill)))));
+    }
+
     /// Lends frames.
     pub(crate) fn grant(&self, frames: u32, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
@@ -369,10 +382,10 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// Changes the largest window and the limits of dirty pages.
-    pub(crate) fn tune(&self, ra_pages: u32, write_back: WriteBackConfig, effects: &mut Vec<Effect>) {
+    /// Changes the sizes of windows and the limits of dirty pages.
+    pub(crate) fn tune(&self, windows: WindowTuning, write_back: WriteBackConfig, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
-        state.step(Event::Tuned { ra_pages, write_back });
+        state.step(Event::Tuned { windows, write_back });
         self.collect(&mut state, effects);
     }
 
@@ -484,6 +497,7 @@ impl Shard {
             entry,
             range: fill.range,
             urgency: fill.urgency,
+            priority: Priority::default(),
             demanded,
             frames,
             arena: Arc::clone(&self.arena),

@@ -42,6 +42,8 @@ pub struct StoreStats {
     pub hedges: u64,
     /// Hedges whose second request completed first.
     pub hedges_won: u64,
+    /// Readahead that a full queue dropped, in fills.
+    pub readahead_dropped: u64,
     /// Bytes received, except those of hedged requests that were no longer needed.
     pub bytes_fetched: u64,
     /// Bytes that the store accepted from write-back, syncs and object parts.
@@ -75,6 +77,7 @@ impl std::ops::AddAssign for StoreStats {
         self.retries += other.retries;
         self.hedges += other.hedges;
         self.hedges_won += other.hedges_won;
+        self.readahead_dropped += other.readahead_dropped;
         self.bytes_fetched += other.bytes_fetched;
         self.bytes_written += other.bytes_written;
         self.pages_lost += other.pages_lost;

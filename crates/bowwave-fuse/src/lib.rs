@@ -36,6 +36,7 @@ mod mount_table;
 mod operations;
 mod options;
 mod order;
+mod priority;
 mod stamps;
 mod workers;
 

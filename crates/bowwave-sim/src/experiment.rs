@@ -333,8 +333,8 @@ impl Sweep {
         if runs > RUNS_MAX {
             return Err(format!("policies: {runs} combinations are more than {RUNS_MAX} runs"));
         }
-        if let Some(pages) = self.ra_pages.iter().find(|pages| !(1..=1 << 20).contains(*pages)) {
-            return Err(format!("ra_pages: {pages} is not from 1 to 1048576"));
+        if let Some(pages) = self.ra_pages.iter().find(|&&pages| pages > 1 << 20) {
+            return Err(format!("ra_pages: {pages} is more than 1048576"));
         }
         let cache_bytes = self.cache_bytes.into_iter().map(|bytes| Some(bytes).filter(|&bytes| bytes > 0));
         let cache_bytes: Vec<Option<u64>> = cache_bytes.collect();

@@ -40,6 +40,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-engine/src/write_out.rs",
     "crates/bowwave-fuse/examples/kernel_cache/patterns.rs",
     "crates/bowwave-fuse/src/advise.rs",
+    "crates/bowwave-fuse/src/priority.rs",
     "crates/bowwave-fuse/tests/all/reading.rs",
     "crates/bowwave-fuse/tests/all/writing.rs",
     "crates/bowwave-heap/src/",

@@ -26,7 +26,7 @@ fn bad_input_names_cause_and_remedy() {
         (&["/etc/passwd/x"], 1, &["/etc/passwd/x", "Not a directory"]),
         (&["pattern:/1MiB", "--page-size", "0"], 2, &["--page-size", "more than 0"]),
         (&["pattern:/1MiB", "--page-size", "5000"], 2, &["5000", "power of two"]),
-        (&["pattern:/1MiB", "--ra-pages", "0"], 2, &["--ra-pages", "not in 1.."]),
+        (&["pattern:/1MiB", "--ra-pages", "1048577"], 2, &["--ra-pages", "not in 0.."]),
         (
             &["pattern:/1MiB", "--cache", "64k", "--ra-pages", "32"],
             2,

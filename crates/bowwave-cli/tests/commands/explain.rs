@@ -207,7 +207,7 @@ fn usage_errors_end_with_2_and_other_failures_with_1() {
     let trace = trace.to_str().expect("a path in UTF-8");
     for (arguments, part) in [
         (vec![trace, "--policy", "psychic"], "psychic"),
-        (vec![trace, "--policy", "ondemand", "--ra-pages", "0"], "--ra-pages"),
+        (vec![trace, "--policy", "ondemand", "--ra-pages", "1048577"], "--ra-pages"),
         (vec![trace, "--policy", "ondemand", "--ra-pages", "-1"], "-1"),
         (vec![trace, "--policy", "ondemand", "--file-pages", "many"], "--file-pages"),
         (vec![trace, "--policy", "ondemand", "--quickly"], "--quickly"),

@@ -531,7 +531,7 @@ fn bad_usage_is_one_line_with_the_choices_and_exit_code_2() {
         (&["--scheduler", "deadline:fifo=3"], "there is no knob `fifo`; there are sync_expire_ms"),
         (&["--cache", "1"], "less than a page"),
         (&["--cache", "much"], "not a size"),
-        (&["--ra-pages", "0"], "not in 1..=1048576 pages"),
+        (&["--ra-pages", "1048577"], "not in 0..=1048576 pages"),
         (&["--failing", "1.5"], "not a share from 0 to 1"),
         (&["--failing", "nan"], "not a share from 0 to 1"),
         (&["--depth", "0"], "0 is not in 1..=4096"),

@@ -39,7 +39,7 @@ impl Cache {
                 self.succeed(&state, out);
             }
             Err(error) => {
-                self.stats_mut(state.file).fills_failed += 1;
+                self.stats_mut(state.file).fills_failed += u64::from(error != FillError::DROPPED);
                 self.fail(state, error, out);
             }
         }

@@ -43,7 +43,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, WindowTuning};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -263,7 +263,7 @@ impl Cache {
             Event::Revoked { frames } => self.revoke(frames, out),
             Event::Extended { file, pages } => self.set_pages(file, pages),
             Event::Allowed { pages } => self.allow_ahead(pages),
-            Event::Tuned { ra_pages, write_back } => self.tune(now, ra_pages, write_back, out),
+            Event::Tuned { windows, write_back } => self.tune(now, windows, write_back, out),
             Event::PolicySet { policy, range } => self.set_policy(policy, range),
         }
         self.report_mappings(out);
@@ -384,13 +384,20 @@ impl Cache {
         self.ahead_max = pages;
     }
 
-    /// Changes the largest readahead window and the limits of dirty pages, from the next decision
+    /// Changes the sizes of readahead windows and the limits of dirty pages, from the next decision
     /// on. Fills in flight are unchanged; stalled writers that now have space wake.
     ///
     /// # Panics
     /// If [`Config::validate`] rejects the values.
-    pub fn tune(&mut self, now: Instant, ra_pages: u32, write_back: WriteBackConfig, out: &mut Vec<Action>) {
-        self.config.ra_pages = ra_pages;
+    pub fn tune(
+        &mut self,
+        now: Instant,
+        windows: WindowTuning,
+        write_back: WriteBackConfig,
+        out: &mut Vec<Action>,
+    ) {
+        let WindowTuning { ra_pages, la_size, persist } = windows;
+        (self.config.ra_pages, self.config.la_size, self.config.persist) = (ra_pages, la_size, persist);
         self.config.write_back = write_back;
         self.config.validate().expect("the driver gives values within their bounds");
         self.tick(now);

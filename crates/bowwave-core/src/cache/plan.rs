@@ -119,8 +119,11 @@ impl Cache {
                 }
             }
             at = page + PageCount(1);
-            if self.table.get(file, page).frame().is_some() {
+            if let Some(frame) = self.table.get(file, page).frame() {
                 self.submit(walk, run.take(), sink);
+                if self.config.persist {
+                    self.mark(frame, page, &mut decision);
+                }
                 continue;
             }
             let demanded = walk.range.contains(page);
@@ -136,10 +139,7 @@ impl Cache {
             if walk.walks && page != decided_at {
                 self.frames.get_mut(frame).set(Flag::Fresh);
             }
-            if plan.marks(page) {
-                self.frames.get_mut(frame).set(Flag::Mark);
-                decision.mark = decision.mark.or(Some(page));
-            }
+            self.mark(frame, page, &mut decision);
             // A request ends before the next mark, so that a reader at one mark does not wait for
             // pages beyond the next.
             if plan.parts(page)
@@ -154,6 +154,15 @@ impl Cache {
         }
         self.submit(walk, run, sink);
         sink.end(place, &decision);
+    }
+
+    /// Sets the mark of a page that the plan marks.
+    #[inline]
+    fn mark(&mut self, frame: FrameId, page: PageIndex, decision: &mut Decision) {
+        if decision.plan.marks(page) {
+            self.frames.get_mut(frame).set(Flag::Mark);
+            decision.mark = decision.mark.or(Some(page));
+        }
     }
 
     /// Pages of a window that the in-flight limit allows: all, or a multiple of [`REQUEST_PAGES`].

@@ -361,7 +361,7 @@ impl Cache {
     ) -> Result<(), TooManyRanges> {
         self.tick(now);
         let (first_distance, end) = (
-            WINDOWS * u64::from(self.config.ra_pages),
+            WINDOWS * u64::from(self.config.ra_pages.max(1)),
             PageIndex(self.file(self.handle(handle).file).pages.0),
         );
         let entry = self.handle_mut(handle);
@@ -610,7 +610,7 @@ impl Cache {
 
     /// Pages of one part of a plan's distance.
     fn part_of(&self, read_plan: &ReadPlan) -> u64 {
-        let window = u64::from(self.config.ra_pages);
+        let window = u64::from(self.config.ra_pages.max(1));
         (read_plan.distance / PARTS).clamp((window / PART_WINDOWS).max(1), window * PART_WINDOWS)
     }
 

@@ -313,6 +313,7 @@ impl Cache {
             waste,
             pressure,
             ra_pages,
+            la_size: self.config.la_size,
             file_pages: pages,
             free,
             frames: self.limit.into(),

@@ -154,8 +154,10 @@ pub struct View<'a> {
     pub waste: WasteCounts,
     /// Memory pressure.
     pub pressure: Pressure,
-    /// Largest window in pages, with advice applied.
+    /// Largest window in pages, with advice applied; 0 for no readahead.
     pub ra_pages: u64,
+    /// As [`Config::la_size`].
+    pub la_size: u32,
     /// Pages in the file.
     pub file_pages: PageCount,
     /// Frames available to readahead now.
@@ -367,6 +369,7 @@ impl View<'_> {
             waste: WasteCounts::default(),
             pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0 },
             ra_pages,
+            la_size: u32::MAX,
             file_pages: PageCount(u64::MAX),
             free: u64::MAX,
             frames: u64::MAX,
@@ -462,6 +465,18 @@ impl Plan {
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
         Self { window, mark: window.mark(), reason, hints: Hints::default() }
+    }
+
+    /// The plan with at most `pages` pages beyond its lookahead mark; 0 for no mark.
+    #[inline]
+    #[must_use]
+    pub fn lookahead_at_most(mut self, pages: u32) -> Self {
+        let pages = u64::from(pages);
+        if self.window.async_size.0 > pages {
+            self.window.async_size = PageCount(pages);
+            self.mark = self.window.mark();
+        }
+        self
     }
 
     /// The plan with a hint. A later hint of one kind replaces an earlier one.

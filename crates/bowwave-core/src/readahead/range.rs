@@ -126,11 +126,7 @@ impl Range {
         let page = access.page;
         plans.note(if missing { RangeEvent::Misses } else { RangeEvent::Hits } as u8);
         // The cache tells a policy that runs on every access about random advice in this way.
-        let random = match access.mapped {
-            None => view.ra_pages == 0,
-            Some(pattern) => pattern == Pattern::Random,
-        };
-        if random {
+        if view.ra_pages == 0 || access.mapped == Some(Pattern::Random) {
             if missing {
                 let reason = if access.mapped.is_none() { Reason::Forced } else { Reason::Random };
                 plans.push(Plan::new(page, access.req_pages(), 0, reason));

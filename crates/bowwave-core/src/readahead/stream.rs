@@ -213,7 +213,8 @@ impl Readahead for Stream {
             max: view.ra_pages.max(1),
             mapped: access.mapped.is_some(),
         };
-        if access.mapped == Some(Pattern::Random) || self.failed >= tuning().failed_max {
+        let off = view.ra_pages == 0 || access.mapped == Some(Pattern::Random);
+        if off || self.failed >= tuning().failed_max {
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use super::race::Races;
-use super::{Added, Direction, Dispatch, DispatchId, Remains, Request, RequestId, Scheduler};
+use super::{Added, Direction, Dispatch, DispatchId, Priority, Remains, Request, RequestId, Scheduler};
 use super::{SchedulerConfig, SchedulerStats, State};
 use crate::config::ConfigError;
 use crate::network::Hedging;
@@ -167,6 +167,15 @@ impl<T> Dispatcher<T> {
         Some(renamed)
     }
 
+    /// Raises the priority of a waiting request; returns its new name. None if nothing changes; see
+    /// [`Scheduler::raise`].
+    pub fn raise(&mut self, now: Instant, id: RequestId, priority: Priority) -> Option<RequestId> {
+        let renamed = self.scheduler.raise(now, id, priority)?;
+        let payload = self.waiting[id.slot()].take();
+        self.keep(renamed, payload);
+        Some(renamed)
+    }
+
     /// Drops a waiting request. None if it does not wait.
     pub fn cancel(&mut self, id: RequestId) -> Option<(T, Remains)> {
         if !self.is_waiting(id) {
@@ -236,8 +245,18 @@ impl<T> Dispatcher<T> {
     /// Counted in requests of the largest size, as they merge.
     #[must_use]
     pub fn is_congested(&self) -> bool {
-        let requests = self.waiting_read_bytes / self.scheduler.config.request_bytes_max.max(1);
-        requests >= CONGESTED_REQUESTS as u64
+        self.waiting_reads() >= CONGESTED_REQUESTS as u64
+    }
+
+    /// Whether [`QUEUE_REQUESTS`] or more reads wait, counted likewise. As in Linux, a full queue
+    /// drops readahead that arrives.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.waiting_reads() >= QUEUE_REQUESTS as u64
+    }
+
+    fn waiting_reads(&self) -> u64 {
+        self.waiting_read_bytes / self.scheduler.config.request_bytes_max.max(1)
     }
 
     /// Requests that wait, after merging.

@@ -295,6 +295,25 @@ impl Scheduler {
         Some(id)
     }
 
+    /// Raises the priority of a waiting request, which leaves a merged one. Returns its new
+    /// identifier. None if it does not wait, or has this priority or a higher one.
+    pub fn raise(&mut self, now: Instant, id: RequestId, priority: Priority) -> Option<RequestId> {
+        if !self.parts.is_current(id.index, id.generation) {
+            return None;
+        }
+        let part = self.parts[id.index];
+        let Item { request, state, deadline, .. } = self.items[part.item];
+        let raised = Request { start: part.start, end: part.end, priority, ..request };
+        if state != State::Waits || self.level(&raised) >= self.level(&request) {
+            return None;
+        }
+        self.remove_part(id.index, part);
+        let id = self.add(now, raised).id;
+        self.stats.added -= 1;
+        self.hasten(self.parts[id.index].item, deadline);
+        Some(id)
+    }
+
     /// Makes a waiting item's deadline earlier; a later `deadline` changes nothing.
     fn hasten(&mut self, item: u32, deadline: Instant) {
         let group = self.group(&self.items[item].request);

@@ -12,7 +12,7 @@ use bowwave_baselines::LinuxConfig;
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
     HandleId, PageAccess, PageCount, PageIndex, PageRange, Part, Pattern, Pins, Policy, RangeConfig, Reason,
-    Request, Waiter, WriteBackConfig,
+    Request, Waiter, WindowTuning, WriteBackConfig,
 };
 
 const SEEDS: u64 = 320;
@@ -209,8 +209,9 @@ impl Run {
             95 => Some(Event::Granted { frames: self.rng.below(8) as u32 }),
             96 => Some(Event::Revoked { frames: self.rng.below(8) as u32 }),
             97 => {
-                let ra_pages = 1 + self.rng.below(64) as u32;
-                Some(Event::Tuned { ra_pages, write_back: WriteBackConfig::default() })
+                let [ra_pages, la_size] = [64, 40].map(|below| self.rng.below(below) as u32);
+                let windows = WindowTuning { ra_pages, la_size, persist: self.rng.chance(30) };
+                Some(Event::Tuned { windows, write_back: WriteBackConfig::default() })
             }
             98 if self.rng.below(256) == 0 => {
                 let policies = [Policy::None, Policy::OnDemand, Policy::Range, Policy::Stream];

@@ -10,7 +10,8 @@ use crate::checked::Checked;
 use crate::rng::{Rng, seeds};
 use bowwave_core::{
     Action, Base, Config, Event, FileId, FillError, FillId, FrameId, HandleId, PageAccess, PageCount,
-    PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
+    PageIndex, PageRange, Stats, SyncFor, Target, Waiter, WindowTuning, Write, WriteBackConfig, WriteOut,
+    WriteOutcome,
 };
 
 const SEEDS: u64 = 200;
@@ -147,7 +148,8 @@ impl Run {
                     let dirty_max = 2 + self.rng.below(12) as u32;
                     let background = self.rng.below(u64::from(dirty_max)) as u32;
                     let write_back = WriteBackConfig { dirty_max, background, ..self.write_back };
-                    self.step(Event::Tuned { ra_pages: 8, write_back })?;
+                    let windows = WindowTuning { ra_pages: 8, la_size: u32::MAX, persist: false };
+                    self.step(Event::Tuned { windows, write_back })?;
                 }
                 _ => {
                     let file = FileId(self.rng.below(FILES as u64) as u32);

@@ -144,6 +144,59 @@ fn a_mark_hit_starts_the_next_window() {
 }
 
 #[test]
+fn a_window_of_0_pages_reads_single_pages_or_the_request() {
+    for policy in [Policy::OnDemand, ON_DEMAND_PATCH, LEGACY, LINUX] {
+        let mut scene = Scene::new(Config { ra_pages: 0, policy, ..Config::default() });
+        let read = scene.read(0, 2);
+        assert_eq!(
+            read,
+            ["demand 0+1/0", "fill 0..1 demand", "demand 1+1/0", "fill 1..2 demand"],
+            "{policy}"
+        );
+    }
+    for policy in [Policy::None, Policy::Range, Policy::Stream] {
+        let mut scene = Scene::new(Config { ra_pages: 0, policy, ..Config::default() });
+        assert_eq!(scene.read(0, 2)[1..], ["fill 0..2 demand"], "{policy}");
+        scene.fill(0, Ok(()));
+        scene.walk(2..64);
+        assert_eq!(scene.cache.stats().pages_readahead, 0, "{policy}");
+    }
+}
+
+#[test]
+fn the_lookahead_size_places_the_mark() {
+    let config = |la_size| Config { la_size, ..Config::default() };
+    let mut scene = Scene::new(config(0));
+    assert_eq!(scene.read(0, 1), ["initial 0+4/0", "fill 0..4 demand"]);
+    scene.fill(0, Ok(()));
+    assert_eq!(scene.read(1, 2), ["hit"]);
+    scene.walk(2..4);
+    // Without a mark, the next window begins when the reader misses its first page.
+    assert_eq!(scene.read(4, 5), ["lookahead 4+8/0", "fill 4..12 demand"]);
+    let mut scene = Scene::new(config(2));
+    assert_eq!(scene.read(0, 1), ["initial 0+4/2 mark 2", "fill 0..4 demand"]);
+    scene.fill(0, Ok(()));
+    assert_eq!(scene.read(1, 2), ["hit"]);
+    assert_eq!(scene.read(2, 3), ["lookahead 4+8/2 mark 10", "fill 4..12 readahead", "wake 2 ok 1"]);
+}
+
+#[test]
+fn readahead_persists_on_cache_hits_if_so_configured() {
+    for persist in [false, true] {
+        let mut scene = Scene::new(Config { persist, ..Config::default() });
+        // A page of an earlier random read lies where the mark of the second window goes.
+        scene.walk([4]);
+        scene.walk(0..2);
+        let calls = scene.cache.stats().policy_calls;
+        let missed = scene.cache.stats().misses;
+        scene.walk(2..200);
+        let stats = scene.cache.stats();
+        assert_eq!(stats.misses - missed, u64::from(!persist), "the pipeline breaks at a cached mark");
+        assert!(stats.policy_calls > calls);
+    }
+}
+
+#[test]
 fn a_demand_read_joins_a_fill_in_flight_and_promotes_it_once() {
     let mut scene = Scene::new(Config::default());
     scene.walk([0]);

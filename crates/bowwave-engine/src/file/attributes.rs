@@ -42,7 +42,7 @@ impl File {
             return self.with_attributes(|object| object.set(attributes));
         }
         // Any handle may have written it.
-        self.store.write_out(&self.entry, ALL, SyncFor::Close);
+        self.store.write_out(&self.entry, self.priority(), ALL, SyncFor::Close);
         let before = self.entry.identity();
         self.with_attributes(|object| object.set(attributes))?;
         self.store.touched(&self.entry, &before, &self.entry.path());

@@ -91,7 +91,7 @@ impl File {
         }
         if self.is_writable() {
             if !self.entry.is_nameless() {
-                self.store.write_out(&self.entry, ALL, why);
+                self.store.write_out(&self.entry, self.priority(), ALL, why);
             }
             self.return_error()?;
         }
@@ -107,7 +107,7 @@ impl File {
         if let Some(Upload { upload, writer }) = self.upload() {
             return upload.sync(writer);
         }
-        self.store.write_out(&self.entry, ALL, SyncFor::Safety);
+        self.store.write_out(&self.entry, self.priority(), ALL, SyncFor::Safety);
         let synced = self.store.sync_entry(&self.entry, data_only);
         self.return_error()?;
         synced
@@ -162,7 +162,7 @@ impl File {
         }
         let object = self.entry.object().filter(|_| self.upload().is_none());
         if object.is_some() && self.is_dirty() {
-            self.store.write_out(&self.entry, ALL, SyncFor::Close);
+            self.store.write_out(&self.entry, self.priority(), ALL, SyncFor::Close);
         }
         let size = self.size();
         match object.map(|object| object.seek(offset, what)) {
@@ -286,7 +286,7 @@ impl File {
         };
         let mut effects = Vec::new();
         let written = self.engine.shard(self.entry.shard).write(&self.entry, write, skip, part, &mut effects);
-        self.engine.perform(self.entry.shard, effects);
+        self.perform(effects);
         Ok(written)
     }
 
@@ -321,7 +321,7 @@ impl File {
 
     /// As [`flush`](Self::flush), for some pages.
     pub(super) fn flush_pages(&self, range: PageRange) -> Result<()> {
-        self.store.write_out(&self.entry, range, SyncFor::Safety);
+        self.store.write_out(&self.entry, self.priority(), range, SyncFor::Safety);
         self.return_error()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowwave_core::network::Retry;
-use bowwave_core::schedule::Direction;
+use bowwave_core::schedule::{Direction, Priority};
 use bowwave_core::{FillId, FrameId, Instant, PageRange, Urgency, WriteOutId};
 
 use crate::arena::Arena;
@@ -50,6 +50,8 @@ pub(crate) struct QueuedFill {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
+    /// The priority of its most important waiter, or of the handle that caused it.
+    pub(crate) priority: Priority,
     /// Shows when a reader begins to wait, wherever the fill is then: queued, between attempts, or
     /// not yet queued.
     pub(crate) demanded: Arc<Demand>,
@@ -69,6 +71,8 @@ pub(crate) struct QueuedWrite {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
+    /// The priority of its most important waiter, or of the handle that caused it.
+    pub(crate) priority: Priority,
     /// Shows when a sync begins to wait, wherever the write-out is then.
     pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
@@ -143,6 +147,20 @@ impl IoRequest {
         match self {
             Self::Fill(fill) => fill.urgency,
             Self::Write(write) => write.urgency,
+        }
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        match self {
+            Self::Fill(fill) => fill.priority,
+            Self::Write(write) => write.priority,
+        }
+    }
+
+    pub(crate) fn set_priority(&mut self, priority: Priority) {
+        match self {
+            Self::Fill(fill) => fill.priority = priority,
+            Self::Write(write) => write.priority = priority,
         }
     }
 

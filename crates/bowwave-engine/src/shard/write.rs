@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowwave_core::schedule::Priority;
 use bowwave_core::{
     Action, Base, Event, FileId, FillError, PageIndex, PageRange, ReadOutcome, SyncFor, Target, Waiter,
     Write, WriteOut, WriteOutId, WriteOutcome,
@@ -185,6 +186,7 @@ impl Shard {
         let demanded = Arc::new(Demand::default());
         state.write_outs.insert(write.id, (Arc::clone(&entry), Arc::clone(&demanded)));
         QueuedWrite {
+            priority: Priority::default(),
             shard: self.number,
             id: write.id,
             entry,

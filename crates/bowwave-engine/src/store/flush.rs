@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use bowwave_core::schedule::Priority;
 use bowwave_core::{PageRange, SyncFor};
 
 use super::{Store, StoreInner};
+use crate::engine::Caller;
 use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::ALL;
@@ -19,7 +21,7 @@ impl Store {
         let written = self.inner.files().written();
         let sync = |entry: &Arc<FileEntry>| {
             let (before, _) = entry.write_errors();
-            self.inner.write_out(entry, ALL, SyncFor::Safety);
+            self.inner.write_out(entry, Priority::default(), ALL, SyncFor::Safety);
             let (after, error) = entry.write_errors();
             let failed = error.filter(|_| after != before).map_or(Ok(()), |error| Err(error.into()));
             let synced = self.inner.sync_entry(entry, false);
@@ -38,10 +40,16 @@ impl StoreInner {
 
     /// Returns when the store has accepted or rejected all pages written so far; the entry counts
     /// rejections.
-    pub(crate) fn write_out(&self, entry: &Arc<FileEntry>, range: PageRange, why: SyncFor) {
+    pub(crate) fn write_out(
+        &self,
+        entry: &Arc<FileEntry>,
+        priority: Priority,
+        range: PageRange,
+        why: SyncFor,
+    ) {
         let mut effects = Vec::new();
         let slot = self.engine.shard(entry.shard).sync(entry.file, range, why, &mut effects);
-        self.engine.perform(entry.shard, effects);
+        self.engine.perform_as(Caller { priority, drops: false }, entry.shard, effects);
         if let Some(slot) = slot {
             // The entry has recorded errors.
             let _noted = slot.wait();
@@ -69,7 +77,7 @@ impl StoreInner {
         let is_kept = entry.is_kept();
         if is_kept {
             // Other threads wait meanwhile to open files.
-            self.write_out(entry, ALL, SyncFor::Safety);
+            self.write_out(entry, Priority::default(), ALL, SyncFor::Safety);
         }
         if !self.is_dirty(entry) {
             return;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bowwave_backend::{Backend, Entry, Identity, Namespace, Object, Rename, Result, SetAttributes, Writes};
 use bowwave_core::SyncFor;
+use bowwave_core::schedule::Priority;
 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
@@ -69,7 +70,7 @@ impl Namespace for Store {
             return self.inner.backend.set_attributes(path, attributes);
         };
         // So that the time stays.
-        self.inner.write_out(&entry, ALL, SyncFor::Close);
+        self.inner.write_out(&entry, Priority::default(), ALL, SyncFor::Close);
         self.inner.backend.set_attributes(path, attributes)?;
         let before = stat.identity.unwrap_or_default();
         self.inner.touched(&entry, &before, path);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, OpenWrite, Owner, Write as _, WriteObject, Writes};
 use bowwave_core::SyncFor;
+use bowwave_core::schedule::Priority;
 
 use super::{Store, StoreInner, check_size};
 use crate::entry::FileEntry;
@@ -126,7 +127,7 @@ impl StoreInner {
     pub(crate) fn close_writer(&self, entry: &Arc<FileEntry>) {
         // Mostly without the lock, since it may take long.
         if entry.writing.writers.load(Ordering::Relaxed) == 1 && entry.is_kept() {
-            self.write_out(entry, ALL, SyncFor::Close);
+            self.write_out(entry, Priority::default(), ALL, SyncFor::Close);
         }
         let mut files = self.files();
         if !files.closed_writer(entry) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use bowwave_engine::backend::{Device, MemoryBackend, Profile, Trace, TraceLog, emulate};
-use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Store, Work};
+use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Priority, Store, Work};
 
 use crate::common::gate::{Bench, Gate, KIB, MIB};
 
@@ -131,6 +131,72 @@ fn the_requested_depth_is_kept() {
         }
         assert_eq!(gate.held().log.len(), expected, "{depth:?}");
         gate.drain(0);
+    }
+}
+
+#[test]
+fn an_idle_handle_waits_for_others_and_a_waiter_of_higher_priority_raises_its_request() {
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
+    bench.read("a", 0);
+    let read = |bench: &mut Bench, name: &str, kib: u64, priority: Priority| {
+        let file = bench.open(name);
+        file.set_priority(priority);
+        assert_eq!(file.priority(), priority);
+        bench.start(move || {
+            assert_eq!(file.read_at(kib * KIB, &mut [0; 4096]).expect("it reads"), 4096);
+        });
+    };
+    for (name, priority) in [("a", Priority::Idle), ("b", Priority::BestEffort), ("c", Priority::RealTime)] {
+        read(&mut bench, name, 1000, priority);
+        read(&mut bench, name, 2000, priority);
+    }
+    // It waits for the idle handle's second request, which is raised for it.
+    let file = bench.open("a");
+    let waiter = thread::spawn(move || {
+        file.read_at(2000 * KIB, &mut [0; 4096]).expect("it reads");
+    });
+    bench.workers.push(waiter);
+    bench.until(|bench| bench.engine.stats().cache.late > 0);
+    // `late` is counted just before the request is raised.
+    thread::sleep(std::time::Duration::from_millis(500));
+    let order = bench.end(1);
+    // It is as old as it was.
+    let expected = ['c', 'c', 'a', 'b', 'b', 'a'].into_iter().zip([1000, 2000, 2000, 1000, 2000, 1000]);
+    assert_eq!(order, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_queue_drops_readahead_and_its_reader_requests_the_page_again() {
+    // 128 requests are 32 MiB.
+    let disk = Profile { request_bytes_best: 256 * KIB, ..profile(1, true) };
+    for fills in [1, 2] {
+        let options = Options { policy: Policy::OnDemand, ra_pages: 256, ..Bench::options() };
+        let bench = Bench::with(options, disk.clone());
+        let announced: Vec<File> = ["a", "b"].map(|name| bench.open(name)).into_iter().take(fills).collect();
+        for file in &announced {
+            file.advise(0, 31 * MIB, Advice::WillNeed);
+        }
+        let queued = bench.added();
+        assert_eq!(queued, fills as u64 * 31 * 4, "what a reader announces is not dropped");
+        let (gate, file) = (bench.gate.clone(), bench.open("c"));
+        let reader = thread::spawn(move || {
+            let mut bytes = vec![0; 2 << 20];
+            // The window has twice the pages of the first read.
+            for (place, part) in bytes.chunks_mut(256 << 10).enumerate() {
+                file.read_at(place as u64 * 256 * KIB, part).expect("it reads");
+            }
+            assert!(bytes.iter().all(|&byte| byte == 7));
+        });
+        bench.until(|bench| bench.added() > queued);
+        let dropped = fills > 1;
+        bench.until(|bench| bench.store.stats().readahead_dropped == u64::from(dropped));
+        while !reader.is_finished() {
+            gate.drain(0);
+            thread::yield_now();
+        }
+        reader.join().expect("it goes right");
+        assert_eq!(bench.engine.stats().cache.fills_failed, 0, "a dropped fill is no error");
+        bench.end(0);
     }
 }
 

@@ -44,12 +44,50 @@ fn a_larger_window_applies_from_the_next_read() {
 }
 
 #[test]
+fn windows_of_0_read_nothing_ahead() {
+    let engine = engine();
+    let sequential = requests_of_a_sequential_read(&engine);
+    engine.set("read_ahead_kb", "0").expect("within bounds");
+    let single = requests_of_a_sequential_read(&engine);
+    // Page by page, as Linux: the store merges what waits at once.
+    assert!(single >= 4 * sequential, "{sequential} requests with 32 pages, {single} with 0");
+    let ahead = engine.stats().cache.pages_readahead;
+    for policy in ["stream", "range", "legacy", "linux", "ondemand-patch"] {
+        engine.set("policy", policy).expect("a policy");
+        requests_of_a_sequential_read(&engine);
+        assert_eq!(engine.stats().cache.pages_readahead, ahead, "{policy}");
+    }
+}
+
+#[test]
+fn a_lookahead_size_of_0_requests_each_window_at_the_end_of_the_last() {
+    let engine = engine();
+    let read = |engine: &Engine| {
+        let before = engine.stats().cache;
+        requests_of_a_sequential_read(engine);
+        let after = engine.stats().cache;
+        (after.misses - before.misses, after.pages_readahead - before.pages_readahead)
+    };
+    assert_eq!(engine.setting("la_size").expect("a setting"), "auto");
+    let (misses, _) = read(&engine);
+    assert_eq!(misses, 4, "only the first read: marks request the others");
+    engine.set("la_size", "0").expect("within bounds");
+    let (misses, ahead) = read(&engine);
+    // At least the first read of each window of 32 pages.
+    assert!((4 * 32..200).contains(&misses), "{misses} misses");
+    assert_eq!(misses + ahead, 1024, "every page is read once");
+    engine.set("la_size", "auto").expect("within bounds");
+    assert_eq!(read(&engine).0, 4);
+    assert!(engine.set("la_size", "-1").is_err() && engine.set("persist", "maybe").is_err());
+}
+
+#[test]
 fn values_out_of_bounds_change_nothing() {
     let engine = engine();
     let before = engine.tuning();
     assert_eq!((before.ra_pages, before.dirty_bytes), (32, (64 << 20) / 5));
     for (tuning, what) in [
-        (Tuning { ra_pages: 0, ..before }, "ra_pages"),
+        (Tuning { ra_pages: (1 << 20) + 1, ..before }, "ra_pages"),
         (Tuning { ra_pages: 1 << 20, ..before }, "smaller than one readahead window"),
         (Tuning { dirty_bytes: 0, ..before }, "dirty_bytes"),
         (Tuning { dirty_background_bytes: before.dirty_bytes, ..before }, "dirty_background_bytes"),

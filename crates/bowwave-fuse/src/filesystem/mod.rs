@@ -213,7 +213,7 @@ impl Filesystem for Requests {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -222,7 +222,9 @@ impl Filesystem for Requests {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let process = request.pid();
         self.run(move |operations| {
+            operations.prioritise(handle.0, process);
             operations.read(handle.0, offset, size, |bytes| match bytes {
                 Ok(bytes) => reply.data(bytes),
                 Err(error) => reply.error(error),
@@ -298,14 +300,18 @@ impl Filesystem for Requests {
 
     fn fsync(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
         let sync = if data_only { Sync::Data } else { Sync::All };
-        self.run(move |operations| reply_empty(reply, operations.sync(handle.0, sync)));
+        let process = request.pid();
+        self.run(move |operations| {
+            operations.prioritise(handle.0, process);
+            reply_empty(reply, operations.sync(handle.0, sync));
+        });
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

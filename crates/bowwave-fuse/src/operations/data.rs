@@ -14,6 +14,7 @@ use fuser::{Errno, INodeNo};
 
 use super::{OpenHandle, Operations, opening};
 use crate::inodes::Opened;
+use crate::priority;
 
 /// A write request from the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +116,13 @@ impl Operations {
             }
         }
         Err(Errno::ESTALE)
+    }
+
+    /// Gives a handle's requests to the store the I/O priority of the process that uses it now.
+    pub(crate) fn prioritise(&self, handle: u64, process: u32) {
+        if let Some(open) = self.files.find(handle) {
+            open.file().set_priority(priority::of_process(process));
+        }
     }
 
     /// Reads up to `size` bytes and passes them to `reply`. Never fewer than the file has: the

@@ -51,6 +51,13 @@ mechanisms! {
     "000", "async readahead deferred by a congested queue",
         "crates/bowwave-core/src/cache", CORE,
         "crates/bowwave-core/tests/all/scenarios.rs", "congestion_defers_async_readahead_which_comes_back_as_sync";
+    "000", "no readahead with a window of 0 pages (ra_pages)",
+        "crates/bowwave-core/src/readahead/on_demand.rs", CORE,
+        "crates/bowwave-core/tests/all/scenarios.rs", "a_window_of_0_pages_reads_single_pages_or_the_request";
+    "000", "pipelining by a lookahead size that can be tuned, from 0",
+        "crates/bowwave-core/src/readahead/on_demand.rs", CORE,
+        "crates/bowwave-engine/tests/all/tuning.rs",
+        "a_lookahead_size_of_0_requests_each_window_at_the_end_of_the_last";
     "000", "readahead thrashing: a new window at the missing page",
         "crates/bowwave-sim/src/reproduce/thrashing.rs", CLOCK,
         "crates/bowwave-core/tests/all/scenarios.rs", "thrashing_and_waste_are_counted_separately";
@@ -71,6 +78,13 @@ mechanisms! {
         "crates/bowwave-core/src/cache", CORE,
         "crates/bowwave-core/tests/all/scenarios.rs",
         "scanning_in_proportion_protects_pages_touched_twice_for_a_while_only";
+    "002", "readahead that persists on cache hits, for real-time readers",
+        "crates/bowwave-core/src/cache/plan.rs", CORE,
+        "crates/bowwave-core/tests/all/scenarios.rs", "readahead_persists_on_cache_hits_if_so_configured";
+    "002", "a full queue drops arriving readahead",
+        "crates/bowwave-engine/src/queue.rs", "engine; the simulator's queue holds what does not fit, as bios wait in Linux",
+        "crates/bowwave-engine/tests/all/scheduling.rs",
+        "a_full_queue_drops_readahead_and_its_reader_requests_the_page_again";
     "002", "situations of section 3: hits, congestion, thrashing, unaligned, retried and interleaved reads",
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", CORE,
         "crates/bowwave-sim/src/reproduce/patterns/mod.rs", "every_claim_of_the_paper_holds_but_its_misprint";
@@ -135,6 +149,10 @@ mechanisms! {
     "004", "priorities, and aging so that none starves",
         "crates/bowwave-core/src/schedule", CORE,
         "crates/bowwave-core/tests/all/schedule.rs", "priorities_are_strict_until_one_has_waited_too_long";
+    "004", "priorities of the caller: an argument, or the mount's reader's ioprio",
+        "crates/bowwave-engine/src/file.rs", "engine, C library and mount; traces and models have no priorities",
+        "crates/bowwave-engine/tests/all/scheduling.rs",
+        "an_idle_handle_waits_for_others_and_a_waiter_of_higher_priority_raises_its_request";
 }
 
 /// The document.

@@ -85,7 +85,7 @@ fn errors_are_one_line_with_file_line_and_bound() {
         ),
         ("[sweep]\npolicies = []\n", "p.toml:2: policies: the list is empty"),
         ("[sweep]\npolicies = [\"lru\"]\n", "p.toml:2: policies: there is no `lru`; there are none"),
-        ("[sweep]\nra_pages = [32, 0]\n", "p.toml:2: ra_pages: 0 is not from 1 to 1048576"),
+        ("[sweep]\nra_pages = [32, 1048577]\n", "p.toml:2: ra_pages: 1048577 is more than 1048576"),
         ("[sweep]\nseeds = []\n", "p.toml:2: seeds: the list is empty"),
         ("[sweep]\ncache_bytes = [100]\n", "p.toml:2: cache_bytes: 100 is less than a page"),
         ("[sweep]\ndevices = [\"hdd\", \"floppy\"]\n", "p.toml:2: devices: unknown device `floppy`"),

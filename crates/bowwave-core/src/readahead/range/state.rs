@@ -86,7 +86,7 @@ impl State {
         let range_pages = if rules.ranges { pages(range.range_bytes) } else { 0 };
         let range_min = pages(RANGE_BYTES_MIN);
         Self {
-            rpc: config.ra_pages.into(),
+            rpc: config.ra_pages.max(1).into(),
             file_max: pages(range.file_bytes_max),
             range: range_pages,
             range_min,
