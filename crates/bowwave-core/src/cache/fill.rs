@@ -187,8 +187,10 @@ impl Cache {
     fn report_fill(&mut self, fill: &FillState, range: PageRange, failed: bool) {
         let now = self.now;
         let since = |then: Instant| now.0.saturating_sub(then.0);
+        let demanded = fill.urgency == Urgency::Demand && fill.overtaken.is_none();
         if !failed {
-            self.costs.filled(range.count().0, since(fill.requested_at));
+            let alone = demanded.then_some(fill.alone);
+            self.costs.filled(range.count().0, since(fill.requested_at), alone);
         }
         let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
         let Some(policy) = &mut file.policy else { return };
@@ -197,7 +199,7 @@ impl Cache {
             range,
             took_ns: since(fill.requested_at),
             waited_ns: fill.overtaken.map(since),
-            demanded: fill.urgency == Urgency::Demand && fill.overtaken.is_none(),
+            demanded,
             failed,
         });
     }

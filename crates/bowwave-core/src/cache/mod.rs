@@ -154,6 +154,8 @@ struct FillState {
     requested_at: Instant,
     /// When the first reader began to wait for it, if it was readahead.
     overtaken: Option<Instant>,
+    /// No other fill was in flight when it was requested.
+    alone: bool,
 }
 
 /// A read that waits for fills.

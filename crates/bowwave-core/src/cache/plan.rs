@@ -227,6 +227,7 @@ impl Cache {
         // Only demand pages are requested again.
         let ahead = if exact { 0 } else { unrequested };
         self.ahead += ahead;
+        let alone = self.fills.is_empty();
         let id = self.fills.insert_keyed(FillState {
             file,
             range,
@@ -238,6 +239,7 @@ impl Cache {
             cancelled: false,
             requested_at: self.now,
             overtaken: None,
+            alone,
         });
         let mut frame = Some(first);
         while let Some(current) = frame {

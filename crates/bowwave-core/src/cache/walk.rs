@@ -318,7 +318,7 @@ impl Cache {
             free,
             frames: self.limit.into(),
             congested: self.congested,
-            costs: self.costs,
+            costs: self.costs.with_waiting(self.waits.len() as u64),
         };
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         self.plans.clear();

@@ -4,8 +4,9 @@
 const SHORT_PAGES: u64 = 8;
 /// Fills of at least this many pages are long: they cost the time of their pages.
 const LONG_PAGES: u64 = 64;
-/// Nanoseconds of a page before a long fill has ended: 100 MB/s.
-const PAGE_NS: u64 = 40_000;
+/// Pages that cost as much as a request, before a long fill has ended. Larger: the first long fill
+/// may cost too much. Smaller: where requests are short, no long fill shows what a page costs.
+const PAGES_PER_REQUEST: u64 = 256;
 
 /// Costs of requests to the store, from the fills of all files: what one file shows holds for the
 /// next. Moving means, of which the last fill is an eighth.
@@ -15,16 +16,28 @@ pub struct Costs {
     short_ns: u64,
     /// Nanoseconds of a page of a long fill; 0 while unknown.
     page_ns: u64,
+    /// Nanoseconds of a short demand fill that was requested while no other was in flight, and of
+    /// one beside others; 0 while unknown.
+    alone_ns: u64,
+    beside_ns: u64,
+    /// Reads that wait now.
+    waiting: u64,
 }
 
 impl Costs {
-    /// A fill of `pages` pages took this long.
-    pub(crate) fn filled(&mut self, pages: u64, took_ns: u64) {
+    /// A fill of `pages` pages took this long. For a demand fill: whether it was requested while no
+    /// other was in flight.
+    pub(crate) fn filled(&mut self, pages: u64, took_ns: u64, alone: Option<bool>) {
         if took_ns == 0 {
             return;
         }
         if pages <= SHORT_PAGES {
             self.short_ns = mean(self.short_ns, took_ns);
+            match alone {
+                Some(true) => self.alone_ns = mean(self.alone_ns, took_ns),
+                Some(false) => self.beside_ns = mean(self.beside_ns, took_ns),
+                None => {}
+            }
         } else if pages >= LONG_PAGES {
             self.page_ns = mean(self.page_ns, (took_ns / pages).max(1));
         }
@@ -35,7 +48,47 @@ impl Costs {
     /// that takes no time.
     #[must_use]
     pub fn pages_per_request(&self) -> u64 {
-        self.short_ns / if self.page_ns > 0 { self.page_ns } else { PAGE_NS }
+        self.short_ns / self.a_page_ns()
+    }
+
+    /// Whether a short fill has ended that took time.
+    pub(crate) fn are_known(&self) -> bool {
+        self.short_ns > 0
+    }
+
+    /// Whether `pages` pages take at most as long as `requests` short requests, together with the
+    /// time that the waiting reads lose. True while costs are unknown, and on a store that takes
+    /// no time.
+    pub(crate) fn pays(&self, requests: u64, pages: u64) -> bool {
+        let took_ns = pages.saturating_mul(self.a_page_ns());
+        let lost_ns = match self.beside_ns {
+            0 => 0,
+            // A waiting read loses the share of its time that it would not need alone.
+            beside_ns => {
+                let slower_ns = beside_ns.saturating_sub(self.alone_ns.max(1));
+                let known = u64::from(self.alone_ns > 0);
+                (took_ns / 256).saturating_mul(known * self.waiting * (slower_ns * 256 / beside_ns))
+            }
+        };
+        took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns) || !self.are_known()
+    }
+
+    /// Nanoseconds that a page read ahead of a reader of `request` pages takes from the waiting
+    /// reads, and those that it saves if it is used. `None` if no read waits, while costs are
+    /// unknown, and on a store that takes no time.
+    pub(crate) fn of_a_page(&self, request: u64) -> Option<(u64, u64)> {
+        let known = self.waiting > 0 && self.are_known();
+        known.then(|| (self.a_page_ns().saturating_mul(self.waiting), self.short_ns / request.max(1)))
+    }
+
+    /// The costs while this many reads wait.
+    pub(crate) fn with_waiting(self, waiting: u64) -> Self {
+        Self { waiting, ..self }
+    }
+
+    fn a_page_ns(&self) -> u64 {
+        let page_ns = if self.page_ns > 0 { self.page_ns } else { self.short_ns / PAGES_PER_REQUEST };
+        page_ns.max(1)
     }
 }
 
@@ -51,16 +104,44 @@ mod tests {
     fn a_request_is_worth_the_pages_that_take_as_long() {
         let mut costs = Costs::default();
         assert_eq!(costs.pages_per_request(), 0, "nothing is known");
-        costs.filled(1, 0);
+        costs.filled(1, 0, None);
         assert_eq!(costs.pages_per_request(), 0, "a store that takes no time");
-        costs.filled(1, 30_000_000);
-        assert_eq!(costs.pages_per_request(), 750, "a page costs 40 us until a long fill ends");
-        costs.filled(256, 256 * 100_000);
+        costs.filled(1, 30_000_000, None);
+        assert_eq!(costs.pages_per_request(), 256, "no long fill has ended");
+        costs.filled(256, 256 * 100_000, None);
         assert_eq!(costs.pages_per_request(), 300);
         // Fills of other lengths count as neither.
-        costs.filled(32, 1);
+        costs.filled(32, 1, None);
         assert_eq!(costs.pages_per_request(), 300);
-        (0..100).for_each(|_| costs.filled(8, 1_000_000));
+        (0..100).for_each(|_| costs.filled(8, 1_000_000, None));
         assert_eq!(costs.pages_per_request(), 10);
+    }
+
+    #[test]
+    fn waiting_reads_are_charged_as_far_as_fills_delay_each_other() {
+        let mut costs = Costs::default();
+        assert!(costs.pays(0, u64::MAX), "nothing is known");
+        costs.filled(1, 1_000_000, Some(true));
+        costs.filled(100, 1_000_000, None);
+        assert_eq!((costs.pays(3, 300), costs.pays(3, 301)), (true, false), "a request costs 100 pages");
+        let waiting = costs.with_waiting(9);
+        assert!(waiting.pays(3, 300), "no fill beside others has ended");
+        let mut equal = waiting;
+        equal.filled(1, 1_000_000, Some(false));
+        assert!(equal.pays(3, 300), "the store serves requests side by side");
+        let mut slower = waiting;
+        slower.filled(1, 2_000_000, Some(false));
+        // A short fill takes 1.125 ms on average, and each of nine reads loses half of it.
+        assert_eq!((slower.pays(11, 225), slower.pays(11, 226)), (true, false));
+    }
+
+    #[test]
+    fn a_page_read_ahead_costs_the_waiting_reads_its_time() {
+        let mut costs = Costs::default();
+        assert_eq!(costs.with_waiting(3).of_a_page(4), None, "nothing is known");
+        costs.filled(1, 1_000_000, Some(true));
+        costs.filled(100, 1_000_000, None);
+        assert_eq!(costs.of_a_page(4), None, "no reader waits");
+        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((30_000, 250_000)));
     }
 }

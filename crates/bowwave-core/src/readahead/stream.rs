@@ -12,7 +12,7 @@
 //!   miss ─► continues a stream of the table    ─► up, down or strided: the next window
 //!           adjacent to the handle's last read ─► a new stream
 //!           third run at an equal distance     ─► the next blocks of the stride (*)
-//!           second run in a small file         ─► all of the file (*)
+//!           second run in a small file         ─► all of the file, if that pays (*)
 //!           first page of the file             ─► an initial window, as in Linux
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
@@ -52,9 +52,23 @@
 //! A miss that continues no stream may be in a cluster that is read in any order. If four of the
 //! last 32 runs began in one aligned place, and the place is at most one 2048th of the file, they
 //! hardly met by chance: the reader stays there, and will probably read as often again. The rest of
-//! the place is then read at once, as long as the requests saved take twice as long as its pages.
-//! The cache measures both times over the fills of all files ([`Costs`](crate::Costs)). On a store
-//! that takes no time, there are no places.
+//! the place is then read at once, as long as the requests saved take longer than its pages. On a
+//! store that takes no time, there are no places.
+//!
+//! # What pays
+//!
+//! The cache measures over the fills of all files what a short request takes, what a page of a long
+//! one takes, and how much longer a short request takes beside others
+//! ([`Costs`](crate::Costs)). From these times follow:
+//!
+//! - **Places and small files:** the requests saved must take longer than the pages, with what the
+//!   waiting reads lose meanwhile. A place is expected to be read as often again as it was, a file
+//!   of at most 16 windows twice as often. While costs are unknown, files of at most 4 windows are
+//!   read whole.
+//! - **How far a run is read ahead** while other reads wait: as far as the chance that the run
+//!   comes so far ([`Runs::reach`]) pays, but at least as many pages as the run has. A page that is
+//!   used saves its part of a request; one that is not takes its time from each waiting read.
+//!   Predicted runs are not limited.
 //!
 //! # How much to read
 //!
@@ -290,9 +304,9 @@ impl Stream {
         }
     }
 
-    /// Pages that the readers of this file use during one fill; 0 while unknown.
+    /// Pages that a reader of this file uses during one fill; 0 while unknown.
     fn pages_per_fill(&self) -> u64 {
-        self.pace.pages_per_fill().unwrap_or(0)
+        self.pace.pages_per_fill().unwrap_or(0) / self.table.readers().max(1)
     }
 
     /// The first window of a stream. It covers at least the pages that readers use during one fill,
@@ -462,8 +476,13 @@ impl Stream {
             return plan;
         }
         let file = view.file_pages.0;
-        if self.fresh > 1 && file <= tuning().whole_windows * max && self.scores.trusts(Detector::Whole) {
-            return self.whole(at, wanted, view);
+        let small = if view.costs.are_known() { tuning().file_windows } else { tuning().whole_windows };
+        if self.fresh > 1
+            && file <= small * max
+            && self.scores.trusts(Detector::Whole)
+            && let Some(plan) = self.whole(at, view)
+        {
+            return plan;
         }
         if page == 0 {
             let requested = self.config.program_pages(end);

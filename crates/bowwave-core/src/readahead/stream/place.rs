@@ -18,9 +18,8 @@ impl Stream {
     /// The rest of the largest place around the request that is read now, if reading it pays.
     pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, max, .. } = wanted;
-        let worth = view.costs.pages_per_request();
         // Most misses end here: on a store that takes no time, and for large requests.
-        if worth < tuning().request_worth * (end - page) || wanted.mapped {
+        if view.costs.pages_per_request() < end - page || wanted.mapped {
             return None;
         }
         let most = (view.file_pages.0 / tuning().place_chance).min(max);
@@ -33,8 +32,7 @@ impl Stream {
                 return None;
             }
             let stop = (start + size).min(view.file_pages.0);
-            let pays = runs * worth >= size * tuning().request_worth;
-            if pays && stop > end && self.allows(size, view) {
+            if view.costs.pays(runs, size) && stop > end && self.allows(size, view) {
                 return Some(Plan::new(PageIndex(start), stop - start, 0, Reason::Range));
             }
             size /= 2;

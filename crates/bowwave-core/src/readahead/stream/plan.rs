@@ -191,15 +191,15 @@ impl Stream {
         Plan { window, mark, reason: Reason::Stride, hints }
     }
 
-    /// All of a small file.
-    pub(super) fn whole(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+    /// All of a small file, if the requests saved take longer than its pages.
+    pub(super) fn whole(&mut self, at: usize, view: View<'_>) -> Option<Plan> {
         let pages = view.file_pages.0;
-        if !self.allows(pages, view) {
-            return wanted.alone();
+        if !view.costs.pays(self.fresh.saturating_mul(tuning().again), pages) || !self.allows(pages, view) {
+            return None;
         }
         let entry = self.table.get(at);
         (entry.edge, entry.window) = (pages, pages);
-        Plan::new(PageIndex(0), pages, 0, Reason::WholeFile)
+        Some(Plan::new(PageIndex(0), pages, 0, Reason::WholeFile))
     }
 
     /// The last pages of a file.
@@ -305,7 +305,7 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        let budget = first + share;
+        let budget = (first + share).min(self.reach(at, wanted, view));
         // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
@@ -317,6 +317,21 @@ impl Stream {
             most if most >= least || joined => most,
             _ => 0,
         }
+    }
+
+    /// Most pages ahead of a stream that are worth what they take from waiting reads, or as many as
+    /// were read. Readahead of predicted runs and strides, and the first window of a file, is not
+    /// limited.
+    fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
+        let entry = self.table.get(at);
+        let predicted = entry.expected > 0 || entry.lo == 0 && entry.window == 0;
+        let in_order = matches!(entry.direction, Direction::New | Direction::Up | Direction::Down);
+        if predicted || !in_order || wanted.mapped {
+            return u64::MAX;
+        }
+        let read = entry.hi - entry.lo;
+        let costs = view.costs.of_a_page(wanted.end - wanted.first);
+        costs.map_or(u64::MAX, |costs| self.runs.reach(read, costs).max(read))
     }
 
     /// Whether the budget allows `pages` pages of readahead outside of streams.

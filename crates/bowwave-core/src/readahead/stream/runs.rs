@@ -116,6 +116,26 @@ impl Runs {
         longer + 1 >= u32::from(self.ended[at])
     }
 
+    /// Pages beyond a run of `read` pages that are worth reading: the chance that the run comes so
+    /// far pays for `cost` otherwise and `benefit` then. Runs double as often as runs of their
+    /// length did; one that doubled and one that ended are assumed.
+    pub(super) fn reach(&self, read: u64, (cost, benefit): (u64, u64)) -> u64 {
+        const CERTAIN: u64 = 1 << 16;
+        let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);
+        let (mut chance, mut length) = (CERTAIN, read.max(1));
+        let known = &self.ended[power(read)..];
+        let mut longer: u64 = known.iter().map(|&runs| u64::from(runs)).sum();
+        for ended in known.iter().map(|&runs| u64::from(runs)) {
+            longer -= ended;
+            let next = chance * (longer + 1) / (ended + longer + 2);
+            if next < least {
+                return length + length.saturating_mul(chance - least) / (chance - next) - read.min(length);
+            }
+            (chance, length) = (next, length.saturating_mul(2));
+        }
+        u64::MAX
+    }
+
     /// A run of one request ended. It shows the size of requests, not the length of runs.
     pub(super) fn ended_alone(&self) -> Option<Prediction> {
         (self.expected > 1).then_some(Prediction::Wrongly)
@@ -391,6 +411,23 @@ mod tests {
         (0..10_000).for_each(|_| runs.count(1 << 15));
         assert!(runs.continues(2) && runs.continues(4));
         (0..1000).for_each(|_| runs.count(u64::MAX));
+    }
+
+    #[test]
+    fn readahead_reaches_as_far_as_its_chance_pays() {
+        let mut runs = Runs::new();
+        assert_eq!(runs.reach(10, (0, 1000)), u64::MAX, "no other reader waits");
+        assert_eq!(runs.reach(10, (1000, 1000)), 10, "half of all runs double");
+        assert_eq!(runs.reach(10, (1000, 3000)), 30);
+        assert_eq!(runs.reach(10, (1000, 0)), 0);
+        // Runs end with 12 pages.
+        (0..100).for_each(|_| runs.count(12));
+        assert!((8..=12).contains(&runs.reach(1, (1000, 1000))));
+        assert!(runs.reach(10, (1000, 1000)) <= 5);
+        // Runs are long.
+        let mut runs = Runs::new();
+        (0..100).for_each(|_| runs.count(1000));
+        assert!(runs.reach(2, (1000, 1000)) > 500);
     }
 
     #[test]

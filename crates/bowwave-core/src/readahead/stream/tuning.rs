@@ -51,9 +51,9 @@ tuning! {
     /// Windows. The budget of a stream before its reader has used a page. Larger: short scans waste
     /// more. Smaller: a stream waits for its second window.
     stream_windows: 2,
-    /// Windows. The budget of a file before a page was used, and the cap of a stream's share.
-    /// Larger: random readers waste more. Smaller: a high-latency store is not filled at the
-    /// beginning.
+    /// Windows. The budget of a file before a page was used, the cap of a stream's share, and the
+    /// largest file that may be read whole. Larger: random readers waste more. Smaller: a
+    /// high-latency store is not filled at the beginning.
     file_windows: 16,
     /// Pages. Shorter readahead is not worth a request. Larger: small remainders wait for a demand
     /// read. Smaller: more requests.
@@ -115,9 +115,6 @@ tuning! {
 
     // Places (`place`).
 
-    /// Times. Pages are read in place of later requests if those take at least this many times as
-    /// long. Larger: more requests. Smaller: pages are read for little.
-    request_worth: 2,
     /// Runs. A reader is in a place if this many recent runs began there. Larger: places are found
     /// later. Smaller: random reads meet by chance.
     place_runs: 4,
@@ -163,8 +160,12 @@ tuning! {
 
     // Whole files and tails.
 
-    /// Windows. A file of at most this many windows is read whole at its second run.
+    /// Windows. A file of at most this many windows is read whole at its second run while costs are
+    /// unknown, and on a store that takes no time.
     whole_windows: 4,
+    /// Times. A small file is expected to have this many times the runs so far again. Larger: more
+    /// bytes. Smaller: more requests.
+    again: 2,
     /// Pages. The end of a file where its index may be.
     tail_pages: 16,
 
