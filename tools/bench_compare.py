@@ -143,7 +143,7 @@ def command_of(who, options, url, at, cache):
     policy = who.partition("@")[0]
     if policy in ("stream", "ondemand", "old"):
         program, policy = (options.old, "stream") if policy == "old" else (options.bowwave, policy)
-        return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", "--cache", cache,
+        return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", *(("--cache", cache) if cache else ()),
                  *options.mount_options.split()],
                 {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
     if who == "rclone":

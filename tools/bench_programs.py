@@ -131,7 +131,7 @@ DUCKDB = CLOCK + """
 import sys
 import duckdb
 begin()
-end(duckdb.sql(f"select max(c0), max(c7), max(c14) from read_parquet('{sys.argv[1]}/parquet')").fetchall())
+end(duckdb.sql(f"select sum(c0), sum(c7), sum(c14) from read_parquet('{sys.argv[1]}/parquet')").fetchall())
 """
 
 SAFETENSORS = CLOCK + """
