@@ -77,9 +77,9 @@ OURS = {name: value for name, value in os.environ.items()
 class Server:
     """The shaped server, with every object there is; or one that does not wait."""
 
-    def __init__(self, program, total_mb_s=0, shaped=True):
+    def __init__(self, program, total_mb_s=0, shaped=True, objects=None):
         shape = ("30", "90", str(total_mb_s)) if shaped else ("0", "0", "0")
-        command = [program, *shape, *(f"{key}={size}" for key, size in SIZES.items())]
+        command = [program, *shape, *(f"{key}={size}" for key, size in (objects or SIZES).items())]
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                       start_new_session=True)
         self.url = self.child.stdout.readline().strip()
@@ -143,7 +143,7 @@ def command_of(who, options, url, at, cache):
     policy = who.partition("@")[0]
     if policy in ("stream", "ondemand", "old"):
         program, policy = (options.old, "stream") if policy == "old" else (options.bowwave, policy)
-        return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", "--cache", cache,
+        return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", *(("--cache", cache) if cache else ()),
                  *options.mount_options.split()],
                 {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
     if who == "rclone":
@@ -160,9 +160,10 @@ def command_of(who, options, url, at, cache):
 class Mount:
     """A contender's mount, and what its process took."""
 
-    def __init__(self, who, options, url, directory, cache):
+    def __init__(self, who, options, url, directory, cache, more=""):
         self.at = tempfile.mkdtemp(dir=directory)
         command, variables = command_of(who, options, url, self.at, cache)
+        command += more.split()
         self.log = tempfile.TemporaryFile(dir=directory)
         self.child = subprocess.Popen(command, env={**OURS, **variables}, stdout=self.log, stderr=self.log,
                                       start_new_session=True)

@@ -31,7 +31,6 @@ import sys
 import tempfile
 import time
 
-import bench_compare
 from bench_compare import Mount, Server
 from mounts import can_mount, end_mounts_when_stopped
 
@@ -44,14 +43,6 @@ def objects(count):
     """Names and sizes, the same in each run."""
     sizes = random.Random(7)
     return {f"file{number:05d}": sizes.randrange(60_000, 160_000) for number in range(count)}
-
-
-class Files(Server):
-    """The shaped server with small objects."""
-
-    def __init__(self, program, sizes):
-        bench_compare.SIZES = sizes
-        super().__init__(program)
 
 
 def read(path, size, pattern):
@@ -131,7 +122,7 @@ def main():
     wanted = options.only.split(",")
     groups = [[row for row in group if row in wanted] for group in (("shuffled", "again"), ("ordered",), ("cat",), ("find",))]
     sizes, samples = objects(options.files), {}
-    server = Files(options.server, sizes)
+    server = Server(options.server, objects=sizes)
     try:
         with tempfile.TemporaryDirectory() as directory:
             for _ in range(options.rounds):

@@ -62,6 +62,9 @@ pub struct KeepNames {
     /// Whether objects are opened by their known version, so that only the first read compares it
     /// with the store's.
     pub opens: bool,
+    /// Whether objects of a listing have no stored attributes, as long as no request has shown any
+    /// and several have shown that there are none.
+    pub assumes_plain: bool,
 }
 
 impl Entry {

@@ -242,7 +242,7 @@ impl Opened {
         settings.options.store.new_prefix = true;
         // Requests of the kernel cost far more than small pages, and a writer would wait while huge
         // pages are cleared.
-        let options = Options { huge_pages: false, ..write.add_to(settings.options) };
+        let options = Options { huge_pages: false, yields_memory: true, ..write.add_to(settings.options) };
         Self::over(open(url, &options)?, options, settings.ra_pages)
     }
 

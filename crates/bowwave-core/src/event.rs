@@ -85,7 +85,7 @@ pub enum Event {
     Advise {
         /// The handle.
         handle: HandleId,
-        /// The pages (for `WillNeed` and `DontNeed`; other advice applies to the handle).
+        /// The pages (for `WillNeed`, `DontNeed` and `Copied`; other advice applies to the handle).
         range: PageRange,
         /// The advice.
         advice: Advice,
@@ -318,6 +318,9 @@ pub enum Advice {
     WillNeed,
     /// The range will not be read: drop its unpinned pages.
     DontNeed,
+    /// The range was read, and the reader keeps a copy, as a kernel's page cache does: evict its
+    /// used pages. Their frames are reused first.
+    Copied,
     /// Each page will be read once: drop it behind the reader.
     NoReuse,
 }

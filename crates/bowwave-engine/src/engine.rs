@@ -15,6 +15,7 @@ use crate::file::File;
 use crate::journal::Journal;
 use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
+use crate::pressure::{LOOK_EVERY, Pressure, Step};
 use crate::queue::Queue;
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     tuning: Mutex<Tuning>,
     /// A copy of [`Tuning::dirty_expire`], for holders of a shard's lock.
     dirty_expire_ns: AtomicU64,
+    /// With [`Options::yields_memory`], where the system reports memory pressure.
+    pressure: Mutex<Option<Pressure>>,
 }
 
 impl Engine {
@@ -111,11 +114,15 @@ impl Engine {
             chunk_pages,
             tuning: Mutex::new(Tuning::of(&options, plan.cache_bytes)),
             dirty_expire_ns: AtomicU64::new(nanos(options.dirty_expire)),
+            pressure: Mutex::new(options.yields_memory.then(|| Pressure::new(plan.frames)).flatten()),
             options: Options { cache_bytes: Some(plan.cache_bytes), ..options },
         });
         inner.timer.start(Arc::downgrade(&inner)).map_err(|error| {
             Error::Store(StoreError::new(ErrorKind::Io, format!("cannot start a thread: {error}")))
         })?;
+        if inner.pressure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            inner.at(Instant::now(), Job::Pressure);
+        }
         Ok(Self { inner })
     }
 
@@ -299,6 +306,18 @@ impl Inner {
     /// Returns frames of [`take_frames`](Self::take_frames).
     pub(crate) fn give_frames(&self, frames: u32) {
         self.budget.give(frames);
+    }
+
+    /// Gives frames back to the system, or uses them again, as memory pressure requires.
+    pub(crate) fn yield_memory(self: &Arc<Self>) {
+        let mut pressure = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pressure) = &mut *pressure else { return };
+        match pressure.look() {
+            Step::Keep => {}
+            Step::Give(frames) => pressure.gave(self.take_frames(frames)),
+            Step::Use(frames) => self.give_frames(frames),
+        }
+        self.at(Instant::now() + LOOK_EVERY, Job::Pressure);
     }
 
     /// Schedules a job at `due`.

@@ -228,14 +228,14 @@ impl File {
     /// Advises how the file, or `len` bytes of it from `offset`, will be read. A `len` of 0 means
     /// to the end.
     ///
-    /// `DontNeed` drops only pages that lie completely within the range.
+    /// `DontNeed` and `Copied` drop only pages that lie completely within the range.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
         let size = self.entry.size();
         let end = if len == 0 { size } else { offset.saturating_add(len).min(size) };
         let offset = offset.min(end);
         let page = self.engine.page_size();
         let mut range = page.range_of(offset, end - offset);
-        if advice == Advice::DontNeed {
+        if matches!(advice, Advice::DontNeed | Advice::Copied) {
             let start = PageIndex(page.count_for(offset).0);
             // The last page of the file counts as complete.
             let stop = if end == size { range.end } else { page.index_of(end) };

@@ -29,7 +29,7 @@ mod memory;
 mod object_upload;
 mod offset_mapped;
 mod options;
-
+mod pressure;
 mod queue;
 mod request;
 mod settings;

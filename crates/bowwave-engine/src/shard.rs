@@ -256,7 +256,9 @@ impl Shard {
         effects: &mut Vec<Effect>,
     ) {
         let mut state = self.lock();
-        state.draw_ahead(true);
+        if advice == Advice::WillNeed {
+            state.draw_ahead(true);
+        }
         state.step(Event::Advise { handle, range, advice });
         self.collect(&mut state, effects);
     }

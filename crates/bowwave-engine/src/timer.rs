@@ -53,6 +53,8 @@ pub(crate) enum Job {
     Run(Arc<Queue>, CoreInstant),
     /// Write back old dirty pages, and repeat.
     WriteBack,
+    /// Compare the cache with the memory pressure of the system, and repeat.
+    Pressure,
     /// Send a part again.
     Part(Part),
     /// Reclaim the frames that a task has not collected.
@@ -70,6 +72,7 @@ impl Job {
             Self::Run(queue, due) => queue.expired(engine, due),
             Self::Part(part) => part.send(),
             Self::WriteBack => engine.write_back_old(),
+            Self::Pressure => engine.yield_memory(),
             Self::ReclaimFrames { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
                     engine.unpin(shard, &frames);

@@ -81,6 +81,10 @@ pub struct MountOptions {
     pub dir_mode: Option<u32>,
     /// How modes, owners and times that programs set are handled. Default: [`Metadata::Refuse`].
     pub metadata: Metadata,
+    /// With [`Metadata::Store`] and [`Consistency::Ttl`], on a private mount: listings of a bucket
+    /// are taken to have all attributes, once eight objects had none stored and as long as no
+    /// object shows any. A `stat` of an object then sends no request. Default: no.
+    pub assumes_plain: bool,
     /// Reject every change. Default: no. A mount of a store that cannot be written is always
     /// read-only.
     pub read_only: bool,
@@ -105,6 +109,7 @@ impl Default for MountOptions {
             file_mode: None,
             dir_mode: None,
             metadata: Metadata::Refuse,
+            assumes_plain: false,
             read_only: false,
             write_out_timeout: Duration::from_secs(300),
         }
@@ -116,8 +121,12 @@ impl MountOptions {
     pub(crate) fn keep_names(&self) -> KeepNames {
         match self.consistency {
             Consistency::Strict => KeepNames::default(),
-            Consistency::Open => KeepNames { ttl: self.ttl, opens: false },
-            Consistency::Ttl => KeepNames { ttl: self.ttl, opens: true },
+            Consistency::Open => KeepNames { ttl: self.ttl, opens: false, assumes_plain: false },
+            Consistency::Ttl => {
+                // Permissions of others must be known.
+                let assumes_plain = self.assumes_plain && !self.allow_other;
+                KeepNames { ttl: self.ttl, opens: true, assumes_plain }
+            }
         }
     }
 

@@ -116,8 +116,9 @@ impl ShapedS3 {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn serve(shape: Shape, objects: Vec<(String, Content)>) -> io::Result<Self> {
+    pub fn serve(shape: Shape, mut objects: Vec<(String, Content)>) -> io::Result<Self> {
         let half = pattern();
+        objects.sort_by(|a, b| a.0.cmp(&b.0));
         let contents = objects.iter().map(|(_, content)| content.clone()).collect();
         let objects = objects.into_iter().map(|(key, content)| (key, content.len())).collect();
         let shared = Shared {

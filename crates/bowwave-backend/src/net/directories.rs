@@ -13,9 +13,10 @@ use super::cloud::Pages;
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
 use super::meta::Stored;
-use super::name_cache::{self, Kept, Known};
+use super::name_cache::{self, Known};
 use super::names::with_stored;
 use super::object::{ObjectBackend, Standing};
+use super::plain::Kept;
 use super::validator::identity;
 use crate::{Entry, EntryKind, Result, Validity, path};
 
@@ -42,6 +43,11 @@ impl ObjectBackend {
         Ok(if key.as_ref().is_empty() { String::new() } else { format!("{key}/") })
     }
 
+    /// Whether a name may have stored attributes that its listing lacks.
+    pub(super) fn lacks_attributes(&self) -> bool {
+        self.cloud.attributes && !self.cloud.names.plain.is_plain()
+    }
+
     /// The entry of a listed name.
     pub(super) fn known_entry(&self, name: &str, known: &Known, until: Instant) -> Option<Entry> {
         let validity = Validity(Some(until));
@@ -53,14 +59,14 @@ impl ObjectBackend {
                     size: listed.size,
                     modified: listed.modified,
                     identity: Some(identity(&version, listed.modified)),
-                    partial: self.cloud.attributes && listed.kept == Kept::Unknown,
+                    partial: self.lacks_attributes() && listed.kept == Kept::Unknown,
                     validity,
                     ..Entry::new(name, EntryKind::File)
                 };
                 Some(with_stored(entry, listed.kept.stored().unwrap_or_default()))
             }
             Known::Directory => {
-                let partial = self.cloud.attributes;
+                let partial = self.lacks_attributes();
                 Some(Entry { validity, partial, ..Entry::directory(OsStr::new(name)) })
             }
             Known::Absent | Known::Unknown => None,
@@ -99,7 +105,7 @@ impl ObjectBackend {
         pages_max: u32,
         retry: RetryLimits,
     ) -> Result<(DirectoryRead, bool)> {
-        let partial = self.cloud.attributes;
+        let partial = self.lacks_attributes();
         let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
         let mut is_directory = prefix.is_empty();
         let mut take = |read: &mut DirectoryRead, found: Found| {

@@ -17,8 +17,9 @@ use http::header::{
 use object_store::path::Path as Key;
 
 use super::checksum::Checksum;
-use super::name_cache::{Head, Kept, Known, Listed};
+use super::name_cache::{Head, Known, Listed};
 use super::object_upload::{Location, ObjectUpload};
+use super::plain::Kept;
 use super::ranged::Version;
 use super::validator::{self, identity, rfc1123, text, validators};
 use crate::{EntryKind, Error, ErrorKind, Identity, Owner, Result, SetAttributes, SetTime};

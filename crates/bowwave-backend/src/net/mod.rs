@@ -35,6 +35,7 @@ mod object_upload;
 #[cfg(feature = "s3")]
 pub(crate) mod open;
 #[cfg(feature = "s3")]
+mod plain;
 mod plan;
 #[cfg(feature = "s3")]
 mod stat_ahead;

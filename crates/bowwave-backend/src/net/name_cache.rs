@@ -17,6 +17,7 @@ use object_store::path::Path as Key;
 use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
+use super::plain::{Kept, Plain};
 use crate::{KeepNames, Validity};
 
 /// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
@@ -24,6 +25,7 @@ use crate::{KeepNames, Validity};
 pub(super) struct NameCache {
     ttl_ns: AtomicU64,
     opens: AtomicBool,
+    pub(super) plain: Plain,
     /// The store refuses listings: lookups use HEAD.
     refuses_listings: AtomicBool,
     bytes_max: usize,
@@ -116,31 +118,6 @@ pub(super) struct Head {
     pub(super) at: Instant,
 }
 
-/// Attributes of a file that are stored in the metadata of its object, as far as they are known: no
-/// listing has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kept {
-    #[default]
-    Unknown,
-    None,
-    Some(Box<Stored>),
-}
-
-impl Kept {
-    pub(super) fn new(stored: Stored) -> Self {
-        if stored == Stored::default() { Self::None } else { Self::Some(Box::new(stored)) }
-    }
-
-    /// The attributes, if they are known.
-    pub(super) fn stored(&self) -> Option<Stored> {
-        match self {
-            Self::Unknown => None,
-            Self::None => Some(Stored::default()),
-            Self::Some(stored) => Some(**stored),
-        }
-    }
-}
-
 impl Listed {
     /// The object of this version; `None` without a strong tag.
     pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
@@ -222,6 +199,7 @@ impl NameCache {
         Self {
             ttl_ns: AtomicU64::new(0),
             opens: AtomicBool::new(false),
+            plain: Plain::default(),
             refuses_listings: AtomicBool::new(false),
             bytes_max: BYTES_MAX,
             state: Mutex::default(),
@@ -234,6 +212,7 @@ impl NameCache {
         let ttl = u64::try_from(how.ttl.as_nanos()).unwrap_or(u64::MAX);
         self.ttl_ns.store(ttl, Ordering::Relaxed);
         self.opens.store(how.opens && ttl > 0, Ordering::Relaxed);
+        self.plain.assume(how.assumes_plain && ttl > 0);
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -370,6 +349,9 @@ impl NameCache {
         if !self.is_on() {
             return;
         }
+        if let Known::Object(found) = &standing {
+            self.plain.note(&found.kept);
+        }
         let until = asked.at + self.ttl();
         let (prefix, name) = split(key);
         let mut state = self.lock();
@@ -394,6 +376,8 @@ impl NameCache {
         if !self.is_on() {
             return;
         }
+        let kept = Kept::new(stored);
+        self.plain.note(&kept);
         let (prefix, name) = split(key);
         let mut state = self.lock();
         let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
@@ -401,7 +385,7 @@ impl NameCache {
             && *found.etag == *etag
             && found.modified == modified
         {
-            found.kept = Kept::new(stored);
+            found.kept = kept;
         }
     }
 
@@ -414,6 +398,9 @@ impl NameCache {
     /// A response has the attributes of a directory's marker. It was requested at
     /// `asked`.
     pub(super) fn learn_directory(&self, directory: &str, stored: Stored, asked: Asked) {
+        if stored != Stored::default() {
+            self.plain.note_described();
+        }
         let until = asked.at + self.ttl();
         let mut state = self.lock();
         if self.is_on() && asked.changes == state.changes {
@@ -548,6 +535,9 @@ impl Change<'_> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         if self.cache.is_on() {
+            if let Known::Object(Listed { kept: kept @ Kept::Some(_), .. }) = &self.result {
+                self.cache.plain.note(kept);
+            }
             self.cache.changing(&self.key, -1, std::mem::replace(&mut self.result, Known::Unknown));
         }
     }

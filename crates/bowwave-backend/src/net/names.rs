@@ -40,14 +40,18 @@ impl Namespace for ObjectBackend {
     }
 
     fn lookup(&self, path: &Path) -> Result<Entry> {
-        if self.cloud.names.is_on()
-            && let (Standing::Object(meta), validity) = self.cached(path)?
-        {
-            let name = path.file_name().unwrap_or_default();
-            let partial = self.cloud.attributes && !meta.has_attributes();
-            return Ok(Entry { partial, ..described(name, &meta, validity) });
+        let name = path.file_name().unwrap_or_default();
+        let known = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
+        match known {
+            Some((Standing::Object(meta), validity)) => {
+                let partial = self.lacks_attributes() && !meta.has_attributes();
+                Ok(Entry { partial, ..described(name, &meta, validity) })
+            }
+            Some((Standing::Directory { .. }, validity)) if self.cloud.names.plain.is_plain() => {
+                Ok(Entry { validity, ..Entry::directory(name) })
+            }
+            _ => self.stat(path),
         }
-        self.stat(path)
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {

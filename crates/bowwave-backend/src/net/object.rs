@@ -265,7 +265,7 @@ impl ObjectBackend {
     /// The object at `path`, looked up together with those that a listing names next; `None` where
     /// lookups ahead are off.
     pub(super) fn looked_ahead(&self, path: &Path) -> Result<Option<Meta>> {
-        if !self.cloud.attributes {
+        if !self.lacks_attributes() {
             return Ok(None);
         }
         let (key, _) = self.key(path)?;

@@ -204,6 +204,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         warns_unversioned: opened.store.backend().network().is_some(),
         lists_sizes: opened.store.profile().lists_sizes,
         metadata,
+        assumes_plain: args.owners.assumes_plain(),
         ..args.options()
     };
     let calls = Arc::<Calls>::default();

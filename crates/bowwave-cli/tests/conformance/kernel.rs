@@ -317,7 +317,7 @@ impl<'a> Player<'a> {
                     Advice::Sequential => FileAdvice::Sequential,
                     Advice::Random => FileAdvice::Random,
                     Advice::WillNeed => FileAdvice::WillNeed,
-                    Advice::DontNeed => FileAdvice::DontNeed,
+                    Advice::DontNeed | Advice::Copied => FileAdvice::DontNeed,
                     Advice::NoReuse => FileAdvice::NoReuse,
                 };
                 let (offset, length) = (pages.start.0 * PAGE, pages.count().0 * PAGE);

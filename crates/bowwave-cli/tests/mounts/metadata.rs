@@ -123,6 +123,29 @@ fn chmod_and_touch_outlive_the_mount() {
     assert!(!end(mount).contains("error"));
 }
 
+#[test]
+fn a_bucket_that_seems_plain_still_runs_its_scripts_and_shows_attributes_once_one_is_seen() {
+    let Some(bucket) = Bucket::new("meta-plain") else { return };
+    let at = bucket.place.at();
+    let mount = bucket.mount(&["--metadata", "ignore"]);
+    does("mkdir plain; for n in $(seq 20); do echo $n > plain/$n; done", &at);
+    assert!(!end(mount).contains("error"));
+    let mount = bucket.mount(&[]);
+    does("mkdir scripts; printf '#!/bin/sh\necho ran\n' > scripts/run; chmod 755 scripts/run", &at);
+    does("touch -d '2005-05-05 05:05:05 UTC' scripts/old", &at);
+    assert!(!end(mount).contains("error"));
+
+    let mount = bucket.mount(&["--ttl", "1h"]);
+    does("stat plain/* > /dev/null", &at);
+    assert_eq!(does("scripts/run", &at), "ran\n", "the kernel asks before it refuses");
+    assert_eq!(attributes(&at.join("scripts/old")).1, 1_115_269_505_000_000_000, "now it is known");
+    assert!(!end(mount).contains("error"));
+    let mount = bucket.mount(&["--ttl", "1h", "--metadata", "store"]);
+    does("stat plain/* > /dev/null", &at);
+    assert_eq!(attributes(&at.join("scripts/old")).1, 1_115_269_505_000_000_000);
+    assert!(!end(mount).contains("error"));
+}
+
 /// versitygw serves files that another program created in its directory without an ETag.
 #[test]
 fn chmod_and_touch_of_an_object_without_an_etag_outlive_the_mount() {

@@ -61,6 +61,14 @@ impl Cache {
                 }
                 self.retry_starved(out);
             }
+            Advice::Copied => {
+                for (page, slot) in self.slots_in(file, range) {
+                    if let Some(frame) = slot.frame() {
+                        self.evict_copied(file, page, frame);
+                    }
+                }
+                self.retry_starved(out);
+            }
         }
     }
 

@@ -298,12 +298,19 @@ impl Cache {
         {
             policy.on_evict(index, !unused);
         }
+        self.leave_shadow(file, index, unused);
+        if self.config.eviction != Eviction::Lru || unused {
+            self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
+        }
+    }
+
+    /// Replaces a page by its shadow.
+    fn leave_shadow(&mut self, file: FileId, index: PageIndex, unused: bool) {
         if self.config.eviction == Eviction::Lru && !unused {
             self.table.set(file, index, Slot::EMPTY);
             return;
         }
         let shadow = Slot::of_shadow(Shadow { age: self.reclaim.clock, unused });
-        self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
         self.table.set(file, index, shadow);
         if self.reclaim.shadows.len() == self.reclaim.shadows.capacity() {
             self.reclaim.shadows.reserve_exact(64.max(self.reclaim.shadows.len() / 8));
@@ -312,6 +319,19 @@ impl Cache {
         while self.reclaim.shadows.len() > self.limit as usize {
             self.expire_shadow();
         }
+    }
+
+    /// Frees the frame of a used page that its reader has copied. Policies still see that the page
+    /// was used. The clock stays: no page was evicted for want of memory.
+    pub(super) fn evict_copied(&mut self, file: FileId, page: PageIndex, id: FrameId) {
+        let frame = self.frames.get(id);
+        let is_idle = frame.pins == 0 && matches!(frame.state, State::Inactive | State::Active);
+        if !is_idle || frame.has(Flag::Unused) || frame.has(Flag::Mapped) {
+            return;
+        }
+        self.frames.list_del(id);
+        self.frames.free(id);
+        self.leave_shadow(file, page, false);
     }
 
     /// Removes the oldest shadow: its page was evicted too long ago to matter.

@@ -115,8 +115,9 @@ impl Run {
                     Advice::Random,
                     Advice::WillNeed,
                     Advice::DontNeed,
+                    Advice::Copied,
                     Advice::NoReuse,
-                ][self.rng.below(6) as usize];
+                ][self.rng.below(7) as usize];
                 let start = self.rng.below(FILE_PAGES);
                 let range = PageRange::new(start, start + self.rng.below(60));
                 for cache in [&mut self.slow, &mut self.fast] {

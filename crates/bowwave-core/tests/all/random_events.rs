@@ -279,6 +279,7 @@ impl Run {
             Advice::Random,
             Advice::WillNeed,
             Advice::DontNeed,
+            Advice::Copied,
             Advice::NoReuse,
         ];
         if self.rng.chance(5) {

@@ -391,6 +391,27 @@ fn willneed_reads_the_range_and_dontneed_drops_what_is_idle() {
 }
 
 #[test]
+fn copied_pages_give_their_frames_to_the_next_fill() {
+    let mut scene = Scene::new(Config::default());
+    scene.advise(10, 18, Advice::WillNeed);
+    scene.fill(10, Ok(()));
+    scene.read(10, 12);
+    scene.advise(10, 18, Advice::Copied);
+    assert_eq!(scene.cached(0..1000), [10, 11, 12, 13, 14, 15, 16, 17], "pinned, or not read yet");
+    scene.unpin();
+    scene.advise(10, 18, Advice::Copied);
+    assert_eq!(scene.cached(0..1000), [12, 13, 14, 15, 16, 17]);
+    let used = scene.cache.frames_used();
+    scene.walk([500, 501]);
+    scene.advise(500, 502, Advice::Copied);
+    assert_eq!(scene.cache.frames_used() - used, scene.cached(502..1000).len() as u32);
+    let stats = scene.cache.stats();
+    assert_eq!((stats.pages_evicted, stats.pages_wasted), (0, 0), "nothing was short of memory");
+    scene.read(10, 11);
+    assert_eq!(scene.cache.stats().refaults, 1, "its shadow says that it was used");
+}
+
+#[test]
 fn noreuse_drops_pages_behind_the_reader() {
     let mut scene = Scene::new(Config::default());
     scene.advise(0, 0, Advice::NoReuse);

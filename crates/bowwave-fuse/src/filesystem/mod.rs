@@ -218,14 +218,15 @@ impl Filesystem for Requests {
         handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let process = request.pid();
+        let cached = !has(flags.0, OFlags::DIRECT);
         self.run(move |operations| {
             operations.prioritise(handle.0, process);
-            operations.read(handle.0, offset, size, |bytes| match bytes {
+            operations.read(handle.0, (offset, size), cached, |bytes| match bytes {
                 Ok(bytes) => reply.data(bytes),
                 Err(error) => reply.error(error),
             });

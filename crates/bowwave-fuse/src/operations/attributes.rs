@@ -40,7 +40,7 @@ impl Operations {
                 Ok(path) => path,
                 Err(error) => return self.attributes_of_removed(inode).ok_or(error),
             };
-            let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+            let entry = self.described(inode, &path).map_err(|error| self.fail(&path, &error))?;
             match self.inodes.refresh(inode, &entry, since) {
                 Described::Same => return Ok(self.shown_as(inode, &entry)),
                 Described::Other => break,
@@ -48,6 +48,19 @@ impl Operations {
             }
         }
         Err(Errno::ESTALE)
+    }
+
+    /// The entry of an inode. If the kernel has never had all its attributes, a listing may have
+    /// them by now. Otherwise the kernel wants newer ones, such as before it refuses to execute a
+    /// file.
+    fn described(&self, inode: u64, path: &Path) -> Result<Entry, Error> {
+        if self.inodes.last(inode).is_some_and(|entry| entry.partial) {
+            let found = self.layout.lookup(path)?;
+            if !found.partial {
+                return Ok(found);
+            }
+        }
+        self.layout.stat(path)
     }
 
     /// Attributes through an open handle, if the store supports that: correct whatever the file's

@@ -14,6 +14,7 @@ use fuser::{Errno, INodeNo};
 
 use super::{OpenHandle, Operations, opening};
 use crate::inodes::Opened;
+use crate::options::KernelCache;
 use crate::priority;
 
 /// A write request from the kernel.
@@ -127,13 +128,32 @@ impl Operations {
 
     /// Reads up to `size` bytes and passes them to `reply`. Never fewer than the file has: the
     /// kernel treats a short cached read as the end of the file and fills the page with zeros.
-    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(Result<&[u8], Errno>)) {
+    ///
+    /// Where the kernel caches what it gets (`cached`), the pages are dropped.
+    pub(crate) fn read(
+        &self,
+        handle: u64,
+        (offset, size): (u64, u32),
+        cached: bool,
+        reply: impl FnOnce(Result<&[u8], Errno>),
+    ) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
         let mut file = open.file();
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
-                    Ok(Some(count)) => return reply(Ok(&buffer[..count])),
+                    Ok(Some(count)) => {
+                        reply(Ok(&buffer[..count]));
+                        // A writer's pages are changed in parts.
+                        if cached
+                            && self.options.kernel_cache == KernelCache::On
+                            && !open.apart
+                            && !open.writes
+                        {
+                            file.advise(offset, count as u64, Advice::Copied);
+                        }
+                        return;
+                    }
                     Ok(None) => match self.reopen(&open, &file) {
                         Ok(newer) => file = newer,
                         Err(error) => return reply(Err(error)),

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::{Dir, MODIFIED, Memory, available, pattern};
 use bowwave_engine::backend::{Backend, Error, ErrorKind, MemoryBackend, Object};
 use bowwave_engine::{Advice, Engine, Options};
 use bowwave_fuse::{AdviceRequest, AdviceScope, KernelCache, Mount, MountOptions};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 const SIZES: [usize; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
@@ -388,6 +389,45 @@ fn advice_of_a_descriptor_and_of_a_file_reach_the_mount() {
     let elsewhere = File::open("/proc/self/exe").expect("it runs");
     let refused = bowwave_fuse::advise(&elsewhere, range).expect_err("no mount of ours");
     assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTTY));
+}
+
+#[test]
+fn pages_that_the_kernel_has_leave_the_cache() {
+    if !available() {
+        return;
+    }
+    const LEN: usize = 8 << 20;
+    for (kernel_cache, direct) in
+        [(KernelCache::On, false), (KernelCache::On, true), (KernelCache::Off, false)]
+    {
+        let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
+        let engine = Engine::new(options).expect("there is memory");
+        let dir = Dir::new("one-copy");
+        let options = MountOptions { kernel_cache, ..MountOptions::default() };
+        let mount = Mount::new(engine.store("pattern:/").expect("a store"), dir.path(), options);
+        let _mount = mount.expect("mounts can be made here");
+        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
+        let path = dir.path().join(LEN.to_string());
+        let file = File::from(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty()).expect("opens"));
+        let mut bytes = vec![0; LEN];
+        file.read_exact_at(&mut bytes, 0).expect("readable");
+        let fetched = engine.stats().store.bytes_fetched;
+        let mut again = vec![0; LEN];
+        file.read_exact_at(&mut again, 0).expect("readable");
+        assert!(bytes == again, "the same bytes");
+        assert_eq!(engine.stats().store.bytes_fetched, fetched, "one of the caches has them");
+        let kept = || engine.stats().frames_used;
+        if kernel_cache == KernelCache::Off || direct {
+            assert_eq!(kept(), LEN as u64 / 4096, "{kernel_cache:?}, direct: {direct}");
+        } else {
+            // The last pages are dropped after their reply.
+            let until = Instant::now() + Duration::from_secs(10);
+            while kept() > 0 && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(kept(), 0, "the kernel has them");
+        }
+    }
 }
 
 #[test]

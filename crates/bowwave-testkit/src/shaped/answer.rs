@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE};
 use hyper::http::response::Builder;
 use hyper::{Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
 
 /// A response before it is slowed down.
 pub(super) struct Answer {
@@ -27,8 +28,11 @@ pub(super) enum Own {
 }
 
 const MODIFIED: &str = "Sun, 01 Nov 2026 00:00:00 GMT";
+/// Most keys and common prefixes of a page, as on S3.
+const PAGE_KEYS: usize = 1000;
 
 impl Answer {
+    /// The response; the objects are sorted by key.
     pub(super) fn to<B>(request: &Request<B>, objects: &[(String, u64)]) -> Self {
         let path = request.uri().path();
         let query = request.uri().query().unwrap_or("");
@@ -49,8 +53,8 @@ impl Answer {
         if key.is_empty() {
             return if head { Self::text(StatusCode::OK, String::new()) } else { Self::list(query, objects) };
         }
-        let Some((number, &(_, bytes))) = objects.iter().enumerate().find(|(_, (name, _))| name == key)
-        else {
+        let key = decoded(key);
+        let Ok(number) = objects.binary_search_by(|(name, _)| name.cmp(&key)) else {
             return if head {
                 Self::text(StatusCode::NOT_FOUND, String::new())
             } else {
@@ -58,7 +62,7 @@ impl Answer {
             };
         };
         let range = request.headers().get(RANGE).and_then(|value| value.to_str().ok());
-        Self::object(number, bytes, range, head)
+        Self::object(number, objects[number].1, range, head)
     }
 
     fn object(number: usize, bytes: u64, range: Option<&str>, head: bool) -> Self {
@@ -81,30 +85,61 @@ impl Answer {
         Self { head: answer, text, range: wanted, number, own: Own::No }
     }
 
-    /// Lists the objects with the requested prefix, without directories.
+    /// Lists the objects with the requested prefix, by pages, with common prefixes up to a
+    /// delimiter.
     fn list(query: &str, objects: &[(String, u64)]) -> Self {
         if query.split('&').any(|part| part == "location" || part == "location=") {
             let text = "<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
             return Self::text(StatusCode::OK, text.to_owned());
         }
-        let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix=")).unwrap_or("");
-        let mut text = String::from(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
-             xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>data</Name><MaxKeys>1000</MaxKeys>\
-             <IsTruncated>false</IsTruncated>",
-        );
-        let listed = || objects.iter().enumerate().filter(|(_, (key, _))| key.starts_with(prefix));
-        // Writing to a string does not fail.
-        let _ = write!(text, "<Prefix>{prefix}</Prefix><KeyCount>{}</KeyCount>", listed().count());
-        for (number, (key, bytes)) in listed() {
-            let tag = tag(number);
-            let _ = write!(
-                text,
-                "<Contents><Key>{key}</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><ETag>{tag}</ETag>\
-                 <Size>{bytes}</Size><StorageClass>STANDARD</StorageClass></Contents>"
-            );
+        let value = |name: &str| {
+            let found = query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+            found.map(decoded).filter(|text| !text.is_empty())
+        };
+        let prefix = value("prefix").unwrap_or_default();
+        let delimiter = value("delimiter");
+        let most = value("max-keys").and_then(|text| text.parse().ok()).unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
+        let after = value("continuation-token").or_else(|| value("start-after")).unwrap_or_default();
+        let (mut text, mut count, mut last) = (String::new(), 0, None);
+        let mut at = objects.partition_point(|(key, _)| *key <= after || *key < prefix);
+        while let Some((key, bytes)) = objects.get(at).filter(|(key, _)| key.starts_with(&prefix)) {
+            let common = delimiter.as_ref().and_then(|delimiter| {
+                let end = key[prefix.len()..].find(delimiter)? + prefix.len() + delimiter.len();
+                Some(&key[..end])
+            });
+            // A token names a common prefix, which sorts before its keys.
+            if common.is_some_and(|common| common <= after.as_str() || after.starts_with(common)) {
+                at += 1;
+                continue;
+            }
+            if count == most {
+                break;
+            }
+            // Writing to a string does not fail.
+            let _ = match common {
+                Some(common) => write!(text, "<CommonPrefixes><Prefix>{common}</Prefix></CommonPrefixes>"),
+                None => write!(
+                    text,
+                    "<Contents><Key>{key}</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><ETag>{}</ETag>\
+                     <Size>{bytes}</Size><StorageClass>STANDARD</StorageClass></Contents>",
+                    tag(at)
+                ),
+            };
+            count += 1;
+            last = Some(common.unwrap_or(key));
+            at +=
+                common.map_or(1, |common| objects[at..].partition_point(|(key, _)| key.starts_with(common)));
         }
-        text.push_str("</ListBucketResult>");
+        let rest = objects.get(at).filter(|(key, _)| key.starts_with(&prefix)).and(last);
+        let next = rest.map(|last| format!("<NextContinuationToken>{last}</NextContinuationToken>"));
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
+             xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>data</Name><MaxKeys>{most}</MaxKeys>\
+             <IsTruncated>{}</IsTruncated>{}<Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount>{text}\
+             </ListBucketResult>",
+            next.is_some(),
+            next.unwrap_or_default()
+        );
         Self::text(StatusCode::OK, text)
     }
 
@@ -116,6 +151,11 @@ impl Answer {
         let head = Response::builder().status(status).header(CONTENT_TYPE, "application/xml");
         Self { head, text: Some(text), range: (0, 0), number: 0, own: Own::No }
     }
+}
+
+/// Text of a URL without percent encoding.
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// In the form of a multipart tag, so that no client takes it for an MD5 sum.
@@ -167,5 +207,37 @@ mod tests {
         assert!(text.contains("<Key>big</Key>") && !text.contains("<Key>a</Key>"), "{text}");
         assert_eq!(answer("/data/none", None).0, StatusCode::NOT_FOUND);
         assert_eq!(answer("/other/a", None).0, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn pages_of_a_list_have_each_name_once() {
+        let names = ["a/x/1", "a/x/2", "a/y", "a/z z/1", "a/z z/2", "a/zz", "b"];
+        let objects = names.map(|name| (name.to_owned(), 1));
+        let names_of = |query: &str| {
+            let request = Request::builder().uri(format!("/data?list-type=2&max-keys=2&{query}"));
+            let text = Answer::to(&request.body(()).expect("a request"), &objects).text.expect("a list");
+            let between = |part: &str, end: &str| part.split_once(end).map(|part| part.0.to_owned());
+            let found = text.split("<Key>").skip(1).filter_map(|part| between(part, "</Key>"));
+            let commons = text.split("<CommonPrefixes><Prefix>").skip(1);
+            let names: Vec<_> = found.chain(commons.filter_map(|part| between(part, "</Prefix>"))).collect();
+            let token = text.split_once("<NextContinuationToken>").map(|parts| parts.1);
+            (names, token.and_then(|part| between(part, "</NextContinuationToken>")))
+        };
+        for (query, listed) in [
+            ("prefix=a%2F&delimiter=%2F", vec!["a/x/", "a/y", "a/z z/", "a/zz"]),
+            ("prefix=a/z%20z/", vec!["a/z z/1", "a/z z/2"]),
+            ("delimiter=/", vec!["a/", "b"]),
+            ("start-after=a/y", vec!["a/z z/1", "a/z z/2", "a/zz", "b"]),
+        ] {
+            let (mut all, mut token) = names_of(query);
+            while let Some(next) = token {
+                let next = next.replace(' ', "%20");
+                let (more, then) = names_of(&format!("{query}&continuation-token={next}"));
+                all.extend(more);
+                token = then;
+            }
+            all.sort_unstable();
+            assert_eq!(all, listed, "{query}");
+        }
     }
 }

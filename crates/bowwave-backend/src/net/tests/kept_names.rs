@@ -23,7 +23,7 @@ fn bucket(files: usize, attributes: bool) -> (S3Server, Served, Arc<dyn Backend>
     (0..files).for_each(|number| served.put(&name(number), name(number).as_bytes()));
     let options = Options { attributes, ..served.options.clone() };
     let store = open_url(&served.url, &options).unwrap();
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }));
     (server, served, store)
 }
 
@@ -100,6 +100,32 @@ fn attributes_of_a_listed_file_come_with_its_bytes() {
 }
 
 #[test]
+fn objects_without_stored_attributes_are_looked_up_eight_times_and_not_again_until_one_has_some() {
+    let (server, served, store) = bucket(60, true);
+    served.put("e/other", b"in another directory");
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: true }));
+    store.list("d".as_ref()).unwrap();
+    let partial = |number| store.lookup(name(number).as_ref()).unwrap().partial;
+    for number in (0..14).step_by(2) {
+        assert!(partial(50), "{number}");
+        store.stat(name(number).as_ref()).unwrap();
+    }
+    store.stat(name(30).as_ref()).unwrap();
+    let sent = requests(&server, || {
+        assert!((31..60).all(|number| !partial(number)));
+        assert!(store.list("d".as_ref()).unwrap().iter().all(|entry| !entry.partial));
+        assert!(!store.lookup("d".as_ref()).unwrap().partial);
+    });
+    assert_eq!(sent.len(), 0, "{sent:?}");
+    assert!(store.list("e".as_ref()).unwrap().iter().all(|entry| !entry.partial));
+    let sent = requests(&server, || assert!(store.stat(name(59).as_ref()).is_ok()));
+    assert_eq!(sent.len(), 1, "`stat` still looks it up: {sent:?}");
+    // Our own writer stores a mode.
+    create(&*store, "d/new", b"new");
+    assert!(partial(58));
+}
+
+#[test]
 fn a_replaced_object_is_changed_at_its_first_read_and_the_next_open_has_the_new_version() {
     let (server, served, store) = bucket(5, false);
     store.list("d".as_ref()).unwrap();
@@ -153,7 +179,7 @@ fn without_a_time_to_live_each_lookup_and_each_open_is_a_request() {
 #[test]
 fn with_close_to_open_each_open_is_a_request_and_lookups_are_kept() {
     let (server, served, store) = bucket(3, false);
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: false }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: false, assumes_plain: false }));
     store.list("d".as_ref()).unwrap();
     for length in 1..4 {
         served.put(&name(1), &vec![b'x'; length]);
@@ -191,7 +217,7 @@ fn hostile(dialect: Dialect) -> (HostileServer, Arc<dyn Backend>) {
         ..Options::default()
     };
     let store = open_url(&server.url(), &options).unwrap();
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }));
     (server, store)
 }
 

@@ -70,6 +70,11 @@ impl OwnerArgs {
         }
     }
 
+    /// Whether a bucket may be taken to have no stored attributes: `--metadata` was not given.
+    pub(super) fn assumes_plain(&self) -> bool {
+        self.metadata.is_none()
+    }
+
     /// Whether S3 is to store attributes.
     pub(super) fn stores_attributes(&self) -> bool {
         matches!(self.metadata, None | Some(Keeping::Store))

@@ -142,8 +142,8 @@ impl Siblings {
         }
     }
 
-    /// A directory of the files with these names, in the order of its listing. Names with numbers of
-    /// different lengths have a second order.
+    /// A directory of the files with these names, in the order of its listing. Names with numbers
+    /// of different lengths have a second order.
     #[must_use]
     pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
         // A directory has fewer files.
