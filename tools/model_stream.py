@@ -10,7 +10,7 @@ from model_ondemand import PAGE, initial_size, next_size
 POLICIES = ("stream",)
 # Pages of a first read that shows a reader in order, and the first window, in such reads.
 LONG, TIMES = 32, 8
-# Requests of a file's first window: this part of the largest window, and at least so many pages.
+# Requests of a file's first window: this part of the largest window, and its least pages.
 PART, PART_LEAST = 4, 32
 
 

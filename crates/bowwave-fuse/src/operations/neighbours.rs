@@ -48,7 +48,6 @@ struct Directory {
     siblings: Siblings,
     listed: Instant,
     used: u64,
-    last_open: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -191,8 +190,7 @@ impl Operations {
         let uses = state.uses;
         let Some(directory) = state.directories.get_mut(&parent) else { return };
         directory.used = uses;
-        let pause = directory.last_open.replace(Instant::now()).map_or(Duration::MAX, |last| last.elapsed());
-        let room = sibling_room(left, directory.average(), pause);
+        let room = sibling_room(left, directory.average());
         let mut plan: Vec<Sibling> = Vec::new();
         directory.siblings.opened(place, room, &mut plan);
         let planned = |sibling: &Sibling| {
@@ -250,7 +248,7 @@ impl Operations {
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
         let siblings = Siblings::of(&names);
-        Some(Directory { files, siblings, listed: Instant::now(), used: 0, last_open: None })
+        Some(Directory { files, siblings, listed: Instant::now(), used: 0 })
     }
 }
 

@@ -2,7 +2,6 @@
 //! whose names have the same parent.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bowwave_core::readahead::{SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes, sibling_room};
 use bowwave_core::{Advice, Event, FileId, HandleId, Instant, PageRange};
@@ -28,7 +27,6 @@ struct Directory {
     siblings: Siblings,
     /// Bytes of a file on average.
     bytes: u64,
-    last_open: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl Directories {
             let names: Vec<&str> = listing.iter().map(|&(name, _)| name).collect();
             let average = files.iter().map(|&file| bytes(file)).sum::<u64>() / files.len() as u64;
             let siblings = Siblings::of(&names);
-            directories.push(Directory { files, siblings, bytes: average, last_open: None });
+            directories.push(Directory { files, siblings, bytes: average });
         }
         Self { directories, places, ahead: BTreeMap::new(), bytes: 0 }
     }
@@ -97,8 +95,7 @@ impl Machine {
         let (directory, place) = known.places[file.0 as usize];
         let directory = &mut known.directories[directory];
         let left = self.sibling_bytes_max.saturating_sub(known.bytes);
-        let pause = directory.last_open.replace(self.now).map_or(u64::MAX, |last| self.now.0 - last.0);
-        let room = sibling_room(left, directory.bytes, Duration::from_nanos(pause));
+        let room = sibling_room(left, directory.bytes);
         let mut plan: Vec<Sibling> = Vec::new();
         directory.siblings.opened(place, room, &mut plan);
         for sibling in plan {

@@ -128,8 +128,9 @@ fn a_row_that_cannot_be_replayed_is_an_error_with_its_number() {
     let trace = of_records(&[(1, "a", Op::Read, 0, 1), (1, "a", Op::Read, 0, 1 << 40)]);
     let error = fast::replay(&trace, &Setup::default()).expect_err("too long").to_string();
     assert_eq!(error, "made: row 1: 268435456 pages at once; a row may touch 1048576 at most");
-    let setup = Setup { ra_pages: 0, ..Setup::default() };
-    assert!(fast::replay(&trace, &setup).expect_err("no window").to_string().contains("ra_pages is 0"));
+    let setup = Setup { ra_pages: (1 << 20) + 1, ..Setup::default() };
+    let error = fast::replay(&trace, &setup).expect_err("too large a window").to_string();
+    assert!(error.contains("ra_pages is 1048577"), "{error}");
     let far = of_records(&[(1, "a", Op::Read, 0, u64::MAX)]);
     let error = Future::of(&far, PageSize::KIB_4, Writes::LeftOut).expect_err("too many").to_string();
     assert!(error.starts_with("made: 4503599627370496 accesses"), "{error}");
@@ -203,5 +204,5 @@ fn replays_in_parallel_give_the_same_outcomes() {
     for (setup, outcome) in setups.iter().zip(&outcomes) {
         assert_eq!(*outcome, replay(&trace, *setup), "{setup:?}");
     }
-    assert!(fast::replay(&trace, &Setup { ra_pages: 0, ..setups[5] }).is_err());
+    assert!(fast::replay(&trace, &Setup { ra_pages: (1 << 20) + 1, ..setups[5] }).is_err());
 }

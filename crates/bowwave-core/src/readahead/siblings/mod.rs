@@ -416,16 +416,16 @@ pub fn sibling_bytes(size: u64) -> u64 {
     if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
 }
 
-/// How many files may be read ahead now, with `left` bytes of memory for files of `average` bytes,
-/// if the last open in the directory was `pause` ago.
+/// How many files may be read ahead now, with `left` bytes of memory for files of `average` bytes.
 ///
-/// Of large files at most the next one, and only after a pause: readers that open large files at
-/// once, such as players, need the link for what each has opened.
+/// None of a directory of large files: readers that open them at once, such as players, need the
+/// link for what each has opened, and those that read anywhere in them do not want their start.
 #[must_use]
-pub fn sibling_room(left: u64, average: u64, pause: Duration) -> u32 {
-    let room = u32::try_from(left / sibling_bytes(average).max(1)).unwrap_or(u32::MAX);
-    let is_large = average > WHOLE_BYTES_MAX;
-    if is_large { room.min(u32::from(pause >= LARGE_PAUSE_MIN)) } else { room }
+pub fn sibling_room(left: u64, average: u64) -> u32 {
+    if average > WHOLE_BYTES_MAX {
+        return 0;
+    }
+    u32::try_from(left / average.max(1)).unwrap_or(u32::MAX)
 }
 
 /// A file that is not opened within this time after it was read ahead is dropped.
@@ -436,9 +436,6 @@ pub const SIBLING_SHARE: u64 = 4;
 
 /// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
-/// Pause between opens of large files, as of the shards of a data set, after which the next one is
-/// read ahead.
-const LARGE_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Bytes of a large file that are read ahead.
 const HEAD_BYTES: u64 = 1 << 20;
 /// Opens that are compared with the next one. More: more runs that are none.
