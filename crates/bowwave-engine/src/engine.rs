@@ -31,7 +31,6 @@ pub struct Engine {
     inner: Arc<Inner>,
 }
 
-/// State shared by engine, stores, files and requests.
 /// On whose behalf effects are carried out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caller {
@@ -41,6 +40,7 @@ pub(crate) struct Caller {
     pub(crate) drops: bool,
 }
 
+/// State shared by engine, stores, files and requests.
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: Options,
