@@ -432,7 +432,7 @@ pub fn sibling_room(left: u64, average: u64) -> u32 {
 pub const SIBLING_UNUSED_MAX: Duration = Duration::from_secs(30);
 /// Files that are read ahead before they are opened use one in this many bytes of the cache. More
 /// memory: readers within files lose theirs.
-pub const SIBLING_SHARE: u64 = 4;
+pub const SIBLING_SHARE: u64 = 2;
 
 /// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
