@@ -254,7 +254,7 @@ fn a_swap_works_without_privileges() {
     let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").uid(NOBODY).gid(NOBODY);
     match child.env("RUST_BACKTRACE", "0").current_dir("/").output() {
         // Other users may have no access to the build directory.
-        Err(error) => skipped(&format!("nobody cannot run this program: {error}")),
+        Err(error) => skipped(&format!("the user `nobody` cannot run this program: {error}")),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{said}");

@@ -382,7 +382,7 @@ fn a_bad_swap_is_reported_before_the_program_starts() {
         command.args(["run", "--swap", "1MiB", "--spill"]).arg(&temporary).args(["--", "true"]);
         match command.uid(65534).gid(65534).current_dir("/").output() {
             // The directory of the build may be closed to others.
-            Err(error) => skipped(&format_args!("nobody cannot run bowwave: {error}")),
+            Err(error) => skipped(&format_args!("the user `nobody` cannot run bowwave: {error}")),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.code() == Some(1), "{text}");
