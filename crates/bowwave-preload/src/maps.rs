@@ -322,7 +322,7 @@ fn empty_file() -> Result<c_int> {
     static EMPTY: OnceLock<c_int> = OnceLock::new();
     // SAFETY: a NUL-terminated string, and flags.
     let fd =
-        *EMPTY.get_or_init(|| unsafe { libc::memfd_create(c"bowwave-empty".as_ptr(), libc::MFD_CLOEXEC) });
+        *EMPTY.get_or_init(|| unsafe { real::memfd_create(c"bowwave-empty".as_ptr(), libc::MFD_CLOEXEC) });
     if fd < 0 { Err(Errno(libc::EMFILE)) } else { Ok(fd) }
 }
 

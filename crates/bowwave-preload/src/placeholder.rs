@@ -23,7 +23,7 @@ pub(crate) fn make(open: Arc<Open>, size: u64, close_on_exec: bool) -> Result<c_
     let description = description(&open);
     // SAFETY: a NUL-terminated name, and flags.
     let memory =
-        check(unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
+        check(unsafe { real::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
     let filled = fill(memory, &description, size).and_then(|()| {
         let path = CString::new(format!("/proc/self/fd/{memory}")).expect("no zero in it");
         let flags = libc::O_WRONLY | if close_on_exec { libc::O_CLOEXEC } else { 0 };

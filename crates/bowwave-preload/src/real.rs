@@ -6,6 +6,15 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use bowwave_interpose::next_in_line;
 use libc::{mode_t, off_t, size_t};
 
+/// As memfd_create(2), which glibc has since 2.27.
+///
+/// # Safety
+/// `name` ends with NUL.
+pub(crate) unsafe fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
+    // SAFETY: the caller's promise. Descriptors and -1 fit.
+    unsafe { libc::syscall(libc::SYS_memfd_create, name, flags) as c_int }
+}
+
 next_in_line! {
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;

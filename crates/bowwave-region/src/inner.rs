@@ -384,6 +384,5 @@ impl crate::signals::Serves for Inner {
 /// The thread ID as in userfaultfd messages.
 #[cfg(not(feature = "model"))]
 fn this_thread() -> u32 {
-    // SAFETY: no arguments, no effects.
-    unsafe { libc::gettid() }.unsigned_abs()
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
