@@ -8,11 +8,14 @@ The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms
 extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py
 and safetensors; peers that are missing are left out. Each measurement is a process of its own, which imports its libraries
 before the clock starts, so all caches are cold. Peers take turns within a round, so that noise of the machine affects all
-alike. The row `hits` has cached reads by one and two threads. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
+alike. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
 byte that the workload uses. Every result is compared with the right one, and a wrong one ends the program.
+
+The row `hits` has cached reads by one and by two threads, beside reads of a local file in the kernel's page cache.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -310,36 +313,53 @@ def measure(row, who, url):
     os._exit(0)
 
 
-def hits(path):
-    """In a process of its own: microseconds of cached reads by one thread, and how much faster two threads are.
+def hits(url, local):
+    """In a process of its own: microseconds of cached reads by one thread, and how much more two threads read.
 
-    The best of several rounds: other programs of the machine can only make them longer."""
+    Contenders and numbers of threads take turns. The best of several rounds: other programs of the machine can only make
+    them longer. A `wide` reader goes through 30 MiB, a `hot` one through 128 KiB or one length."""
     import threading
     import bowwave
     size = 64 * MIB
-    file = bowwave.open(path, cache="256MiB")
-    file.read()
+    file = bowwave.open(url, cache="256MiB")
+    with open(local, "wb") as out:
+        out.write(file.read())
+    descriptor = os.open(local, os.O_RDONLY)
+    readers = {"bowwave preadinto": file.preadinto, "os.preadv": lambda at, buffer: os.preadv(descriptor, (buffer,), at),
+               "bowwave pread": lambda at, buffer: file.pread(at, len(buffer)),
+               "os.pread": lambda at, buffer: os.pread(descriptor, len(buffer), at)}
 
-    def work(count, length, start):
+    def work(read, count, length, span, start, gate, ends):
         buffer = bytearray(length)
-        span = (size // 2 - length) // length * length
-        for at in range(count):
-            file.preadinto(start + at * length % span, buffer)
-
-    def took(number, *arguments):
-        running = [threading.Thread(target=work, args=(*arguments, at * size // 2)) for at in range(number)]
+        gate.wait()
         begun = time.perf_counter()
+        for at in range(0, count * length, length):
+            read(start + at % span, buffer)
+        ends.append((begun, time.perf_counter()))
+
+    def rate(number, *arguments):
+        gate, ends = threading.Barrier(number), []
+        running = [threading.Thread(target=work, args=(*arguments, at * size // 2, gate, ends)) for at in range(number)]
         for thread in running:
             thread.start()
         for thread in running:
             thread.join()
-        return time.perf_counter() - begun
+        begun, ended = min(begin for begin, _ in ends), max(end for _, end in ends)
+        return number * arguments[1] / (ended - begun)
 
     results = []
     for length in (4096, 16384, 65536, 262144, MIB):
-        count = max(200, 2 * (512 * MIB // 64) // (length + 4096))
-        one, two = (min(took(number, count, length) for _ in range(7)) for number in (1, 2))
-        results.append({"row": "hits", "length": length, "us": one / count * 1e6, "scale": 2 * one / two})
+        # About 20 ms: longer than the interpreter's 5 ms for one thread.
+        count = max(100, 512 * MIB // (length + 16384) // 2)
+        for name, span in (("hot", max(length, 131072)), ("wide", 30 * MIB)):
+            rates = {(who, number): [] for who in readers for number in (1, 2)}
+            for _ in range(7):
+                for (who, number), found in rates.items():
+                    found.append(rate(number, readers[who], count, length, span))
+            for who in readers:
+                one, two = (max(rates[who, number]) for number in (1, 2))
+                results.append({"row": "hits", "who": who, "length": length, "memory": name, "us": 1e6 / one,
+                                "scale": two / one})
     print(json.dumps(results))
 
 
@@ -374,6 +394,53 @@ def one(options, row, who, url, path):
             "amplification": sent / found["useful"], "in_flight_max": after["in_flight_max"]}
 
 
+@contextlib.contextmanager
+def served(options):
+    """The URL of a server that has the data."""
+    os.makedirs(options.data, exist_ok=True)
+    subprocess.run([options.python, os.path.abspath(__file__), "--make-data", "--data", options.data], check=True)
+    files = [f"{name}=@{os.path.join(options.data, name)}" for name in sorted(os.listdir(options.data))]
+    server = subprocess.Popen([options.server, "30", "90", "0", *files, *(f"{key}={size}" for key, size in SIZES.items())],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    url = server.stdout.readline().strip()
+    if not url:
+        raise SystemExit(f"{options.server} did not start: cargo build --release -p bowwave-testkit --example shaped")
+    yield url
+    server.stdin.close()
+    server.wait()
+
+
+def compared(options, row, url, path):
+    found = {who: [] for who in PEERS[row] if not options.who or who in options.who}
+    for _ in range(options.rounds):
+        for who in found:
+            found[who].append(one(options, row, who, url, path))
+    results = []
+    for who, runs in found.items():
+        good = [run for run in runs if "failed" not in run]
+        if not good:
+            results.append({"row": row, "who": who, "failed": runs[0]["failed"]})
+            print(f"{row:12} {who:12} {runs[0]['failed']}", flush=True)
+            continue
+        median = {name: statistics.median(run[name] for run in good) for name in good[0]}
+        results.append({"row": row, "who": who, **median})
+        print(f"{row:12} {who:12} {median['seconds']:8.2f} s {median['requests']:6.0f} requests "
+              f"{median['amplification']:7.2f} x {median['in_flight_max']:4.0f} in flight", flush=True)
+    seconds, amplification = BARS[row]
+    print(f"{row:12} {'(bar)':12} {seconds or '-':>8} s {amplification:23.2f} x", flush=True)
+    return results
+
+
+def cached(options, path, local):
+    command = [options.python, os.path.abspath(__file__), "--measure-hits", "pattern:/64MiB", local]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, stdout=subprocess.PIPE)
+    results = json.loads(ended.stdout)
+    for result in results:
+        print(f"hits {result['who']:18} {result['length'] >> 10:5} KiB {result['memory']:4} {result['us']:8.2f} us, "
+              f"two threads {result['scale']:.2f} x", flush=True)
+    return results
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", default=sys.executable)
@@ -387,52 +454,24 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--make-data", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--measure-hits", help=argparse.SUPPRESS)
+    parser.add_argument("--measure-hits", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure_hits:
-        return hits(options.measure_hits)
+        return hits(*options.measure_hits)
     if options.measure:
         return measure(*options.measure)
     if options.make_data:
         return make_data(options.data)
-    os.makedirs(options.data, exist_ok=True)
-    subprocess.run([options.python, os.path.abspath(__file__), "--make-data", "--data", options.data], check=True)
-    files = [f"{name}=@{os.path.join(options.data, name)}" for name in sorted(os.listdir(options.data))]
-    server = subprocess.Popen([options.server, "30", "90", "0", *files, *(f"{key}={size}" for key, size in SIZES.items())],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    url = server.stdout.readline().strip()
-    if not url:
-        raise SystemExit(f"{options.server} did not start: cargo build --release -p bowwave-testkit --example shaped")
     results = []
     with tempfile.TemporaryDirectory() as directory:
         path = staged(options.module, directory)
-        for row in options.only:
-            if row == "hits":
-                command = [options.python, os.path.abspath(__file__), "--measure-hits", "pattern:/64MiB"]
-                ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
-                for result in json.loads(ended.stdout):
-                    results.append(result)
-                    print(f"hits         {result['length'] >> 10:5} KiB    {result['us']:8.2f} us, two threads "
-                          f"{result['scale']:.2f} x", flush=True)
-                continue
-            found = {who: [] for who in PEERS[row] if not options.who or who in options.who}
-            for _ in range(options.rounds):
-                for who in found:
-                    found[who].append(one(options, row, who, url, path))
-            for who, runs in found.items():
-                good = [run for run in runs if "failed" not in run]
-                if not good:
-                    results.append({"row": row, "who": who, "failed": runs[0]["failed"]})
-                    print(f"{row:12} {who:12} {runs[0]['failed']}", flush=True)
-                    continue
-                median = {name: statistics.median(run[name] for run in good) for name in good[0]}
-                results.append({"row": row, "who": who, **median})
-                print(f"{row:12} {who:12} {median['seconds']:8.2f} s {median['requests']:6.0f} requests "
-                      f"{median['amplification']:7.2f} x {median['in_flight_max']:4.0f} in flight", flush=True)
-            seconds, amplification = BARS[row]
-            print(f"{row:12} {'(bar)':12} {seconds or '-':>8} s {amplification:23.2f} x", flush=True)
-    server.stdin.close()
-    server.wait()
+        rows = [row for row in options.only if row != "hits"]
+        if rows:
+            with served(options) as url:
+                for row in rows:
+                    results += compared(options, row, url, path)
+        if "hits" in options.only:
+            results += cached(options, path, os.path.join(directory, "local"))
     if options.json:
         with open(options.json, "w") as out:
             json.dump(results, out, indent=1)

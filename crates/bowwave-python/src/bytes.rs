@@ -12,6 +12,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::gil;
+
 /// How often a waiting thread looks for signals.
 const SIGNALS: Duration = Duration::from_millis(100);
 
@@ -110,11 +112,14 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Longest read that is copied from the cache with the interpreter held: to release it and to take
-/// it again costs as much, and far more if another thread took it.
-const SMALL: usize = 64 << 10;
+/// Bytes of the shortest read that is copied from the cache without the GIL while other threads
+/// read. Smaller: moving the GIL and what it guards between processors takes longer than the copy.
+const RELEASED_MIN: usize = 64 << 10;
+/// Bytes of the longest read that is copied with the GIL held if no other thread reads. Smaller: a
+/// read loses the GIL to threads that compute, for 5 ms; larger: these wait for the copy.
+const ALONE_MAX: usize = 256 << 10;
 
-/// Waits for a read of `len` bytes without the interpreter.
+/// Waits for a read of `len` bytes without the GIL.
 ///
 /// # Errors
 /// `KeyboardInterrupt`, and what other signal handlers raise; the future is then dropped.
@@ -125,12 +130,11 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<T> {
     let waker = WAKER.with(Waker::clone);
     let mut future = pin!(future);
-    if len <= SMALL
-        && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker))
-    {
+    let held = if gil::is_shared() { len < RELEASED_MIN } else { len <= ALONE_MAX };
+    if held && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
         return Ok(value);
     }
-    py.detach(move || {
+    gil::released(py, move || {
         let mut context = Context::from_waker(&waker);
         let mut looked = None;
         loop {

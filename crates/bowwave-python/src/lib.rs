@@ -16,6 +16,7 @@ mod bytes;
 mod completions;
 mod errors;
 mod fetcher;
+mod gil;
 mod handle;
 mod process;
 mod region;

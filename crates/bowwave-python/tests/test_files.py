@@ -108,6 +108,31 @@ def test_threads_read_at_once(shaped):
         assert not wrong
 
 
+def test_threads_read_cached_bytes_at_once():
+    """Copies of all these lengths, which keep the GIL or not, alternate between threads."""
+    with bowwave.open("pattern:/4MiB", cache="16MiB") as file:
+        data = file.read()
+        wrong, start = [], threading.Barrier(4)
+
+        def read(first):
+            start.wait()
+            for number in range(first, first + 400):
+                length = (4096, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1, 256 << 10)[number % 6]
+                offset = number * 7919 % (file.size - length)
+                buffer = bytearray(length)
+                if file.preadinto(offset, buffer) != length or buffer != data[offset:offset + length]:
+                    wrong.append((offset, length))
+                if file.pread(offset, length) != buffer:
+                    wrong.append((offset, length))
+
+        threads = [threading.Thread(target=read, args=(at,)) for at in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
 def test_a_sequential_reader_is_read_ahead(shaped):
     options = dict(shaped.options, cache="96MiB")
     with bowwave.open("s3://data/large", **options) as file:

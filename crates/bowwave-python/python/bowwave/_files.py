@@ -62,7 +62,7 @@ class Source:
             raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
 
 
-def _closed(offset: int, length: int) -> bytes:
+def _closed(offset: int, into: object) -> Any:
     raise ValueError("I/O operation on closed file")
 
 
@@ -98,6 +98,7 @@ class File(io.BufferedIOBase):
         # Short reads of cached bytes take less than the checks of `_live`: a closed file has another function here, and
         # the handle itself knows of a fork.
         self._pread: Callable[[int, int], bytes] = handle.pread
+        self._preadinto: Callable[[int, Buffer], int] = handle.readinto
 
     def _watch(self, offset: int, length: int) -> None:
         # Not while it reads itself.
@@ -121,7 +122,7 @@ class File(io.BufferedIOBase):
 
     def close(self) -> None:
         super().close()
-        self._pread = _closed
+        self._pread = self._preadinto = _closed
 
     # Reads of the position.
 
@@ -196,7 +197,10 @@ class File(io.BufferedIOBase):
 
     def preadinto(self, offset: int, buffer: Buffer) -> int:
         """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
-        return self._live().readinto(offset, buffer)
+        try:
+            return self._preadinto(offset, buffer)
+        except _bowwave.Forked:
+            return self._live().readinto(offset, buffer)
 
     def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """The bytes of half-open ranges, all of them in flight at once."""

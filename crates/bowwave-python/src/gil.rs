@@ -1,0 +1,61 @@
+//! Releases the GIL for copies, and hands it over between threads that read without a sleep.
+//!
+//! A thread that finds the GIL taken sleeps until a signal, which takes longer than a copy of
+//! 64 KiB. Threads in a loop of cached reads hold the GIL for some microseconds between two copies,
+//! so a thread that returns from its copy spins for that long before it asks for the GIL.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+
+/// Reads in a row by one thread after which it keeps the GIL during short copies again. Smaller:
+/// two threads in turns are taken for one; larger: a thread alone releases it for nothing.
+const ALONE: u32 = 64;
+/// Iterations of the spin, of 10 to 40 ns each. Fewer: a thread sleeps although the GIL is
+/// about to be released; more: processor time is lost if the other thread computes.
+const SPINS: u32 = 400;
+
+/// Whether a thread has returned from a copy and has not started the next one: most likely it
+/// holds the GIL. A thread that starts a copy held it until then, so this is right again at once
+/// if the GIL was released elsewhere meanwhile.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// The thread of the last read, as the address of a thread-local.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+/// Reads of that thread for which others still count as readers.
+static SHARED: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    static ADDRESS: u8 = const { 0 };
+}
+
+/// Notes a read by this thread; returns whether other threads have read lately.
+pub(crate) fn is_shared() -> bool {
+    let this = ADDRESS.with(|address| std::ptr::from_ref(address).addr());
+    if LAST.load(Ordering::Relaxed) != this {
+        LAST.store(this, Ordering::Relaxed);
+        SHARED.store(ALONE, Ordering::Relaxed);
+        return true;
+    }
+    let left = SHARED.load(Ordering::Relaxed);
+    if left > 0 {
+        SHARED.store(left - 1, Ordering::Relaxed);
+    }
+    left > 0
+}
+
+/// Runs a copy without the GIL.
+pub(crate) fn released<T: Send>(py: Python<'_>, copy: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        HELD.store(false, Ordering::Relaxed);
+        let value = copy();
+        for _ in 0..SPINS {
+            if !HELD.load(Ordering::Relaxed) && !HELD.swap(true, Ordering::Relaxed) {
+                return value;
+            }
+            std::hint::spin_loop();
+        }
+        HELD.store(true, Ordering::Relaxed);
+        value
+    })
+}
