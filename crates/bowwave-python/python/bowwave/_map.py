@@ -41,7 +41,9 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
 
     With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger than
     the memory. Then a page that cannot be fetched stops the process with `SIGBUS`; `populate(offset, length)` fetches a
-    range beforehand and raises. It needs Linux's userfaultfd, and children of `fork` do not have the memory.
+    range beforehand and raises. System calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that
+    are not there, unless the process may serve the kernel's faults. It needs Linux's userfaultfd, and children of `fork` do
+    not have the memory.
     """
     source = source_of(url, options)
     if lazy:
