@@ -92,6 +92,28 @@ fn a_program_that_opens_files_in_any_order_lists_their_directory() {
 }
 
 #[test]
+fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
+    let Some(bucket) = Bucket::new("many-tree", 1, &["--ttl", "1h"]) else { return };
+    let key = |directory: u64, file: u64| format!("tree/{directory}/{file:02}");
+    for (directory, file) in (0..4).flat_map(|directory| (0..16).map(move |file| (directory, file))) {
+        bucket.server.put(&key(directory, file), content(&key(directory, file), 1, 1000));
+    }
+    let begun = bucket.server.requests();
+    let sent = bucket.requests("ls tree > /dev/null; cat tree/0/* tree/1/* > /dev/null");
+    assert!((32..=64).contains(&sent.get), "{sent:?}");
+    let sent = || bucket.server.requests().since(&begun);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sent().get < 48 {
+        assert!(Instant::now() < deadline, "tree/2 is not read ahead: {:?}", sent());
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bucket.requests("cat tree/2/07 > /dev/null").list, 0, "tree/2 is listed");
+    bucket.requests("cat tree/2/* tree/3/* > /dev/null");
+    assert_eq!(sent().get, 64, "each file is one request");
+    bucket.end();
+}
+
+#[test]
 fn copied_and_removed_trees_are_one_request_a_file() {
     let Some(bucket) = Bucket::new("many-cp", 0, &["--ttl", "1h"]) else { return };
     let from = bucket.place.root().join("from");

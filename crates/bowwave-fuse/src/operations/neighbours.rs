@@ -1,8 +1,10 @@
-//! Readahead of files that a program will open next: neighbours in a listed directory.
+//! Readahead of files that a program will open next: neighbours in a listed directory, and the
+//! files of the directory after it.
 //!
-//! [`Siblings`] decides. A thread opens the planned files, which sends no request while the store
-//! keeps their names, and requests their bytes. The handles stay open until a program has opened
-//! the files, so that their pages stay in the engine.
+//! [`Siblings`] decides. Threads open the planned files, which sends no request while the store
+//! keeps their names, and request their bytes. The handles stay open until a program has opened
+//! the files, so that their pages stay in the engine. A directory that a program will come to is
+//! listed by them, too.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -13,8 +15,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::EntryKind;
-use bowwave_engine::{Advice, File, SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes, sibling_room};
+use bowwave_engine::backend::{Entry, EntryKind};
+use bowwave_engine::{
+    Advice, File, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, Siblings, sibling_bytes, sibling_room,
+};
 
 use super::Operations;
 
@@ -32,7 +36,11 @@ struct Shared {
 struct State {
     /// By inode.
     directories: HashMap<u64, Directory>,
+    /// Directory of the last open.
+    last: u64,
     planned: VecDeque<Planned>,
+    /// Directories that a program will leave for the next ones.
+    left: VecDeque<u64>,
     /// By directory and position.
     ahead: HashMap<(u64, u32), Ahead>,
     /// Bytes of all planned files and files in `ahead`.
@@ -43,6 +51,7 @@ struct State {
 
 #[derive(Debug)]
 struct Directory {
+    path: PathBuf,
     /// Names and sizes of its files, sorted by name.
     files: Vec<(OsString, u64)>,
     siblings: Siblings,
@@ -56,6 +65,14 @@ struct Planned {
     index: u32,
     path: PathBuf,
     bytes: u64,
+}
+
+/// What a thread does next.
+#[derive(Debug)]
+enum Step {
+    Read(Planned),
+    /// A program will leave this directory for the next one.
+    GoOn(u64),
 }
 
 #[derive(Debug)]
@@ -74,12 +91,16 @@ impl Neighbours {
     pub(super) fn start(&self, operations: Weak<Operations>) -> io::Result<()> {
         let shared = Arc::clone(&self.0);
         let run = move || {
-            while let Some(planned) = shared.next() {
+            while let Some(step) = shared.next() {
                 let Some(operations) = operations.upgrade() else { return };
-                operations.read_neighbour(&shared, &planned);
+                match step {
+                    Step::Read(planned) => operations.read_neighbour(&shared, &planned),
+                    Step::GoOn(inode) => operations.go_on(&shared, inode),
+                }
             }
         };
-        thread::Builder::new().name("bowwave-ahead".to_owned()).spawn(run).map(drop)
+        let named = || thread::Builder::new().name("bowwave-ahead".to_owned());
+        (0..THREADS).try_for_each(|_| named().spawn(run.clone()).map(drop))
     }
 
     /// Ends readahead, and closes its files.
@@ -88,6 +109,7 @@ impl Neighbours {
         state.has_ended = true;
         let files = std::mem::take(&mut state.ahead);
         state.planned.clear();
+        state.left.clear();
         drop(state);
         drop(files);
         self.0.wake.notify_all();
@@ -95,14 +117,17 @@ impl Neighbours {
 }
 
 impl Shared {
-    fn next(&self) -> Option<Planned> {
+    fn next(&self) -> Option<Step> {
         let mut state = self.lock();
         loop {
             if state.has_ended {
                 return None;
             }
             if let Some(planned) = state.planned.pop_front() {
-                return Some(planned);
+                return Some(Step::Read(planned));
+            }
+            if let Some(inode) = state.left.pop_front() {
+                return Some(Step::GoOn(inode));
             }
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -146,14 +171,50 @@ impl State {
         Some(ahead)
     }
 
-    /// Forgets the directory used longest ago, if there are too many.
-    fn make_space(&mut self) {
-        if self.directories.len() < DIRECTORIES_MAX {
-            return;
+    /// Enters a directory, in place of the one used longest ago if there are too many.
+    fn insert(&mut self, inode: u64, directory: Directory) {
+        if self.directories.len() >= DIRECTORIES_MAX {
+            let oldest = self.directories.iter().min_by_key(|(_, directory)| directory.used);
+            if let Some(oldest) = oldest.map(|(&inode, _)| inode) {
+                self.directories.remove(&oldest);
+            }
         }
-        let oldest = self.directories.iter().min_by_key(|(_, directory)| directory.used);
-        if let Some(oldest) = oldest.map(|(&inode, _)| inode) {
-            self.directories.remove(&oldest);
+        self.uses += 1;
+        self.directories.insert(inode, Directory { used: self.uses, ..directory });
+    }
+
+    /// Plans the files of a directory that a program goes to from another one, or opens a file of,
+    /// in `most` bytes.
+    fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<u32>, most: u64) {
+        let left = most.saturating_sub(self.bytes);
+        let mut plan: Vec<Sibling> = Vec::new();
+        let mut room = 0;
+        if let Some(from) = from
+            && let [Some(before), Some(directory)] = self.directories.get_disjoint_mut([&from, &inode])
+        {
+            let ahead = self.ahead.len() + self.planned.len();
+            let window = SIBLING_WINDOW_MAX.saturating_sub(u32::try_from(ahead).unwrap_or(u32::MAX));
+            room = sibling_room(left, directory.average()).min(window);
+            directory.siblings.go_on_from(&mut before.siblings, room, &mut plan);
+        }
+        let Some(directory) = self.directories.get_mut(&inode) else { return };
+        if let Some(place) = opened {
+            self.uses += 1;
+            directory.used = self.uses;
+            room = sibling_room(left, directory.average()).saturating_sub(plan.len() as u32);
+            directory.siblings.opened(place, room, &mut plan);
+        }
+        if directory.siblings.goes_on() && plan.len() < room as usize && !self.left.contains(&inode) {
+            self.left.push_back(inode);
+        }
+        let planned = plan.iter().map(|sibling| {
+            let (name, size) = &directory.files[sibling.index as usize];
+            let (path, bytes) = (directory.path.join(name), sibling_bytes(*size));
+            Planned { directory: inode, index: sibling.index, path, bytes }
+        });
+        for planned in planned {
+            self.bytes += planned.bytes;
+            self.planned.push_back(planned);
         }
     }
 }
@@ -176,34 +237,53 @@ impl Operations {
             None => {
                 // The listing is copied without the lock.
                 drop(state);
-                let Some(listed) = self.listed(above) else { return };
+                let Some(listed) = self.layout.known(above).map(|entries| Directory::of(above, entries))
+                else {
+                    return;
+                };
                 let Some(place) = listed.place(name) else { return };
                 state = shared.lock();
-                state.make_space();
-                state.directories.insert(parent, listed);
+                state.insert(parent, listed);
                 place
             }
         };
         let removed = (state.expire(), state.take((parent, place)));
-        let left = self.ahead_bytes.saturating_sub(state.bytes);
-        state.uses += 1;
-        let uses = state.uses;
-        let Some(directory) = state.directories.get_mut(&parent) else { return };
-        directory.used = uses;
-        let room = sibling_room(left, directory.average());
-        let mut plan: Vec<Sibling> = Vec::new();
-        directory.siblings.opened(place, room, &mut plan);
-        let planned = |sibling: &Sibling| {
-            let (name, size) = &directory.files[sibling.index as usize];
-            let bytes = sibling_bytes(*size);
-            Planned { directory: parent, index: sibling.index, path: above.join(name), bytes }
-        };
-        let planned: Vec<Planned> = plan.iter().map(planned).collect();
-        state.bytes += planned.iter().map(|planned| planned.bytes).sum::<u64>();
-        state.planned.extend(planned);
+        let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
+        state.plan(parent, from, Some(place), self.ahead_bytes);
         drop(state);
         drop(removed);
-        shared.wake.notify_one();
+        shared.wake.notify_all();
+    }
+
+    /// A program will leave a directory: lists the next one, and plans its files.
+    fn go_on(&self, shared: &Shared, inode: u64) {
+        let Some(path) = shared.lock().directories.get(&inode).map(|directory| directory.path.clone()) else {
+            return;
+        };
+        let Some((next, path)) = self.next_directory(inode, path) else { return };
+        if !shared.lock().directories.contains_key(&next) {
+            let Ok(entries) = self.layout.list(&path) else { return };
+            shared.lock().insert(next, Directory::of(&path, entries));
+        }
+        shared.lock().plan(next, Some(inode), None, self.ahead_bytes);
+        shared.wake.notify_all();
+    }
+
+    /// The directory after another one for a program that walks a tree: below it, or beside it or
+    /// one above it. `None` if the kernel does not know it, as it does once its parent is listed.
+    fn next_directory(&self, inode: u64, path: PathBuf) -> Option<(u64, PathBuf)> {
+        let (mut inode, mut path, mut after) = (inode, path, None::<OsString>);
+        loop {
+            let entries = self.layout.list(&path).ok()?;
+            let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
+            let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
+            if let Some(name) = names.min() {
+                return Some((self.inodes.peek(inode, &name)?, path.join(name)));
+            }
+            after = Some(path.file_name()?.to_owned());
+            inode = self.inodes.parent(inode)?;
+            path.pop();
+        }
     }
 
     /// Opens a planned file and requests its bytes.
@@ -239,20 +319,19 @@ impl Operations {
             }
         }
     }
+}
 
-    /// The files of a directory, from a listing that the store keeps.
-    fn listed(&self, path: &Path) -> Option<Directory> {
-        let entries = self.layout.known(path)?;
+impl Directory {
+    /// The files among the entries of a directory.
+    fn of(path: &Path, entries: Vec<Entry>) -> Self {
         let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
         let mut files: Vec<_> = files.map(|entry| (entry.name, entry.size)).collect();
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
         let siblings = Siblings::of(&names);
-        Some(Directory { files, siblings, listed: Instant::now(), used: 0 })
+        Self { path: path.to_owned(), files, siblings, listed: Instant::now(), used: 0 }
     }
-}
 
-impl Directory {
     fn place(&self, name: &OsStr) -> Option<u32> {
         let place = self.files.binary_search_by(|(other, _)| other.as_os_str().cmp(name)).ok()?;
         u32::try_from(place).ok()
@@ -267,6 +346,8 @@ impl Directory {
 
 /// Least time between two copies of the listing of a directory, for names that it does not have.
 const RELIST_MIN: Duration = Duration::from_secs(1);
+/// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
+const THREADS: usize = 8;
 /// Directories whose opens are remembered.
 const DIRECTORIES_MAX: usize = 64;
 /// Files whose sizes make the average.

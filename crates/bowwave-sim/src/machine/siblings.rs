@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::readahead::{SIBLING_UNUSED_MAX, Sibling, Siblings, sibling_bytes, sibling_room};
+use bowwave_core::readahead::{
+    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, Siblings, sibling_bytes, sibling_room,
+};
 use bowwave_core::{Advice, Event, FileId, HandleId, Instant, PageRange};
 
 use super::Machine;
@@ -11,7 +13,10 @@ use super::Machine;
 /// The directories of a machine.
 #[derive(Debug)]
 pub(super) struct Directories {
+    /// In the order of their paths, as a program that walks a tree comes to them.
     directories: Vec<Directory>,
+    /// Directory of the last open.
+    last: usize,
     /// Directory and position in its listing, by file.
     places: Vec<(usize, u32)>,
     /// Files that are read ahead and not opened yet.
@@ -57,7 +62,22 @@ impl Directories {
             let siblings = Siblings::of(&names);
             directories.push(Directory { files, siblings, bytes: average });
         }
-        Self { directories, places, ahead: BTreeMap::new(), bytes: 0 }
+        Self { directories, last: usize::MAX, places, ahead: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// A program goes from one directory to another, or will.
+    fn go_on(&mut self, from: usize, to: usize, bytes_max: u64, out: &mut Vec<FileId>) {
+        let Ok([before, directory]) = self.directories.get_disjoint_mut([from, to]) else { return };
+        let left = bytes_max.saturating_sub(self.bytes);
+        let window = SIBLING_WINDOW_MAX.saturating_sub((self.ahead.len() + out.len()) as u32);
+        let room = sibling_room(left, directory.bytes).saturating_sub(out.len() as u32).min(window);
+        let mut plan = Vec::new();
+        directory.siblings.go_on_from(&mut before.siblings, room, &mut plan);
+        out.extend(self.files(to, &plan));
+    }
+
+    fn files<'a>(&'a self, directory: usize, plan: &'a [Sibling]) -> impl Iterator<Item = FileId> + 'a {
+        plan.iter().map(move |sibling| self.directories[directory].files[sibling.index as usize])
     }
 
     /// Takes a file out of readahead, or those that were not opened in time.
@@ -93,13 +113,26 @@ impl Machine {
             self.cache.step(self.now, Event::CloseHandle { handle }, &mut self.actions);
         }
         let (directory, place) = known.places[file.0 as usize];
-        let directory = &mut known.directories[directory];
+        let last = std::mem::replace(&mut known.last, directory);
+        let mut planned = Vec::new();
+        if last < known.directories.len() && last != directory {
+            known.go_on(last, directory, self.sibling_bytes_max, &mut planned);
+        }
         let left = self.sibling_bytes_max.saturating_sub(known.bytes);
-        let room = sibling_room(left, directory.bytes);
+        let room = sibling_room(left, known.directories[directory].bytes);
         let mut plan: Vec<Sibling> = Vec::new();
-        directory.siblings.opened(place, room, &mut plan);
-        for sibling in plan {
-            let sibling = directory.files[sibling.index as usize];
+        known.directories[directory].siblings.opened(
+            place,
+            room.saturating_sub(planned.len() as u32),
+            &mut plan,
+        );
+        planned.extend(known.files(directory, &plan));
+        let mut at = directory;
+        while known.directories[at].siblings.goes_on() && at + 1 < known.directories.len() {
+            known.go_on(at, at + 1, self.sibling_bytes_max, &mut planned);
+            at += 1;
+        }
+        for sibling in planned {
             let (handle, bytes) = (self.open_handle(sibling), sibling_bytes(self.file_bytes(sibling)));
             let range = PageRange::new(0, self.page_size.count_for(bytes).0);
             let event = Event::Advise { handle, range, advice: Advice::WillNeed };

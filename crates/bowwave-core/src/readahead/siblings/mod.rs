@@ -16,9 +16,14 @@
 //! **Passes.** A pass ends with the open of a file that it has had, if it has had nine tenths of
 //! the directory. The next pass may sample again.
 //!
+//! **A run goes on in the next directory** if it has reached the end of its own: a program that
+//! walks a tree, or takes its classes one after another, does not begin anew in each directory
+//! ([`Siblings::go_on_from`]).
+//!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
-//! are at most as many as the opened ones. For samples they are half as many, until chance would
-//! have opened three files twice and none was.
+//! are at most as many as the opened ones, counted over the directories that a run went through.
+//! For samples they are half as many, until chance would have opened three files twice and none
+//! was.
 
 mod orders;
 #[cfg(test)]
@@ -89,6 +94,9 @@ pub struct Siblings {
     ahead: u32,
     /// Files read ahead that were dropped before they were opened.
     wasted: u32,
+    /// Files that may be read ahead here for opens in other directories; below 0, opens here that
+    /// count elsewhere.
+    credit: i64,
     /// Where the next sample begins.
     cursor: u32,
 }
@@ -112,6 +120,8 @@ struct Run {
     planned: i64,
     /// It opens files that were opened before in this pass.
     again: bool,
+    /// It came from another directory.
+    came: bool,
 }
 
 /// Distances that repeat.
@@ -138,6 +148,7 @@ impl Siblings {
             pass: 1,
             ahead: 0,
             wasted: 0,
+            credit: 0,
             cursor: 0,
         }
     }
@@ -175,6 +186,39 @@ impl Siblings {
             (None, Some(jumps)) => self.jump(jumps, room, out),
             (None, None) => self.sample(index, room, out),
         }
+    }
+
+    /// A program goes from directory `before` to this one, of which it has opened no file: a run
+    /// that is through `before` goes on here, and with it what the opens there allow to read ahead.
+    /// Appends the files to read ahead, as [`opened`](Self::opened) does.
+    pub fn go_on_from(&mut self, before: &mut Self, room: u32, out: &mut Vec<Sibling>) {
+        let Some(run) = before.runs.back().copied().filter(|run| before.is_through(run)) else { return };
+        if self.opened > 0 {
+            return;
+        }
+        let moved = before.left(before.opened_at_all());
+        before.credit -= i64::from(moved);
+        self.credit += i64::from(moved);
+        if self.runs.is_empty() {
+            let order = if self.numeric.is_some() { run.order } else { Order::Listing };
+            let next = if run.distance > 0 { 0 } else { self.files.len() as i64 - 1 };
+            self.runs.push_back(Run { order, next, planned: next, came: true, ..run });
+        }
+        self.extend(room, out);
+    }
+
+    /// Whether a run that came from another directory is through this one, as far as it has
+    /// planned: the next files are in the next directory.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.runs.back().is_some_and(|run| run.came && run.distance > 0 && self.is_through(run))
+    }
+
+    /// Whether a run of neighbours has planned or opened its directory up to the end.
+    fn is_through(&self, run: &Run) -> bool {
+        let end = if run.distance > 0 { self.files.len() as i64 - 1 } else { 0 };
+        let passed = |rank: i64| (rank - end) * run.distance > 0;
+        run.order != Order::Time && run.distance.abs() == 1 && (passed(run.next) || passed(run.planned))
     }
 
     /// A file that was read ahead lost its memory before it was opened, or could not be read.
@@ -295,7 +339,7 @@ impl Siblings {
         let is_third = |distance: &i64| recent().any(|other| other == rank - 2 * distance);
         let distance = fits.filter(is_third).min_by_key(|distance| distance.abs())?;
         let next = rank + distance;
-        Some(Run { order, next, distance, length: 3, planned: next, again: false })
+        Some(Run { order, next, distance, length: 3, planned: next, again: false, came: false })
     }
 
     /// Plans the files of the last run.
@@ -306,8 +350,8 @@ impl Siblings {
             _ if run.distance.abs() == 1 => SiblingReason::Sequence,
             _ => SiblingReason::Stride,
         };
-        let mut left = self.budget(self.opened_at_all()).min(room);
-        let end = run.next + i64::from(run.length.min(WINDOW_MAX)) * run.distance;
+        let mut left = self.left(self.opened_at_all()).min(room);
+        let end = run.next + i64::from(run.length.min(SIBLING_WINDOW_MAX)) * run.distance;
         let is_behind = |a: i64, b: i64| if run.distance > 0 { a < b } else { a > b };
         if is_behind(run.planned, run.next) {
             run.planned = run.next;
@@ -352,9 +396,9 @@ impl Siblings {
 
     fn jump(&mut self, jumps: Jumps, room: u32, out: &mut Vec<Sibling>) {
         let recent: Vec<i64> = self.opens.recent(jumps.period + 1).map(i64::from).collect();
-        let mut left = self.budget(self.opened_at_all()).min(room);
+        let mut left = self.left(self.opened_at_all()).min(room);
         let Some(mut place) = recent.first().copied() else { return };
-        for step in 0..jumps.length.min(WINDOW_MAX) as usize {
+        for step in 0..jumps.length.min(SIBLING_WINDOW_MAX) as usize {
             let at = jumps.period - 1 - step % jumps.period;
             place += recent[at] - recent[at + 1];
             let Some(index) = self.file(Order::Listing, place) else { break };
@@ -380,7 +424,7 @@ impl Siblings {
         let by_chance = u64::from(self.opened).pow(2) / (2 * self.files.len() as u64);
         let is_sure = self.opened_before > 0 || self.repeated == 0 && by_chance >= SURE_REPEATS;
         let most = if is_sure { self.opened_at_all() } else { self.opened / 2 };
-        let mut left = self.budget(most).min(room).min(SAMPLE_STEP);
+        let mut left = self.left(most).min(room).min(SAMPLE_STEP);
         for _ in 0..self.files.len() {
             if left == 0 {
                 break;
@@ -404,8 +448,9 @@ impl Siblings {
     }
 
     /// Files that may be read ahead now, if `most` may be unopened.
-    fn budget(&self, most: u32) -> u32 {
-        most.saturating_sub(self.ahead + self.wasted)
+    fn left(&self, most: u32) -> u32 {
+        let left = i64::from(most) + self.credit - i64::from(self.ahead) - i64::from(self.wasted);
+        left.clamp(0, i64::from(u32::MAX)) as u32
     }
 }
 
@@ -447,7 +492,7 @@ const DISTANCE_MAX: i64 = 64;
 /// One in this many opens in no order may begin a run by chance.
 const CHANCE: usize = 40;
 /// Most files ahead of one run.
-const WINDOW_MAX: u32 = 128;
+pub const SIBLING_WINDOW_MAX: u32 = 128;
 /// Most files by which readers of one list overtake each other.
 const OVERTAKEN_MAX: u32 = 16;
 /// Longest period of distances that repeat.

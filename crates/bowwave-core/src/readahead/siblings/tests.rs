@@ -139,7 +139,7 @@ fn readers_of_one_list_overtake_each_other() {
     let mut siblings = Siblings::new(500);
     let found = hits(&mut siblings, &opens);
     assert!(found > 440, "{found} of 492");
-    assert!(siblings.ahead() <= WINDOW_MAX + OVERTAKEN_MAX, "{}", siblings.ahead());
+    assert!(siblings.ahead() <= SIBLING_WINDOW_MAX + OVERTAKEN_MAX, "{}", siblings.ahead());
 }
 
 #[test]
@@ -213,4 +213,58 @@ fn directories_of_large_files_are_not_read_ahead() {
     assert_eq!(sibling_room(64 << 20, 256 << 20), 0);
     assert_eq!(sibling_room(0, 4 << 20), 0);
     assert_eq!(sibling_room(1 << 20, 0), 1 << 20);
+}
+
+#[test]
+fn a_run_goes_on_in_the_next_directory() {
+    let mut directories: Vec<Siblings> = (0..5).map(|_| Siblings::new(10)).collect();
+    let ten: Vec<u32> = (0..10).collect();
+    run(&mut directories[0], &ten);
+    let mut from_one = |one: usize| {
+        let [before, next] = directories.get_disjoint_mut([one, one + 1]).expect("two directories");
+        let mut out = Vec::new();
+        next.go_on_from(before, u32::MAX, &mut out);
+        let ahead: Vec<u32> = out.iter().map(|sibling| sibling.index).collect();
+        (ahead, next.goes_on())
+    };
+    assert_eq!(from_one(0), (ten.clone(), true), "ten were opened, so ten may be read ahead");
+    assert_eq!(from_one(1), (vec![], false), "nothing is left");
+    assert!(run(&mut directories[1], &ten).concat().is_empty(), "all are ahead");
+    let [before, next] = directories.get_disjoint_mut([1, 2]).expect("two directories");
+    let mut out = Vec::new();
+    next.go_on_from(before, 4, &mut out);
+    assert_eq!((out.len(), next.goes_on()), (4, false), "memory has space for four");
+    next.go_on_from(before, u32::MAX, &mut out);
+    assert_eq!((out.len(), next.goes_on()), (10, true));
+    // What was read ahead here counts; the rest is for the directory after it.
+    let [before, next] = directories.get_disjoint_mut([2, 3]).expect("two directories");
+    out.clear();
+    next.go_on_from(before, u32::MAX, &mut out);
+    assert_eq!(out.len(), 10, "{out:?}");
+}
+
+#[test]
+fn a_run_that_ends_within_its_directory_does_not_go_on() {
+    let (mut before, mut next) = (Siblings::new(100), Siblings::new(100));
+    run(&mut before, &[0, 1, 2, 3, 4, 5]);
+    let mut out = Vec::new();
+    next.go_on_from(&mut before, u32::MAX, &mut out);
+    assert!(out.is_empty() && !next.goes_on());
+    // Nor does one that only this directory has shown.
+    run(&mut before, &(6..100).collect::<Vec<_>>());
+    assert!(!before.goes_on());
+}
+
+#[test]
+fn waste_in_the_next_directories_ends_readahead() {
+    let mut before = Siblings::new(20);
+    run(&mut before, &(0..20).collect::<Vec<_>>());
+    let mut unopened = 0;
+    for _ in 0..10 {
+        let mut next = Siblings::new(20);
+        let mut out = Vec::new();
+        next.go_on_from(&mut before, u32::MAX, &mut out);
+        unopened += out.len();
+    }
+    assert_eq!(unopened, 20, "at most as many as were opened");
 }
