@@ -4,6 +4,7 @@ mod call;
 mod checksum;
 mod errors;
 mod exchange;
+mod first;
 pub(crate) mod http;
 mod index;
 mod limits;
