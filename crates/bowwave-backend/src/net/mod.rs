@@ -43,6 +43,8 @@ mod stat_ahead;
 #[cfg(feature = "s3")]
 mod upload;
 #[cfg(feature = "s3")]
+mod walk;
+#[cfg(feature = "s3")]
 mod wire;
 #[cfg(feature = "s3")]
 mod writer;

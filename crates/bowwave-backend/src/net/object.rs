@@ -14,6 +14,7 @@ use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind, Pages};
+use super::directories::is_last;
 use super::first::First;
 use super::limits::now;
 use super::listing;
@@ -113,7 +114,10 @@ impl ObjectBackend {
         }
         loop {
             let (known, until) = match names.look(key.as_ref()) {
-                Lookup::Known(known, until) => (known, until),
+                Lookup::Known(known, until) => {
+                    self.list_ahead();
+                    (known, until)
+                }
                 Lookup::List(listing) => match self.list_for_lookups(path, listing) {
                     Ok(()) => continue,
                     // A HEAD of the name has the error, if it concerns it.
@@ -140,7 +144,10 @@ impl ObjectBackend {
     fn list_for_lookups(&self, path: &Path, listing: NamesListing<'_>) -> Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
         match self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX, self.cloud.once()) {
-            Ok((read, _)) => drop(listing.end(read.found())),
+            Ok((read, _)) => {
+                listing.end(read.found());
+                self.list_ahead();
+            }
             Err(error) => {
                 listing.failed();
                 return Err(error);
@@ -175,10 +182,7 @@ impl ObjectBackend {
         };
         let is_directory =
             || page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key.as_ref()));
-        let is_complete = match page.truncated {
-            Some(truncated) => !truncated,
-            None => self.cloud.kind == Kind::Azure && page.next.is_none(),
-        };
+        let is_complete = is_last(&self.cloud, &page);
         let known = match page.objects.iter().find(|object| object.key == key.as_ref()) {
             Some(object) => Listed::of(object).map_or(Known::Unknown, Known::Object),
             None if is_directory() => Known::Directory,
