@@ -33,6 +33,16 @@ pub trait Backend: Debug + Send + Sync {
     /// `NotFound`, `IsADirectory`, and as the store says.
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>>;
 
+    /// As [`open`](Self::open), for a caller that knows what it reads first. A store behind a network
+    /// may then send fewer requests, or the same in fewer round trips. By default as `open`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
+        let _ = will_read;
+        self.open(path)
+    }
+
     /// Properties that the engine needs to use this store well. By default those of
     /// [`Profile::read_only`].
     fn profile(&self) -> Profile {
@@ -95,6 +105,38 @@ pub trait Backend: Debug + Send + Sync {
     fn below(&self) -> Option<&dyn Backend> {
         None
     }
+}
+
+/// What a caller reads first of an object that it opens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WillRead {
+    /// Not known.
+    #[default]
+    Any,
+    /// Nothing of the version that the store keeps ([`Backend::keep_names`]): the caller has its
+    /// bytes. So the store need not compare that version.
+    Nothing,
+    /// The bytes `start..end`, as far as the object has them. The store may request them together
+    /// with size and identity. Each of these bytes then belongs to one read, in order; other reads,
+    /// also repeated ones, are requests of their own. Bytes that no read takes are dropped.
+    First {
+        /// First byte.
+        start: u64,
+        /// End of the range; `u64::MAX` for the end of the object.
+        end: u64,
+    },
+    /// As `First`, the last bytes of the object.
+    Last {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+impl WillRead {
+    /// All of the object.
+    pub const WHOLE: Self = Self::First { start: 0, end: u64::MAX };
+    /// Its beginning: all of a small object, and the first reads of a larger one.
+    pub const START: Self = Self::First { start: 0, end: crate::SMALL_BYTES };
 }
 
 /// An open object: bytes of a known size and identity.

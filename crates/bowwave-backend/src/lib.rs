@@ -47,7 +47,7 @@ mod wrap;
 mod write;
 mod write_buf;
 
-pub use backend::{Backend, Object, ReadSink};
+pub use backend::{Backend, Object, ReadSink, WillRead};
 pub use buf::ReadBuf;
 pub use emulate::{Device, emulate};
 pub use entry::{Entry, EntryKind, Identity, KeepNames, NetworkStats, Profile, SMALL_BYTES, Unix, Validity};

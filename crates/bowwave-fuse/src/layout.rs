@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result, Writes};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result, WillRead, Writes};
 use bowwave_engine::{File, Namespace as _, OpenOptions, Store};
 
 /// A store whose root is a directory. A store that is a single object becomes a directory with one
@@ -84,7 +84,12 @@ impl Layout {
 
     /// Opens a file for reading.
     pub(crate) fn open(&self, path: &Path) -> Result<File> {
-        Ok(self.store.open(self.inner_path(path))?)
+        self.open_to_read(path, WillRead::Any)
+    }
+
+    /// As [`open`](Self::open), for a caller that knows what it reads.
+    pub(crate) fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<File> {
+        Ok(self.store.open_to_read(self.inner_path(path), will_read)?)
     }
 
     /// Opens an existing file for reading and writing.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_engine::backend::{Credentials, Entry, Profile, Rename};
+use bowwave_engine::backend::{Credentials, Entry, Profile, Rename, WillRead};
 use bowwave_engine::{EntryKind, Namespace as _, Settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -105,10 +105,21 @@ impl Store {
 
 #[pymethods]
 impl Store {
-    /// Opens an object for reading; the empty path is the root.
-    fn open(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
+    /// Opens an object for reading; the empty path is the root. `first` is what is read first: a
+    /// range without an end if it is that of the object, and from a negative number for as many
+    /// bytes at the end.
+    #[pyo3(signature = (path, first=None))]
+    fn open(&self, py: Python<'_>, path: &str, first: Option<(i64, Option<u64>)>) -> PyResult<Handle> {
         let store = self.inner()?;
-        let file = py.detach(|| store.open(Path::new(path))).map_err(|error| raised(&error))?;
+        let will_read = match first {
+            None => WillRead::Any,
+            Some((start, end)) => match u64::try_from(start) {
+                Ok(start) => WillRead::First { start, end: end.unwrap_or(u64::MAX) },
+                Err(_) => WillRead::Last { bytes: start.unsigned_abs() },
+            },
+        };
+        let opened = py.detach(|| store.open_to_read(Path::new(path), will_read));
+        let file = opened.map_err(|error| raised(&error))?;
         Ok(Handle::new(file, self.failures.clone()))
     }
 

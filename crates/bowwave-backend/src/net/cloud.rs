@@ -1,5 +1,6 @@
 //! Object operations of clouds, each retried until its result is known.
 
+mod first;
 mod multipart;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
 use crate::{EntryKind, Error, ErrorKind, Result};
 
+pub(super) use first::Waiting;
 use multipart::hex;
 pub(super) use multipart::{Assembly, Part, unhex};
 
@@ -52,6 +54,8 @@ pub(super) struct Cloud {
     /// Names that a mount keeps.
     pub(super) names: NameCache,
     pub(super) uploads: Uploads,
+    /// Responses to opens.
+    pub(super) waiting: Waiting,
 }
 
 /// Which uploads of one request are looked up afterwards, by a mount that opens objects by known

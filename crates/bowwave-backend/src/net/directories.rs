@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bowwave_core::Instant as CoreInstant;
-use bowwave_core::network::{ListingLimits, RetryLimits, Validators};
+use bowwave_core::network::{ListingLimits, Retry, RetryLimits, Validators};
 
-use super::cloud::Pages;
+use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
 use super::meta::Stored;
-use super::name_cache::{self, Known};
+use super::name_cache::{self, Asked, Known};
 use super::names::with_stored;
 use super::object::{ObjectBackend, Standing};
 use super::plain::Kept;
+use super::runtime;
 use super::validator::identity;
 use crate::{Entry, EntryKind, Result, Validity, path};
 
@@ -87,14 +89,47 @@ impl ObjectBackend {
                 Standing::Directory { .. } | Standing::Nothing => {}
             }
         }
+        self.note_listed(&prefix, || read.names.values());
+        Ok(read)
+    }
+
+    /// A program lists a directory with these entries.
+    pub(super) fn note_listed<'a, I: Iterator<Item = &'a Entry>>(
+        &self,
+        prefix: &str,
+        entries: impl Fn() -> I,
+    ) {
         let keys = |kind| {
-            let names = read.names.values().filter(move |entry| entry.kind == kind);
+            let names = entries().filter(move |entry| entry.kind == kind);
             names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
         };
         // Only stored attributes need lookups ahead.
         let files = if self.cloud.attributes { keys(EntryKind::File).collect() } else { Vec::new() };
         self.cloud.ahead.listed(files, keys(EntryKind::Directory));
-        Ok(read)
+    }
+
+    /// Lists the directories that a program probably lists next.
+    pub(super) fn list_ahead(&self) {
+        for prefix in self.cloud.names.take_ahead() {
+            let cloud = Arc::clone(&self.cloud);
+            let listing = AheadListing { asked: cloud.names.asked(), cloud, prefix, found: None };
+            runtime::spawn(async move {
+                let cloud = Arc::clone(&listing.cloud);
+                let mut retry = Retry::new(cloud.once(), now());
+                let pages = Pages::below(&listing.prefix, true, 0);
+                let page = cloud.page(&pages, Some(&mut retry)).await.and_then(|page| cloud.parse(&page));
+                // A directory of several pages is listed when a program lists it.
+                let Some(page) = page.ok().filter(|page| is_last(&cloud, page)) else { return };
+                let mut read = DirectoryRead { is_complete: true, pages: 1, ..DirectoryRead::default() };
+                let is_there = !(page.objects.is_empty() && page.prefixes.is_empty());
+                for found in Found::all(page) {
+                    read.add(&listing.prefix, found, false);
+                }
+                if is_there {
+                    listing.end(read.found());
+                }
+            });
+        }
     }
 
     /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether
@@ -108,28 +143,6 @@ impl ObjectBackend {
         let partial = self.lacks_attributes();
         let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
         let mut is_directory = prefix.is_empty();
-        let mut take = |read: &mut DirectoryRead, found: Found| {
-            is_directory = true;
-            if found.key() == prefix {
-                read.is_marked = true;
-                return false;
-            }
-            // Keys that are no file names are not shown.
-            let Some((name, entry)) = found.named(prefix) else {
-                read.has_others = true;
-                return false;
-            };
-            // A server without delimiter support also lists deeper keys.
-            if name.components().nth(1).is_some() {
-                read.has_others = true;
-                return false;
-            }
-            // If a key is also a prefix of others, the object is shown.
-            if entry.kind == EntryKind::Directory && read.names.contains_key(name.as_os_str()) {
-                return false;
-            }
-            read.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
-        };
         let deadlines = if pages_max == u32::MAX { LIST_DEADLINES } else { 1 };
         let time = retry.budget_ns.saturating_mul(deadlines);
         let limits = ListingLimits {
@@ -141,7 +154,11 @@ impl ObjectBackend {
         self.list_pages(Pages::below(prefix, true, 0), limits, retry, |page| {
             read.pages += 1;
             let is_last = page.truncated == Some(false);
-            let new_entries = Found::all(page).map(|found| u64::from(take(&mut read, found))).sum();
+            let mut new_entries = 0;
+            for found in Found::all(page) {
+                is_directory = true;
+                new_entries += u64::from(read.add(prefix, found, partial));
+            }
             if read.pages >= pages_max && !is_last {
                 read.is_complete = false;
                 return ControlFlow::Break(());
@@ -149,6 +166,34 @@ impl ObjectBackend {
             ControlFlow::Continue(new_entries)
         })?;
         Ok((read, is_directory))
+    }
+}
+
+/// A listing ahead of a program. The cache of names gets its result when it is dropped.
+struct AheadListing {
+    cloud: Arc<Cloud>,
+    prefix: String,
+    asked: Asked,
+    found: Option<name_cache::Found>,
+}
+
+impl AheadListing {
+    fn end(mut self, found: name_cache::Found) {
+        self.found = Some(found);
+    }
+}
+
+impl Drop for AheadListing {
+    fn drop(&mut self) {
+        self.cloud.names.listed_ahead(&self.prefix, self.asked, self.found.take());
+    }
+}
+
+/// Whether a page of a listing is the last one.
+pub(super) fn is_last(cloud: &Cloud, page: &listing::Page) -> bool {
+    match page.truncated {
+        Some(truncated) => !truncated,
+        None => cloud.kind == Kind::Azure && page.next.is_none(),
     }
 }
 
@@ -164,6 +209,29 @@ pub(super) struct DirectoryRead {
 }
 
 impl DirectoryRead {
+    /// Adds an element of the listing of `prefix`; returns whether it is a new entry.
+    fn add(&mut self, prefix: &str, found: Found, partial: bool) -> bool {
+        if found.key() == prefix {
+            self.is_marked = true;
+            return false;
+        }
+        // Keys that are no file names are not shown.
+        let Some((name, entry)) = found.named(prefix) else {
+            self.has_others = true;
+            return false;
+        };
+        // A server without delimiter support also lists deeper keys.
+        if name.components().nth(1).is_some() {
+            self.has_others = true;
+            return false;
+        }
+        // If a key is also a prefix of others, the object is shown.
+        if entry.kind == EntryKind::Directory && self.names.contains_key(name.as_os_str()) {
+            return false;
+        }
+        self.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
+    }
+
     pub(super) fn into_entries(self) -> Vec<Entry> {
         self.names.into_values().collect()
     }

@@ -72,6 +72,7 @@ impl Client {
 }
 
 /// A response whose body is still to arrive.
+#[derive(Debug)]
 pub(crate) struct Incoming {
     place: Box<str>,
     response: reqwest::Response,
@@ -101,6 +102,12 @@ impl Incoming {
 
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.response.headers()
+    }
+
+    /// Another reader receives the rest: its pace counts from now on.
+    pub(crate) fn resume(&mut self) {
+        self.pace.head(now());
+        self.is_timed = false;
     }
 
     /// The next event of the body. At [`Next::Due`], and at first, `deadline` may differ from the

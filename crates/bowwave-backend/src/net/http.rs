@@ -22,6 +22,7 @@ use tokio::sync::OnceCell;
 use super::checksum::Checksums;
 use super::errors::status_error;
 use super::exchange::{Client, Incoming};
+use super::first::First;
 use super::index::{self, Refused};
 use super::limits::LIST_PAGE_BYTES_MAX;
 use super::ranged::{Remote, Source, Version};
@@ -146,9 +147,9 @@ impl Backend for HttpBackend {
                     Checksums::default(),
                 );
                 let coding = OnceCell::new_with(Some(coding));
-                let is_confirmed = true;
+                let (is_confirmed, first) = (true, First::default());
                 let version =
-                    Version { place, identity, validators, coding, source, checksums, is_confirmed };
+                    Version { place, identity, validators, coding, source, checksums, is_confirmed, first };
                 version.require(self.require_version)?;
                 Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }

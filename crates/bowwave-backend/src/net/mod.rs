@@ -4,6 +4,7 @@ mod call;
 mod checksum;
 mod errors;
 mod exchange;
+mod first;
 pub(crate) mod http;
 mod index;
 mod limits;
@@ -41,6 +42,8 @@ mod plan;
 mod stat_ahead;
 #[cfg(feature = "s3")]
 mod upload;
+#[cfg(feature = "s3")]
+mod walk;
 #[cfg(feature = "s3")]
 mod wire;
 #[cfg(feature = "s3")]

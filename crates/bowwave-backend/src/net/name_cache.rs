@@ -5,6 +5,8 @@
 //! Changes by this process are entered at once, and win over responses to requests that were sent
 //! before them.
 
+mod ahead;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,7 @@ use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
 use super::plain::{Kept, Plain};
+use super::walk::Walks;
 use crate::{KeepNames, Validity};
 
 /// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
@@ -46,6 +49,9 @@ struct State {
     /// the evicted directory may have had a later change.
     evicted: u64,
     uses: u64,
+    walks: Walks,
+    /// Directories to list ahead; each counts as being listed.
+    ahead: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +70,8 @@ struct Directory {
     worth: u32,
     /// A thread lists it.
     is_being_listed: bool,
+    /// It was listed ahead, and not used yet.
+    is_ahead: bool,
     bytes: usize,
     used: u64,
 }
@@ -255,6 +263,9 @@ impl NameCache {
             };
             if let Some((known, until)) = known {
                 directory.lookups = directory.lookups.saturating_add(1);
+                if std::mem::take(&mut directory.is_ahead) {
+                    Self::used_ahead(&mut state, prefix);
+                }
                 return Lookup::Known(known, until);
             }
             // A complete listing would not tell more.
@@ -281,6 +292,7 @@ impl NameCache {
     /// lists it.
     pub(super) fn begin(&self, directory: &str) -> Listing<'_> {
         let mut state = self.lock();
+        state.drop_planned(directory);
         while state.directory(directory).is_being_listed {
             state = self.listed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -303,7 +315,11 @@ impl NameCache {
             return None;
         }
         let names = all.iter().map(|(name, found)| (name.to_string(), found.standing.clone()));
-        Some((names.filter(|(_, known)| *known != Known::Absent).collect(), until))
+        let names = names.filter(|(_, known)| *known != Known::Absent).collect();
+        if std::mem::take(&mut found.is_ahead) {
+            Self::used_ahead(&mut state, directory);
+        }
+        Some((names, until))
     }
 
     /// Whether a directory has names besides `name`, or a marker; without `name`, whether it has
@@ -479,8 +495,7 @@ impl NameCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in the middle of an update leaves a count of bytes that is too small, no wrong
-        // name.
+        // A panic in the middle of an update leaves a count that is too small, no wrong name.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -494,13 +509,12 @@ impl Name {
 impl Listing<'_> {
     /// Enters what was found. Waiting lookups continue. Returns until when it is valid.
     pub(super) fn end(self, found: Found) -> Instant {
-        let ttl = self.cache.ttl();
-        let now = Instant::now();
-        // A directory that takes longer to list than names live would never be answered.
-        let until = (self.begun + ttl).max(now + now.saturating_duration_since(self.begun));
+        let until = self.cache.until(self.begun);
         let mut state = self.cache.lock();
-        if self.changes >= state.evicted && !ttl.is_zero() {
+        if self.changes >= state.evicted && self.cache.is_on() {
+            let ahead = state.walks.listed(&self.directory, found.directories());
             state.replace(&self.directory, found, until, self.changes);
+            NameCache::plan(&mut state, ahead);
             state.shrink(self.cache.bytes_max);
         }
         until

@@ -92,16 +92,26 @@ impl Namespace for ObjectBackend {
         if !names.is_on() {
             return Ok(self.read_directory(path)?.into_entries());
         }
-        if let Some(entries) = self.known(path) {
+        let known = || {
+            let is_ahead = names.is_ahead(&prefix);
+            let entries = self.known(path)?;
+            if is_ahead {
+                self.note_listed(&prefix, || entries.iter());
+            }
+            self.list_ahead();
+            Some(entries)
+        };
+        if let Some(entries) = known() {
             return Ok(entries);
         }
         let listing = names.begin(&prefix);
         // Another thread may have listed it.
-        if let Some(entries) = self.known(path) {
+        if let Some(entries) = known() {
             return Ok(entries);
         }
         let read = self.read_directory(path)?;
         let until = listing.end(read.found());
+        self.list_ahead();
         let entries = read.into_entries().into_iter();
         Ok(entries.map(|entry| Entry { validity: Validity(Some(until)), ..entry }).collect())
     }
@@ -418,6 +428,7 @@ impl ObjectBackend {
                 let listing = names.begin(&prefix);
                 if let Ok((read, _)) = self.read_prefix(&prefix, PAGES_MAX, self.cloud.once()) {
                     listing.end(read.found());
+                    self.list_ahead();
                     known = names.has_others(&prefix, name);
                 }
             }

@@ -14,6 +14,8 @@ use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind, Pages};
+use super::directories::is_last;
+use super::first::First;
 use super::limits::now;
 use super::listing;
 use super::meta::Meta;
@@ -23,7 +25,7 @@ use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
 use crate::{Backend, Error, ErrorKind, KeepNames, Namespace, NetworkStats, Object, Options, Profile};
-use crate::{Result, SMALL_BYTES, Validity, Write, Writes, path};
+use crate::{Result, SMALL_BYTES, Validity, WillRead, Write, Writes, path};
 
 /// Most entries of the page that tells what stands at one name.
 const KEYS_OF_NAME: u32 = 16;
@@ -112,7 +114,10 @@ impl ObjectBackend {
         }
         loop {
             let (known, until) = match names.look(key.as_ref()) {
-                Lookup::Known(known, until) => (known, until),
+                Lookup::Known(known, until) => {
+                    self.list_ahead();
+                    (known, until)
+                }
                 Lookup::List(listing) => match self.list_for_lookups(path, listing) {
                     Ok(()) => continue,
                     // A HEAD of the name has the error, if it concerns it.
@@ -139,7 +144,10 @@ impl ObjectBackend {
     fn list_for_lookups(&self, path: &Path, listing: NamesListing<'_>) -> Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
         match self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX, self.cloud.once()) {
-            Ok((read, _)) => drop(listing.end(read.found())),
+            Ok((read, _)) => {
+                listing.end(read.found());
+                self.list_ahead();
+            }
             Err(error) => {
                 listing.failed();
                 return Err(error);
@@ -174,10 +182,7 @@ impl ObjectBackend {
         };
         let is_directory =
             || page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key.as_ref()));
-        let is_complete = match page.truncated {
-            Some(truncated) => !truncated,
-            None => self.cloud.kind == Kind::Azure && page.next.is_none(),
-        };
+        let is_complete = is_last(&self.cloud, &page);
         let known = match page.objects.iter().find(|object| object.key == key.as_ref()) {
             Some(object) => Listed::of(object).map_or(Known::Unknown, Known::Object),
             None if is_directory() => Known::Directory,
@@ -198,8 +203,13 @@ impl ObjectBackend {
 
     /// The entry at `path`, by a request; the cache of names gets it.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
+        self.standing_to_read(path, WillRead::Any).map(|(standing, _)| standing)
+    }
+
+    /// As [`standing`](Self::standing), together with the first bytes that are read of an object.
+    fn standing_to_read(&self, path: &Path, will_read: WillRead) -> Result<(Standing, First)> {
         let asked = self.cloud.names.asked();
-        let standing = self.requested_standing(path)?;
+        let (standing, first) = self.requested_standing(path, will_read)?;
         let (key, _) = self.key(path)?;
         if !key.as_ref().is_empty() {
             let known = match &standing {
@@ -209,10 +219,10 @@ impl ObjectBackend {
             };
             self.cloud.names.enter(key.as_ref(), known, asked);
         }
-        Ok(standing)
+        Ok((standing, first))
     }
 
-    fn requested_standing(&self, path: &Path) -> Result<Standing> {
+    fn requested_standing(&self, path: &Path, will_read: WillRead) -> Result<(Standing, First)> {
         let (key, place) = self.key(path)?;
         let (is_bucket, key_text) = (key.as_ref().is_empty(), key.to_string());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
@@ -221,8 +231,12 @@ impl ObjectBackend {
             // One call: both requests share its attempts and its deadline.
             cloud
                 .persist(|| async {
-                    if !is_bucket && let Some(found) = cloud.head_once(&key, &place).await? {
-                        return Ok(Looked::Object(Box::new(found)));
+                    let found = match is_bucket {
+                        true => None,
+                        false => cloud.first_once(&key, &place, will_read).await?,
+                    };
+                    if let Some((found, first)) = found {
+                        return Ok(Looked::Object(Box::new(found), first));
                     }
                     // No such object; it is a directory if there are keys below it.
                     cloud.page_once(&Pages::below(&prefix, false, 1)).await.map(Looked::Page)
@@ -230,7 +244,7 @@ impl ObjectBackend {
                 .await
         })?;
         let page = match looked {
-            Looked::Object(found) => return Ok(Standing::Object(found)),
+            Looked::Object(found, first) => return Ok((Standing::Object(found), first)),
             Looked::Page(page) => self.cloud.parse(&page)?,
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
@@ -240,11 +254,12 @@ impl ObjectBackend {
             // for names that a listing has shown.
             let may_be_listed = path.as_os_str().is_empty() || self.cloud.ahead.has_directory(&key_text);
             let is_listed = may_be_listed && self.lists_prefix(&key_text)?;
-            return Ok(if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing });
+            let standing = if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing };
+            return Ok((standing, First::default()));
         }
         // In byte order, a marker precedes all other keys of the directory.
         let marked = page.objects.first().is_some_and(|first| first.key == marker);
-        Ok(Standing::Directory { marked })
+        Ok((Standing::Directory { marked }, First::default()))
     }
 
     /// Whether objects are opened by the version in the cache of names. Google sends compressed
@@ -380,7 +395,7 @@ pub(super) enum Standing {
 
 /// Result of a lookup.
 enum Looked {
-    Object(Box<Meta>),
+    Object(Box<Meta>, First),
     /// No object; a page of the keys below.
     Page(Bytes),
 }
@@ -408,14 +423,25 @@ impl Backend for ObjectBackend {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.open_to_read(path, WillRead::Any)
+    }
+
+    fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
         let known = if self.opens_by_name() { self.look_cached(path)? } else { None };
         // The GET of a small object has its checksum, and the caller may read it at the open. For
         // parts of others, a HEAD must have it.
-        let known = known.filter(|meta| meta.is_confirmed() || meta.size <= SMALL_BYTES);
-        let found = if known.is_some() { known } else { self.look(path)? };
+        let suffices =
+            |meta: &Meta| meta.is_confirmed() || meta.size <= SMALL_BYTES || will_read == WillRead::Nothing;
+        let (found, first) = match known.filter(suffices) {
+            Some(meta) => (Some(meta), First::default()),
+            None => {
+                let (standing, first) = self.standing_to_read(path, will_read)?;
+                (self.object(path, standing)?, first)
+            }
+        };
         let meta = found.ok_or_else(|| path::is_a_directory(&self.url, path))?;
-        let version = Version::of_object(&self.cloud, &place.into(), meta);
+        let version = Version { first, ..Version::of_object(&self.cloud, &place.into(), meta) };
         version.require(self.require_version)?;
         Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
     }

@@ -13,7 +13,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::cloud::{Cloud, Kind, Parts, Uploads};
+use super::cloud::{Cloud, Kind, Parts, Uploads, Waiting};
 use super::connector::Connector;
 use super::credentials::{self, Aws, Environment, vendor};
 use super::errors::chain;
@@ -219,7 +219,8 @@ impl Setting<'_> {
         let attributes = self.options.attributes && kind == Kind::Amazon;
         let parts = Parts { copied: Arc::clone(&parts), sent: parts };
         let (ahead, names, uploads) = (StatAhead::default(), NameCache::new(), Uploads::default());
-        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names, uploads }
+        let waiting = Waiting::default();
+        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names, uploads, waiting }
     }
 
     /// Plain http sends data, and with some clouds keys, unencrypted: only if that is requested.

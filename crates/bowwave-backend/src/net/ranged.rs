@@ -24,6 +24,7 @@ use super::checksum::{self, Checksum, Checksums, Verifier};
 use super::cloud::{Cloud, Kind};
 use super::errors::status_error;
 use super::exchange::{Client, Incoming, Next};
+use super::first::{Body, Claim, First};
 use super::http as web;
 #[cfg(feature = "s3")]
 use super::listing;
@@ -53,8 +54,10 @@ pub(super) struct Version {
     pub(super) coding: OnceCell<Option<String>>,
     pub(super) source: Source,
     pub(super) checksums: Checksums,
-    /// A HEAD has just shown it.
+    /// A request has just shown it.
     pub(super) is_confirmed: bool,
+    /// Bytes that came with the open.
+    pub(super) first: First,
 }
 
 /// Location of a version.
@@ -89,6 +92,7 @@ impl Version {
             coding: OnceCell::new_with(meta.head.map(|_| meta.coding)),
             source: Source::Bucket(Arc::clone(cloud), meta.key),
             checksums: meta.head.map_or_else(Checksums::default, |_| Checksums::of_whole(meta.checksum)),
+            first: First::default(),
         }
     }
 
@@ -426,24 +430,89 @@ impl Fetch {
     async fn fetch(&mut self) -> Result<()> {
         let version = Arc::clone(&self.version);
         let range = self.offset..self.offset + self.intake.len as u64;
-        let (deadline, place) = (self.intake.sink.deadline().map(Into::into), &version.place);
-        let got = match version.lacks_ranges() {
-            true => None,
-            false => match by_deadline(deadline, place, version.get(&range)).await {
-                Err(_) if version.lacks_ranges() => None,
-                got => Some(got?),
-            },
-        };
-        let Some((incoming, mut verifier)) = got else {
-            let whole = by_deadline(deadline, place, version.whole()).await?;
+        if let Some(claim) = version.first.claim(&range) {
+            let rest = claim.range.end..range.end;
+            if rest.is_empty() {
+                if self.take(&version, claim).await? {
+                    return Ok(());
+                }
+            } else {
+                // The rest is requested meanwhile.
+                let request = self.request(&version, rest.clone());
+                let (taken, requested) = join(self.take(&version, claim), request).await;
+                if taken? {
+                    return self.receive_response(&version, rest, requested?).await;
+                }
+            }
+        }
+        let requested = self.request(&version, range.clone()).await?;
+        self.receive_response(&version, range, requested).await
+    }
+
+    /// Requests a range; `None` from a server without range requests.
+    fn request(
+        &self,
+        version: &Arc<Version>,
+        range: Range<u64>,
+    ) -> impl Future<Output = Result<Option<(Incoming, Verifier)>>> + use<> {
+        let version = Arc::clone(version);
+        let deadline = self.intake.sink.deadline().map(Into::into);
+        async move {
+            if version.lacks_ranges() {
+                return Ok(None);
+            }
+            match by_deadline(deadline, &version.place, version.get(&range)).await {
+                Err(_) if version.lacks_ranges() => Ok(None),
+                got => got.map(Some),
+            }
+        }
+    }
+
+    /// Receives the response to a request of `range`.
+    async fn receive_response(
+        &mut self,
+        version: &Arc<Version>,
+        range: Range<u64>,
+        response: Option<(Incoming, Verifier)>,
+    ) -> Result<()> {
+        let Some((incoming, verifier)) = response else {
+            let deadline = self.intake.sink.deadline().map(Into::into);
+            let whole = by_deadline(deadline, &version.place, version.whole()).await?;
             let (start, end) = (range.start as usize, range.end as usize);
-            self.intake.buf.copy_in(0, &whole.bytes[start..end]);
-            self.intake.received = end - start;
+            self.intake.buf.copy_in(self.intake.received, &whole.bytes[start..end]);
+            self.intake.received += end - start;
             return Ok(());
         };
-        let mut received = self.intake.receive(&version.place, incoming, &mut verifier).await;
+        let mut body = Body::new(incoming, range.end - range.start, None);
+        self.receive(version, range, &mut body, verifier).await
+    }
+
+    /// Takes bytes that came with the open; `false` if they are lost.
+    async fn take(&mut self, version: &Arc<Version>, mut claim: Claim) -> Result<bool> {
+        let deadline = self.intake.sink.deadline().map(Into::into);
+        let body = async { Ok(claim.body().await) };
+        let Some(mut body) = by_deadline(deadline, &version.place, body).await? else { return Ok(false) };
+        let verifier = match version.has_checksums() {
+            true => version.checksums.verifier(version, &claim.range, &HeaderMap::new()).await,
+            false => Verifier::default(),
+        };
+        self.receive(version, claim.range.clone(), &mut body, verifier).await?;
+        claim.pass(body);
+        Ok(true)
+    }
+
+    /// Receives the bytes `range` of a body, and verifies them.
+    async fn receive(
+        &mut self,
+        version: &Version,
+        range: Range<u64>,
+        body: &mut Body,
+        mut verifier: Verifier,
+    ) -> Result<()> {
+        let until = (range.end - self.offset) as usize;
+        let mut received = self.intake.receive(&version.place, body, until, &mut verifier).await;
         let (traffic, compared) = (&version.source.client().traffic, verifier.has_compared());
-        let recorded = version.checksums.record(&version, &received, verifier.partial_sums(range.start));
+        let recorded = version.checksums.record(version, &received, verifier.partial_sums(range.start));
         if let (Ok(()), Err(what)) = (&received, recorded) {
             let message = format!("{}: {what}", version.place);
             received = Err(Error::new(ErrorKind::Corrupt, message).retryable(false));
@@ -463,10 +532,10 @@ impl Fetch {
     }
 }
 
-/// Copies the body of one response into the lent buffer, reports progress, and ends the read.
+/// Copies the bodies of responses into the lent buffer, reports progress, and ends the read.
 struct Intake {
     buf: ReadBuf,
-    /// Expected bytes of the response.
+    /// Expected bytes.
     len: usize,
     /// Bytes received.
     received: usize,
@@ -476,16 +545,24 @@ struct Intake {
 }
 
 impl Intake {
-    /// Receives a whole body: exactly `len` bytes. `place` names the object in errors.
+    /// Receives bytes of a body until the buffer has `until`. `place` names the object in errors.
     /// Bytes under a checksum are reported once they are verified.
-    async fn receive(&mut self, place: &str, mut incoming: Incoming, verifier: &mut Verifier) -> Result<()> {
+    async fn receive(
+        &mut self,
+        place: &str,
+        body: &mut Body,
+        until: usize,
+        verifier: &mut Verifier,
+    ) -> Result<()> {
+        let start = self.received;
         let mut deadline = self.sink.deadline();
-        loop {
-            let bytes = match incoming.next(deadline).await {
+        // The end of the body shows that it has no more than it announced.
+        while self.received < until || body.rest() == 0 {
+            let bytes = match body.next(deadline).await {
                 // All bytes arrived: the connection's end does not matter.
-                Err(_) if self.received == self.len => break,
+                Err(_) if self.received == until => break,
                 Err(error) => {
-                    self.report(verifier);
+                    self.report(start, verifier);
                     return Err(error);
                 }
                 Ok(Next::Bytes(bytes)) => bytes,
@@ -495,22 +572,25 @@ impl Intake {
                     continue;
                 }
             };
-            if bytes.len() > self.len - self.received {
-                let message = format!("{place}: the body is longer than the {} bytes it announced", self.len);
+            if bytes.len() as u64 > body.rest() {
+                let message =
+                    format!("{place}: the body is longer than the {} bytes it announced", until - start);
                 return Err(Error::new(ErrorKind::Protocol, message));
             }
+            let bytes = body.take(bytes, until - self.received);
             self.buf.copy_in(self.received, &bytes);
             self.received += bytes.len();
             verifier
                 .add(&bytes)
                 .map_err(|what| Error::new(ErrorKind::Corrupt, format!("{place}: {what}")))?;
             if self.received - self.reported >= STEP_BYTES && self.received < self.len {
-                self.report(verifier);
+                self.report(start, verifier);
             }
         }
-        if self.received < self.len {
-            self.report(verifier);
-            let message = format!("{place}: the body ended after {} of {} bytes", self.received, self.len);
+        if self.received < until {
+            self.report(start, verifier);
+            let (received, len) = (self.received - start, until - start);
+            let message = format!("{place}: the body ended after {received} of {len} bytes");
             return Err(Error::new(ErrorKind::Truncated, message));
         }
         Ok(())
@@ -522,8 +602,9 @@ impl Intake {
         self.sink.done(self.buf, result.map(|()| received));
     }
 
-    fn report(&mut self, verifier: &Verifier) {
-        let known = verifier.known(self.received);
+    /// `start` are the bytes of the buffer before the verified body.
+    fn report(&mut self, start: usize, verifier: &Verifier) {
+        let known = start + verifier.known(self.received - start);
         if known > self.reported {
             self.reported = known;
             self.sink.progress(known);

@@ -1,5 +1,6 @@
 //! The conformance suite against real servers; `liars` has servers that break the protocol.
 
+mod first;
 mod hostile;
 mod kept_names;
 mod liars;

@@ -22,7 +22,7 @@ pub(crate) use url::open;
 
 use crate::{
     Allocate, Attributes, Backend, Identity, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink,
-    Result, Seek, Upload, Write, WriteBuf, WriteObject, WriteSink,
+    Result, Seek, Upload, WillRead, Write, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Changes of a wrapper to requests and to the profile; by default none.
@@ -106,8 +106,12 @@ impl<L: Layer> Backend for Wrapped<L> {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.open_to_read(path, WillRead::Any)
+    }
+
+    fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
         self.layer.before_metadata();
-        let inner = self.inner.open(path)?;
+        let inner = self.inner.open_to_read(path, will_read)?;
         Ok(Arc::new(self.object(path, inner, false)))
     }
 
@@ -168,6 +172,14 @@ macro_rules! backend_by_field {
 
             fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
                 self.store.open(path)
+            }
+
+            fn open_to_read(
+                &self,
+                path: &std::path::Path,
+                will_read: crate::WillRead,
+            ) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
+                self.store.open_to_read(path, will_read)
             }
 
             fn below(&self) -> Option<&dyn crate::Backend> {

@@ -399,6 +399,42 @@ fn a_file_that_was_replaced_since_its_listing_is_opened_as_the_new_version() {
     }
 }
 
+#[test]
+fn a_file_that_the_kernel_has_is_opened_without_a_request() {
+    for (mode, requests) in [("ttl", 0..=0), ("open", 1..=1), ("strict", 1..=8)] {
+        let arguments = ["--ttl", "1h", "--consistency", mode];
+        for bytes in [100_000, 2_000_000] {
+            let Some(bucket) = Bucket::new("many-again", 0, &arguments) else { return };
+            bucket.server.put(&key(0), content(&key(0), 1, bytes));
+            let path = bucket.place.at().join(key(0));
+            let read = || assert!(fs::read(&path).expect("a file") == content(&key(0), 1, bytes), "{bytes}");
+            read();
+            // A lookup confirms the version for a second.
+            thread::sleep(Duration::from_millis(1100));
+            let before = bucket.server.requests();
+            read();
+            let sent = bucket.server.requests().since(&before);
+            assert!(requests.contains(&sent.total()) && sent.get == 0, "{mode} {bytes}: {sent:?}");
+            bucket.end();
+        }
+    }
+}
+
+/// The kernel has all of a version that was replaced within the time to live.
+#[test]
+fn a_known_version_that_the_kernel_has_is_read_as_one_version() {
+    let Some(bucket) = Bucket::new("many-kept", 0, &["--ttl", "3s"]) else { return };
+    bucket.server.put(&key(0), content(&key(0), 1, 900_000));
+    let path = bucket.place.at().join(key(0));
+    assert!(fs::read(&path).expect("a file") == content(&key(0), 1, 900_000));
+    bucket.server.put(&key(0), content(&key(0), 2, 700_000));
+    thread::sleep(Duration::from_millis(1100));
+    assert!(fs::read(&path).expect("a file") == content(&key(0), 1, 900_000), "at most `--ttl` old");
+    thread::sleep(Duration::from_secs(3));
+    assert!(fs::read(&path).expect("a file") == content(&key(0), 2, 700_000), "older");
+    bucket.end();
+}
+
 fn read_all(mut file: fs::File) -> Vec<u8> {
     use std::io::Read as _;
     let (mut all, mut part) = (Vec::new(), vec![0; 128 << 10]);

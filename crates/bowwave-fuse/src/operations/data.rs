@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_engine::backend::{Allocate, Error, ErrorKind, SMALL_BYTES, Seek, SetAttributes, SetTime};
+use bowwave_engine::backend::{
+    Allocate, Error, ErrorKind, SMALL_BYTES, Seek, SetAttributes, SetTime, WillRead,
+};
 use bowwave_engine::{Advice, File};
 use fuser::{Errno, INodeNo};
 
@@ -83,7 +85,10 @@ impl Operations {
                 // A program may read pages that the kernel has before one that it has not.
                 self.layout.forget_name(&path);
             }
-            let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
+            let opened = match writes {
+                true => self.layout.open_write(&path),
+                false => self.layout.open_to_read(&path, self.will_read(inode)),
+            };
             let file = match opened {
                 // Never published, or removed from outside. The kernel looks it up and creates it
                 // if requested.
@@ -117,6 +122,12 @@ impl Operations {
             }
         }
         Err(Errno::ESTALE)
+    }
+
+    /// What a program that opens a file reads of it through the mount: nothing that the kernel has.
+    fn will_read(&self, inode: u64) -> WillRead {
+        let is_kept = self.opens_known_versions() && self.options.kernel_cache == KernelCache::On;
+        if is_kept && self.inodes.is_read(inode) { WillRead::Nothing } else { WillRead::Any }
     }
 
     /// Gives a handle's requests to the store the I/O priority of the process that uses it now.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from . import _stores
-from ._files import File, Source
+from ._files import File, First, Source
 
 #: Lookups at once: each waits for a time to first byte.
 LOOKUPS = 32
@@ -19,10 +19,12 @@ BYTES = 64 << 20
 
 
 class Ahead:
-    """Sources by key, opened ahead of their use. Any number of threads may use it."""
+    """Sources by key, opened ahead of their use. Any number of threads may use it.
 
-    def __init__(self, source_of: Callable[[str], Source], most: int = BYTES) -> None:
-        self._source_of, self._most = source_of, most
+    `most` bytes of an announced object are fetched, `first` of them with its open."""
+
+    def __init__(self, source_of: Callable[[str], Source], most: int = BYTES, first: First | None = None) -> None:
+        self._source_of, self._most, self._first = source_of, most, first
         self._begin()
 
     def _begin(self) -> None:
@@ -31,7 +33,7 @@ class Ahead:
         self._opened: OrderedDict[str, Future[Source]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
 
-    def _future(self, key: str, fetch: bool) -> Future[Source]:
+    def _future(self, key: str, fetch: bool, first: First | None) -> Future[Source]:
         if self._generation != _stores.generation():
             self._begin()
         with self._lock:
@@ -39,14 +41,14 @@ class Ahead:
             if future is None:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(LOOKUPS, "bowwave-ahead")
-                future = self._opened[key] = self._threads.submit(self._open, key, fetch)
+                future = self._opened[key] = self._threads.submit(self._open, key, fetch, first)
                 while len(self._opened) > OBJECTS:
                     self._opened.popitem(last=False)
             return future
 
-    def _open(self, key: str, fetch: bool) -> Source:
+    def _open(self, key: str, fetch: bool, first: First | None) -> Source:
         source = self._source_of(key)
-        handle = source.handle()
+        handle = source.handle(first)
         if fetch and handle.size:
             handle.advise("willneed", 0, min(handle.size, self._most))
         return source
@@ -54,11 +56,11 @@ class Ahead:
     def announce(self, keys: Iterable[str]) -> None:
         """Looks up and fetches these objects, without waiting. One that is missing is an error only when it is opened."""
         for key in keys:
-            self._future(key, True)
+            self._future(key, True, self._first)
 
-    def source(self, key: str) -> Source:
-        """An object, announced or not; the exception of its lookup otherwise."""
-        future = self._future(key, False)
+    def source(self, key: str, first: First | None = None) -> Source:
+        """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
+        future = self._future(key, False, first)
         try:
             return future.result()
         except Exception:
@@ -68,17 +70,17 @@ class Ahead:
 
     def open(self, key: str) -> File:
         """A file of an object."""
-        return File(self.source(key))
+        return File(self.source(key, self._first))
 
     def forget(self, key: str) -> None:
         """The next use looks up the object again."""
         with self._lock:
             self._opened.pop(key, None)
 
-    def __getstate__(self) -> tuple[Callable[[str], Source], int]:
-        return self._source_of, self._most
+    def __getstate__(self) -> tuple[Callable[[str], Source], int, First | None]:
+        return self._source_of, self._most, self._first
 
-    def __setstate__(self, state: tuple[Callable[[str], Source], int]) -> None:
+    def __setstate__(self, state: tuple[Callable[[str], Source], int, First | None]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
 

@@ -78,8 +78,10 @@ class AsyncFile:
     """A file of `open_async`. Its reads are coroutines, several of which may run at once."""
 
     def __init__(self, source: Source) -> None:
+        from ._formats import first_of
+
         self._source = source
-        self._handle = source.handle()
+        self._handle = source.handle(first_of(source.url))
         self._position = 0
         self.closed = False
         self.name = source.url

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _bowwave, _stores
 
@@ -22,6 +22,12 @@ ADVICE = ("normal", "sequential", "random", "willneed", "dontneed", "noreuse")
 
 #: Reads that a file remembers for its picture.
 READS = 1000
+
+#: What a program reads first of an object, which may come with the open: bytes from a start to an end, without an end to
+#: that of the object; or from a negative start, the last bytes. All of it; and its beginning, all of a small object.
+First: TypeAlias = "tuple[int, int | None]"
+WHOLE: First = (0, None)
+START: First = (0, 256 << 10)
 
 
 class Source:
@@ -44,13 +50,13 @@ class Source:
         """The store of the object."""
         return _stores.store_of(self.place.store, self.access)
 
-    def handle(self) -> _bowwave.Handle:
-        """The handle of this process."""
+    def handle(self, first: First | None = None) -> _bowwave.Handle:
+        """The handle of this process. If it is not open yet, `first` is what is read next."""
         opened, now = self._opened, _stores.generation()
         if opened is not None and opened[0] == now:
             return opened[1]
         with self._lock:
-            handle = self.store().open(self.place.path)
+            handle = self.store().open(self.place.path, first)
             self._check(handle)
             self._opened = (now, handle)
             return handle
@@ -75,9 +81,11 @@ class File(io.BufferedIOBase):
     """
 
     def __init__(self, source: Source, position: int = 0, watcher: Any | None = None) -> None:
+        from ._formats import first_of, watcher_of
+
         self._source = source
         self._position = position
-        self._bind(source.handle())
+        self._bind(source.handle(first_of(source.url)))
         self.name = source.url
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
@@ -85,8 +93,6 @@ class File(io.BufferedIOBase):
         self._reads: deque[tuple[float, float, int, int]] = deque(maxlen=READS)
         self._watcher: Any | None = None
         if watcher is None:
-            from ._formats import watcher_of
-
             watcher = watcher_of(self.name)
         if watcher is not None:
             watcher.opened(self)

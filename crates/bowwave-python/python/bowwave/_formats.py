@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import hdf5, parquet
+from ._files import START, First
 
 _WATCHERS: dict[str, Any] = {".parquet": parquet.Watcher, ".parq": parquet.Watcher, ".h5": hdf5.Watcher,
                              ".hdf5": hdf5.Watcher, ".nc": hdf5.Watcher, ".nc4": hdf5.Watcher}
@@ -20,6 +21,12 @@ def settings_of(name: str) -> dict[str, Any]:
     """Settings for a file with this name, unless the caller has others."""
     found = _WATCHERS.get(_ending(name))
     return dict(getattr(found, "SETTINGS", {}))
+
+
+def first_of(name: str) -> First | None:
+    """What is read first of a file with this name."""
+    first: First | None = getattr(_WATCHERS.get(_ending(name)), "FIRST", START)
+    return first
 
 
 def watcher_of(name: str) -> Any | None:

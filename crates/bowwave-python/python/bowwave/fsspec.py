@@ -27,7 +27,8 @@ from fsspec.implementations.chained import ChainedFileSystem
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
 from ._cache import BowwaveCache
-from ._files import File, Source
+from ._files import WHOLE, File, First, Source
+from ._formats import first_of
 from ._stores import Access, Place
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
@@ -122,8 +123,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
 
     # Opening.
 
-    def _source(self, path: str) -> Source | _Fetched:
-        """The object at a stripped path, looked up unless it was a moment ago."""
+    def _source(self, path: str, first: First | None = None) -> Source | _Fetched:
+        """The object at a stripped path, looked up unless it was a moment ago. `first` is what is read of it next."""
         now, generation = monotonic(), _stores.generation()
         with self._lock:
             known = self._sources.get(path)
@@ -133,7 +134,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         source: Source | _Fetched
         if self._scheme is not None:
             source = Source(self._place(path), self._access, self.fs.unstrip_protocol(path))
-            source.handle()
+            source.handle(first)
         else:
             info = self.fs.info(path)
             if info["type"] == "directory":
@@ -167,18 +168,19 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         if mode != "rb":
             self._forget(path)
             return self.fs._open(path, mode=mode, **options)
-        return FileOfSystem(self, path, self._source(path))  # type: ignore[arg-type]
+        return FileOfSystem(self, path, self._source(path, first_of(path)))  # type: ignore[arg-type]
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> AsyncFile:
         if mode != "rb":
             raise ValueError(f"mode is {mode!r}, but must be 'rb': write with open")
-        source = await in_thread(self._source, self._strip_protocol(path))
+        path = self._strip_protocol(path)
+        source = await in_thread(self._source, path, first_of(path))
         return AsyncFile(source)  # type: ignore[arg-type]
 
     # Reads.
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        handle = (await in_thread(self._source, self._strip_protocol(path))).handle()
+        handle = (await in_thread(self._source, self._strip_protocol(path), _first(start, end))).handle()
         first, last = _clipped(start, end, handle.size)
         if last - first > 1 << 20:
             handle.plan([(first, last)])
@@ -199,7 +201,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
 
         async def one(path: str, places: list[int]) -> None:
             try:
-                handle = (await in_thread(self._source, path)).handle()
+                first = _first(starts[places[0]], ends[places[0]])
+                handle = (await in_thread(self._source, path, first)).handle()
                 ranges = [_clipped(starts[at], ends[at], handle.size) for at in places]
                 handle.plan(sorted(ranges))
             except Exception as error:
@@ -223,7 +226,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         if outfile is None and await self._isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
-        handle = (await in_thread(self._source, rpath)).handle()
+        handle = (await in_thread(self._source, rpath, WHOLE)).handle()
         callback.set_size(handle.size)
         if handle.size > CHUNK:
             handle.plan([(0, handle.size)])
@@ -409,7 +412,7 @@ class _Fetched:
         self._opened: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
         self._lock = _stores.ForkLock()
 
-    def handle(self) -> _bowwave.Handle:
+    def handle(self, first: First | None = None) -> _bowwave.Handle:
         now, opened = _stores.generation(), self._opened
         if opened is not None and opened[0] == now:
             return opened[2]
@@ -450,6 +453,14 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if str(ours.get("endpoint", "")).startswith("http:"):
         ours["allow_http"] = True
     return scheme, _stores.access_of(ours)
+
+
+def _first(start: int | None, end: int | None) -> First | None:
+    """What a read of a slice reads of a file of any size; `None` if that depends on the size."""
+    start = start or 0
+    if start < 0:
+        return None if end is not None else (start, None)
+    return None if end is not None and end <= start else (start, end)
 
 
 def _clipped(start: int | None, end: int | None, size: int) -> tuple[int, int]:

@@ -27,6 +27,8 @@ class Watcher:
     #: Windows of 128 KiB: variables are often smaller than what is read ahead of a long file. Larger ones read more behind
     #: the end of each variable, and are no faster; smaller ones take more requests.
     SETTINGS = {"ra_pages": 32}
+    #: The superblock and what lies beside it.
+    FIRST = (0, BLOCK)
 
     def __init__(self) -> None:
         self.known: set[int] = set()

@@ -113,6 +113,8 @@ class Watcher:
 
     #: Not beside a plan of the program's own.
     plans = True
+    #: The footer.
+    FIRST = (-TAIL, None)
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] | None = None

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from ._ahead import Ahead, Opener
+from ._files import WHOLE
 
 #: Batches of one worker that are announced.
 DEPTH = 2
@@ -93,7 +94,7 @@ class Files(Sequence[bytes]):
 
     def __init__(self, urls: Iterable[str | os.PathLike[str]], **options: Any) -> None:
         self.urls = [os.fspath(url) for url in urls]
-        self._ahead = Ahead(Opener(options))
+        self._ahead = Ahead(Opener(options), first=WHOLE)
 
     def __len__(self) -> int:
         return len(self.urls)

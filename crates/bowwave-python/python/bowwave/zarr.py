@@ -21,6 +21,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from . import _bowwave, _stores
 from ._ahead import Ahead, Opener
 from ._async import in_thread, read
+from ._files import WHOLE, First
 
 #: Chunks in flight ahead of a loop: at first, and at most. Between these, twice as many as the loop has read.
 AHEAD_FIRST, AHEAD_MAX = 4, 64
@@ -55,7 +56,7 @@ class Store(_Store):
         super().__init__(read_only=read_only)
         self.url, self.options = url.rstrip("/") + "/", options
         self._access = _stores.access_of(options)
-        self._ahead = Ahead(Opener(options, self.url))
+        self._ahead = Ahead(Opener(options, self.url), first=WHOLE)
         #: Loops over chunks, by prefix of the key.
         self._loops: dict[str, _Loop] = {}
         #: Chunks in each direction, by prefix of the array.
@@ -90,7 +91,7 @@ class Store(_Store):
             prototype = default_buffer_prototype()
         loop = self._predict(key) if byte_range is None else None
         try:
-            handle = (await in_thread(self._ahead.source, key)).handle()
+            handle = (await in_thread(self._ahead.source, key, _first(byte_range))).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         start, end = _range(byte_range, handle.size)
@@ -275,6 +276,17 @@ def _range(request: ByteRequest | None, size: int) -> tuple[int, int]:
     if request is not None:
         raise TypeError(f"Unexpected byte_range, got {request!r}: give a ByteRequest of zarr")
     return 0, size
+
+
+def _first(request: ByteRequest | None) -> First:
+    """The bytes that a request reads, of an object of any size."""
+    if isinstance(request, RangeByteRequest):
+        return request.start, request.end
+    if isinstance(request, OffsetByteRequest):
+        return request.offset, None
+    if isinstance(request, SuffixByteRequest):
+        return -request.suffix, None
+    return WHOLE
 
 
 def _next(place: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -206,6 +206,68 @@ fn a_listing_from_before_our_change_does_not_undo_it() {
     assert_eq!(read(&*store, "d/file001"), b"bytes");
 }
 
+/// Lists a directory and those below, each before those in it, as `find` does.
+fn walk(store: &dyn Backend, path: &Path, listed: &mut Vec<String>) {
+    listed.push(path.display().to_string());
+    for entry in store.namespace().unwrap().list(path).unwrap() {
+        if entry.kind == crate::EntryKind::Directory {
+            walk(store, &path.join(entry.name), listed);
+        }
+    }
+}
+
+/// Waits until all listings ahead have ended.
+fn settled(server: &S3Server) -> usize {
+    loop {
+        let sent = server.requests().len();
+        std::thread::sleep(Duration::from_millis(200));
+        if server.in_flight() == 0 && server.requests().len() == sent {
+            return sent;
+        }
+    }
+}
+
+#[test]
+fn directories_of_a_tree_are_listed_ahead_of_a_program_that_walks_it() {
+    let (server, served, store) = bucket(0, false);
+    for number in 0..50 {
+        served.put(&format!("tree/{}/{number:02}/file", number / 10), b"bytes");
+    }
+    let before = server.requests().len();
+    for number in 0..3 {
+        assert_eq!(settled(&server), before + number, "none is listed ahead");
+        let path = ["tree", "tree/0", "tree/0/00"][number];
+        assert_eq!(store.list(path.as_ref()).unwrap().len(), [5, 10, 1][number]);
+    }
+    assert_eq!(settled(&server), before + 5, "two are listed ahead");
+    let mut listed = Vec::new();
+    walk(&*store, "tree".as_ref(), &mut listed);
+    assert_eq!(listed.len(), 56);
+    let sent = server.requests().split_off(before);
+    assert_eq!(settled(&server), before + 56, "each once: {sent:?}");
+    // In the next time to live, all are known.
+    walk(&*store, "tree".as_ref(), &mut listed);
+    assert_eq!(settled(&server), before + 56);
+    // A change of ours is not undone, and a file of a directory that was listed ahead is opened.
+    create(&*store, "tree/4/49/new", b"new");
+    assert_eq!(store.list("tree/4/49".as_ref()).unwrap().len(), 2);
+    assert_eq!(read(&*store, "tree/4/48/file"), b"bytes");
+}
+
+#[test]
+fn a_program_that_leaves_a_tree_costs_two_listings() {
+    let (server, served, store) = bucket(0, false);
+    (0..50).for_each(|number| served.put(&format!("tree/{number:02}/file"), b"bytes"));
+    let before = server.requests().len();
+    for path in ["tree", "tree/00", "tree/01"] {
+        store.list(path.as_ref()).unwrap();
+    }
+    for path in ["tree/40", "tree/30", "tree/20"] {
+        store.list(path.as_ref()).unwrap();
+    }
+    assert_eq!(settled(&server), before + 8);
+}
+
 /// A store that keeps names of a server whose faults begin later.
 fn hostile(dialect: Dialect) -> (HostileServer, Arc<dyn Backend>) {
     let server = HostileServer::start(dialect).unwrap();

@@ -45,7 +45,7 @@ use self::health::Limits;
 use self::key::Key;
 use self::reads::{Pending, Reads};
 use self::writes::Writes;
-use crate::{Attributes, Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek};
+use crate::{Attributes, Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek, WillRead};
 
 /// A store whose objects are also kept on a disk after they are read.
 #[derive(Debug)]
@@ -150,7 +150,16 @@ impl Backend for DiskCache {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
+        self.open_to_read(path, WillRead::Any)
+    }
+
+    fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
+        // The bytes may be on the disk: they are not requested before it is looked up there.
+        let will_read = match will_read {
+            WillRead::First { .. } | WillRead::Last { .. } => WillRead::Any,
+            other => other,
+        };
+        Ok(CachedObject::over(self.inner.open_to_read(path, will_read)?, path.into(), &self.tier))
     }
 
     /// Objects open for writing are the inner store's: they have no version.

@@ -1,0 +1,80 @@
+//! Directories that are listed ahead of a program that walks a tree.
+
+use std::time::Instant;
+
+use super::{Asked, Found, Known, NameCache, State};
+
+impl NameCache {
+    /// Whether a directory was listed ahead, and not used yet.
+    pub(in super::super) fn is_ahead(&self, directory: &str) -> bool {
+        self.lock().directories.get(directory).is_some_and(|found| found.is_ahead)
+    }
+
+    /// A program uses a directory that was listed ahead.
+    pub(super) fn used_ahead(state: &mut State, directory: &str) {
+        let ahead = state.walks.used(directory);
+        Self::plan(state, ahead);
+    }
+
+    /// Directories that a program probably lists next.
+    pub(super) fn plan(state: &mut State, directories: Vec<String>) {
+        let now = Instant::now();
+        for prefix in directories {
+            let found = state.directory(&prefix);
+            let is_known = found.is_being_listed || found.complete.is_some_and(|until| until > now);
+            if is_known {
+                state.walks.dropped(&prefix);
+            } else {
+                found.is_being_listed = true;
+                state.ahead.push(prefix);
+            }
+        }
+    }
+
+    /// The directories to list ahead now. The caller ends each with
+    /// [`listed_ahead`](Self::listed_ahead).
+    pub(in super::super) fn take_ahead(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().ahead)
+    }
+
+    /// A directory was listed ahead by a request that was sent at `asked`; `None` if it could not
+    /// be, or not with one page.
+    pub(in super::super) fn listed_ahead(&self, directory: &str, asked: Asked, found: Option<Found>) {
+        let until = self.until(asked.at);
+        let mut state = self.lock();
+        state.directory(directory).is_being_listed = false;
+        if let Some(found) = found.filter(|_| asked.changes >= state.evicted && self.is_on()) {
+            state.walks.arrived(directory, found.directories());
+            state.replace(directory, found, until, asked.changes);
+            state.directory(directory).is_ahead = true;
+            state.shrink(self.bytes_max);
+        }
+        drop(state);
+        self.listed.notify_all();
+    }
+
+    /// Until when a listing is valid that was begun then. A directory that takes longer to list
+    /// than names live would never be answered.
+    pub(super) fn until(&self, begun: Instant) -> Instant {
+        let now = Instant::now();
+        (begun + self.ttl()).max(now + now.saturating_duration_since(begun))
+    }
+}
+
+impl State {
+    /// A program lists a directory itself that is planned and not requested yet.
+    pub(super) fn drop_planned(&mut self, directory: &str) {
+        if let Some(at) = self.ahead.iter().position(|planned| planned == directory) {
+            self.ahead.swap_remove(at);
+            self.directory(directory).is_being_listed = false;
+        }
+    }
+}
+
+impl Found {
+    /// The names of directories.
+    pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
+        let is_directory = |(_, known): &&(_, Known)| *known == Known::Directory;
+        self.names.iter().filter(is_directory).map(|(name, _)| &**name)
+    }
+}

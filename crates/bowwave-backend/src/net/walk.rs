@@ -1,0 +1,237 @@
+//! Programs that list the directories of a tree one after another: `find`, `ls -R`, `du`,
+//! `git status`.
+//!
+//! Each listing is a round trip. The listed directories name those that the program lists next: in
+//! the order of names, each directory before those in it. After a few of them, the next ones are
+//! listed ahead, several at a time: at most as many as the program has used, and no more than
+//! [`AHEAD_MAX`].
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The programs that walk trees.
+#[derive(Debug, Default)]
+pub(super) struct Walks(
+    /// Last used last.
+    Vec<Walk>,
+);
+
+#[derive(Debug, Default)]
+struct Walk {
+    /// Known directories of the tree, by [`order`].
+    directories: BTreeMap<String, Progress>,
+    /// Directories that the program had to wait for.
+    waited: u32,
+    /// Directories that were listed ahead and then used.
+    used: u32,
+    /// Directories that were listed ahead and are not used yet.
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Found in the listing of the directory above.
+    Found,
+    /// Listed ahead.
+    Ahead,
+    /// Listed, and used by the program.
+    Used,
+}
+
+impl Walks {
+    /// A program has listed a directory in which there are these directories. Returns directories
+    /// to list ahead.
+    pub(super) fn listed<'a>(&mut self, prefix: &str, below: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let key = order(prefix);
+        let at = self.0.iter().rposition(|walk| walk.directories.contains_key(&key));
+        let mut walk = at.map_or_else(Walk::default, |at| self.0.remove(at));
+        walk.waited += 1;
+        if walk.directories.insert(key.clone(), Progress::Used) == Some(Progress::Ahead) {
+            // It came too late, or was not valid.
+            walk.unused = walk.unused.saturating_sub(1);
+        }
+        walk.add(prefix, below);
+        let ahead = walk.plan(&key);
+        if self.0.len() >= WALKS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(walk);
+        ahead
+    }
+
+    /// A directory was listed ahead, with these directories in it.
+    pub(super) fn arrived<'a>(&mut self, prefix: &str, below: impl Iterator<Item = &'a str>) {
+        let key = order(prefix);
+        if let Some(walk) = self.0.iter_mut().rev().find(|walk| walk.directories.contains_key(&key)) {
+            walk.add(prefix, below);
+        }
+    }
+
+    /// A directory need not be listed ahead.
+    pub(super) fn dropped(&mut self, prefix: &str) {
+        let key = order(prefix);
+        let is_it = |walk: &&mut Walk| walk.directories.get(&key) == Some(&Progress::Ahead);
+        if let Some(walk) = self.0.iter_mut().rev().find(is_it) {
+            walk.directories.insert(key.clone(), Progress::Used);
+            walk.unused = walk.unused.saturating_sub(1);
+        }
+    }
+
+    /// A program uses a directory that was listed ahead. Returns directories to list ahead.
+    pub(super) fn used(&mut self, prefix: &str) -> Vec<String> {
+        let key = order(prefix);
+        let is_it = |walk: &&mut Walk| walk.directories.get(&key) == Some(&Progress::Ahead);
+        let Some(walk) = self.0.iter_mut().rev().find(is_it) else { return Vec::new() };
+        walk.directories.insert(key.clone(), Progress::Used);
+        walk.used += 1;
+        walk.unused = walk.unused.saturating_sub(1);
+        walk.plan(&key)
+    }
+}
+
+impl Walk {
+    fn add<'a>(&mut self, prefix: &str, below: impl Iterator<Item = &'a str>) {
+        for name in below {
+            if self.directories.len() >= DIRECTORIES_MAX {
+                break;
+            }
+            let progress = self.directories.entry(order(&format!("{prefix}{name}/")));
+            let progress = progress.or_insert(Progress::Found);
+            // The tree is walked again.
+            if *progress == Progress::Used {
+                *progress = Progress::Found;
+            }
+        }
+    }
+
+    /// The directories to list ahead of a program that has used `key`.
+    fn plan(&mut self, key: &str) -> Vec<String> {
+        if self.waited < WAITED_MIN {
+            return Vec::new();
+        }
+        if self.directories.len() >= DIRECTORIES_MAX {
+            // The program has passed those before.
+            self.directories = self.directories.split_off(key);
+        }
+        let most = self.used.clamp(AHEAD_MIN, AHEAD_MAX).saturating_sub(self.unused) as usize;
+        let behind = self.directories.range_mut::<str, _>((Bound::Excluded(key), Bound::Unbounded));
+        let next: Vec<_> = behind.filter(|(_, progress)| **progress == Progress::Found).take(most).collect();
+        let mut ahead = Vec::with_capacity(next.len());
+        for (key, progress) in next {
+            *progress = Progress::Ahead;
+            ahead.push(key.replace('\0', "/"));
+        }
+        self.unused += u32::try_from(ahead.len()).unwrap_or(u32::MAX);
+        ahead
+    }
+}
+
+/// A prefix that sorts as its names do: no name has the character that stands for the slash.
+fn order(prefix: &str) -> String {
+    prefix.replace('/', "\0")
+}
+
+/// Directories of a tree that a program waits for before others are listed ahead. More: each costs
+/// a round trip. Fewer: listings for programs that list two directories of a tree.
+const WAITED_MIN: u32 = 3;
+/// Most directories that are listed ahead of a program and not used yet: at first, and later. More:
+/// more listings that nobody uses, and more connections that no read has. At 30 ms a listing, a
+/// program gets a thousand directories a second.
+const AHEAD_MIN: u32 = 2;
+const AHEAD_MAX: u32 = 32;
+/// Directories of a tree that are remembered, and trees.
+const DIRECTORIES_MAX: usize = 1 << 14;
+const WALKS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directories below each of a tree of three levels.
+    fn below(prefix: &str) -> Vec<String> {
+        match prefix.matches('/').count() {
+            1 | 2 => (0..10).map(|number| number.to_string()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All directories of the tree, each before those in it.
+    fn depth_first(prefix: &str, all: &mut Vec<String>) {
+        all.push(prefix.to_owned());
+        below(prefix).iter().for_each(|name| depth_first(&format!("{prefix}{name}/"), all));
+    }
+
+    /// Walks the directories in order; returns how many a program waits for, and how many were
+    /// listed in all.
+    fn walk(walks: &mut Walks, order: &[String]) -> (usize, usize) {
+        let (mut waited, mut ahead) = (0, Vec::new());
+        for prefix in order {
+            let names = below(prefix);
+            let names = || names.iter().map(String::as_str);
+            let mut next = match ahead.contains(prefix) {
+                true => walks.used(prefix),
+                false => {
+                    waited += 1;
+                    walks.listed(prefix, names())
+                }
+            };
+            for prefix in &next {
+                walks.arrived(prefix, below(prefix).iter().map(String::as_str));
+            }
+            ahead.append(&mut next);
+        }
+        (waited, waited + ahead.len())
+    }
+
+    #[test]
+    fn a_program_that_walks_a_tree_waits_for_its_first_directories() {
+        let mut walks = Walks::default();
+        let mut all = Vec::new();
+        depth_first("r/", &mut all);
+        assert_eq!(all.len(), 111);
+        let (waited, listed) = walk(&mut walks, &all);
+        assert!(waited <= 4 && listed == 111, "{waited} of {listed}");
+        // The next time, it waits for the root alone.
+        assert_eq!(walk(&mut walks, &all), (1, 111));
+    }
+
+    #[test]
+    fn a_program_that_lists_each_level_after_the_one_above_waits_for_few() {
+        let mut all = Vec::new();
+        depth_first("r/", &mut all);
+        all.sort_by_key(|prefix| prefix.matches('/').count());
+        let (waited, listed) = walk(&mut Walks::default(), &all);
+        assert!(waited <= 30 && listed == 111, "{waited} of {listed}");
+    }
+
+    #[test]
+    fn what_is_listed_in_vain_is_at_most_what_was_used_and_two() {
+        for step in [3, 7, 37, 64, 110] {
+            let mut all = Vec::new();
+            depth_first("r/", &mut all);
+            let order: Vec<_> = (0..30).map(|number| all[number * step % 111].clone()).collect();
+            let mut walks = Walks::default();
+            let (_, listed) = walk(&mut walks, &order);
+            let used: u32 = walks.0.iter().map(|walk| walk.used).sum();
+            let wasted: u32 = walks.0.iter().map(|walk| walk.unused).sum();
+            assert!(wasted <= used + AHEAD_MIN * WALKS_MAX as u32, "{step}: {wasted} of {listed}");
+        }
+    }
+
+    #[test]
+    fn two_directories_of_a_tree_cause_no_listing() {
+        let mut walks = Walks::default();
+        assert!(walks.listed("r/", ["a", "b", "c"].into_iter()).is_empty());
+        assert!(walks.listed("r/a/", std::iter::empty()).is_empty());
+        assert!(walks.listed("s/", ["a", "b", "c"].into_iter()).is_empty());
+        assert_eq!(walks.listed("r/b/", std::iter::empty()), ["r/c/"]);
+    }
+
+    #[test]
+    fn directories_are_listed_in_the_order_of_their_names() {
+        let mut walks = Walks::default();
+        walks.listed("", ["a", "a-b", "a.b"].into_iter());
+        walks.listed("a/", ["x"].into_iter());
+        assert_eq!(walks.listed("a/x/", std::iter::empty()), ["a-b/", "a.b/"]);
+    }
+}

@@ -1,0 +1,103 @@
+"""Requests of opens, counted by the server."""
+
+import asyncio
+
+import bowwave
+import bowwave.fsspec
+import bowwave.zarr
+import numpy as np
+import pytest
+import zarr
+from conftest import Shaped
+
+CHUNKS = 64
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("objects")
+    array = zarr.create_array(str(directory / "a"), shape=(CHUNKS, 1 << 16), chunks=(1, 1 << 16), dtype="f8", compressors=None)
+    array[:] = np.arange(CHUNKS)[:, None]
+    (directory / "table.parquet").write_bytes(bytes(range(256)) * 4096)
+    server = Shaped(1, 0, array=f"@{directory}/a", small=100_000, middle=2 << 20, large=64 << 20,
+                    **{"table.parquet": f"@{directory}/table.parquet"})
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def sent(server):
+    """The requests since the last call, by kind."""
+    before = server.counters()
+
+    def since():
+        nonlocal before
+        now = server.counters()
+        counts = {kind: now[kind] - before[kind] for kind in ("heads", "lists", "gets")}
+        before = now
+        return counts
+
+    return since
+
+
+def test_chunks_without_a_listing_are_one_request_each(server, sent):
+    store = bowwave.zarr.Store("s3://data/array", **server.options, cache="200MiB")
+
+    async def read():
+        return [await store.get(f"c/{row}/0") for row in range(CHUNKS)]
+
+    for row, data in enumerate(asyncio.run(read())):
+        assert np.all(np.frombuffer(data.to_bytes(), "f8") == row)
+    assert sent() == {"heads": 0, "lists": 0, "gets": CHUNKS}
+
+
+def test_a_loop_over_an_array_is_one_request_for_each_chunk(server, sent):
+    array = zarr.open_array(bowwave.zarr.Store("s3://data/array", **server.options, cache="201MiB"), mode="r")
+    for row in range(CHUNKS):
+        assert np.all(array[row] == row)
+    counts = sent()
+    # One more is the array's metadata.
+    assert counts["gets"] <= CHUNKS + 4 and counts["heads"] <= 4 and counts["lists"] <= 4, counts
+
+
+def test_whole_objects_are_one_request(server, sent):
+    fs = bowwave.fsspec.BowwaveFileSystem("s3", dict(server.options), cache="202MiB")
+    for name, size in [("small", 100_000), ("middle", 2 << 20)]:
+        assert fs.cat_file(f"data/{name}") == server.bytes(0, size)
+        assert sent() == {"heads": 0, "lists": 0, "gets": 1}, name
+        assert fs.cat_file(f"data/{name}", 10, 20) == server.bytes(10, 10)
+        assert sent() == {"heads": 0, "lists": 0, "gets": 0}, name
+
+
+def test_a_range_comes_with_the_open(server, sent):
+    fs = bowwave.fsspec.BowwaveFileSystem("s3", dict(server.options), cache="203MiB")
+    assert fs.cat_file("data/large", 5 << 20, (5 << 20) + 70_000) == server.bytes(5 << 20, 70_000)
+    counts = sent()
+    assert counts["heads"] == 1 and counts["lists"] == 0 and counts["gets"] <= 2, counts
+    assert fs.cat_file("data/large", -1000) == server.bytes((64 << 20) - 1000, 1000)
+
+
+def test_the_beginning_of_a_file_comes_with_the_open(server, sent):
+    with bowwave.open("s3://data/small", **server.options, cache="204MiB") as file:
+        assert file.read() == server.bytes(0, 100_000)
+        assert sent() == {"heads": 1, "lists": 0, "gets": 1}
+    # It is in the cache.
+    with bowwave.open("s3://data/small", **server.options, cache="204MiB") as file:
+        assert file.read() == server.bytes(0, 100_000)
+        assert sent() == {"heads": 1, "lists": 0, "gets": 0}
+
+
+def test_the_footer_of_a_parquet_file_comes_with_the_open(server, sent):
+    with bowwave.open("s3://data/table.parquet", **server.options, cache="205MiB") as file:
+        file.seek(-1000, 2)
+        assert file.read() == (bytes(range(256)) * 4096)[-1000:]
+        assert sent() == {"heads": 1, "lists": 0, "gets": 1}
+
+
+def test_missing_objects_are_not_found(server, sent):
+    store = bowwave.zarr.Store("s3://data/array", **server.options, cache="206MiB")
+    assert asyncio.run(store.get("c/99/0")) is None
+    counts = sent()
+    assert counts["heads"] == 0 and counts["gets"] == 1 and counts["lists"] <= 1, counts
+    with pytest.raises(FileNotFoundError):
+        bowwave.open("s3://data/none", **server.options, cache="206MiB")
