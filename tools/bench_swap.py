@@ -20,7 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-POLICIES = ("none", "cluster", "vma", "adaptive")
+# linux: cluster on a disk with a head, else vma.
+POLICIES = ("none", "cluster", "vma", "linux", "adaptive")
 # Slots in the order of eviction, as Linux has them: the document's baseline.
 RECLAIM = "cluster, slots by eviction"
 MIB = 1 << 20
