@@ -226,7 +226,9 @@ impl Opened {
         store: &StoreArgs,
     ) -> Result<Self, Failure> {
         let Settings { options, ra_pages } = settings(policy, cache, store);
-        Self::over(open(url, &options)?, options, ra_pages)
+        let opened = Self::over(open(url, &options)?, options, ra_pages)?;
+        cache.set.apply(&opened.engine)?;
+        Ok(opened)
     }
 
     /// The same for reading and writing; with `attributes`, the store keeps modes, owners and times
@@ -243,7 +245,9 @@ impl Opened {
         // Requests of the kernel cost far more than small pages, and a writer would wait while huge
         // pages are cleared.
         let options = Options { huge_pages: false, yields_memory: true, ..write.add_to(settings.options) };
-        Self::over(open(url, &options)?, options, settings.ra_pages)
+        let opened = Self::over(open(url, &options)?, options, settings.ra_pages)?;
+        cache.set.apply(&opened.engine)?;
+        Ok(opened)
     }
 
     /// Puts a new cache in front of `backend`, with windows of `ra_pages`, or of what suits the
@@ -261,10 +265,13 @@ impl Opened {
 
     /// The chosen readahead window, as a sentence.
     pub(crate) fn readahead(&self) -> String {
-        let options = self.engine.options();
-        let (pages, bytes) = (options.ra_pages, u64::from(options.ra_pages) * options.page_bytes);
-        let why =
-            if self.chosen { format!(", which suits {}", self.store.profile().kind) } else { String::new() };
+        let (options, pages) = (self.engine.options(), self.engine.tuning().ra_pages);
+        let bytes = u64::from(pages) * options.page_bytes;
+        let why = if self.chosen && pages == options.ra_pages {
+            format!(", which suits {}", self.store.profile().kind)
+        } else {
+            String::new()
+        };
         format!("readahead windows of up to {} (--ra-pages {pages}{why})", size(bytes))
     }
 }

@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let url = background::url(args);
     let opened = Arc::new(Opened::for_writing(
         &args.disk.url(&url)?,
-        args.policy,
+        args.policy(),
         (&args.cache(), &args.store),
         (args.write, args.owners.stores_attributes()),
     )?);
@@ -295,13 +295,16 @@ impl Args {
         self.cache.clone().behind_a_kernel(around.into())
     }
 
+    fn policy(&self) -> Policy {
+        self.cache.set.policy().unwrap_or(self.policy)
+    }
+
     /// Data for the control channel.
     fn subject(&self, opened: &Arc<Opened>, calls: Arc<Calls>, mount: &Mount) -> Mounted {
         let options = opened.engine.options();
         let auto = |value: Option<String>| value.unwrap_or_else(|| "auto".to_owned());
         let store = &options.store;
         let fixed = vec![
-            ("policy", self.policy.name().to_owned()),
             ("cache", auto(options.cache_bytes.map(size_text))),
             ("page_size", size_text(options.page_bytes)),
             ("threads", self.threads.to_string()),
@@ -321,7 +324,6 @@ impl Args {
             calls,
             dir: mount.point().to_owned(),
             device: mount.device(),
-            policy: self.policy,
             read_only: mount.is_read_only(),
             started: (Instant::now(), SystemTime::now()),
             fixed,
@@ -332,7 +334,7 @@ impl Args {
     fn options(&self) -> MountOptions {
         self.owners.add_to(MountOptions {
             kernel_readahead_bytes: self.cache.set.kernel_readahead_bytes(),
-            kernel_cache: self.cache.set.kernel_cache(self.policy),
+            kernel_cache: self.cache.set.kernel_cache(self.policy()),
             ttl: self.ttl,
             consistency: self.consistency.consistency(),
             requests_max: self.threads as usize,

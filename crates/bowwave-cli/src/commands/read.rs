@@ -121,7 +121,7 @@ pub(crate) struct Args {
 
 /// Reads and prints what was measured.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    args.cache.set.refuse_kernel()?;
+    args.cache.set.refuse_of_mounts()?;
     let interrupt = Interrupt::watch(Second::Kills)?;
     let mut rows = Vec::new();
     let mut readahead = None;

@@ -84,7 +84,8 @@ pub(crate) struct Args {
 
 /// Runs the program, and exits as it does.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    args.cache.set.refuse_kernel()?;
+    args.cache.set.refuse_of_mounts()?;
+    args.cache.set.refuse_later()?;
     let cached = |map: Map| Ok(Map { url: args.disk.url(&map.url)?, ..map });
     let maps = args.maps.iter().map(|text| cached(Map::parse(text)?)).collect::<Result<Vec<_>, Failure>>()?;
     let settings = setup::settings(args.policy, &args.cache, &args.store);

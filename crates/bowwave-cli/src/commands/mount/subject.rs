@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bowwave_core::Policy;
-use bowwave_engine::{LIVE_SETTINGS, Tuning};
+use bowwave_engine::LIVE_SETTINGS;
 use clap::CommandFactory as _;
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::control::{Setting, Subject};
 use crate::mounted::{self, Calls};
 use crate::setup::Opened;
 use crate::values::{duration_text, size_text};
-use crate::{logging, values};
+use crate::{logging, tunables};
 
 /// A mount.
 pub(super) struct Mounted {
@@ -23,7 +22,6 @@ pub(super) struct Mounted {
     pub(super) calls: Arc<Calls>,
     pub(super) dir: PathBuf,
     pub(super) device: (u32, u32),
-    pub(super) policy: Policy,
     pub(super) read_only: bool,
     pub(super) started: (Instant, SystemTime),
     /// Options fixed for the mount's lifetime, by key, as given.
@@ -61,7 +59,7 @@ impl Subject for Mounted {
             "version": env!("CARGO_PKG_VERSION"),
             "started": humantime::format_rfc3339_seconds(self.started.1).to_string(),
             "age_seconds": self.started.0.elapsed().as_secs(),
-            "policy": self.policy.name(),
+            "policy": tuning.policy.name(),
             "read_only": self.read_only,
             "page_bytes": stats.page_bytes,
             "ra_pages": tuning.ra_pages,
@@ -77,13 +75,17 @@ impl Subject for Mounted {
 
     fn settings(&self) -> Vec<Setting> {
         let tuning = self.opened.engine.tuning();
-        let live = [
-            ("ra_pages", tuning.ra_pages.to_string()),
-            ("dirty_limit", size_text(tuning.dirty_bytes)),
-            ("dirty_background", size_text(tuning.dirty_background_bytes)),
-            ("dirty_expire", duration_text(tuning.dirty_expire)),
-            ("log", logging::levels()),
-        ];
+        let live = tunables::OPTIONS.map(|key| {
+            let value = match key {
+                "policy" => tuning.policy.name().to_owned(),
+                "ra_pages" => tuning.ra_pages.to_string(),
+                "dirty_limit" => size_text(tuning.dirty_bytes),
+                "dirty_background" => size_text(tuning.dirty_background_bytes),
+                "dirty_expire" => duration_text(tuning.dirty_expire),
+                _ => logging::levels(),
+            };
+            (key, value)
+        });
         let cli = Cli::command();
         let mount = cli.find_subcommand("mount").expect("it is one");
         let of_option = |live: bool| {
@@ -103,10 +105,7 @@ impl Subject for Mounted {
                 }
             }
         };
-        let fixed = self.fixed.clone().into_iter().map(|(key, value)| {
-            let now = if key == "policy" { tuning.policy.name().to_owned() } else { value };
-            of_option(key == "policy")((key, now))
-        });
+        let fixed = self.fixed.clone().into_iter().map(of_option(false));
         let mut all: Vec<Setting> =
             live.into_iter().map(of_option(true)).chain(fixed).chain(self.tunables.clone()).collect();
         let engine = &self.opened.engine;
@@ -128,30 +127,6 @@ impl Subject for Mounted {
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        let engine = &self.opened.engine;
-        let wrong = |why: String| format!("{key}={value}: {why}");
-        let tuning = engine.tuning();
-        let tuning = match key {
-            "log" => return logging::set_levels(value).map_err(wrong),
-            "ra_pages" => {
-                let window = values::window(value).map_err(wrong)?;
-                Tuning { ra_pages: window.pages(engine.options().page_bytes), ..tuning }
-            }
-            "dirty_limit" => {
-                let dirty_bytes = values::positive_size(value).map_err(wrong)?;
-                // As without --dirty-background, if the current value no longer fits.
-                let dirty_background_bytes = match tuning.dirty_background_bytes {
-                    bytes if bytes < dirty_bytes => bytes,
-                    _ => dirty_bytes / 2,
-                };
-                Tuning { dirty_bytes, dirty_background_bytes, ..tuning }
-            }
-            "dirty_background" => {
-                Tuning { dirty_background_bytes: values::size(value).map_err(wrong)?, ..tuning }
-            }
-            "dirty_expire" => Tuning { dirty_expire: values::duration(value).map_err(wrong)?, ..tuning },
-            _ => return engine.set(key, value).map_err(|error| error.to_string()),
-        };
-        engine.tune(tuning).map_err(|error| wrong(error.to_string()))
+        tunables::set_live(&self.opened.engine, key, value)
     }
 }
