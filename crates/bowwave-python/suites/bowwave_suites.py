@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(config, items):
         return
     with open(path, encoding="utf-8") as file:
         names = [line.split("#")[0].strip() for line in file]
-    left_out = [item for item in items if any(name and name in item.nodeid for name in names)]
+    # The node's name has the directory only if pytest's root is above it.
+    left_out = [item for item in items if any(name and name in f"{item.path} {item.nodeid}" for name in names)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
