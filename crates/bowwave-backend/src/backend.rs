@@ -33,8 +33,9 @@ pub trait Backend: Debug + Send + Sync {
     /// `NotFound`, `IsADirectory`, and as the store says.
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>>;
 
-    /// As [`open`](Self::open), for a caller that knows what it reads first. A store behind a network
-    /// may then send fewer requests, or the same in fewer round trips. By default as `open`.
+    /// As [`open`](Self::open), for a caller that knows what it reads first. A store behind a
+    /// network may then send fewer requests, or the same in fewer round trips. By default as
+    /// `open`.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -21,7 +21,7 @@ const START: [&str; 2] = ["scheduler", "device_depth"];
 
 /// Options of a mount that can be changed while it runs; also names of `--set` and `ctl set`.
 pub(crate) const OPTIONS: [&str; 6] =
-    ["policy", "ra_pages", "dirty_limit", "dirty_background", "dirty_expire", "log"];
+    ["ra_pages", "dirty_limit", "dirty_background", "dirty_expire", "log", "policy"];
 
 /// Settings of the kernel in front of a mount: key, default, meaning.
 const KERNEL: [(&str, &str, &str); 2] = [

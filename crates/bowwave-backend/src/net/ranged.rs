@@ -168,7 +168,9 @@ impl Version {
         if len == 0 {
             return intake.end(Ok(()));
         }
-        let fetch = Fetch { version: Arc::clone(self), offset, intake };
+        // In the order of the reads, which need not be that in which they run.
+        let claim = self.first.claim(&(offset..offset + len as u64));
+        let fetch = Fetch { version: Arc::clone(self), offset, claim, intake };
         if let Err((fetch, error)) = gate.spawn(fetch) {
             fetch.intake.end(Err(error));
         }
@@ -413,6 +415,8 @@ impl Object for Remote {
 struct Fetch {
     version: Arc<Version>,
     offset: u64,
+    /// Its part of the bytes that came with the open.
+    claim: Option<Claim>,
     intake: Intake,
 }
 
@@ -430,7 +434,7 @@ impl Fetch {
     async fn fetch(&mut self) -> Result<()> {
         let version = Arc::clone(&self.version);
         let range = self.offset..self.offset + self.intake.len as u64;
-        if let Some(claim) = version.first.claim(&range) {
+        if let Some(claim) = self.claim.take() {
             let rest = claim.range.end..range.end;
             if rest.is_empty() {
                 if self.take(&version, claim).await? {

@@ -107,9 +107,10 @@ fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
         assert!(Instant::now() < deadline, "tree/2 is not read ahead: {:?}", sent());
         thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(bucket.requests("cat tree/2/07 > /dev/null").list, 0, "tree/2 is listed");
     bucket.requests("cat tree/2/* tree/3/* > /dev/null");
-    assert_eq!(sent().get, 64, "each file is one request");
+    let sent = sent();
+    // The directories are these four, the one above and the root, each looked up or listed.
+    assert!(sent.get == 64 && sent.list <= 8, "each file and each directory is one request: {sent:?}");
     bucket.end();
 }
 
