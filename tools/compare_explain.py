@@ -46,10 +46,7 @@ def csv_of(rows, tick=1):
 
 def explain(bowwave, policy, options, text):
     ra_pages, file_pages = options
-    name, *learned = policy.split("-learned")
-    command = [bowwave, "explain", "-", "--json", "--policy", name, "--ra-pages", str(ra_pages)]
-    if learned:
-        command += ["--range-clusters", "learned"]
+    command = [bowwave, "explain", "-", "--json", "--policy", policy, "--ra-pages", str(ra_pages)]
     if file_pages is not None:
         command += ["--file-pages", str(file_pages)]
     return decisions(command, text)

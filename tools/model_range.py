@@ -2,21 +2,17 @@
 
 Written from the description of llite's read-ahead and of the patch of 2021, not from bowwave's code: sets of pages, one page
 after the other, positions of strides by search. All counts are pages. Lustre's RPC size is --ra-pages; the limits are
-Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file). `range-learned` is `range` with --range-clusters
-learned: it also predicts how wide a cluster is from earlier ones, those of the file and those of the handle.
+Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file).
 """
 
 import sys
 
 from model_ondemand import PAGE
 
-POLICIES = ("range", "range-literal", "range-learned")
+POLICIES = ("range", "range-literal")
 MIB = (1 << 20) // PAGE
 RANGE, WHOLE, PER_FILE = 1 * MIB, 4 * MIB, 256 * MIB
 RANGE_LEAST = 16
-# Learned clusters: widths remembered of a file and of a handle, those of a file in its mean, and clusters from which on a handle
-# is known.
-FILE_WIDTHS, OWN_WIDTHS, FILE_MEAN, WELL_KNOWN = 32, 8, 8, 4
 LOOSE = 8
 ENDLESS = 2**64 // PAGE
 
@@ -67,19 +63,13 @@ class File:
         self.pages = set()
         # Pages read ahead and not used yet.
         self.ahead = set()
-        # Of the clusters that ended, of all handles; 0 for those that were not touched upward.
-        self.widths = []
-
-
-def mean(widths):
-    return sum(widths) // max(len(widths), 1)
 
 
 class Handle:
     """What llite remembers of an open file."""
 
-    def __init__(self, policy, rpc, file_pages):
-        self.literal, self.learned, self.rpc = policy == "range-literal", policy == "range-learned", rpc
+    def __init__(self, literal, rpc, file_pages):
+        self.literal, self.rpc = literal, rpc
         self.end_of_file = ENDLESS if file_pages is None else min(file_pages, ENDLESS)
         self.reads = 0
         self.expected = 0            # one past the last access
@@ -90,8 +80,6 @@ class Handle:
         self.stride_seen, self.stride = 0, None
         self.low = self.high = None  # of the cluster; inclusive
         self.near_requests = self.cluster_pages = 0
-        # Of learned clusters: widths, the first touch of this one, the width of one that ended, a window from the page on.
-        self.widths, self.entered, self.ended, self.onward = [], 0, None, False
 
     # -- what the reader does ------------------------------------------------------------------------------------
 
@@ -154,40 +142,13 @@ class Handle:
             self.low, self.high = min(self.low, page), max(self.high, page)
             if self.high - self.low + 1 <= RANGE:
                 return
-        if known:
-            self.ended = width if self.entered == self.low else 0
-            self.widths.append(self.ended)
         self.cluster_pages, self.near_requests = width, 0
-        self.low = self.high = self.entered = page
-
-    def usual_width(self, file):
-        """The widest cluster to expect."""
-        of_file = min(max(file.widths[-FILE_WIDTHS:], default=0), 2 * mean(file.widths[-FILE_MEAN:]))
-        own = self.widths[-OWN_WIDTHS:]
-        widest = max(own, default=0)
-        if len(self.widths) < WELL_KNOWN:
-            return max(of_file, min(widest, 2 * mean(own)))
-        return min(max(widest, of_file), 2 * mean(own))
-
-    def learned_pages(self, page, file):
-        """Pages to read from a missing page on, by earlier clusters; 0 if they say nothing."""
-        if not self.learned or self.stride_seen > 1 or self.entered != self.low or page < self.low:
-            return 0
-        usual = min(self.usual_width(file), RANGE)
-        if self.near_requests == 0:
-            pages = usual
-        elif usual:
-            pages = max(usual // 2, RANGE_LEAST)
-        elif self.near_requests == 1:
-            pages = RANGE // 2 if not file.widths and page == self.high == self.low + 1 else 0
-        else:
-            pages = min(max(self.high - self.low + 1, RANGE_LEAST), RANGE)
-        return pages if pages >= RANGE_LEAST else 0
+        self.low = self.high = page
 
     # -- the state after a page that is missing, or was read ahead and is used for the first time ------------------
 
-    def page_reached(self, page, hit, mapped, file):
-        self.ranged = self.onward = False
+    def page_reached(self, page, hit, mapped):
+        self.ranged = False
         if self.whole:
             return
         at, next_page = page, page + 1
@@ -197,14 +158,7 @@ class Handle:
             found = self.look_at(page, 1)
             if found or self.run_pages >= max(RANGE, RANGE_LEAST) and self.run_pages % max(RANGE, RANGE_LEAST) == 0:
                 self.enlarge = True
-            clustered = not self.enlarge and self.window <= RANGE
-            pages = self.learned_pages(page, file) if clustered and not hit else 0
-            if pages:
-                self.ranged = self.onward = True
-                self.window = pages
-                self.place(page, page, hit)
-                return
-            if clustered and self.near_requests >= 2:
+            if not self.enlarge and self.window <= RANGE and self.near_requests >= 2:
                 check = False
                 if hit:
                     self.window = 0
@@ -287,7 +241,7 @@ class Handle:
     def ahead(self, page, request_end, missing):
         """The (start, end, reason) to read, if any; request_end is that of a read call, 0 of a fault."""
         geometry = self.geometry()
-        around = self.next < page or self.onward
+        around = self.next < page
         start = max(self.next, geometry.first) if geometry is not Everything else self.next
         end = self.start + self.window if self.window else 0
         if around:
@@ -327,7 +281,8 @@ class Model:
     def __init__(self, policy, ra_pages=32, file_pages=None):
         if policy not in POLICIES:
             raise ValueError(f"unknown policy {policy!r}")
-        self.policy, self.rpc, self.file_pages = policy, ra_pages, file_pages
+        self.literal = policy == "range-literal"
+        self.rpc, self.file_pages = ra_pages, file_pages
         self.files, self.handles = {}, {}
         self.accesses = 0
 
@@ -343,7 +298,7 @@ class Model:
             file.pages -= gone
             file.ahead -= gone
             return []
-        handle = self.handles.setdefault((pid, name), Handle(self.policy, self.rpc, self.file_pages))
+        handle = self.handles.setdefault((pid, name), Handle(self.literal, self.rpc, self.file_pages))
         end = last + 1 if self.file_pages is None else min(last + 1, self.file_pages)
         decisions = []
         if op == "read":
@@ -367,17 +322,7 @@ class Model:
         file.ahead.discard(page)
         if not missing and not fresh:
             return slow
-        try:
-            return self.reached(file, handle, page, request_end, mapped, slow, missing, decisions)
-        finally:
-            # A cluster that ended counts for the file from the next access on.
-            if handle.ended is not None:
-                file.widths.append(handle.ended)
-                handle.ended = None
-
-    def reached(self, file, handle, page, request_end, mapped, slow, missing, decisions):
-        """A page that is missing, or was read ahead and is used for the first time."""
-        handle.page_reached(page, not missing, mapped, file)
+        handle.page_reached(page, not missing, mapped)
         plans = []
         if not missing and not slow:
             if handle.quick():

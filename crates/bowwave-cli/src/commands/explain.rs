@@ -9,7 +9,7 @@ mod swap;
 
 use std::path::{Path, PathBuf};
 
-use bowwave_core::{Clusters, Policy};
+use bowwave_core::Policy;
 use bowwave_trace::import::{self, Format, Import, Options};
 use bowwave_trace::{Op, Record};
 
@@ -83,10 +83,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE|PAGES", default_value = "32", value_parser = values::window_pages)]
     ra_pages: u32,
 
-    /// Policy range: readahead of clusters of faults, a value of the tunable range_clusters
-    #[arg(long, value_name = "RULES", default_value = "suited", value_parser = values::one_of(bowwave_baselines::CLUSTERS))]
-    range_clusters: Clusters,
-
     /// Pages of every file or region; without it, they have no end
     #[arg(long, value_name = "PAGES")]
     file_pages: Option<u64>,
@@ -114,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(values::Explained::Files(policy)) => policy,
         None => Policy::Stream,
     };
-    let explainer = Explainer::new(policy, args.range_clusters, args.ra_pages, args.file_pages)?;
+    let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();
     let outcome = Input::open(&args.trace, args.format).and_then(|input| {
         let lines = Lines::new(&mut output, args.json);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bowwave_core::{
-    Action, Advice, Cache, Clusters, Config, Decision, Detector, Fault, FileId, Fill, FrameId, HandleId,
-    Instant, PageAccess, PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, RangeConfig,
-    ReadOutcome, Request, Scores, Waiter,
+    Action, Advice, Cache, Config, Decision, Detector, Fault, FileId, Fill, FrameId, HandleId, Instant,
+    PageAccess, PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Scores,
+    Waiter,
 };
 use bowwave_trace::{Op, Record};
 use serde::Serialize;
@@ -47,15 +47,8 @@ pub(super) struct Explained {
 }
 
 impl Explainer {
-    pub(super) fn new(
-        policy: Policy,
-        clusters: Clusters,
-        ra_pages: u32,
-        file_pages: Option<u64>,
-    ) -> Result<Self, Failure> {
-        let range = RangeConfig { clusters, ..RangeConfig::default() };
-        let config = Config { ra_pages, policy, range, ..Config::default() };
-        let cache = Cache::new(config).map_err(Failure::usage)?;
+    pub(super) fn new(policy: Policy, ra_pages: u32, file_pages: Option<u64>) -> Result<Self, Failure> {
+        let cache = Cache::new(Config { ra_pages, policy, ..Config::default() }).map_err(Failure::usage)?;
         Ok(Self {
             cache,
             file_pages: PageCount(file_pages.unwrap_or(ENDLESS).min(ENDLESS)),
@@ -331,8 +324,7 @@ mod tests {
 
     #[test]
     fn a_policy_of_another_crate_is_explained() {
-        let mut explainer =
-            Explainer::new(policy::DOUBLING, Clusters::Suited, 32, None).expect("a valid configuration");
+        let mut explainer = Explainer::new(policy::DOUBLING, 32, None).expect("a valid configuration");
         let mut windows = Vec::new();
         for page in 0..20 {
             let record = Record {
