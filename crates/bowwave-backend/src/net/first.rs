@@ -44,6 +44,13 @@ impl Body {
         self.rest
     }
 
+    /// Another read receives the rest.
+    pub(super) fn resume(&mut self) {
+        if let Some(incoming) = &mut self.incoming {
+            incoming.resume();
+        }
+    }
+
     /// The next event, as [`Incoming::next`]. Bytes are [taken](Self::take) afterwards.
     pub(super) async fn next(&mut self, deadline: Option<Instant>) -> Result<Next> {
         loop {
@@ -155,9 +162,6 @@ impl Claim {
     /// The body, once the read before has passed it on; `None` if that read failed.
     pub(super) async fn body(&mut self) -> Option<Body> {
         let mut body = (&mut self.body).await.ok()?;
-        if let Some(incoming) = &mut body.incoming {
-            incoming.resume();
-        }
         body.skip = self.skip;
         Some(body)
     }

@@ -31,6 +31,8 @@ pub(super) struct NameCache {
     pub(super) plain: Plain,
     /// The store refuses listings: lookups use HEAD.
     refuses_listings: AtomicBool,
+    /// Directories are planned to be listed ahead.
+    has_planned: AtomicBool,
     bytes_max: usize,
     state: Mutex<State>,
     /// A listing has ended.
@@ -209,6 +211,7 @@ impl NameCache {
             opens: AtomicBool::new(false),
             plain: Plain::default(),
             refuses_listings: AtomicBool::new(false),
+            has_planned: AtomicBool::new(false),
             bytes_max: BYTES_MAX,
             state: Mutex::default(),
             listed: Condvar::new(),
@@ -242,10 +245,6 @@ impl NameCache {
         self.refuses_listings.store(true, Ordering::Relaxed);
     }
 
-    fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
-    }
-
     /// Looks up `key`. Waits while another thread lists its directory.
     pub(super) fn look(&self, key: &str) -> Lookup<'_> {
         let (prefix, name) = split(key);
@@ -264,7 +263,7 @@ impl NameCache {
             if let Some((known, until)) = known {
                 directory.lookups = directory.lookups.saturating_add(1);
                 if std::mem::take(&mut directory.is_ahead) {
-                    Self::used_ahead(&mut state, prefix);
+                    self.used_ahead(&mut state, prefix);
                 }
                 return Lookup::Known(known, until);
             }
@@ -317,7 +316,7 @@ impl NameCache {
         let names = all.iter().map(|(name, found)| (name.to_string(), found.standing.clone()));
         let names = names.filter(|(_, known)| *known != Known::Absent).collect();
         if std::mem::take(&mut found.is_ahead) {
-            Self::used_ahead(&mut state, directory);
+            self.used_ahead(&mut state, directory);
         }
         Some((names, until))
     }
@@ -514,7 +513,7 @@ impl Listing<'_> {
         if self.changes >= state.evicted && self.cache.is_on() {
             let ahead = state.walks.listed(&self.directory, found.directories());
             state.replace(&self.directory, found, until, self.changes);
-            NameCache::plan(&mut state, ahead);
+            self.cache.plan(&mut state, ahead);
             state.shrink(self.cache.bytes_max);
         }
         until

@@ -170,7 +170,7 @@ impl Version {
         }
         // In the order of the reads, which need not be that in which they run.
         let claim = self.first.claim(&(offset..offset + len as u64));
-        let fetch = Fetch { version: Arc::clone(self), offset, claim, intake };
+        let fetch = Fetch { version: Arc::clone(self), offset, claim, claimed: Ok(None), intake };
         if let Err((fetch, error)) = gate.spawn(fetch) {
             fetch.intake.end(Err(error));
         }
@@ -417,10 +417,21 @@ struct Fetch {
     offset: u64,
     /// Its part of the bytes that came with the open.
     claim: Option<Claim>,
+    /// The body of that part, or why there is none.
+    claimed: Result<Option<Body>>,
     intake: Intake,
 }
 
 impl AsyncWork for Fetch {
+    /// The read of the part before this one passes the body on.
+    async fn ready(&mut self) {
+        let Some(claim) = &mut self.claim else { return };
+        let unwanted = self.intake.sink.unwanted();
+        let deadline = self.intake.sink.deadline().map(Into::into);
+        let body = by_deadline(deadline, &self.version.place, async { Ok(claim.body().await) });
+        self.claimed = runtime::unless(unwanted, body).await.unwrap_or(Ok(None));
+    }
+
     async fn run(mut self) {
         let unwanted = self.intake.sink.unwanted();
         // A dropped request closes its connection, and its sink gets no more events.
@@ -492,10 +503,9 @@ impl Fetch {
     }
 
     /// Takes bytes that came with the open; `false` if they are lost.
-    async fn take(&mut self, version: &Arc<Version>, mut claim: Claim) -> Result<bool> {
-        let deadline = self.intake.sink.deadline().map(Into::into);
-        let body = async { Ok(claim.body().await) };
-        let Some(mut body) = by_deadline(deadline, &version.place, body).await? else { return Ok(false) };
+    async fn take(&mut self, version: &Arc<Version>, claim: Claim) -> Result<bool> {
+        let Some(mut body) = std::mem::replace(&mut self.claimed, Ok(None))? else { return Ok(false) };
+        body.resume();
         let verifier = match version.has_checksums() {
             true => version.checksums.verifier(version, &claim.range, &HeaderMap::new()).await,
             false => Verifier::default(),

@@ -59,8 +59,9 @@ impl Gate {
         Self { slots: semaphore(slots.max(1) as usize), inside: semaphore(WAITING_MAX) }
     }
 
-    /// Starts `work` once a slot is free; returns it with an error if too many wait.
-    pub(crate) fn spawn<W>(&self, work: W) -> std::result::Result<(), (W, Error)>
+    /// Starts `work` once it is ready and a slot is free; returns it with an error if too many
+    /// wait.
+    pub(crate) fn spawn<W>(&self, mut work: W) -> std::result::Result<(), (W, Error)>
     where
         W: AsyncWork + Send + 'static,
     {
@@ -73,6 +74,7 @@ impl Gate {
         };
         let slots = Arc::clone(&self.slots);
         runtime.spawn(async move {
+            work.ready().await;
             // The semaphore is never closed; if it were, only the count of waiters would limit the
             // work.
             let slot = slots.acquire().await;
@@ -84,7 +86,13 @@ impl Gate {
 }
 
 /// Work for a slot.
-pub(crate) trait AsyncWork {
+pub(crate) trait AsyncWork: Send {
+    /// Waits for other work that needs a slot, too. In a slot, such a wait could use up the slots
+    /// that it waits for.
+    fn ready(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     fn run(self) -> impl Future<Output = ()> + Send;
 }
 

@@ -135,8 +135,8 @@ fn order(prefix: &str) -> String {
 /// a round trip. Fewer: listings for programs that list two directories of a tree.
 const WAITED_MIN: u32 = 3;
 /// Most directories that are listed ahead of a program and not used yet: at first, and later. More:
-/// more listings that nobody uses, and more connections that no read has. At 30 ms a listing, a
-/// program gets a thousand directories a second.
+/// more unused listings, and fewer connections for reads. At 30 ms a listing, 32 allow a program a
+/// thousand directories a second.
 const AHEAD_MIN: u32 = 2;
 const AHEAD_MAX: u32 = 32;
 /// Directories of a tree that are remembered, and trees.

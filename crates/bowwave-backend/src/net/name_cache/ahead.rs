@@ -1,6 +1,7 @@
 //! Directories that are listed ahead of a program that walks a tree.
 
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::{Asked, Found, Known, NameCache, State};
 
@@ -11,13 +12,13 @@ impl NameCache {
     }
 
     /// A program uses a directory that was listed ahead.
-    pub(super) fn used_ahead(state: &mut State, directory: &str) {
+    pub(super) fn used_ahead(&self, state: &mut State, directory: &str) {
         let ahead = state.walks.used(directory);
-        Self::plan(state, ahead);
+        self.plan(state, ahead);
     }
 
     /// Directories that a program probably lists next.
-    pub(super) fn plan(state: &mut State, directories: Vec<String>) {
+    pub(super) fn plan(&self, state: &mut State, directories: Vec<String>) {
         let now = Instant::now();
         for prefix in directories {
             let found = state.directory(&prefix);
@@ -27,6 +28,7 @@ impl NameCache {
             } else {
                 found.is_being_listed = true;
                 state.ahead.push(prefix);
+                self.has_planned.store(true, Ordering::Release);
             }
         }
     }
@@ -34,6 +36,10 @@ impl NameCache {
     /// The directories to list ahead now. The caller ends each with
     /// [`listed_ahead`](Self::listed_ahead).
     pub(in super::super) fn take_ahead(&self) -> Vec<String> {
+        // Lookups of known names ask, too, and take no second lock.
+        if !self.has_planned.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
         std::mem::take(&mut self.lock().ahead)
     }
 
@@ -51,6 +57,10 @@ impl NameCache {
         }
         drop(state);
         self.listed.notify_all();
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
     }
 
     /// Until when a listing is valid that was begun then. A directory that takes longer to list

@@ -237,6 +237,23 @@ fn end_of(heard: &std::sync::mpsc::Receiver<Heard>) -> Vec<u8> {
     }
 }
 
+/// A read that waits for the one before it must not hold the slot that this one needs.
+#[test]
+fn reads_in_turn_end_with_one_connection() {
+    let server = HostileServer::start(Dialect::S3).unwrap();
+    server.put("object", bytes(SIZE));
+    let store = open_url(&server.url(), &Options { connections: Some(1), ..options(&server) }).unwrap();
+    let part = SIZE / 16;
+    for _ in 0..50 {
+        let object = open(&*store, "object", WillRead::WHOLE);
+        let start = |at: usize| start_read(&*object, at as u64, ReadBuf::zeroed(part));
+        let started: Vec<_> = (0..SIZE).step_by(part).map(|at| (at, start(at))).collect();
+        for (at, heard) in started {
+            assert!(end_of(&heard) == bytes(SIZE)[at..at + part], "{at}");
+        }
+    }
+}
+
 /// A read that is no longer wanted from its beginning on.
 struct Unwanted(std::sync::mpsc::SyncSender<()>);
 
