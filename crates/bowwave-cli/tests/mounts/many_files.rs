@@ -115,6 +115,28 @@ fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
 }
 
 #[test]
+fn few_empty_directories_are_listed_ahead_of_a_walk() {
+    let Some(bucket) = Bucket::new("many-empty", 1, &["--ttl", "1h"]) else { return };
+    for number in 0..100 {
+        let files = if number < 2 { 0..16 } else { 0..0 };
+        bucket.server.put(&format!("tree/{number:02}/"), Vec::new());
+        files.for_each(|file| bucket.server.put(&format!("tree/{number:02}/{file:02}"), vec![1; 1000]));
+    }
+    let begun = bucket.server.requests();
+    bucket.requests("ls tree > /dev/null; cat tree/00/* tree/01/* > /dev/null");
+    let sent = || bucket.server.requests().since(&begun).list;
+    // Until no more arrive.
+    let (mut before, mut same) = (sent(), 0);
+    while same < 30 {
+        thread::sleep(Duration::from_millis(10));
+        (before, same) = if sent() == before { (before, same + 1) } else { (sent(), 0) };
+    }
+    // 32 for the files in them, as many ahead of those, and five that the program needs.
+    assert!(before < 80, "{before} listings of 100 directories");
+    bucket.end();
+}
+
+#[test]
 fn copied_and_removed_trees_are_one_request_a_file() {
     let Some(bucket) = Bucket::new("many-cp", 0, &["--ttl", "1h"]) else { return };
     let from = bucket.place.root().join("from");
@@ -410,12 +432,16 @@ fn a_file_that_the_kernel_has_is_opened_without_a_request() {
             let path = bucket.place.at().join(key(0));
             let read = || assert!(fs::read(&path).expect("a file") == content(&key(0), 1, bytes), "{bytes}");
             read();
-            // A lookup confirms the version for a second.
-            thread::sleep(Duration::from_millis(1100));
-            let before = bucket.server.requests();
-            read();
-            let sent = bucket.server.requests().since(&before);
-            assert!(requests.contains(&sent.total()) && sent.get == 0, "{mode} {bytes}: {sent:?}");
+            let again = || {
+                // A lookup confirms the version for a second.
+                thread::sleep(Duration::from_millis(1100));
+                let before = bucket.server.requests();
+                read();
+                bucket.server.requests().since(&before)
+            };
+            // The kernel may drop pages at any time, also where much memory is free.
+            let sent = (0..8).map(|_| again()).find(|sent| sent.get == 0).expect("the kernel has no pages");
+            assert!(requests.contains(&sent.total()), "{mode} {bytes}: {sent:?}");
             bucket.end();
         }
     }

@@ -57,6 +57,18 @@ struct Directory {
     siblings: Siblings,
     listed: Instant,
     used: u64,
+    /// Directories from the last open to this one.
+    steps: u32,
+    next: Next,
+}
+
+/// The directory after another one.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Unknown,
+    /// A thread looks for it, or has not found it.
+    Wanted,
+    Found(u64),
 }
 
 #[derive(Debug)]
@@ -184,37 +196,48 @@ impl State {
     }
 
     /// Plans the files of a directory that a program goes to from another one, or opens a file of,
-    /// in `most` bytes.
+    /// in `most` bytes. And those of the directories after it, once a run is through it.
     fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<u32>, most: u64) {
-        let left = most.saturating_sub(self.bytes);
+        let room = most.saturating_sub(self.bytes);
         let mut plan: Vec<Sibling> = Vec::new();
-        let mut room = 0;
         if let Some(from) = from
             && let [Some(before), Some(directory)] = self.directories.get_disjoint_mut([&from, &inode])
         {
-            let ahead = self.ahead.len() + self.planned.len();
-            let window = SIBLING_WINDOW_MAX.saturating_sub(u32::try_from(ahead).unwrap_or(u32::MAX));
-            room = sibling_room(left, directory.average()).min(window);
+            let ahead = u32::try_from(self.ahead.len() + self.planned.len()).unwrap_or(u32::MAX);
+            let window = SIBLING_WINDOW_MAX.saturating_sub(ahead);
+            let room = sibling_room(room, directory.average()).min(window);
+            directory.steps = before.steps + 1;
             directory.siblings.go_on_from(&mut before.siblings, room, &mut plan);
         }
         let Some(directory) = self.directories.get_mut(&inode) else { return };
         if let Some(place) = opened {
             self.uses += 1;
-            directory.used = self.uses;
-            room = sibling_room(left, directory.average()).saturating_sub(plan.len() as u32);
+            (directory.used, directory.steps) = (self.uses, 0);
+            let room = sibling_room(room, directory.average()).saturating_sub(plan.len() as u32);
             directory.siblings.opened(place, room, &mut plan);
         }
-        if directory.siblings.goes_on() && plan.len() < room as usize && !self.left.contains(&inode) {
-            self.left.push_back(inode);
-        }
-        let planned = plan.iter().map(|sibling| {
+        for sibling in plan {
             let (name, size) = &directory.files[sibling.index as usize];
             let (path, bytes) = (directory.path.join(name), sibling_bytes(*size));
-            Planned { directory: inode, index: sibling.index, path, bytes }
-        });
-        for planned in planned {
-            self.bytes += planned.bytes;
-            self.planned.push_back(planned);
+            self.bytes += bytes;
+            self.planned.push_back(Planned { directory: inode, index: sibling.index, path, bytes });
+        }
+        if !directory.siblings.goes_on() || directory.steps >= STEPS_MAX {
+            return;
+        }
+        let next = directory.next;
+        match next {
+            Next::Found(next) if self.directories.contains_key(&next) => {
+                self.plan(next, Some(inode), None, most);
+            }
+            // None was looked for yet, or the one that was found is no longer remembered.
+            Next::Unknown | Next::Found(_) => {
+                self.left.push_back(inode);
+                if let Some(directory) = self.directories.get_mut(&inode) {
+                    directory.next = Next::Wanted;
+                }
+            }
+            Next::Wanted => {}
         }
     }
 }
@@ -250,9 +273,12 @@ impl Operations {
         let removed = (state.expire(), state.take((parent, place)));
         let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
         state.plan(parent, from, Some(place), self.ahead_bytes);
+        let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
         drop(removed);
-        shared.wake.notify_all();
+        if has_work {
+            shared.wake.notify_all();
+        }
     }
 
     /// A program will leave a directory: lists the next one, and plans its files.
@@ -265,7 +291,12 @@ impl Operations {
             let Ok(entries) = self.layout.list(&path) else { return };
             shared.lock().insert(next, Directory::of(&path, entries));
         }
-        shared.lock().plan(next, Some(inode), None, self.ahead_bytes);
+        let mut state = shared.lock();
+        if let Some(directory) = state.directories.get_mut(&inode) {
+            directory.next = Next::Found(next);
+        }
+        state.plan(next, Some(inode), None, self.ahead_bytes);
+        drop(state);
         shared.wake.notify_all();
     }
 
@@ -329,7 +360,15 @@ impl Directory {
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
         let siblings = Siblings::of(&names);
-        Self { path: path.to_owned(), files, siblings, listed: Instant::now(), used: 0 }
+        Self {
+            path: path.to_owned(),
+            files,
+            siblings,
+            listed: Instant::now(),
+            used: 0,
+            steps: 0,
+            next: Next::Unknown,
+        }
     }
 
     fn place(&self, name: &OsStr) -> Option<u32> {
@@ -348,6 +387,8 @@ impl Directory {
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
 const THREADS: usize = 8;
+/// Most directories listed ahead of the last open, however few files are in them.
+const STEPS_MAX: u32 = 32;
 /// Directories whose opens are remembered.
 const DIRECTORIES_MAX: usize = 64;
 /// Files whose sizes make the average.
