@@ -18,7 +18,7 @@ use super::directories::is_last;
 use super::first::First;
 use super::limits::now;
 use super::listing;
-use super::meta::Meta;
+use super::meta::{Meta, Stored};
 use super::name_cache::{Asked, Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
@@ -212,6 +212,10 @@ impl ObjectBackend {
         let (standing, first) = self.requested_standing(path, will_read)?;
         let (key, _) = self.key(path)?;
         if !key.as_ref().is_empty() {
+            if matches!(standing, Standing::Directory { marked: false }) {
+                // No marker, no attributes: `stat` need not request them.
+                self.cloud.names.learn_directory(&format!("{key}/"), Stored::default(), asked);
+            }
             let known = match &standing {
                 Standing::Object(meta) => meta.known(),
                 Standing::Directory { .. } => Known::Directory,
@@ -257,8 +261,9 @@ impl ObjectBackend {
             let standing = if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing };
             return Ok((standing, First::default()));
         }
-        // In byte order, a marker precedes all other keys of the directory.
-        let marked = page.objects.first().is_some_and(|first| first.key == marker);
+        // In byte order, a marker precedes all other keys of the directory. An empty page that says
+        // that there are more keys tells nothing.
+        let marked = page.objects.first().is_none_or(|first| first.key == marker);
         Ok((Standing::Directory { marked }, First::default()))
     }
 
@@ -428,12 +433,21 @@ impl Backend for ObjectBackend {
 
     fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
-        let known = if self.opens_by_name() { self.look_cached(path)? } else { None };
-        // The GET of a small object has its checksum, and the caller may read it at the open. For
-        // parts of others, a HEAD must have it.
-        let suffices =
-            |meta: &Meta| meta.is_confirmed() || meta.size <= SMALL_BYTES || will_read == WillRead::Nothing;
-        let (found, first) = match known.filter(suffices) {
+        let known = if self.opens_by_name() { Some(self.cached(path)?) } else { None };
+        // A small object is requested whole, with its checksum, and the caller may read it at the
+        // open. Of others, a HEAD shows the version, if no response has just shown it.
+        let suffices = |meta: &Meta, validity: Validity| {
+            meta.size <= SMALL_BYTES
+                || will_read == WillRead::Nothing
+                || validity.0.is_some_and(|until| self.cloud.names.is_fresh(until))
+        };
+        let known = match known {
+            Some((standing, validity)) => {
+                self.object(path, standing)?.filter(|meta| suffices(meta, validity))
+            }
+            None => None,
+        };
+        let (found, first) = match known {
             Some(meta) => (Some(meta), First::default()),
             None => {
                 let (standing, first) = self.standing_to_read(path, will_read)?;

@@ -114,6 +114,24 @@ fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
     bucket.end();
 }
 
+/// The directory is listed for the second lookup in it, after the first open.
+#[test]
+fn an_open_before_the_listing_of_its_directory_counts() {
+    let Some(bucket) = Bucket::new("many-before", 1, &["--ttl", "1h"]) else { return };
+    for number in 0..64 {
+        bucket.server.put(&format!("chunks/{number}"), vec![1; 1000]);
+    }
+    let begun = bucket.server.requests();
+    bucket.requests("cat chunks/0 chunks/1 chunks/2 > /dev/null");
+    let sent = || bucket.server.requests().since(&begun);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sent().get < 6 {
+        assert!(Instant::now() < deadline, "chunks 3, 4 and 5 are not read ahead: {:?}", sent());
+        thread::sleep(Duration::from_millis(5));
+    }
+    bucket.end();
+}
+
 #[test]
 fn few_empty_directories_are_listed_ahead_of_a_walk() {
     let Some(bucket) = Bucket::new("many-empty", 1, &["--ttl", "1h"]) else { return };

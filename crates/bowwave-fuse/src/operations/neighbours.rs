@@ -41,6 +41,8 @@ struct State {
     planned: VecDeque<Planned>,
     /// Directories that a program will leave for the next ones.
     left: VecDeque<u64>,
+    /// Opens in directories that were not listed yet: directory and name.
+    unlisted: VecDeque<(u64, OsString)>,
     /// By directory and position.
     ahead: HashMap<(u64, u32), Ahead>,
     /// Bytes of all planned files and files in `ahead`.
@@ -183,8 +185,24 @@ impl State {
         Some(ahead)
     }
 
+    /// Remembers an open in a directory that was not listed yet.
+    fn note_unlisted(&mut self, directory: u64, name: &OsStr) {
+        if self.unlisted.len() == UNLISTED_MAX {
+            self.unlisted.pop_front();
+        }
+        self.unlisted.push_back((directory, name.to_owned()));
+    }
+
     /// Enters a directory, in place of the one used longest ago if there are too many.
-    fn insert(&mut self, inode: u64, directory: Directory) {
+    fn insert(&mut self, inode: u64, mut directory: Directory) {
+        self.unlisted.retain(|(parent, name)| {
+            if *parent == inode
+                && let Some(place) = directory.place(name)
+            {
+                directory.siblings.opened(place, 0, &mut Vec::new());
+            }
+            *parent != inode
+        });
         if self.directories.len() >= DIRECTORIES_MAX {
             let oldest = self.directories.iter().min_by_key(|(_, directory)| directory.used);
             if let Some(oldest) = oldest.map(|(&inode, _)| inode) {
@@ -262,7 +280,7 @@ impl Operations {
                 drop(state);
                 let Some(listed) = self.layout.known(above).map(|entries| Directory::of(above, entries))
                 else {
-                    return;
+                    return shared.lock().note_unlisted(parent, name);
                 };
                 let Some(place) = listed.place(name) else { return };
                 state = shared.lock();
@@ -387,6 +405,8 @@ impl Directory {
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
 const THREADS: usize = 8;
+/// Opens that are remembered until their directory is listed: two lookups are before.
+const UNLISTED_MAX: usize = 16;
 /// Most directories listed ahead of the last open, however few files are in them.
 const STEPS_MAX: u32 = 32;
 /// Directories whose opens are remembered.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::super::meta::CONFIRMED_MAX;
 use super::{Asked, Found, Known, NameCache, State};
 
 impl NameCache {
@@ -68,6 +69,12 @@ impl NameCache {
     pub(super) fn until(&self, begun: Instant) -> Instant {
         let now = Instant::now();
         (begun + self.ttl()).max(now + now.saturating_duration_since(begun))
+    }
+
+    /// Whether what is valid until then was requested in the last second, or is of a directory that
+    /// takes longer to list than names live.
+    pub(in super::super) fn is_fresh(&self, until: Instant) -> bool {
+        until + CONFIRMED_MAX >= Instant::now() + self.ttl()
     }
 }
 

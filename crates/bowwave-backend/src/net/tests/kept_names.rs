@@ -11,7 +11,8 @@ use super::writes::write;
 use super::{Served, s3};
 use crate::conformance::Fixture as _;
 use crate::{
-    Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, open_url, read_exact, read_once,
+    Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, SMALL_BYTES, open_url, read_exact,
+    read_once,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -85,6 +86,27 @@ fn a_listed_file_is_opened_and_read_with_one_request() {
     let sent = requests(&server, || assert_eq!(read(&*store, &name(3)), name(3).as_bytes()));
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert!(sent[0].starts_with("GET /bucket/data/d/file003"), "{sent:?}");
+}
+
+#[test]
+fn a_large_file_is_opened_without_a_request_while_its_listing_is_new() {
+    let (server, served, store) = bucket(1, false);
+    served.put("d/large", &vec![5; 2 * SMALL_BYTES as usize]);
+    let open = || drop(store.open("d/large".as_ref()).unwrap());
+    store.list("d".as_ref()).unwrap();
+    assert_eq!(requests(&server, open).len(), 0);
+    std::thread::sleep(Duration::from_millis(1100));
+    let sent = requests(&server, open);
+    assert!(sent.len() == 1 && sent[0].starts_with("HEAD"), "{sent:?}");
+}
+
+#[test]
+fn a_directory_without_a_marker_is_not_asked_for_its_attributes() {
+    let (server, _served, store) = bucket(2, true);
+    let sent =
+        requests(&server, || assert!(store.stat("d".as_ref()).is_ok() && store.stat("d".as_ref()).is_ok()));
+    // No object, and a directory.
+    assert_eq!(sent.len(), 2, "{sent:?}");
 }
 
 #[test]

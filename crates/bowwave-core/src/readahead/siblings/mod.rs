@@ -306,9 +306,13 @@ impl Siblings {
         }
         // Among the last opens of few files, some follow each other as before by chance.
         let in_time = (self.opened as usize / 16).clamp(2, RECENT);
-        let orders = [(Order::Listing, 2), (Order::Numeric, 2), (Order::Time, in_time)];
-        let orders = orders.into_iter().chain([(Order::Listing, RECENT), (Order::Numeric, RECENT)]);
-        let run = { orders }.find_map(|(order, recent)| self.begin(order, index, recent))?;
+        let begin = |order, recent| self.begin(order, index, recent);
+        // Files 1, 2 and 3 of a hundred are eleven apart in the listing.
+        let by_name = |recent| {
+            let runs = [begin(Order::Listing, recent), begin(Order::Numeric, recent)];
+            runs.into_iter().flatten().min_by_key(|run| run.distance.abs())
+        };
+        let run = by_name(2).or_else(|| begin(Order::Time, in_time)).or_else(|| by_name(RECENT))?;
         let run = Run { again: before == State::Opened, ..run };
         self.runs.push_back(run);
         // Runs among few files are often none.

@@ -157,6 +157,18 @@ fn numbers_in_names_are_an_order() {
     assert!(Siblings::of(&padded).numeric.is_none());
 }
 
+/// In the listing, files 1, 2 and 3 of 64 are eleven apart, and 7 is not.
+#[test]
+fn neighbours_by_number_are_no_stride_of_the_listing() {
+    let mut names: Vec<String> = (0..64).map(|number| format!("{number}")).collect();
+    names.sort();
+    let mut siblings = Siblings::of(&names);
+    let place = |number: u32| names.iter().position(|name| *name == format!("{number}")).unwrap() as u32;
+    let ahead = run(&mut siblings, &[1, 2, 3, 4, 5].map(place));
+    let wanted = [vec![], vec![], vec![4, 5, 6], vec![7, 8], vec![9, 10]];
+    assert_eq!(ahead, wanted.map(|numbers| numbers.into_iter().map(place).collect::<Vec<_>>()));
+}
+
 #[test]
 fn names_are_compared_by_the_numbers_in_them() {
     let mut names = ["a10b", "a2b", "a2", "a02", "b1", "a", "", "a2b10", "a2b9", "7", "10"];
