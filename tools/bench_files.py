@@ -14,6 +14,7 @@ them.
 
     shuffled   8 readers take turns at all files, in an order that a seed gives
     again      the same files in another order, on the same mount
+    announced  as shuffled, in an order that `bowwave plan` has announced
     ordered    one reader, in the order of the names
     cat        `cat` of each file, one process each
     find       `find -type f`, and `ls -l` once more on the same mount
@@ -36,7 +37,7 @@ from mounts import can_mount, end_mounts_when_stopped
 
 READERS = 8
 ENDS = 64
-ROWS = ("shuffled", "again", "ordered", "cat", "find")
+ROWS = ("shuffled", "again", "announced", "ordered", "cat", "find")
 
 
 def objects(count):
@@ -55,9 +56,14 @@ def read(path, size, pattern):
         raise SystemExit(f"{path}: {len(data)} bytes of {size}, or wrong ones")
 
 
-def in_any_order(at, sizes, pattern, seed):
+def shuffled(sizes, seed):
     names = list(sizes)
     random.Random(seed).shuffle(names)
+    return names
+
+
+def in_any_order(at, sizes, pattern, seed):
+    names = shuffled(sizes, seed)
     with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
         for _ in pool.map(lambda name: read(os.path.join(at, name), sizes[name], pattern), names):
             pass
@@ -65,7 +71,7 @@ def in_any_order(at, sizes, pattern, seed):
 
 def act(row, at, sizes, pattern):
     """One pass of a row."""
-    if row in ("shuffled", "again"):
+    if row in ("shuffled", "again", "announced"):
         in_any_order(at, sizes, pattern, row)
     elif row == "ordered":
         for name in sizes:
@@ -85,6 +91,9 @@ def measure(rows, who, options, server, sizes, directory):
     try:
         for row in rows:
             before, begun = server.counters(), time.monotonic()
+            if row == "announced" and who == "stream":
+                # Within the time: the program may open files at once.
+                subprocess.run([options.bowwave, "plan", mount.at, "-"], input="\n".join(shuffled(sizes, row)), text=True, check=True)
             act(row, mount.at, sizes, server.pattern)
             took, after = time.monotonic() - begun, server.counters()
             found[row] = {"seconds": took, **{name: after[name] - before[name] for name in ("heads", "lists", "gets", "bytes")},
@@ -121,7 +130,7 @@ def main():
     here = installed(options)
     whos = [who for who in (options.who.split(",") if options.who else here) if who in here]
     wanted = options.only.split(",")
-    groups = [[row for row in group if row in wanted] for group in (("shuffled", "again"), ("ordered",), ("cat",), ("find",))]
+    groups = [[row for row in group if row in wanted] for group in (("shuffled", "again"), ("announced",), ("ordered",), ("cat",), ("find",))]
     sizes, samples = objects(options.files), {}
     server = Server(options.server, objects=sizes)
     try:

@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Ctl(commands::ctl::Args),
     /// Tell a mount how a file will be read, as posix_fadvise does, which FUSE does not carry
     Advise(commands::advise::Args),
+    /// Announce to a mount which files will be opened, and in which order
+    Plan(commands::plan::Args),
     /// Check what this machine lacks, and print the command that provides it
     Doctor(commands::doctor::Args),
     /// List and abort unfinished uploads at an object store
@@ -136,6 +138,7 @@ impl Command {
             Self::Status(args) => commands::status::run(&args),
             Self::Ctl(args) => commands::ctl::run(&args),
             Self::Advise(args) => commands::advise::run(&args),
+            Self::Plan(args) => commands::plan::run(&args),
             Self::Doctor(args) => commands::doctor::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),

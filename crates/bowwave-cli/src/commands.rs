@@ -12,6 +12,7 @@ pub(crate) mod import;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mount;
+pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod regret;
 pub(crate) mod replay;

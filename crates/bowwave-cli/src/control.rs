@@ -1,4 +1,4 @@
-//! The control channel: a socket per mount, used by `bowwave status`, `ctl` and `umount`.
+//! The control channel: a socket per mount, used by `bowwave status`, `ctl`, `plan` and `umount`.
 //!
 //! ```text
 //! bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄─requests─  bowwave status, ctl, umount
@@ -46,6 +46,13 @@ pub(crate) enum Request {
         key: String,
         /// The new value.
         value: String,
+    },
+    /// Announces files of the mount.
+    Plan {
+        /// Their paths below the mount point, in the order of their opens.
+        files: Vec<String>,
+        /// They follow the list before instead of taking its place.
+        append: bool,
     },
     /// Keeps the connection until the mount has ended, and then reports lost data.
     End {

@@ -324,6 +324,7 @@ impl Args {
             calls,
             dir: mount.point().to_owned(),
             device: mount.device(),
+            announcer: mount.announcer(),
             read_only: mount.is_read_only(),
             started: (Instant::now(), SystemTime::now()),
             fixed,

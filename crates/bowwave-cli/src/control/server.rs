@@ -30,6 +30,9 @@ pub(crate) trait Subject: Send + Sync {
 
     /// Validates `value` and changes a live setting.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
+
+    /// Announces files, by their paths below the mount point.
+    fn announce(&self, files: &[String], append: bool) -> Result<(), String>;
 }
 
 /// The control channel of a mount, until it is dropped.
@@ -187,6 +190,7 @@ fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
             log::info!(target: CONTROL, "{key} is now {}", find(key)?.value);
             Ok(json!(find(key)?))
         }
+        Request::Plan { files, append } => subject.announce(files, *append).map(|()| Value::Null),
         Request::End { .. } => Err("this process serves another mount".to_owned()),
     }
 }

@@ -1,6 +1,7 @@
 //! Implements each request, independent of the protocol.
 
 pub(crate) mod advice;
+mod announced;
 mod attributes;
 mod data;
 mod directories;
@@ -163,7 +164,11 @@ impl Operations {
     /// # Errors
     /// If its thread cannot be started.
     pub(crate) fn start_neighbours(self: &Arc<Self>) -> io::Result<()> {
-        if self.reads_neighbours() { self.neighbours.start(Arc::downgrade(self)) } else { Ok(()) }
+        if self.reads_neighbours() {
+            self.neighbours.start(Arc::downgrade(self), self.ahead_bytes)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether an open may send no request.

@@ -21,6 +21,7 @@ use bowwave_engine::{
 };
 
 use super::Operations;
+use super::announced::Announced;
 
 /// Files that are read ahead.
 #[derive(Debug, Default)]
@@ -45,7 +46,8 @@ struct State {
     unlisted: VecDeque<(u64, OsString)>,
     /// By directory and position.
     ahead: HashMap<(u64, u32), Ahead>,
-    /// Bytes of all planned files and files in `ahead`.
+    announced: Announced,
+    /// Bytes of all planned files and of those read ahead.
     bytes: u64,
     uses: u64,
     has_ended: bool,
@@ -84,13 +86,15 @@ struct Planned {
 /// What a thread does next.
 #[derive(Debug)]
 enum Step {
+    Announced(PathBuf),
     Read(Planned),
     /// A program will leave this directory for the next one.
     GoOn(u64),
 }
 
+/// A file that was read ahead.
 #[derive(Debug)]
-struct Ahead {
+pub(super) struct Ahead {
     /// Keeps its pages.
     _file: File,
     bytes: u64,
@@ -98,16 +102,17 @@ struct Ahead {
 }
 
 impl Neighbours {
-    /// Starts the thread that reads ahead until the mount ends.
+    /// Starts the threads that read ahead, in `most` bytes, until the mount ends.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn start(&self, operations: Weak<Operations>) -> io::Result<()> {
+    pub(super) fn start(&self, operations: Weak<Operations>, most: u64) -> io::Result<()> {
         let shared = Arc::clone(&self.0);
         let run = move || {
-            while let Some(step) = shared.next() {
+            while let Some(step) = shared.next(most) {
                 let Some(operations) = operations.upgrade() else { return };
                 match step {
+                    Step::Announced(path) => operations.read_announced(&shared, path),
                     Step::Read(planned) => operations.read_neighbour(&shared, &planned),
                     Step::GoOn(inode) => operations.go_on(&shared, inode),
                 }
@@ -121,7 +126,7 @@ impl Neighbours {
     pub(super) fn end(&self) {
         let mut state = self.0.lock();
         state.has_ended = true;
-        let files = std::mem::take(&mut state.ahead);
+        let files = (std::mem::take(&mut state.ahead), state.announced.end());
         state.planned.clear();
         state.left.clear();
         drop(state);
@@ -131,11 +136,16 @@ impl Neighbours {
 }
 
 impl Shared {
-    fn next(&self) -> Option<Step> {
+    fn next(&self, most: u64) -> Option<Step> {
         let mut state = self.lock();
         loop {
             if state.has_ended {
                 return None;
+            }
+            if state.bytes < most
+                && let Some(path) = state.announced.next()
+            {
+                return Some(Step::Announced(path));
             }
             if let Some(planned) = state.planned.pop_front() {
                 return Some(Step::Read(planned));
@@ -159,7 +169,8 @@ impl State {
         let is_old = |ahead: &Ahead| ahead.since.elapsed() > SIBLING_UNUSED_MAX;
         let old: Vec<_> =
             self.ahead.iter().filter(|(_, ahead)| is_old(ahead)).map(|(&place, _)| place).collect();
-        let mut removed = Vec::new();
+        let mut removed = self.announced.expire();
+        self.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
         for place in old {
             if let Some(ahead) = self.ahead.remove(&place) {
                 self.bytes -= ahead.bytes;
@@ -260,10 +271,19 @@ impl State {
     }
 }
 
+impl Ahead {
+    /// Requests the bytes of an opened file.
+    fn of(file: File) -> Self {
+        let bytes = sibling_bytes(file.size());
+        file.advise(0, bytes, Advice::WillNeed);
+        Self { _file: file, bytes, since: Instant::now() }
+    }
+}
+
 impl Operations {
     /// A program opens a file that the kernel does not have: plans its neighbours.
     pub(super) fn note_open(&self, inode: u64, path: &Path) {
-        if !self.reads_neighbours() || !self.layout.store().reads_siblings() {
+        if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
             return;
         }
         let (Some(parent), Some(name)) = (self.inodes.parent(inode), path.file_name()) else { return };
@@ -297,6 +317,63 @@ impl Operations {
         if has_work {
             shared.wake.notify_all();
         }
+    }
+
+    /// A program will open these files in this order, after those announced before.
+    ///
+    /// # Errors
+    /// Why none is read ahead.
+    pub(crate) fn announce(&self, paths: Vec<PathBuf>, append: bool) -> Result<(), String> {
+        if !self.reads_neighbours() {
+            return Err(
+                "files are read ahead on mounts of object stores with --consistency ttl and a --ttl \
+                        of more than 0"
+                    .to_owned(),
+            );
+        }
+        let shared = &self.neighbours.0;
+        let mut state = shared.lock();
+        let removed = if append { Vec::new() } else { state.announced.end() };
+        state.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
+        let added = state.announced.add(paths);
+        drop(state);
+        drop(removed);
+        shared.wake.notify_all();
+        if added {
+            Ok(())
+        } else {
+            Err("the list of announced files would have more than a million".to_owned())
+        }
+    }
+
+    /// Whether an opened file was announced.
+    fn opens_announced(&self, path: &Path) -> bool {
+        let shared = &self.neighbours.0;
+        let mut state = shared.lock();
+        let Some(ahead) = state.announced.opened(path) else { return false };
+        state.bytes -= ahead.as_ref().map_or(0, |ahead| ahead.bytes);
+        drop(state);
+        drop(ahead);
+        shared.wake.notify_all();
+        true
+    }
+
+    /// Opens an announced file and requests its bytes.
+    fn read_announced(&self, shared: &Shared, path: PathBuf) {
+        let inode = self.inodes.at(&path);
+        let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
+        let file = if is_resident { None } else { self.layout.open(&path).ok() };
+        let ahead = file.map(Ahead::of);
+        let bytes = ahead.as_ref().map_or(0, |ahead| ahead.bytes);
+        let mut state = shared.lock();
+        state.bytes += bytes;
+        let unused = match state.has_ended {
+            true => ahead,
+            false => state.announced.read(path, ahead),
+        };
+        state.bytes -= unused.as_ref().map_or(0, |unused| unused.bytes);
+        drop(state);
+        drop(unused);
     }
 
     /// A program will leave a directory: lists the next one, and plans its files.
@@ -341,21 +418,18 @@ impl Operations {
         let inode = self.inodes.peek(planned.directory, name);
         let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
         let file = if is_resident { None } else { self.layout.open(&planned.path).ok() };
-        if let Some(file) = &file {
-            file.advise(0, sibling_bytes(file.size()), Advice::WillNeed);
-        }
+        let ahead = file.map(|file| Ahead { bytes: planned.bytes, ..Ahead::of(file) });
         let mut state = shared.lock();
         let has_ended = state.has_ended;
         let directory = state.directories.get_mut(&planned.directory);
         let is_ahead = |directory: &Directory| directory.siblings.is_ahead(planned.index);
         // A program may have opened it meanwhile.
         let is_wanted = directory.as_deref().is_some_and(is_ahead) && !has_ended;
-        match (file, directory) {
-            (Some(file), Some(_)) if is_wanted => {
-                let ahead = Ahead { _file: file, bytes: planned.bytes, since: Instant::now() };
+        match (ahead, directory) {
+            (Some(ahead), Some(_)) if is_wanted => {
                 state.ahead.insert((planned.directory, planned.index), ahead);
             }
-            (file, directory) => {
+            (ahead, directory) => {
                 if let Some(directory) = directory {
                     match is_resident {
                         true => directory.siblings.resident(planned.index),
@@ -364,7 +438,7 @@ impl Operations {
                 }
                 state.bytes = state.bytes.saturating_sub(planned.bytes);
                 drop(state);
-                drop(file);
+                drop(ahead);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bowwave_engine::LIVE_SETTINGS;
+use bowwave_fuse::Announcer;
 use clap::CommandFactory as _;
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ pub(super) struct Mounted {
     pub(super) calls: Arc<Calls>,
     pub(super) dir: PathBuf,
     pub(super) device: (u32, u32),
+    pub(super) announcer: Announcer,
     pub(super) read_only: bool,
     pub(super) started: (Instant, SystemTime),
     /// Options fixed for the mount's lifetime, by key, as given.
@@ -128,5 +130,10 @@ impl Subject for Mounted {
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
         tunables::set_live(&self.opened.engine, key, value)
+    }
+
+    fn announce(&self, files: &[String], append: bool) -> Result<(), String> {
+        let paths = files.iter().map(PathBuf::from).collect();
+        self.announcer.announce(paths, append).map_err(|error| error.to_string())
     }
 }
