@@ -14,7 +14,6 @@ mod parameters;
 pub mod queue;
 mod s3;
 mod spec;
-pub mod validate;
 
 use std::fmt::Debug;
 

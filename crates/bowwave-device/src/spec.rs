@@ -10,7 +10,6 @@ use super::s3::{S3, S3Parameters};
 use super::{Device, InstantDevice};
 use crate::DeviceLimits;
 use crate::queue::{Elevator, QueueConfig};
-use bowwave_core::Random;
 
 /// A device with validated parameters, and its queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,22 +198,6 @@ impl DeviceSpec {
         }
     }
 
-    /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform
-    /// sectors.
-    pub(super) fn seek_ms(&self) -> Option<(f64, f64)> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        let (by_cylinder, by_sector) = parameters.seek_averages_ns();
-        Some((by_cylinder / 1e6, by_sector / 1e6))
-    }
-
-    /// For a disk: service times of random reads of this many sectors, drawn part by part, in
-    /// nanoseconds.
-    pub(super) fn random_reads_ns(&self, seed: u64, sectors: u64, count: usize) -> Option<Vec<f64>> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        let mut random = Random::from_state(seed);
-        Some((0..count).map(|_| parameters.random_read_ns(&mut random, sectors)).collect())
-    }
-
     /// The queue in front of it.
     #[must_use]
     pub fn queue(&self) -> &QueueConfig {
@@ -265,8 +248,9 @@ fn queue(p: &mut Parameters, schedulers: &[Algorithm]) -> Result<QueueConfig, De
     let requests_max = p.count("queue_requests_max", 1, 1 << 32)?;
     let congested_on = p.number("queue_congested_share", 0.0, 1.0)?;
     let mut scheduler = SchedulerConfig::default();
-    for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
-        let value = p.optional(key, knob.of(&scheduler), (knob.low, knob.high), knob.is_whole())?;
+    for knob in &KNOBS {
+        let key = format!("queue_{}", knob.name);
+        let value = p.optional(&key, knob.of(&scheduler), (knob.low, knob.high), knob.is_whole())?;
         knob.set(&mut scheduler, value).map_err(|error| DeviceError(error.to_string()))?;
     }
     let config = QueueConfig {
@@ -289,24 +273,6 @@ fn kib(p: &mut Parameters, key: &'static str, unsaid: u64) -> Result<u64, Device
     Ok(if said == 0 { unsaid } else { said << 10 })
 }
 
-/// The keys of [`KNOBS`], in the same order.
-const QUEUE_KNOBS: [&str; KNOBS.len()] = [
-    "queue_sync_expire_ms",
-    "queue_async_expire_ms",
-    "queue_batch",
-    "queue_starved",
-    "queue_contiguous",
-    "queue_front_merges",
-    "queue_seeks",
-    "queue_promotion",
-    "queue_aging_ms",
-    "queue_async_depth",
-    "queue_async_depth_start",
-    "queue_sync_slowdown",
-    "queue_sync_fast_ms",
-    "queue_sync_sample_kb",
-];
-
 /// Maximum depth of `base`: a device file, its base and the base's base.
 const BASES_MAX: usize = 2;
 
@@ -319,6 +285,9 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("s3-steady", include_str!("../devices/s3-steady.toml")),
     ("ssd", include_str!("../devices/ssd.toml")),
 ];
+
+#[cfg(test)]
+mod published_tests;
 
 #[cfg(test)]
 mod tests {
@@ -364,9 +333,6 @@ mod tests {
 
     #[test]
     fn knobs_of_the_scheduler_are_keys_and_slots_have_no_head() {
-        for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
-            assert_eq!(Some(knob.name), key.strip_prefix("queue_"));
-        }
         let spec =
             DeviceSpec::open("hdd:queue_starved=4,queue_async_expire_ms=0.5", &Algorithm::ALL).unwrap();
         let expected =
