@@ -32,7 +32,6 @@ macro_rules! named_enum {
             pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
 
             /// The name in reports and on command lines.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$Value => $name,)*

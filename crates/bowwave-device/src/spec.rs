@@ -32,13 +32,11 @@ enum Model {
 
 impl DeviceSpec {
     /// Names of the built-in devices.
-    #[must_use]
     pub fn names() -> Vec<&'static str> {
         EMBEDDED.iter().map(|&(name, _)| name).collect()
     }
 
     /// The text of a built-in device file, as documentation or as a start for your own.
-    #[must_use]
     pub fn file(name: &str) -> Option<&'static str> {
         EMBEDDED.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
     }
@@ -106,13 +104,11 @@ impl DeviceSpec {
     }
 
     /// The text it was opened with.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// A new device. The same seed gives the same times; the disk draws nothing.
-    #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         match &self.model {
             Model::Instant => Box::new(InstantDevice::default()),
@@ -124,7 +120,6 @@ impl DeviceSpec {
     }
 
     /// Upper bounds of the device for every pattern; `None` if it takes no time.
-    #[must_use]
     pub fn limits(&self) -> Option<DeviceLimits> {
         match &self.model {
             Model::Instant => None,
@@ -137,7 +132,6 @@ impl DeviceSpec {
 
     /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for 4 KiB
     /// pages, as the engine sets it for such a store.
-    #[must_use]
     pub fn slow_window_pages(&self) -> u64 {
         if matches!(self.model, Model::S3(_)) { 64 } else { 0 }
     }
@@ -175,7 +169,6 @@ impl DeviceSpec {
     }
 
     /// Name of the model, as in a device file.
-    #[must_use]
     pub fn model(&self) -> &'static str {
         match &self.model {
             Model::Instant => "instant",
@@ -187,7 +180,6 @@ impl DeviceSpec {
     }
 
     /// Time to first byte of a typical read in nanoseconds, and bytes per nanosecond from then on.
-    #[must_use]
     pub fn typical_read(&self) -> (f64, f64) {
         match &self.model {
             Model::Instant => (0.0, f64::INFINITY),
@@ -199,7 +191,6 @@ impl DeviceSpec {
     }
 
     /// The queue in front of it.
-    #[must_use]
     pub fn queue(&self) -> &QueueConfig {
         &self.queue
     }

@@ -151,7 +151,6 @@ impl Work {
     pub const ALL: [Self; 4] = [Self::DemandRead, Self::Readahead, Self::SyncWrite, Self::WriteBack];
 
     /// Its name in tables and JSON.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::DemandRead => "demand_read",
@@ -164,13 +163,11 @@ impl Work {
 
 impl Latencies {
     /// From queueing to sending.
-    #[must_use]
     pub fn queue(&self, work: Work) -> Spread {
         self.kinds[work as usize].queue.as_ref().map(Spread::of).unwrap_or_default()
     }
 
     /// From sending to the last byte needed.
-    #[must_use]
     pub fn device(&self, work: Work) -> Spread {
         self.kinds[work as usize].device.as_ref().map(Spread::of).unwrap_or_default()
     }

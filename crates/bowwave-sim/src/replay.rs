@@ -104,7 +104,6 @@ impl ReplayPace {
     pub const ALL: [Self; 3] = [Self::Closed, Self::Trace, Self::Open];
 
     /// The name on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -185,13 +184,11 @@ impl Workload {
     }
 
     /// Bytes its files take on the device.
-    #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.files.last().map_or(0, |file| file.address + file.bytes).next_multiple_of(FILE_ALIGNMENT)
     }
 
     /// The trace.
-    #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -248,13 +245,11 @@ impl Workload {
     }
 
     /// Counts of its contents.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.trace.name()
     }

@@ -98,7 +98,6 @@ impl Axes {
 
     /// Every combination, workloads and devices outermost, policies innermost: comparable rows are
     /// adjacent.
-    #[must_use]
     pub fn cases(&self) -> Vec<Case> {
         self.workloads.iter().flat_map(|workload| self.cases_of(workload)).collect()
     }
@@ -151,7 +150,6 @@ impl Default for Common {
 
 impl Case {
     /// Frames of the cache; `None` is unlimited.
-    #[must_use]
     pub fn frames(&self) -> Option<u32> {
         let pages = self.cache_bytes? / Config::default().page_size.bytes();
         Some(u32::try_from(pages).unwrap_or(Config::UNLIMITED).min(Config::UNLIMITED))

@@ -69,13 +69,11 @@ impl Fault {
     }
 
     /// Requests so far that met a fault.
-    #[must_use]
     pub fn faults(&self) -> u64 {
         self.store.layer.befallen.load(Ordering::Relaxed)
     }
 
     /// Requests so far: reads, writes, syncs and finishes.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         let Mischief { reads, writes, .. } = &*self.store.layer;
         reads.load(Ordering::Relaxed) + writes.load(Ordering::Relaxed)

@@ -18,7 +18,6 @@ pub struct Limit {
 impl Limit {
     /// Allows `requests` (at least 1) in flight to `inner`. If more than 4096 wait, requests fail
     /// as throttled.
-    #[must_use]
     pub fn new(inner: Arc<dyn Backend>, requests: u32) -> Self {
         let gate = Gate { requests: requests.max(1), state: Mutex::default() };
         Self { store: Wrapped::new(&format!("limit:{requests}"), inner, gate) }

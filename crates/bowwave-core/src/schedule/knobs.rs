@@ -67,7 +67,6 @@ impl Knob {
     }
 
     /// Its value.
-    #[must_use]
     pub fn of(&self, config: &SchedulerConfig) -> f64 {
         let config = &mut config.clone();
         match self.field {
@@ -86,7 +85,6 @@ impl Knob {
     }
 
     /// Whether it is a whole number.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.name.ends_with("_ms")
     }

@@ -110,7 +110,6 @@ pub enum Reason {
 impl RequestId {
     /// A small number, unique among the requests that have not ended: an index for the driver's
     /// data.
-    #[must_use]
     pub const fn slot(self) -> usize {
         self.index as usize
     }
@@ -118,7 +117,6 @@ impl RequestId {
 
 impl Request {
     /// Bytes; not 0.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -126,7 +124,6 @@ impl Request {
     /// Bytes at which to split this request into requests of equal length, of at most `enough`
     /// bytes: the longest one would end last. Whole parts go, so a split happens up to a part
     /// later. Half of `parts`, the usual bytes of a part, is subtracted to make up for that.
-    #[must_use]
     pub const fn share(&self, enough: u64, parts: u64) -> u64 {
         let bytes = self.bytes();
         if enough == 0 || bytes <= enough {
@@ -137,7 +134,6 @@ impl Request {
     }
 
     /// Its class.
-    #[must_use]
     pub const fn class(&self) -> Class {
         match self.urgency {
             Urgency::Demand => Class::Sync,
@@ -165,7 +161,6 @@ impl Reason {
     ];
 
     /// Its name in `explain` and in metrics.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Arrival => "arrival",

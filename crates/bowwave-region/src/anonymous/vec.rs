@@ -36,7 +36,6 @@ pub struct SwapVec<T: Pod> {
 
 impl<T: Pod> SwapVec<T> {
     /// An empty vector, without memory.
-    #[must_use]
     pub fn new(swap: &Swap) -> Self {
         Self { swap: swap.clone(), region: None, len: 0, items: PhantomData }
     }
@@ -62,7 +61,6 @@ impl<T: Pod> SwapVec<T> {
     }
 
     /// Items that fit into the address space.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         match (&self.region, size_of::<T>()) {
             (Some(region), size) if size > 0 => region.len() / size,
@@ -166,7 +164,6 @@ impl<T: Pod> SwapVec<T> {
     }
 
     /// The underlying region; `None` without capacity.
-    #[must_use]
     pub fn region(&self) -> Option<&SwapRegion> {
         self.region.as_ref()
     }

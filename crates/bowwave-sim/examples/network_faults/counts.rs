@@ -16,7 +16,6 @@ macro_rules! kinds {
             pub(crate) const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The name for output.
-            #[must_use]
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
@@ -159,13 +158,11 @@ impl Default for Counts {
 
 impl Counts {
     /// One counter.
-    #[must_use]
     pub(crate) fn of(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
     }
 
     /// How often the server had this fault.
-    #[must_use]
     pub(crate) fn of_fault(&self, fault: Fault) -> u64 {
         self.faults[fault as usize]
     }

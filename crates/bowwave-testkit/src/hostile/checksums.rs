@@ -25,7 +25,6 @@ impl Checksum {
     pub const ALL: [Self; 4] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha256];
 
     /// Its name in `x-amz-checksum-…`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Crc32 => "crc32",
@@ -36,7 +35,6 @@ impl Checksum {
     }
 
     /// The checksum of `bytes`, big-endian, in base64.
-    #[must_use]
     pub fn of(self, bytes: &[u8]) -> String {
         STANDARD.encode(self.raw(bytes))
     }

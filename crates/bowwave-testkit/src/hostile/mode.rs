@@ -348,7 +348,6 @@ impl Mode {
         Self { fault: Fault::Honest, calls: Calls::All, every: 1, first: None, after: None };
 
     /// `fault` for every request it can apply to.
-    #[must_use]
     pub fn of(fault: Fault) -> Self {
         Self { fault, calls: fault.scope(), ..Self::HONEST }
     }

@@ -43,13 +43,11 @@ impl Scores {
     }
 
     /// The score of a detector.
-    #[must_use]
     pub fn of(self, detector: Detector) -> u8 {
         self.0[detector as usize]
     }
 
     /// Whether new runs are read ahead by this detector's predictions.
-    #[must_use]
     pub fn trusts(self, detector: Detector) -> bool {
         u64::from(self.of(detector)) >= tuning().trusted && tuning().disabled & 1 << detector as u64 == 0
     }
