@@ -166,13 +166,7 @@ impl Mischief {
 }
 
 impl Layer for Mischief {
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        mut buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let number = self.reads.fetch_add(1, Ordering::Relaxed);
         let fate = self.fate(number);
         let len = generate::within(object.inner.size(), offset, buf.len());
@@ -191,7 +185,7 @@ impl Layer for Mischief {
     }
 
     fn write(
-        self: &Arc<Self>,
+        &self,
         object: &WrappedWriteObject<Self>,
         offset: u64,
         mut buf: WriteBuf,

@@ -127,24 +127,12 @@ struct Recorder {
 }
 
 impl Layer for Recorder {
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let entry = Pending::begin(&self.log, Operation::Read, &object.path, offset, buf.len());
         object.inner.read(offset, buf, Box::new(Recording { sink, entry }));
     }
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let entry = Pending::begin(&self.log, Operation::Write, &object.read.path, offset, buf.len());
         object.inner.write(offset, buf, Box::new(Recording { sink, entry }));
     }
