@@ -301,14 +301,9 @@ impl SwapRegion {
 
     /// Counters of this region; `load` and the bytes are of the whole swap.
     pub fn report(&self) -> SwapReport {
-        let (stats, _) = self.swap.inner.shared.region_stats(self.id);
+        let stats = self.swap.inner.shared.region_stats(self.id);
         let (_, load) = self.swap.inner.shared.stats();
         self.swap.report_of(stats, load)
-    }
-
-    /// Resident pages.
-    pub fn resident_pages(&self) -> u64 {
-        self.swap.inner.shared.region_stats(self.id).1
     }
 
     /// Pages that could not be read back: their offsets in bytes, and the cause.

@@ -319,11 +319,6 @@ impl Pager {
         self.table.region(region).map(|region| &region.stats)
     }
 
-    /// Frames of a region; 0 if it does not exist.
-    pub fn region_frames(&self, region: RegionId) -> u64 {
-        self.table.region(region).map_or(0, |region| region.frames)
-    }
-
     /// Bytes of memory used by the tables: page states, which grow with the touched chunks, and
     /// slots.
     pub const fn table_bytes(&self) -> u64 {
