@@ -17,6 +17,8 @@ extern crate alloc;
 extern crate std;
 
 /// Declares an enum whose values have names in reports and on command lines.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! named_enum {
     ($(#[$meta:meta])* pub enum $Enum:ident { $($(#[$about:meta])* $Value:ident = $name:literal,)* }) => {
         $(#[$meta])*

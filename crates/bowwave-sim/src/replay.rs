@@ -54,16 +54,18 @@ pub struct ReplayOptions {
     pub think_ns: u64,
 }
 
-/// When an access of a trace starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplayPace {
-    /// When the previous access of the process has ended: measures the maximum speed.
-    #[default]
-    Closed,
-    /// At its own time, but not before the previous access of the process has ended.
-    Trace,
-    /// At its own time, however many are in flight.
-    Open,
+bowwave_core::named_enum! {
+    /// When an access of a trace starts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ReplayPace {
+        /// When the previous access of the process has ended: measures the maximum speed.
+        #[default]
+        Closed = "closed",
+        /// At its own time, but not before the previous access of the process has ended.
+        Trace = "trace",
+        /// At its own time, however many are in flight.
+        Open = "open",
+    }
 }
 
 /// Contents of a trace.
@@ -97,20 +99,6 @@ struct Place {
     name: String,
     bytes: u64,
     address: u64,
-}
-
-impl ReplayPace {
-    /// Every pace.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Trace, Self::Open];
-
-    /// The name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Trace => "trace",
-            Self::Open => "open",
-        }
-    }
 }
 
 impl Default for ReplayOptions {

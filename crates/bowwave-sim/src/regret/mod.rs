@@ -56,14 +56,16 @@ pub struct Settings {
     pub windows: Vec<u32>,
 }
 
-/// Memory of the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// Nothing is ever evicted.
-    Unlimited,
-    /// A quarter of the pages the trace touches, but at least [`Memory::LEAST`] bytes.
-    Quarter,
+bowwave_core::named_enum! {
+    /// Memory of the cache.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Memory {
+        /// Nothing is ever evicted.
+        Unlimited = "unlimited",
+        /// A quarter of the pages the trace touches, but at least [`Memory::LEAST`] bytes.
+        Quarter = "quarter",
+    }
 }
 
 /// What is measured.
@@ -111,14 +113,6 @@ pub struct Outcome {
 impl Memory {
     /// Least bytes of a cache: room for the pinned pages of many readers.
     pub const LEAST: u64 = 4 << 20;
-
-    /// The name in logs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unlimited => "unlimited",
-            Self::Quarter => "quarter",
-        }
-    }
 }
 
 impl fmt::Display for Memory {
@@ -131,7 +125,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             devices: ["s3", "hdd", "nvme", "lustre"].map(str::to_owned).to_vec(),
-            memory: vec![Memory::Unlimited, Memory::Quarter],
+            memory: Memory::ALL.to_vec(),
             stream_window: 256,
             windows: vec![32, 256, 2048],
         }
