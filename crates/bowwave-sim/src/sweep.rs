@@ -37,7 +37,7 @@ pub struct Case {
 }
 
 /// Settings shared by all machines of a sweep.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Common {
     /// Host costs.
     pub host: Host,
@@ -130,21 +130,6 @@ impl Axes {
     fn queues(&self) -> impl Iterator<Item = (&str, &str)> {
         let with = |device| self.schedulers.iter().map(move |scheduler| (device, scheduler.as_str()));
         self.devices.iter().map(String::as_str).flat_map(with)
-    }
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        Self {
-            host: Host::FREE,
-            queue: None,
-            walk: Walk::AtOnce,
-            eviction: Eviction::TwoList,
-            failing: 0.0,
-            check: false,
-            record: None,
-            until: None,
-        }
     }
 }
 
