@@ -11,7 +11,7 @@ use crate::failure::{Failure, call};
 use crate::region::Region;
 use crate::store::Store;
 
-/// Declares a structure of the header: counters of 64 bits in the header's order, with their values.
+/// Declares a structure of the header: counters in the header's order, with their values.
 macro_rules! counters {
     (
         $(#[$about:meta])*

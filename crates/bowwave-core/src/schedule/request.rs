@@ -93,12 +93,14 @@ named_enum! {
         Arrival = "arrival",
         /// The batch continues in disk order.
         Batch = "batch",
-        /// The batch continues in disk order with the lower class: the search found none of its own.
+        /// The batch continues in disk order with the lower class: the search found none of its
+        /// own.
         Demoted = "demoted",
         /// A batch begins where the last one ended: the next request there has its class, and no
         /// deadline of the class has passed.
         Onward = "onward",
-        /// A batch begins with the earliest deadline: the next request in disk order has another class.
+        /// A batch begins with the earliest deadline: the next request in disk order has another
+        /// class.
         Oldest = "oldest",
         /// A batch begins with the request whose deadline has passed.
         Expired = "expired",

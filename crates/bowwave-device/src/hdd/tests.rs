@@ -1,4 +1,4 @@
-//! Behaviour of the disk's buffer, head and command queue; `spec/published_tests.rs` has the figures.
+//! Behaviour of the disk's buffer, head and command queue; `published_tests.rs` has the figures.
 
 use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Instant, Urgency};

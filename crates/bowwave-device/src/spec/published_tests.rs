@@ -2,7 +2,7 @@
 //!
 //! The demerit figure (Ruemmler and Wilkes, IEEE Computer, March 1994) is the root mean square of
 //! the horizontal distance between two cumulative distributions of service time, here as a share of
-//! the reference's mean. `cargo test -p bowwave-device published -- --nocapture` prints all figures.
+//! the reference's mean. `cargo test -p bowwave-device published -- --nocapture` prints all.
 
 use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Instant, Random, Urgency};
