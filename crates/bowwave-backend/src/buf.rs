@@ -29,7 +29,6 @@ unsafe impl Sync for ReadBuf {}
 
 impl ReadBuf {
     /// A buffer of `len` zero bytes of its own.
-    #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let mut memory = vec![0u8; len].into_boxed_slice();
         let base = memory.as_mut_ptr();
@@ -45,7 +44,6 @@ impl ReadBuf {
     /// # Safety
     /// Each segment is valid for reads and writes of its length while `owner` lives, segments do
     /// not overlap, and they are not accessed otherwise until this `ReadBuf` is dropped.
-    #[must_use]
     pub unsafe fn from_raw_segments(
         segments: impl IntoIterator<Item = (*mut u8, usize)>,
         owner: Arc<dyn Any + Send + Sync>,
@@ -59,19 +57,16 @@ impl ReadBuf {
     }
 
     /// Length in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether the buffer has no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The segments, for vectored system calls and rings.
-    #[must_use]
     pub fn segments(&self) -> &[libc::iovec] {
         &self.segments
     }
@@ -144,7 +139,6 @@ impl ReadBuf {
     ///
     /// # Panics
     /// If the range does not lie within the buffer.
-    #[must_use]
     pub fn vectors(&self, range: Range<usize>) -> Vec<libc::iovec> {
         assert!(range.start <= range.end && range.end <= self.len, "vectors past the end of the buffer");
         self.pieces(range).take(IOV_MAX).map(|(_, piece)| piece).collect()
@@ -152,7 +146,6 @@ impl ReadBuf {
 
     /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two),
     /// as direct I/O needs.
-    #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         let mask = alignment - 1;
         self.segments.iter().all(|segment| (segment.iov_base.addr() | segment.iov_len) & mask == 0)
@@ -172,7 +165,6 @@ impl ReadBuf {
     }
 
     /// The bytes, copied out; for tests and small reads.
-    #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
         for segment in &self.segments {

@@ -69,7 +69,6 @@ pub struct KeepNames {
 
 impl Entry {
     /// An entry with only a name and a kind.
-    #[must_use]
     pub fn new(name: impl Into<OsString>, kind: EntryKind) -> Self {
         Self { name: name.into(), kind, ..Self::default() }
     }
@@ -103,7 +102,6 @@ pub enum EntryKind {
 impl EntryKind {
     /// Whether entries of this kind exist by name only: they are listed and can be removed, but not
     /// opened.
-    #[must_use]
     pub fn is_special(self) -> bool {
         matches!(self, Self::Fifo | Self::Socket | Self::CharDevice | Self::BlockDevice)
     }
@@ -151,7 +149,6 @@ impl Identity {
     /// The missing validators of an object store or web server, and which versions cannot be
     /// distinguished then, as a phrase after "gives"; `None` for an object with a strong entity
     /// tag. Not for local files.
-    #[must_use]
     pub fn weakness(&self) -> Option<&'static str> {
         if self.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/")) {
             return None;
@@ -198,7 +195,6 @@ pub struct Profile {
 impl Profile {
     /// A read-only store with a best request size of 1 MiB and defaults otherwise, to derive others
     /// from.
-    #[must_use]
     pub fn read_only(kind: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),

@@ -77,7 +77,6 @@ pub enum ErrorKind {
 
 impl Error {
     /// An error; retryable if its kind usually is.
-    #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(
             kind,
@@ -91,7 +90,6 @@ impl Error {
     }
 
     /// The error for an operating system error at `place`: its kind, and the number itself.
-    #[must_use]
     pub fn from_os(place: impl fmt::Display, error: &io::Error) -> Self {
         let kind = match error.raw_os_error() {
             Some(errno) => kind(errno),
@@ -134,20 +132,17 @@ impl Error {
     }
 
     /// The kind.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
     /// The operating system's error number, if the error came from there.
-    #[must_use]
     pub fn errno(&self) -> Option<i32> {
         self.errno
     }
 
     /// The error number for programs: the operating system's if the error came from there, else
     /// that of the kind.
-    #[must_use]
     pub fn program_errno(&self) -> i32 {
         match self.errno {
             // The kernel accepts 1 to 511 from file systems.
@@ -157,13 +152,11 @@ impl Error {
     }
 
     /// Whether a retry may help.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retryable
     }
 
     /// The pause that the server requested, if any.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -30,13 +30,11 @@ impl PartMemory {
     }
 
     /// Number of bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -114,7 +114,6 @@ impl Namespace for PatternBackend {
 
 /// The seed of the generated file at `path` (from the root of the scheme: `256MiB` for
 /// `pattern:/256MiB`).
-#[must_use]
 pub fn seed(path: &Path) -> u64 {
     // FNV-1a: short, and the same on every machine.
     path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

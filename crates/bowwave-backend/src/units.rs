@@ -11,7 +11,6 @@ use std::time::Duration;
 /// assert_eq!(bowwave_backend::parse_size("90MB"), Some(90_000_000));
 /// assert_eq!(bowwave_backend::parse_size("many"), None);
 /// ```
-#[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_number(text)?;
     let scale = scale_of(unit)?;
@@ -20,7 +19,6 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 /// Formats a size for [`parse_size`], in the largest unit of 1024 that leaves an integer: `64MiB`,
 /// `1000B`.
-#[must_use]
 pub fn size_text(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
     let whole = units.into_iter().find(|&(unit, _)| bytes >= unit && bytes.is_multiple_of(unit));
@@ -28,14 +26,12 @@ pub fn size_text(bytes: u64) -> String {
 }
 
 /// Parses a rate in bytes a second: a size, with or without `/s`.
-#[must_use]
 pub fn parse_rate(text: &str) -> Option<u64> {
     parse_size(text.strip_suffix("/s").unwrap_or(text)).filter(|&rate| rate > 0)
 }
 
 /// Parses a time: digits, with an optional fraction, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`;
 /// at most a day.
-#[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_number(text)?;
     let scale = match unit {

@@ -168,7 +168,6 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
 /// assert_eq!(bowwave_backend::local_path("file:///a%20b"), Some("/a b".into()));
 /// assert_eq!(bowwave_backend::local_path("s3://bucket"), None);
 /// ```
-#[must_use]
 pub fn local_path(url: &str) -> Option<PathBuf> {
     match scheme(url) {
         None => Some(PathBuf::from(url)),
@@ -179,7 +178,6 @@ pub fn local_path(url: &str) -> Option<PathBuf> {
 
 /// The URL without possible secrets: `***` in place of user and password, and of the query, which
 /// may be a signature.
-#[must_use]
 pub fn redacted(url: &str) -> String {
     hide(url, url)
 }

@@ -324,7 +324,6 @@ pub struct SetAttributes {
 
 impl SetAttributes {
     /// Whether it changes nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -20,7 +20,6 @@ pub struct WriteBuf(ReadBuf);
 
 impl WriteBuf {
     /// A buffer that owns `bytes`.
-    #[must_use]
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         let mut buf = ReadBuf::zeroed(bytes.len());
         buf.copy_in(0, &bytes);
@@ -28,7 +27,6 @@ impl WriteBuf {
     }
 
     /// A buffer of the bytes that a read returned, without a copy.
-    #[must_use]
     pub fn from_read(bytes: ReadBuf) -> Self {
         Self(bytes)
     }
@@ -37,7 +35,6 @@ impl WriteBuf {
     ///
     /// # Panics
     /// If there are fewer bytes.
-    #[must_use]
     pub fn from_shared(bytes: Arc<PartMemory>, len: usize) -> Self {
         let base = bytes[..len].as_ptr();
         // SAFETY: the memory lives in the owner, and while that is shared there is no mutable
@@ -51,7 +48,6 @@ impl WriteBuf {
     /// # Safety
     /// Each segment is valid for reads of its length and initialised while `owner` lives, and is
     /// not written until this `WriteBuf` and all pieces split off it are dropped.
-    #[must_use]
     pub unsafe fn from_raw_segments(
         segments: impl IntoIterator<Item = (*const u8, usize)>,
         owner: Arc<dyn Any + Send + Sync>,
@@ -63,19 +59,16 @@ impl WriteBuf {
     }
 
     /// Length in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there is nothing to write.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The segments, for vectored system calls and rings. Do not write through them.
-    #[must_use]
     pub fn segments(&self) -> &[libc::iovec] {
         self.0.segments()
     }
@@ -85,14 +78,12 @@ impl WriteBuf {
     ///
     /// # Panics
     /// If the range does not lie within the buffer.
-    #[must_use]
     pub fn vectors(&self, range: Range<usize>) -> Vec<libc::iovec> {
         self.0.vectors(range)
     }
 
     /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two),
     /// as direct I/O needs.
-    #[must_use]
     pub fn is_aligned(&self, alignment: usize) -> bool {
         self.0.is_aligned(alignment)
     }
@@ -101,7 +92,6 @@ impl WriteBuf {
     ///
     /// # Panics
     /// If there is no such segment.
-    #[must_use]
     pub fn segment(&self, index: usize) -> &[u8] {
         let segment = &self.segments()[index];
         // SAFETY: valid, initialised and unchanging while `self` lives (see `from_raw_segments`).
@@ -133,7 +123,6 @@ impl WriteBuf {
     }
 
     /// The bytes, copied out; for tests and small writes.
-    #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.to_vec()
     }

@@ -16,7 +16,6 @@ pub const SWAP: [SwapPolicy; 4] = [SwapPolicy::None, CLUSTER, SwapPolicy::Vma, S
 
 /// The policy that Linux chooses for a store: by virtual address, but by slot if the store is
 /// `rotating`: there only adjacent slots are cheap.
-#[must_use]
 pub const fn swap_for_store(rotating: bool) -> SwapPolicy {
     if rotating { CLUSTER } else { SwapPolicy::Vma }
 }

@@ -29,7 +29,6 @@ pub const DEADLINE_LITERAL: Algorithm = Algorithm::Other(&DeadlineLiteral);
 pub const ALGORITHMS: [Algorithm; 4] = [Algorithm::Noop, DEADLINE_RW, Algorithm::Deadline, DEADLINE_LITERAL];
 
 /// The scheduler of a name, if it is in [`ALGORITHMS`].
-#[must_use]
 pub fn algorithm(name: &str) -> Option<Algorithm> {
     ALGORITHMS.into_iter().find(|algorithm| algorithm.name() == name)
 }

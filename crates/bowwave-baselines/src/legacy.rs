@@ -106,7 +106,6 @@ impl Readahead for Legacy {
 
 impl Legacy {
     /// The state of a handle that was never read.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             start: 0,

@@ -47,13 +47,11 @@ pub const ALL: [Policy; 8] = [
 ];
 
 /// The policy of a name, if it is in [`ALL`].
-#[must_use]
 pub fn policy(name: &str) -> Option<Policy> {
     ALL.into_iter().find(|policy| policy.name() == name)
 }
 
 /// The names of [`ALL`].
-#[must_use]
 pub fn names() -> [&'static str; ALL.len()] {
     ALL.map(Policy::name)
 }

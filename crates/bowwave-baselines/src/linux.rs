@@ -53,7 +53,6 @@ pub(crate) static DEFAULT: LinuxConfig =
     LinuxConfig { io_pages: 0, align_end: false, folio_order_max: 0, mark_at_eof: false };
 
 /// Today's Linux with this configuration. A configuration other than the default is never freed.
-#[must_use]
 pub fn linux(config: LinuxConfig) -> Policy {
     if config == DEFAULT {
         return crate::LINUX;
@@ -120,7 +119,6 @@ impl Readahead for Linux {
 
 impl Linux {
     /// The state of a handle that was never read.
-    #[must_use]
     pub const fn new(config: LinuxConfig) -> Self {
         Self { config, start: 0, size: 0, async_size: 0, order: 0, marked: None, mmap_miss: 0 }
     }

@@ -3,43 +3,68 @@
 
 use std::ffi::c_int;
 
+use bowwave_engine::EngineStats;
+use bowwave_region::RegionStats;
+
 use crate::arguments::handle;
 use crate::failure::{Failure, call};
 use crate::region::Region;
 use crate::store::Store;
 
-/// `struct bowwave_counters`; the header documents the fields.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
-    pub page_bytes: u64,
-    pub frames: u64,
-    pub frames_used: u64,
-    pub reads: u64,
-    pub accesses: u64,
-    pub hits: u64,
-    pub late: u64,
-    pub misses: u64,
-    pub pages_readahead: u64,
-    pub pages_used: u64,
-    pub pages_wasted: u64,
-    pub pages_evicted: u64,
-    pub requests: u64,
-    pub requests_failed: u64,
-    pub retries: u64,
-    pub bytes_fetched: u64,
-    pub pages_planned: u64,
-    pub pages_abandoned: u64,
+/// Declares a structure of the header: counters in the header's order, with their values.
+macro_rules! counters {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident($($from:ident: $type:ty),*) { $($field:ident: $value:expr,)* }
+    ) => {
+        $(#[$about])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name { $(pub $field: u64,)* }
+
+        impl $name {
+            pub const FIELDS: &[&str] = &[$(stringify!($field)),*];
+
+            pub(crate) fn of($($from: $type),*) -> Self {
+                Self { $($field: $value,)* }
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
+counters! {
+    /// `struct bowwave_counters`; the header documents the fields.
+    pub struct Counters(stats: &EngineStats) {
+        page_bytes: stats.page_bytes,
+        frames: stats.frames,
+        frames_used: stats.frames_used,
+        reads: stats.cache.reads,
+        accesses: stats.cache.accesses,
+        hits: stats.cache.hits,
+        late: stats.cache.late,
+        misses: stats.cache.misses,
+        pages_readahead: stats.cache.pages_readahead,
+        pages_used: stats.cache.pages_used,
+        pages_wasted: stats.cache.pages_wasted,
+        pages_evicted: stats.cache.pages_evicted,
+        requests: stats.store.requests,
+        requests_failed: stats.store.requests_failed,
+        retries: stats.store.retries,
+        bytes_fetched: stats.store.bytes_fetched,
+        pages_planned: stats.cache.pages_planned,
+        pages_abandoned: stats.cache.pages_abandoned,
+    }
 }
 
-/// `struct bowwave_region_counters`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RegionCounters {
-    pub faults: u64,
-    pub pages_mapped: u64,
-    pub pages_unmapped: u64,
-    pub pages_poisoned: u64,
+counters! {
+    /// `struct bowwave_region_counters`.
+    pub struct RegionCounters(stats: &RegionStats) {
+        faults: stats.faults,
+        pages_mapped: stats.pages_mapped,
+        pages_unmapped: stats.pages_unmapped,
+        pages_poisoned: stats.pages_poisoned,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -51,26 +76,7 @@ pub unsafe extern "C" fn bowwave_store_counters(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let stats = unsafe { handle(store, "store")? }.engine.stats();
-        let known = Counters {
-            page_bytes: stats.page_bytes,
-            frames: stats.frames,
-            frames_used: stats.frames_used,
-            reads: stats.cache.reads,
-            accesses: stats.cache.accesses,
-            hits: stats.cache.hits,
-            late: stats.cache.late,
-            misses: stats.cache.misses,
-            pages_readahead: stats.cache.pages_readahead,
-            pages_used: stats.cache.pages_used,
-            pages_wasted: stats.cache.pages_wasted,
-            pages_evicted: stats.cache.pages_evicted,
-            requests: stats.store.requests,
-            requests_failed: stats.store.requests_failed,
-            retries: stats.store.retries,
-            bytes_fetched: stats.store.bytes_fetched,
-            pages_planned: stats.cache.pages_planned,
-            pages_abandoned: stats.cache.pages_abandoned,
-        };
+        let known = Counters::of(&stats);
         // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })
@@ -85,12 +91,7 @@ pub unsafe extern "C" fn bowwave_region_counters(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let stats = unsafe { handle(region, "region")? }.0.stats();
-        let known = RegionCounters {
-            faults: stats.faults,
-            pages_mapped: stats.pages_mapped,
-            pages_unmapped: stats.pages_unmapped,
-            pages_poisoned: stats.pages_poisoned,
-        };
+        let known = RegionCounters::of(&stats);
         // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })

@@ -4,10 +4,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use bowwave_region::{RegionAdvice, Spill, SwapOptions, SwapRegion};
+use bowwave_region::{RegionAdvice, Spill, SwapOptions, SwapRegion, SwapReport};
 
 use crate::arguments::{drop_handle, hand_over_text, handle, into_handle, path, word};
-use crate::counters::hand_over;
+use crate::counters::{counters, hand_over};
 use crate::failure::{Failure, call};
 
 /// `bowwave_swap`.
@@ -23,34 +23,34 @@ pub struct Memory {
     region: Mutex<SwapRegion>,
 }
 
-/// `struct bowwave_swap_counters`; the header documents the fields.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SwapCounters {
-    pub page_bytes: u64,
-    pub frames: u64,
-    pub frames_used: u64,
-    pub slots: u64,
-    pub slots_used: u64,
-    pub blocked: u64,
-    pub serves_system_calls: u64,
-    pub minor_faults: u64,
-    pub major_faults: u64,
-    pub late: u64,
-    pub swap_ra: u64,
-    pub swap_ra_hit: u64,
-    pub mapped_ahead: u64,
-    pub wasted: u64,
-    pub swap_in: u64,
-    pub swap_out: u64,
-    pub dropped: u64,
-    pub zero_out: u64,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    pub requests: u64,
-    pub retries: u64,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
+counters! {
+    /// `struct bowwave_swap_counters`; the header documents the fields.
+    pub struct SwapCounters(swap: &bowwave_region::Swap, report: &SwapReport) {
+        page_bytes: PAGE,
+        frames: report.load.frames,
+        frames_used: report.load.frames_used,
+        slots: report.load.slots,
+        slots_used: report.load.slots_used,
+        blocked: u64::from(report.load.blocked),
+        serves_system_calls: u64::from(swap.serves_system_calls()),
+        minor_faults: report.stats.minor_faults,
+        major_faults: report.stats.major_faults,
+        late: report.stats.late,
+        swap_ra: report.stats.swap_ra,
+        swap_ra_hit: report.stats.swap_ra_hit,
+        mapped_ahead: report.stats.mapped_ahead,
+        wasted: report.stats.wasted,
+        swap_in: report.stats.swap_in,
+        swap_out: report.stats.swap_out,
+        dropped: report.stats.dropped,
+        zero_out: report.stats.zero_out,
+        read_errors: report.stats.read_errors,
+        write_errors: report.stats.write_errors,
+        requests: report.requests,
+        retries: report.retries,
+        bytes_read: report.bytes_read,
+        bytes_written: report.bytes_written,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -175,34 +175,7 @@ pub unsafe extern "C" fn bowwave_swap_counters(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let swap = unsafe { handle(swap, "swap")? };
-        let report = swap.0.report();
-        let (stats, load) = (report.stats, report.load);
-        let known = SwapCounters {
-            page_bytes: PAGE,
-            frames: load.frames,
-            frames_used: load.frames_used,
-            slots: load.slots,
-            slots_used: load.slots_used,
-            blocked: u64::from(load.blocked),
-            serves_system_calls: u64::from(swap.0.serves_system_calls()),
-            minor_faults: stats.minor_faults,
-            major_faults: stats.major_faults,
-            late: stats.late,
-            swap_ra: stats.swap_ra,
-            swap_ra_hit: stats.swap_ra_hit,
-            mapped_ahead: stats.mapped_ahead,
-            wasted: stats.wasted,
-            swap_in: stats.swap_in,
-            swap_out: stats.swap_out,
-            dropped: stats.dropped,
-            zero_out: stats.zero_out,
-            read_errors: stats.read_errors,
-            write_errors: stats.write_errors,
-            requests: report.requests,
-            retries: report.retries,
-            bytes_read: report.bytes_read,
-            bytes_written: report.bytes_written,
-        };
+        let known = SwapCounters::of(&swap.0, &swap.0.report());
         // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bowwave_core::Policy;
 use bowwave_core::swap::SwapPolicy;
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::setup;
@@ -102,6 +103,11 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
         let known = choices.iter().find(|(known, _)| known.get_name() == name);
         known.expect("the parser takes no other name").1.clone()
     })
+}
+
+/// The name of a value on the command line.
+pub(crate) fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// A readahead policy, by name.

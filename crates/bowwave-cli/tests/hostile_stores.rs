@@ -33,8 +33,8 @@ use bowwave_testkit::hostile::{Calls, Dialect, Host, HostileServer, Mode, Reques
 
 use calls::{Done, Outcome, Reads};
 use common::{can_mount, setting};
-use modes::{CALLS, Call, ROWS, Row};
-use mounted::{CONFIGS, Config, Mounted, Started, WATCHDOG};
+use modes::{Call, ROWS, Row};
+use mounted::{Config, Mounted, Started, WATCHDOG};
 use table::Cell;
 
 /// Cells that share a mount while it is usable.
@@ -107,15 +107,15 @@ fn groups() -> Vec<Group> {
     let mut groups = Vec::new();
     for (index, row) in rows().into_iter().enumerate() {
         let mode: Mode = row.mode.parse().expect("a mode of the server");
-        let (dialects, others) = (row.dialects(), CONFIGS.len() - 1);
+        let (dialects, others) = (row.dialects(), Config::ALL.len() - 1);
         for (place, dialect) in dialects.iter().enumerate() {
-            for (order, (name, config)) in CONFIGS.into_iter().enumerate() {
+            for (order, config) in Config::ALL.into_iter().enumerate() {
                 // The first store with the kernel's cache, and one rotating combination of store
                 // and configuration.
                 let rotated = order == 1 + index % others && place == index % dialects.len();
                 let is_first = order == 0 && place == 0;
                 if (every || is_first || rotated)
-                    && !excluded("BOWWAVE_HOSTILE_CONFIG", name)
+                    && !excluded("BOWWAVE_HOSTILE_CONFIG", config.name())
                     && !excluded("BOWWAVE_HOSTILE_STORE", dialect.scheme())
                 {
                     let calls = match (every, rotated) {
@@ -173,8 +173,8 @@ impl Group {
 fn run(group: Group) -> Vec<Cell> {
     let mut cells = Vec::new();
     let (mut reader, mut writer) = (None, None);
-    for (name, call) in CALLS {
-        if std::env::var("BOWWAVE_HOSTILE_CALL").is_ok_and(|wanted| wanted != name)
+    for call in Call::ALL {
+        if std::env::var("BOWWAVE_HOSTILE_CALL").is_ok_and(|wanted| wanted != call.name())
             || group.row.letter(call) == '.'
             || !group.runs(call)
         {
@@ -236,12 +236,13 @@ fn mount(group: Group) -> Cell {
 
 /// Peak of resident memory of an idle mount of an honest store, in KiB.
 fn idle_kib(config: Config) -> u64 {
-    static IDLE: [OnceLock<u64>; CONFIGS.len()] = [const { OnceLock::new() }; CONFIGS.len()];
-    let index = CONFIGS.iter().position(|(_, known)| *known == config).unwrap_or(0);
-    *IDLE[index].get_or_init(|| match Mounted::start(server(Dialect::S3), Dialect::S3, config, true) {
-        Started::Mounted(mounted) => mounted.idle_kib,
-        Started::Refused(mounted, _) | Started::Hung(mounted) => {
-            panic!("an honest store is not mounted: {}", mounted.said())
+    static IDLE: [OnceLock<u64>; Config::ALL.len()] = [const { OnceLock::new() }; Config::ALL.len()];
+    *IDLE[config as usize].get_or_init(|| {
+        match Mounted::start(server(Dialect::S3), Dialect::S3, config, true) {
+            Started::Mounted(mounted) => mounted.idle_kib,
+            Started::Refused(mounted, _) | Started::Hung(mounted) => {
+                panic!("an honest store is not mounted: {}", mounted.said())
+            }
         }
     })
 }

@@ -98,7 +98,6 @@ impl Checker {
     }
 
     /// Reads, writes and syncs that still wait.
-    #[must_use]
     pub fn reads_waiting(&self) -> usize {
         self.reads.len()
     }

@@ -357,7 +357,6 @@ pub enum Trigger {
 
 impl Trigger {
     /// The name in `explain`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Miss | Self::Lookup { missing: true, .. } => "miss",

@@ -17,23 +17,25 @@ extern crate alloc;
 extern crate std;
 
 /// Declares an enum whose values have names in reports and on command lines.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! named_enum {
-    ($(#[$meta:meta])* pub enum $Enum:ident { $($(#[$about:meta])* $Value:ident = $name:literal,)* }) => {
+    ($(#[$meta:meta])* $vis:vis enum $Enum:ident { $($(#[$about:meta])* $Value:ident = $name:literal,)* }) => {
         $(#[$meta])*
-        pub enum $Enum {
+        $vis enum $Enum {
             $($(#[$about])* $Value,)*
         }
 
+        #[allow(dead_code, reason = "not every enum needs each")]
         impl $Enum {
             /// Every value, in order.
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Value),*];
+            $vis const ALL: [Self; [$($name),*].len()] = [$(Self::$Value),*];
 
             /// The names of [`ALL`](Self::ALL).
-            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
+            $vis const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
 
             /// The name in reports and on command lines.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
+            $vis const fn name(self) -> &'static str {
                 match self {
                     $(Self::$Value => $name,)*
                 }

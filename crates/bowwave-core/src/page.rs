@@ -54,32 +54,27 @@ impl PageRange {
     ///
     /// # Panics
     /// If `end` is below `start`.
-    #[must_use]
     pub const fn new(start: u64, end: u64) -> Self {
         assert!(start <= end, "a page range must not end before it starts");
         Self { start: PageIndex(start), end: PageIndex(end) }
     }
 
     /// `count` pages from `start`.
-    #[must_use]
     pub fn from_start(start: PageIndex, count: PageCount) -> Self {
         Self { start, end: start + count }
     }
 
     /// Number of pages.
-    #[must_use]
     pub const fn count(self) -> PageCount {
         PageCount(self.end.0 - self.start.0)
     }
 
     /// Whether the range has no page.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
     /// Whether `page` is in the range.
-    #[must_use]
     pub fn contains(self, page: PageIndex) -> bool {
         self.start <= page && page < self.end
     }
@@ -130,31 +125,26 @@ impl PageSize {
     }
 
     /// Bytes of a page.
-    #[must_use]
     pub const fn bytes(self) -> u64 {
         1 << self.shift
     }
 
     /// Base-2 logarithm of the bytes of a page.
-    #[must_use]
     pub const fn shift(self) -> u32 {
         self.shift as u32
     }
 
     /// The page that holds byte `offset`.
-    #[must_use]
     pub const fn index_of(self, offset: u64) -> PageIndex {
         PageIndex(offset >> self.shift)
     }
 
     /// Pages that `bytes` bytes take, the last one perhaps in part.
-    #[must_use]
     pub const fn count_for(self, bytes: u64) -> PageCount {
         PageCount(bytes.div_ceil(1 << self.shift))
     }
 
     /// The pages that the bytes `offset..offset + length` touch; empty if `length` is 0.
-    #[must_use]
     pub const fn range_of(self, offset: u64, length: u64) -> PageRange {
         let start = offset >> self.shift;
         let end = if length == 0 { start } else { (offset.saturating_add(length - 1) >> self.shift) + 1 };
@@ -162,7 +152,6 @@ impl PageSize {
     }
 
     /// The request for the bytes `offset..offset + length`.
-    #[must_use]
     pub const fn request_of(self, offset: u64, length: u64) -> Request {
         let ends_inside = length > 0 && offset.saturating_add(length) & (self.bytes() - 1) != 0;
         Request { range: self.range_of(offset, length), ends_inside }

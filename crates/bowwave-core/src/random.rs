@@ -7,7 +7,6 @@
 /// let state = 1_234_567_u64.wrapping_add(bowwave_core::MIX_STEP);
 /// assert_eq!(bowwave_core::mix(state), 6_457_827_717_110_365_317);
 /// ```
-#[must_use]
 pub const fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -25,14 +24,12 @@ pub struct Random {
 
 impl Random {
     /// The sequence of `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         // Adjacent seeds must not give shifted copies of one sequence.
         Self { state: mix(seed ^ 0x6a09_e667_f3bc_c908) }
     }
 
     /// The published sequence from this state. Sequences of related states may be shifted copies.
-    #[must_use]
     pub const fn from_state(state: u64) -> Self {
         Self { state }
     }

@@ -63,14 +63,12 @@ pub enum Pattern {
 impl PageAccess {
     /// A read of all of a request; it may reach past the end of the file.
     #[inline]
-    #[must_use]
     pub fn read(handle: HandleId, request: impl Into<Request>) -> Self {
         Part::whole(handle, request.into()).into()
     }
 
     /// A fault of one page.
     #[inline]
-    #[must_use]
     pub fn fault(handle: HandleId, fault: Fault) -> Self {
         let page = PageRange::from_start(fault.page, PageCount(1));
         Self { part: Part::whole(handle, page.into()), mapped: Some(fault.pattern) }
@@ -87,7 +85,6 @@ impl From<Part> for PageAccess {
 
 impl Part {
     /// The whole request at once.
-    #[must_use]
     pub const fn whole(handle: HandleId, request: Request) -> Self {
         Self { handle, request, pages: request.range }
     }

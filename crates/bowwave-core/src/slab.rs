@@ -44,25 +44,21 @@ impl<T> Slab<T> {
     }
 
     /// How often an index was released.
-    #[must_use]
     pub fn generation(&self, index: u32) -> u32 {
         self.entries[index as usize].0
     }
 
     /// Whether an index was not released since it had this generation.
-    #[must_use]
     pub fn is_current(&self, index: u32, generation: u32) -> bool {
         self.entries.get(index as usize).is_some_and(|entry| entry.0 == generation)
     }
 
     /// Indices in use.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
     /// Whether no index is in use.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -76,7 +72,6 @@ impl<T> Slab<Option<T>> {
     }
 
     /// The value of a key, if it was not removed.
-    #[must_use]
     pub fn get(&self, key: u64) -> Option<&T> {
         let (index, generation) = split(key);
         self.entries.get(index).filter(|entry| entry.0 == generation)?.1.as_ref()

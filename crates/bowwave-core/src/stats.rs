@@ -97,7 +97,6 @@ impl Stats {
 
     /// A counter of the policy ([`Plans::note`](crate::Plans::note)), by its index in
     /// [`Policy::counters`](crate::Policy::counters); 0 if the policy has no such counter.
-    #[must_use]
     pub fn counter(&self, number: usize) -> u64 {
         self.counters.get(number).copied().unwrap_or(0)
     }
@@ -110,7 +109,6 @@ impl Stats {
     }
 
     /// How often a policy decided for this reason.
-    #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {
         self.decisions[reason as usize]
     }
@@ -127,7 +125,6 @@ impl Stats {
     ///
     /// Lookups inside policies, such as the history scan of context readahead, do not count.
     /// Neither do lookups of bowwave's page table, which finds 16 adjacent pages at once.
-    #[must_use]
     pub fn lookups(&self) -> u64 {
         self.accesses + self.lookups_extra
     }

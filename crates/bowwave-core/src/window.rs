@@ -6,7 +6,6 @@
 /// The request rounded up to a power of two, times four if that is at most `max / 32`, times two if
 /// at most `max / 4`, else `max`. For `max` = 32: 1–2 → 4, 3–4 → 8, 5–8 → 16, more → 32. A request
 /// of 0 counts as 1.
-#[must_use]
 pub fn initial_size(req: u64, max: u64) -> u64 {
     // Past 2^63 there is no next power of two, and the size is `max` anyway.
     let rounded = req.max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
@@ -23,7 +22,6 @@ pub fn initial_size(req: u64, max: u64) -> u64 {
 /// most `max`.
 ///
 /// At least 1: a window of 0 pages would otherwise stay at 0 for ever.
-#[must_use]
 pub fn next_size(size: u64, max: u64) -> u64 {
     let grown = if size < max / 16 { size.saturating_mul(4) } else { size.saturating_mul(2) };
     grown.clamp(1, max.max(1))

@@ -14,7 +14,6 @@ mod parameters;
 pub mod queue;
 mod s3;
 mod spec;
-pub mod validate;
 
 use std::fmt::Debug;
 
@@ -155,7 +154,6 @@ pub struct DeviceLimits {
 
 impl Request {
     /// One past the last byte.
-    #[must_use]
     pub fn end(&self) -> u64 {
         self.start + self.bytes
     }
@@ -163,13 +161,11 @@ impl Request {
 
 impl Service {
     /// Sum of all parts, in nanoseconds.
-    #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.overhead_ns + self.seek_ns + self.rotation_ns + self.wait_ns + self.media_ns + self.bus_ns
     }
 
     /// Difference to `earlier`.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             requests: self.requests - earlier.requests,

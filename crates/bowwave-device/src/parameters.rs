@@ -14,7 +14,7 @@ pub struct DeviceError(pub(super) String);
 pub(super) struct Parameters {
     entries: BTreeMap<String, Entry>,
     /// Every requested key, for the message about unknown ones.
-    known: Vec<&'static str>,
+    known: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,8 +85,8 @@ impl Parameters {
     }
 
     /// Removes and returns a text, if present.
-    pub(super) fn take_text(&mut self, key: &'static str) -> Result<Option<String>, DeviceError> {
-        self.known.push(key);
+    pub(super) fn take_text(&mut self, key: &str) -> Result<Option<String>, DeviceError> {
+        self.known.push(key.to_owned());
         match self.entries.remove(key) {
             None => Ok(None),
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
@@ -97,8 +97,8 @@ impl Parameters {
     }
 
     /// A number from `low` to `high`.
-    pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Result<f64, DeviceError> {
-        self.known.push(key);
+    pub(super) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<f64, DeviceError> {
+        self.known.push(key.to_owned());
         match self.entries.get(key) {
             None => Err(DeviceError(format!("{key} is missing: must be a number from {low} to {high}"))),
             Some(Entry { value: Value::Number(number), .. }) if (low..=high).contains(number) => Ok(*number),
@@ -109,13 +109,13 @@ impl Parameters {
     /// A number from `low` to `high`, or `default` if absent; an integer if `whole`.
     pub(super) fn optional(
         &mut self,
-        key: &'static str,
+        key: &str,
         default: f64,
         (low, high): (f64, f64),
         whole: bool,
     ) -> Result<f64, DeviceError> {
         if !self.has(key) {
-            self.known.push(key);
+            self.known.push(key.to_owned());
             return Ok(default);
         }
         if whole { Ok(self.count(key, low as u64, high as u64)? as f64) } else { self.number(key, low, high) }
@@ -124,8 +124,8 @@ impl Parameters {
     /// A range from `low` to `high_max`, both ends times `unit`.
     pub(super) fn span(
         &mut self,
-        low: &'static str,
-        high: &'static str,
+        low: &str,
+        high: &str,
         high_max: f64,
         unit: f64,
     ) -> Result<(f64, f64), DeviceError> {
@@ -138,7 +138,7 @@ impl Parameters {
     }
 
     /// An integer from `low` to `high`, which are below 2^53.
-    pub(super) fn count(&mut self, key: &'static str, low: u64, high: u64) -> Result<u64, DeviceError> {
+    pub(super) fn count(&mut self, key: &str, low: u64, high: u64) -> Result<u64, DeviceError> {
         let number = self.number(key, low as f64, high as f64)?;
         if number.fract() != 0.0 {
             return Err(self.wrong(key, &format!("must be a whole number from {low} to {high}")));
@@ -149,10 +149,10 @@ impl Parameters {
     /// A text that `parse` accepts; otherwise the reason.
     pub(super) fn choice<T>(
         &mut self,
-        key: &'static str,
+        key: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T, DeviceError> {
-        self.known.push(key);
+        self.known.push(key.to_owned());
         match self.entries.get(key) {
             Some(Entry { value: Value::Text(text), place }) => {
                 parse(text).map_err(|why| DeviceError(format!("{place}: {key} = \"{text}\": {why}")))
@@ -175,7 +175,7 @@ impl Parameters {
     /// Fails if a parameter was never requested.
     pub(super) fn finish(mut self) -> Result<(), DeviceError> {
         self.known.sort_unstable();
-        let unknown = self.entries.iter().find(|(key, _)| !self.known.contains(&key.as_str()));
+        let unknown = self.entries.iter().find(|(key, _)| !self.known.contains(key));
         match unknown {
             None => Ok(()),
             Some((key, Entry { place, .. })) => {

@@ -119,7 +119,6 @@ impl QueueConfig {
     }
 
     /// No limit, no merging, in order of arrival: a device without a queue.
-    #[must_use]
     pub fn open() -> Self {
         Self {
             elevator: Elevator::Noop,
@@ -169,7 +168,6 @@ impl Elevator {
     }
 
     /// The algorithm of the core's scheduler, if this elevator uses it.
-    #[must_use]
     pub const fn algorithm(self) -> Option<Algorithm> {
         match self {
             Self::Noop | Self::Clook | Self::Anticipatory => None,
@@ -178,7 +176,6 @@ impl Elevator {
     }
 
     /// Name on the command line and in experiments.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Noop => "noop",

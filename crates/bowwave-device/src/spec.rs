@@ -10,7 +10,6 @@ use super::s3::{S3, S3Parameters};
 use super::{Device, InstantDevice};
 use crate::DeviceLimits;
 use crate::queue::{Elevator, QueueConfig};
-use bowwave_core::Random;
 
 /// A device with validated parameters, and its queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,13 +32,11 @@ enum Model {
 
 impl DeviceSpec {
     /// Names of the built-in devices.
-    #[must_use]
     pub fn names() -> Vec<&'static str> {
         EMBEDDED.iter().map(|&(name, _)| name).collect()
     }
 
     /// The text of a built-in device file, as documentation or as a start for your own.
-    #[must_use]
     pub fn file(name: &str) -> Option<&'static str> {
         EMBEDDED.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
     }
@@ -107,13 +104,11 @@ impl DeviceSpec {
     }
 
     /// The text it was opened with.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// A new device. The same seed gives the same times; the disk draws nothing.
-    #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         match &self.model {
             Model::Instant => Box::new(InstantDevice::default()),
@@ -125,7 +120,6 @@ impl DeviceSpec {
     }
 
     /// Upper bounds of the device for every pattern; `None` if it takes no time.
-    #[must_use]
     pub fn limits(&self) -> Option<DeviceLimits> {
         match &self.model {
             Model::Instant => None,
@@ -138,7 +132,6 @@ impl DeviceSpec {
 
     /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for 4 KiB
     /// pages, as the engine sets it for such a store.
-    #[must_use]
     pub fn slow_window_pages(&self) -> u64 {
         if matches!(self.model, Model::S3(_)) { 64 } else { 0 }
     }
@@ -176,7 +169,6 @@ impl DeviceSpec {
     }
 
     /// Name of the model, as in a device file.
-    #[must_use]
     pub fn model(&self) -> &'static str {
         match &self.model {
             Model::Instant => "instant",
@@ -188,7 +180,6 @@ impl DeviceSpec {
     }
 
     /// Time to first byte of a typical read in nanoseconds, and bytes per nanosecond from then on.
-    #[must_use]
     pub fn typical_read(&self) -> (f64, f64) {
         match &self.model {
             Model::Instant => (0.0, f64::INFINITY),
@@ -199,24 +190,7 @@ impl DeviceSpec {
         }
     }
 
-    /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform
-    /// sectors.
-    pub(super) fn seek_ms(&self) -> Option<(f64, f64)> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        let (by_cylinder, by_sector) = parameters.seek_averages_ns();
-        Some((by_cylinder / 1e6, by_sector / 1e6))
-    }
-
-    /// For a disk: service times of random reads of this many sectors, drawn part by part, in
-    /// nanoseconds.
-    pub(super) fn random_reads_ns(&self, seed: u64, sectors: u64, count: usize) -> Option<Vec<f64>> {
-        let Model::Hdd(parameters) = &self.model else { return None };
-        let mut random = Random::from_state(seed);
-        Some((0..count).map(|_| parameters.random_read_ns(&mut random, sectors)).collect())
-    }
-
     /// The queue in front of it.
-    #[must_use]
     pub fn queue(&self) -> &QueueConfig {
         &self.queue
     }
@@ -265,8 +239,9 @@ fn queue(p: &mut Parameters, schedulers: &[Algorithm]) -> Result<QueueConfig, De
     let requests_max = p.count("queue_requests_max", 1, 1 << 32)?;
     let congested_on = p.number("queue_congested_share", 0.0, 1.0)?;
     let mut scheduler = SchedulerConfig::default();
-    for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
-        let value = p.optional(key, knob.of(&scheduler), (knob.low, knob.high), knob.is_whole())?;
+    for knob in &KNOBS {
+        let key = format!("queue_{}", knob.name);
+        let value = p.optional(&key, knob.of(&scheduler), (knob.low, knob.high), knob.is_whole())?;
         knob.set(&mut scheduler, value).map_err(|error| DeviceError(error.to_string()))?;
     }
     let config = QueueConfig {
@@ -289,24 +264,6 @@ fn kib(p: &mut Parameters, key: &'static str, unsaid: u64) -> Result<u64, Device
     Ok(if said == 0 { unsaid } else { said << 10 })
 }
 
-/// The keys of [`KNOBS`], in the same order.
-const QUEUE_KNOBS: [&str; KNOBS.len()] = [
-    "queue_sync_expire_ms",
-    "queue_async_expire_ms",
-    "queue_batch",
-    "queue_starved",
-    "queue_contiguous",
-    "queue_front_merges",
-    "queue_seeks",
-    "queue_promotion",
-    "queue_aging_ms",
-    "queue_async_depth",
-    "queue_async_depth_start",
-    "queue_sync_slowdown",
-    "queue_sync_fast_ms",
-    "queue_sync_sample_kb",
-];
-
 /// Maximum depth of `base`: a device file, its base and the base's base.
 const BASES_MAX: usize = 2;
 
@@ -319,6 +276,9 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("s3-steady", include_str!("../devices/s3-steady.toml")),
     ("ssd", include_str!("../devices/ssd.toml")),
 ];
+
+#[cfg(test)]
+mod published_tests;
 
 #[cfg(test)]
 mod tests {
@@ -364,9 +324,6 @@ mod tests {
 
     #[test]
     fn knobs_of_the_scheduler_are_keys_and_slots_have_no_head() {
-        for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
-            assert_eq!(Some(knob.name), key.strip_prefix("queue_"));
-        }
         let spec =
             DeviceSpec::open("hdd:queue_starved=4,queue_async_expire_ms=0.5", &Algorithm::ALL).unwrap();
         let expected =

@@ -32,25 +32,21 @@ struct State {
 
 impl AheadBudget {
     /// A budget of this many bytes.
-    #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self(Arc::new(State { bytes, left: AtomicU64::new(bytes), enclosing: None }))
     }
 
     /// A budget within this one: readahead in flight counts in both.
-    #[must_use]
     pub fn part(&self, bytes: u64) -> Self {
         Self(Arc::new(State { bytes, left: AtomicU64::new(bytes), enclosing: Some(self.clone()) }))
     }
 
     /// Size of the budget in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
     /// Bytes in flight, or reserved by a current decision.
-    #[must_use]
     pub fn in_use(&self) -> u64 {
         self.0.bytes - self.0.left.load(Ordering::Relaxed)
     }

@@ -143,7 +143,6 @@ impl Engine {
     }
 
     /// A store over any backend.
-    #[must_use]
     pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
         let queue = Arc::new(self.inner.new_queue(&*backend));
         // Held until the queue is known: `tune` then changes it, or has changed the tuning before.
@@ -155,7 +154,6 @@ impl Engine {
     }
 
     /// Counters of the engine.
-    #[must_use]
     pub fn stats(&self) -> EngineStats {
         let mut stats = EngineStats { page_bytes: self.inner.page_size.bytes(), ..EngineStats::default() };
         for shard in &self.inner.shards {
@@ -177,7 +175,6 @@ impl Engine {
     }
 
     /// Current values of the settings that can be changed at run time.
-    #[must_use]
     pub fn tuning(&self) -> Tuning {
         self.inner.tuning()
     }
@@ -214,7 +211,6 @@ impl Engine {
     }
 
     /// Times that requests to stores waited and took so far.
-    #[must_use]
     pub fn latencies(&self) -> Latencies {
         let mut all = self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
         for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -224,13 +220,11 @@ impl Engine {
     }
 
     /// The journals of the shards, if [`Options::journal_events`] enables them.
-    #[must_use]
     pub fn journals(&self) -> Vec<Journal> {
         self.inner.shards.iter().filter_map(Shard::journal).collect()
     }
 
     /// The options the engine was set up with.
-    #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.options
     }

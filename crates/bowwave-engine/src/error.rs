@@ -19,7 +19,6 @@ pub enum Error {
 
 impl Error {
     /// The kind, if the store reports one.
-    #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Options(_) => None,

@@ -113,27 +113,23 @@ impl File {
     }
 
     /// Current size in bytes: as of the open, and as writers changed it since.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.entry.upload.get().map_or_else(|| self.entry.size(), |upload| upload.size())
     }
 
     /// Identity, as of the last comparison with the store.
-    #[must_use]
     pub fn identity(&self) -> Identity {
         self.entry.identity()
     }
 
     /// A number for the object's version: two handles have the same one only if they read the same
     /// bytes. Writes through this engine do not change it.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.entry.uid
     }
 
     /// Whether the store had just confirmed the version when it was opened last. If not, the first
     /// read compares it.
-    #[must_use]
     pub fn is_confirmed(&self) -> bool {
         self.entry.object().is_none_or(|object| object.is_confirmed())
     }
@@ -205,7 +201,6 @@ impl File {
     }
 
     /// The priority of this handle's requests.
-    #[must_use]
     pub fn priority(&self) -> Priority {
         Priority::ALL[usize::from(self.priority.load(Ordering::Relaxed))]
     }
@@ -302,7 +297,6 @@ impl File {
     }
 
     /// Counters of this file, over all handles.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
     }

@@ -31,20 +31,17 @@ impl Journal {
     }
 
     /// The events in order.
-    #[must_use]
     pub fn events(&self) -> &[(Instant, Event)] {
         &self.events
     }
 
     /// Whether events were omitted.
-    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 
     /// The decisions of the policies, each with the number of the event that led to it, from a
     /// replay.
-    #[must_use]
     pub fn decisions(&self) -> Vec<(usize, Decision)> {
         let Ok(mut cache) = Cache::new(self.config.clone()) else { return Vec::new() };
         let (mut decisions, mut out) = (Vec::new(), Vec::new());
@@ -60,7 +57,6 @@ impl Journal {
     }
 
     /// Replays the events in a new cache; returns whether its actions are identical.
-    #[must_use]
     pub fn replays(&self) -> bool {
         let Ok(mut cache) = Cache::new(self.config.clone()) else { return false };
         let (mut digest, mut out) = (ActionDigest::default(), Vec::new());

@@ -42,26 +42,22 @@ impl MappedFile {
 
     /// The same mapped file with its own readahead state, for another stream of touches, such as
     /// another thread's.
-    #[must_use]
     pub fn another(&self) -> Self {
         Self { file: self.file.another(), frames: Arc::clone(&self.frames) }
     }
 
     /// The object as an ordinary open file, to read or advise. Reads and the mapping share pages.
-    #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
     /// Bytes of a page of the cache; a multiple of the machine's page size.
-    #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.file.engine.page_size().bytes()
     }
 
     /// The memory object. Pages that a fault has mapped hold the file's bytes at the file's offset;
     /// other pages may be incomplete. The last page is zero past the end of the file.
-    #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.frames.memory()
     }
@@ -77,7 +73,6 @@ impl MappedFile {
     }
 
     /// Counters of the file.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         self.file.stats()
     }

@@ -7,7 +7,6 @@ use std::path::Path;
 /// limits it.
 ///
 /// 1 GiB if `/proc` is not available.
-#[must_use]
 pub fn available_memory() -> u64 {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo(&text)).unwrap_or(1 << 30);

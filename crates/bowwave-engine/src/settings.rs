@@ -134,7 +134,6 @@ pub struct Setting {
 
 impl Setting {
     /// Its value as text; `None` if the engine chooses one.
-    #[must_use]
     pub fn value(&self, settings: &Settings) -> Option<String> {
         (self.get)(settings)
     }
@@ -359,7 +358,6 @@ fn yes(is: bool) -> String {
 ///
 /// The policy `stream` keeps several windows ahead of waiting readers, and its waste budget is in
 /// windows, so it gets smaller ones.
-#[must_use]
 pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
     let window = match policy {
         _ if profile.latency <= LOCAL => LOCAL_WINDOW,

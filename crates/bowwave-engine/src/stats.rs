@@ -91,17 +91,19 @@ impl std::ops::AddAssign for StoreStats {
     }
 }
 
-/// Classes of requests in [`Latencies`]: direction, and demand or speculative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Work {
-    /// Demand reads when they were sent, including promoted readahead.
-    DemandRead,
-    /// Speculative reads.
-    Readahead,
-    /// Writes with a waiting sync when they were sent.
-    SyncWrite,
-    /// Writes without a waiter.
-    WriteBack,
+bowwave_core::named_enum! {
+    /// Classes of requests in [`Latencies`]: direction, and demand or speculative.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Work {
+        /// Demand reads when they were sent, including promoted readahead.
+        DemandRead = "demand_read",
+        /// Speculative reads.
+        Readahead = "readahead",
+        /// Writes with a waiting sync when they were sent.
+        SyncWrite = "sync_write",
+        /// Writes without a waiter.
+        WriteBack = "write_back",
+    }
 }
 
 /// Times that requests waited for the store and that the store took, by [`Work`].
@@ -146,31 +148,13 @@ const SHORTEST_NS: u64 = 512;
 /// Longer times count as this: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-impl Work {
-    /// All classes.
-    pub const ALL: [Self; 4] = [Self::DemandRead, Self::Readahead, Self::SyncWrite, Self::WriteBack];
-
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DemandRead => "demand_read",
-            Self::Readahead => "readahead",
-            Self::SyncWrite => "sync_write",
-            Self::WriteBack => "write_back",
-        }
-    }
-}
-
 impl Latencies {
     /// From queueing to sending.
-    #[must_use]
     pub fn queue(&self, work: Work) -> Spread {
         self.kinds[work as usize].queue.as_ref().map(Spread::of).unwrap_or_default()
     }
 
     /// From sending to the last byte needed.
-    #[must_use]
     pub fn device(&self, work: Work) -> Spread {
         self.kinds[work as usize].device.as_ref().map(Spread::of).unwrap_or_default()
     }

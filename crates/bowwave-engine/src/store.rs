@@ -50,20 +50,17 @@ impl Store {
     }
 
     /// The URL, for messages.
-    #[must_use]
     pub fn url(&self) -> &str {
         self.inner.backend.url()
     }
 
     /// The store's profile.
-    #[must_use]
     pub fn profile(&self) -> Profile {
         self.inner.profile.clone()
     }
 
     /// The store below the cache. Changes made through it bypass the cache; to change names, use
     /// the [`Namespace`](bowwave_backend::Namespace) of this `Store`.
-    #[must_use]
     pub fn backend(&self) -> &dyn Backend {
         &*self.inner.backend
     }
@@ -96,20 +93,17 @@ impl Store {
     }
 
     /// Memory of the engine's cache, in bytes.
-    #[must_use]
     pub fn cache_bytes(&self) -> u64 {
         self.inner.engine.cache_bytes()
     }
 
     /// Whether the policy reads ahead other files of a directory, as [`Siblings`](crate::Siblings)
     /// plans.
-    #[must_use]
     pub fn reads_siblings(&self) -> bool {
         self.inner.engine.tuning().policy.capabilities().siblings
     }
 
     /// Counters of requests to the store.
-    #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.inner.queue.stats()
     }

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Stacks of free buffers. Last in, first out reuses a buffer that is still in the CPU cache. The
 /// kernel wakes waiting threads in turn, so a buffer per thread would be cold.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Buffers {
     classes: [Class; CLASSES.len()],
 }
@@ -24,12 +24,6 @@ struct Class {
 struct State {
     free: Vec<Vec<u8>>,
     created: usize,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self { classes: std::array::from_fn(|_| Class::default()) }
-    }
 }
 
 impl Buffers {

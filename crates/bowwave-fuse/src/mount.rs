@@ -147,32 +147,27 @@ impl Mount {
     }
 
     /// The mount point, absolute and without symbolic links.
-    #[must_use]
     pub fn point(&self) -> &Path {
         &self.unmounter.point
     }
 
     /// Major and minor number of its device, as in the mount table.
-    #[must_use]
     pub fn device(&self) -> (u32, u32) {
         self.unmounter.device
     }
 
     /// The kernel's effective readahead window for this mount, in bytes; `None` if it cannot be
     /// read.
-    #[must_use]
     pub fn kernel_readahead_bytes(&self) -> Option<u32> {
         self.readahead_bytes
     }
 
     /// Whether the mount is read-only, because of its options or because of the store.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
     /// A handle that unmounts from another thread, for example on Ctrl-C.
-    #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }

@@ -132,7 +132,6 @@ impl MountOptions {
 
     /// The kernel readahead window to request, in bytes. The kernel may grant less:
     /// [`Mount::kernel_readahead_bytes`](crate::Mount::kernel_readahead_bytes).
-    #[must_use]
     pub fn readahead_bytes(&self) -> u32 {
         match self.kernel_cache {
             KernelCache::On => self.kernel_readahead_bytes.min(REQUEST_BYTES_MAX),

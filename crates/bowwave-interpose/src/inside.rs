@@ -27,7 +27,6 @@ impl Inside {
 
     /// Whether this thread does bowwave's own work.
     #[inline]
-    #[must_use]
     pub fn is() -> bool {
         DEPTH.get() > 0
     }

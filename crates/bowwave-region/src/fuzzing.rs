@@ -3,7 +3,6 @@
 use crate::uffd::{Touch, decode as messages};
 
 /// The page faults in the messages of a userfaultfd. Ignores bytes after the last complete message.
-#[must_use]
 pub fn decode(bytes: &[u8]) -> Vec<Touch> {
     messages(bytes).collect()
 }

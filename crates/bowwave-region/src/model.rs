@@ -57,7 +57,6 @@ impl Toucher {
     }
 
     /// Thread number `thread` accesses the byte at `offset` of the region.
-    #[must_use]
     pub fn touch(&self, thread: u32, offset: u64) -> Touched {
         self.inner.kernel.touch(thread, self.inner.base + offset as usize)
     }

@@ -198,26 +198,22 @@ impl Region {
     }
 
     /// Length in bytes; never 0.
-    #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Identity of the object, as last reported by the store.
-    #[must_use]
     pub fn identity(&self) -> Identity {
         self.inner.file().file().identity()
     }
 
     /// Address of the first byte. Valid for reads while the region lives.
-    #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.inner.base as *const u8
     }
 
     /// The bytes. Reading a page that cannot be fetched raises `SIGBUS`.
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: mapped for reading while `self` lives. Each byte is constant: pages return
         // unchanged or not at all, and only `as_mut_slice` writes.
@@ -234,7 +230,6 @@ impl Region {
 
     /// The region as accessed by model threads, also after it is dropped.
     #[cfg(feature = "model")]
-    #[must_use]
     pub fn toucher(&self) -> crate::kernel::Toucher {
         crate::kernel::Toucher::new(&self.inner)
     }
@@ -285,19 +280,16 @@ impl Region {
     }
 
     /// Whether system calls may access missing pages of the region.
-    #[must_use]
     pub fn serves_system_calls(&self) -> bool {
         self.scope == Scope::All
     }
 
     /// Pages that could not be fetched: their offset in the file in bytes, and the cause.
-    #[must_use]
     pub fn failures(&self) -> Vec<(u64, String)> {
         self.inner.failures()
     }
 
     /// Counters so far.
-    #[must_use]
     pub fn stats(&self) -> RegionStats {
         let counters = &self.inner.counters;
         let load = |counter: &crate::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

@@ -251,7 +251,6 @@ impl Experiment {
     }
 
     /// Total reads of a case, unless it is stopped early: for progress bars.
-    #[must_use]
     pub fn reads(&self, case: &Case) -> u64 {
         self.groups_of(case).map(|(_, group)| group.reads()).fold(0, u64::saturating_add)
     }

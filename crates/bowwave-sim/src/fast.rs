@@ -136,7 +136,6 @@ pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome
 }
 
 /// The pages a row reads, if it is or counts as a read.
-#[must_use]
 pub fn pages(row: &binary::Row, page_size: PageSize, writes: Writes) -> Option<PageRange> {
     let reads = match row.op {
         Op::Read | Op::Load => true,
@@ -148,7 +147,6 @@ pub fn pages(row: &binary::Row, page_size: PageSize, writes: Writes) -> Option<P
 
 impl Outcome {
     /// A row of a table.
-    #[must_use]
     pub fn row(&self, setup: &Setup) -> Row {
         let Stats { accesses, hits, late, misses, fills, pages_filled, .. } = self.stats;
         let page = setup.page_size.bytes();

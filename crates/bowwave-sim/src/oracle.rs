@@ -95,7 +95,6 @@ impl Future {
     }
 
     /// Distinct pages: the misses of a cache that never evicts.
-    #[must_use]
     pub fn distinct_pages(&self) -> u64 {
         self.distinct
     }
@@ -104,7 +103,6 @@ impl Future {
     ///
     /// # Panics
     /// If `frames` is 0.
-    #[must_use]
     pub fn bound(&self, frames: u32) -> Bound {
         assert!(frames > 0, "a cache has frames");
         // Whether the page of an access is still cached at that access.
@@ -191,7 +189,6 @@ impl Bound {
     /// # Panics
     ///
     /// If a limit that must not be 0 is 0.
-    #[must_use]
     pub fn device_ns(&self, limits: &DeviceLimits) -> u64 {
         let bytes = |bytes: u64, per_ns: f64| (bytes as f64 / per_ns) as u64;
         let transfer = bytes(self.bytes_fetched, limits.bytes_per_ns);
@@ -205,21 +202,18 @@ impl Bound {
     /// # Panics
     ///
     /// If a limit that must not be 0 is 0.
-    #[must_use]
     pub fn requests(&self, limits: &DeviceLimits) -> u64 {
         self.bytes_fetched.div_ceil(limits.request_bytes_max)
     }
 
     /// The row of Belady's eviction without readahead on a device that takes no time: its misses
     /// are what any policy must read.
-    #[must_use]
     pub fn belady(&self) -> Row {
         self.row(Self::BELADY, self.misses, self.misses, 0)
     }
 
     /// The row of the same eviction with perfect readahead: reads wait only for the device as a
     /// whole.
-    #[must_use]
     pub fn oracle(&self, limits: &DeviceLimits) -> Row {
         self.row(Self::ORACLE, 0, self.requests(limits), self.device_ns(limits))
     }

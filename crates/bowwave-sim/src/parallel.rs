@@ -82,7 +82,6 @@ impl<R, E, S: FnMut(R) -> Result<(), E>> Ordered<R, E, S> {
 }
 
 /// One worker per processor available to this program.
-#[must_use]
 pub fn workers() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

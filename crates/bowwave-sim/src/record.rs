@@ -33,7 +33,6 @@ impl Recording {
     pub const VERSION: u32 = 1;
 
     /// An empty recording of the current version.
-    #[must_use]
     pub fn new() -> Self {
         Self { version: Self::VERSION, ..Self::default() }
     }
@@ -141,7 +140,6 @@ pub struct Row {
 impl Row {
     /// The device, with scheduler and workload if there are several. Rows with the same place and
     /// cache size are comparable.
-    #[must_use]
     pub fn place(&self) -> String {
         let parts = [&self.device, &self.scheduler, &self.workload].map(String::as_str);
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
@@ -149,7 +147,6 @@ impl Row {
 
     /// Seconds per GiB delivered, to compare runs that were stopped at the same time. Without byte
     /// counts, the seconds themselves.
-    #[must_use]
     pub fn seconds_a_gib(&self) -> f64 {
         if self.bytes_wanted == 0 { self.seconds } else { self.seconds * GIB / self.bytes_wanted as f64 }
     }

@@ -54,16 +54,18 @@ pub struct ReplayOptions {
     pub think_ns: u64,
 }
 
-/// When an access of a trace starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplayPace {
-    /// When the previous access of the process has ended: measures the maximum speed.
-    #[default]
-    Closed,
-    /// At its own time, but not before the previous access of the process has ended.
-    Trace,
-    /// At its own time, however many are in flight.
-    Open,
+bowwave_core::named_enum! {
+    /// When an access of a trace starts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ReplayPace {
+        /// When the previous access of the process has ended: measures the maximum speed.
+        #[default]
+        Closed = "closed",
+        /// At its own time, but not before the previous access of the process has ended.
+        Trace = "trace",
+        /// At its own time, however many are in flight.
+        Open = "open",
+    }
 }
 
 /// Contents of a trace.
@@ -97,21 +99,6 @@ struct Place {
     name: String,
     bytes: u64,
     address: u64,
-}
-
-impl ReplayPace {
-    /// Every pace.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Trace, Self::Open];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Trace => "trace",
-            Self::Open => "open",
-        }
-    }
 }
 
 impl Default for ReplayOptions {
@@ -185,13 +172,11 @@ impl Workload {
     }
 
     /// Bytes its files take on the device.
-    #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.files.last().map_or(0, |file| file.address + file.bytes).next_multiple_of(FILE_ALIGNMENT)
     }
 
     /// The trace.
-    #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -248,13 +233,11 @@ impl Workload {
     }
 
     /// Counts of its contents.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.trace.name()
     }

@@ -37,7 +37,7 @@ pub struct Case {
 }
 
 /// Settings shared by all machines of a sweep.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Common {
     /// Host costs.
     pub host: Host,
@@ -98,7 +98,6 @@ impl Axes {
 
     /// Every combination, workloads and devices outermost, policies innermost: comparable rows are
     /// adjacent.
-    #[must_use]
     pub fn cases(&self) -> Vec<Case> {
         self.workloads.iter().flat_map(|workload| self.cases_of(workload)).collect()
     }
@@ -134,24 +133,8 @@ impl Axes {
     }
 }
 
-impl Default for Common {
-    fn default() -> Self {
-        Self {
-            host: Host::FREE,
-            queue: None,
-            walk: Walk::AtOnce,
-            eviction: Eviction::TwoList,
-            failing: 0.0,
-            check: false,
-            record: None,
-            until: None,
-        }
-    }
-}
-
 impl Case {
     /// Frames of the cache; `None` is unlimited.
-    #[must_use]
     pub fn frames(&self) -> Option<u32> {
         let pages = self.cache_bytes? / Config::default().page_size.bytes();
         Some(u32::try_from(pages).unwrap_or(Config::UNLIMITED).min(Config::UNLIMITED))

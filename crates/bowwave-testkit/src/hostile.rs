@@ -60,7 +60,6 @@ impl Dialect {
     pub const ALL: [Self; 4] = [Self::S3, Self::Azure, Self::Google, Self::Http];
 
     /// Scheme of its URLs.
-    #[must_use]
     pub fn scheme(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -92,13 +91,11 @@ pub struct Requests {
 
 impl Requests {
     /// Their sum.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.head + self.get + self.list + self.put + self.post + self.delete + self.other_host
     }
 
     /// The requests since `before`.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
             head: self.head - before.head,
@@ -162,19 +159,16 @@ impl HostileServer {
     }
 
     /// Base URL of the host, such as `http://127.0.0.1:4321`.
-    #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.shared.address)
     }
 
     /// Base URL of the second host.
-    #[must_use]
     pub fn other_endpoint(&self) -> String {
         format!("http://{}", self.shared.other)
     }
 
     /// URL to mount: `s3://data`, `az://data`, `gs://data`, or `http://…/data/`.
-    #[must_use]
     pub fn url(&self) -> String {
         match self.shared.dialect {
             Dialect::Http => format!("{}{}/", self.endpoint(), honest::ROOT),
@@ -195,25 +189,21 @@ impl HostileServer {
     }
 
     /// Requests so far.
-    #[must_use]
     pub fn requests(&self) -> Requests {
         self.shared.inner().requests
     }
 
     /// The first 10,000 requests.
-    #[must_use]
     pub fn recorded(&self) -> Vec<Recorded> {
         self.shared.inner().recorded.clone()
     }
 
     /// The bytes of each version of an object, oldest first; empty if it never existed.
-    #[must_use]
     pub fn versions(&self, key: &str) -> Vec<Arc<[u8]>> {
         self.shared.inner().bucket.versions(key)
     }
 
     /// The current bytes of an object.
-    #[must_use]
     pub fn object(&self, key: &str) -> Option<Arc<[u8]>> {
         self.shared.inner().bucket.get(key).map(|stored| Arc::clone(&stored.bytes))
     }
@@ -243,7 +233,6 @@ impl HostileServer {
     }
 
     /// Names in a directory (`""` for the root), sorted.
-    #[must_use]
     pub fn names(&self, directory: &str) -> Vec<String> {
         let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         let inner = self.shared.inner();

@@ -24,7 +24,6 @@ impl HttpServer {
     }
 
     /// URL of the directory; ends with `/`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/", self.serving.address)
     }

@@ -97,7 +97,6 @@ impl InstalledServer {
     }
 
     /// Its URL; ends in `/`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }

@@ -99,19 +99,16 @@ impl S3Server {
     }
 
     /// The requests so far, each as `METHOD PATH?QUERY`.
-    #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.script.requests()
     }
 
     /// Requests in progress, whether or not a client waits for the response.
-    #[must_use]
     pub fn in_flight(&self) -> usize {
         Arc::strong_count(&self.busy) - 1
     }
 
     /// Keys and ids of unfinished uploads.
-    #[must_use]
     pub fn uploads(&self) -> Vec<(String, String)> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
@@ -150,7 +147,6 @@ impl S3Server {
     }
 
     /// The endpoint's URL, for path-style requests.
-    #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.serving.address)
     }

@@ -140,7 +140,6 @@ impl ShapedS3 {
 
     /// Its URL. `/_pattern` there is the repeated pattern, and `/_counters` the requests
     /// by kind and body bytes so far, and the most requests in flight since it was last read.
-    #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.serving.address)
     }

@@ -14,7 +14,6 @@ pub fn skipped(reason: &(impl Display + ?Sized)) {
 
 /// Whether this process is root, as tests must be that act for other users or mount; see
 /// [`skipped`].
-#[must_use]
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -47,7 +47,6 @@ pub enum ErrorKind {
 
 impl Error {
     /// An error for a valid trace that cannot be used for its purpose.
-    #[must_use]
     pub fn unfit(source_name: &str, why: String) -> Self {
         Self::at(ErrorKind::Value, source_name, Place::Whole, why)
     }
@@ -67,26 +66,22 @@ impl Error {
     }
 
     /// Kind of the error.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
     /// The line of the error, from 1; for a quoted name, the first line of the value. 0 if the
     /// format has no lines, or if the error concerns the whole file.
-    #[must_use]
     pub fn line(&self) -> u64 {
         if let Place::Line(line) = self.place { line } else { 0 }
     }
 
     /// The row of the error, from 0, if the format has rows but no lines.
-    #[must_use]
     pub fn row(&self) -> Option<u64> {
         if let Place::Row(row) = self.place { Some(row) } else { None }
     }
 
     /// The column of the error, if a single column is wrong.
-    #[must_use]
     pub fn column(&self) -> Option<&'static str> {
         self.column
     }

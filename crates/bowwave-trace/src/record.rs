@@ -55,7 +55,6 @@ texts! {
 
 impl Op {
     /// Whether it accesses bytes, which therefore exist: a read, write, load or store.
-    #[must_use]
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Load | Self::Store)
     }

@@ -16,7 +16,6 @@ macro_rules! texts {
             pub const ALL: [Self; [$($value),*].len()] = [$(Self::$variant),*];
 
             $(#[$text_meta])*
-            #[must_use]
             pub const fn $text(self) -> &'static str {
                 match self { $(Self::$variant => $value,)* }
             }

@@ -38,7 +38,6 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-engine/src/shard.rs",
     "crates/bowwave-engine/src/shard/write.rs",
     "crates/bowwave-engine/src/write_out.rs",
-    "crates/bowwave-fuse/examples/kernel_cache/patterns.rs",
     "crates/bowwave-fuse/src/advise.rs",
     "crates/bowwave-fuse/src/priority.rs",
     "crates/bowwave-fuse/tests/all/reading.rs",

@@ -95,23 +95,11 @@ impl Layer for Emulation {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).of(path, inner.identity())
     }
 
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.station.read(object, offset, buf, sink);
     }
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         self.station.write(object, offset, buf, sink);
     }
 

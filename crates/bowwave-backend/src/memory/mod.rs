@@ -40,7 +40,6 @@ impl Default for MemoryBackend {
 
 impl MemoryBackend {
     /// An empty store.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

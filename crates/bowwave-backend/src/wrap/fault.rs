@@ -69,13 +69,11 @@ impl Fault {
     }
 
     /// Requests so far that met a fault.
-    #[must_use]
     pub fn faults(&self) -> u64 {
         self.store.layer.befallen.load(Ordering::Relaxed)
     }
 
     /// Requests so far: reads, writes, syncs and finishes.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         let Mischief { reads, writes, .. } = &*self.store.layer;
         reads.load(Ordering::Relaxed) + writes.load(Ordering::Relaxed)
@@ -168,13 +166,7 @@ impl Mischief {
 }
 
 impl Layer for Mischief {
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        mut buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let number = self.reads.fetch_add(1, Ordering::Relaxed);
         let fate = self.fate(number);
         let len = generate::within(object.inner.size(), offset, buf.len());
@@ -193,7 +185,7 @@ impl Layer for Mischief {
     }
 
     fn write(
-        self: &Arc<Self>,
+        &self,
         object: &WrappedWriteObject<Self>,
         offset: u64,
         mut buf: WriteBuf,

@@ -18,7 +18,6 @@ pub struct Limit {
 impl Limit {
     /// Allows `requests` (at least 1) in flight to `inner`. If more than 4096 wait, requests fail
     /// as throttled.
-    #[must_use]
     pub fn new(inner: Arc<dyn Backend>, requests: u32) -> Self {
         let gate = Gate { requests: requests.max(1), state: Mutex::default() };
         Self { store: Wrapped::new(&format!("limit:{requests}"), inner, gate) }
@@ -51,24 +50,12 @@ impl Layer for Gate {
         Profile { slots: profile.slots.min(self.requests), ..profile }
     }
 
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
-        self.add(Waiting::Read { inner: Arc::clone(&object.inner), offset, buf, sink });
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        object.layer.add(Waiting::Read { inner: Arc::clone(&object.inner), offset, buf, sink });
     }
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
-        self.add(Waiting::Write { inner: Arc::clone(&object.inner), offset, buf, sink });
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        object.read.layer.add(Waiting::Write { inner: Arc::clone(&object.inner), offset, buf, sink });
     }
 }
 

@@ -40,22 +40,12 @@ pub(crate) trait Layer: Debug + Send + Sync + 'static {
         inner.place()
     }
 
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) where
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>)
+    where
         Self: Sized;
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) where
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>)
+    where
         Self: Sized;
 
     fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {

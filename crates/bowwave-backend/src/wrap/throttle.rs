@@ -35,23 +35,11 @@ struct Link {
 }
 
 impl Layer for Link {
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.station.read(object, offset, buf, sink);
     }
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         self.station.write(object, offset, buf, sink);
     }
 }

@@ -19,14 +19,12 @@ pub struct Trace {
 
 impl Trace {
     /// Records reads, writes, syncs and finishes of `inner`.
-    #[must_use]
     pub fn new(inner: Arc<dyn Backend>) -> Self {
         let log = TraceLog { epoch: Instant::now(), state: Mutex::default() };
         Self { store: Wrapped::new("trace", inner, Recorder { log: Arc::new(log) }) }
     }
 
     /// The record, shared with this store.
-    #[must_use]
     pub fn log(&self) -> Arc<TraceLog> {
         Arc::clone(&self.store.layer.log)
     }
@@ -86,32 +84,27 @@ struct State {
 
 impl TraceLog {
     /// Requests started so far.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         self.lock().started
     }
 
     /// Requests in flight now.
-    #[must_use]
     pub fn in_flight(&self) -> u64 {
         let state = self.lock();
         state.started - state.ended
     }
 
     /// Most requests that were in flight at once.
-    #[must_use]
     pub fn in_flight_max(&self) -> u64 {
         self.lock().in_flight_max
     }
 
     /// Bytes transferred so far.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
     /// The completed requests, in order of their ends.
-    #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.iter().cloned().collect()
     }
@@ -134,24 +127,12 @@ struct Recorder {
 }
 
 impl Layer for Recorder {
-    fn read(
-        self: &Arc<Self>,
-        object: &WrappedObject<Self>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         let entry = Pending::begin(&self.log, Operation::Read, &object.path, offset, buf.len());
         object.inner.read(offset, buf, Box::new(Recording { sink, entry }));
     }
 
-    fn write(
-        self: &Arc<Self>,
-        object: &WrappedWriteObject<Self>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let entry = Pending::begin(&self.log, Operation::Write, &object.read.path, offset, buf.len());
         object.inner.write(offset, buf, Box::new(Recording { sink, entry }));
     }

@@ -52,15 +52,17 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Which component reads ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Readahead {
-    /// None.
-    Off,
-    /// The kernel, as for any file system.
-    Kernel,
-    /// bowwave.
-    On,
+bowwave_core::named_enum! {
+    /// Which component reads ahead.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Readahead {
+        /// None.
+        Off = "off",
+        /// The kernel, as for any file system.
+        Kernel = "kernel",
+        /// bowwave.
+        On = "on",
+    }
 }
 
 /// Runs the demo.
@@ -142,14 +144,6 @@ fn store(device: &str) -> Result<Arc<dyn Backend>, Failure> {
 }
 
 impl Readahead {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Kernel => "kernel",
-            Self::On => "on",
-        }
-    }
-
     fn options(self) -> Options {
         let usual = Options::default();
         let policy = if self == Self::On { usual.policy } else { Policy::None };

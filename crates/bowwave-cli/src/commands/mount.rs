@@ -152,14 +152,6 @@ impl Mode {
             Self::Ttl => Consistency::Ttl,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Open => "open",
-            Self::Ttl => "ttl",
-        }
-    }
 }
 
 /// Applies the settings that `ctl set --persist` stored for this mount point.
@@ -309,7 +301,7 @@ impl Args {
             ("page_size", size_text(options.page_bytes)),
             ("threads", self.threads.to_string()),
             ("ttl", duration_text(self.ttl)),
-            ("consistency", self.consistency.name().to_owned()),
+            ("consistency", values::name(&self.consistency)),
             ("write_out_timeout", duration_text(self.write_out_timeout)),
             ("connections", auto(store.connections.map(|count| count.to_string()))),
             ("timeout", duration_text(store.timeout)),

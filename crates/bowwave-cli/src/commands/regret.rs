@@ -9,7 +9,7 @@ use bowwave_sim::parallel;
 use bowwave_sim::regret::{Log, LogError, Memory, Outcome, Point, RegretError, Settings, Summary};
 use bowwave_sim::regret::{measure_all, page, reasons};
 use bowwave_trace::generate::held_out;
-use clap::ValueEnum;
+use clap::builder::TypedValueParser;
 use serde::Serialize;
 
 use super::replay::{Devices, devices};
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     device: Option<Devices>,
 
     /// Memory: unlimited, or a quarter of what the pattern touches; by default both
-    #[arg(long, value_enum, value_name = "SIZES", value_delimiter = ',')]
-    memory: Vec<MemoryName>,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = memories())]
+    memory: Vec<Memory>,
 
     /// Largest window of stream
     #[arg(long, value_name = "SIZE|PAGES", default_value = "256", value_parser = values::window_pages)]
@@ -91,11 +91,8 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// Memory sizes by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MemoryName {
-    Unlimited,
-    Quarter,
+fn memories() -> impl TypedValueParser<Value = Memory> {
+    values::one_of(Memory::ALL.map(|memory| (memory.name(), memory)))
 }
 
 /// What `--json` prints.
@@ -203,7 +200,7 @@ impl Args {
             settings.devices.clone_from(devices);
         }
         if !self.memory.is_empty() {
-            settings.memory = self.memory.iter().map(|memory| memory.memory()).collect();
+            settings.memory.clone_from(&self.memory);
         }
         settings
     }
@@ -232,15 +229,6 @@ impl Args {
             text(&summaries, &worst).lines().try_for_each(|line| output.line(line))
         };
         output.finish(outcome)
-    }
-}
-
-impl MemoryName {
-    fn memory(self) -> Memory {
-        match self {
-            Self::Unlimited => Memory::Unlimited,
-            Self::Quarter => Memory::Quarter,
-        }
     }
 }
 

@@ -162,11 +162,8 @@ enum Json {
     Full,
 }
 
-const PACES: [(&str, ReplayPace); 3] =
-    [("closed", ReplayPace::Closed), ("trace", ReplayPace::Trace), ("open", ReplayPace::Open)];
-
 fn paces() -> impl TypedValueParser<Value = ReplayPace> {
-    values::one_of(PACES)
+    values::one_of(ReplayPace::ALL.map(|pace| (pace.name(), pace)))
 }
 
 const WRITES: [(&str, Writes); 2] = [("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)];
@@ -352,10 +349,9 @@ impl Args {
 
     /// The given options that are the same for all runs, by name.
     fn fixed(&self) -> Vec<(&'static str, String)> {
-        let pace = PACES.iter().find(|(_, pace)| Some(*pace) == self.pace);
         let writes = WRITES.iter().find(|(_, writes)| Some(*writes) == self.writes);
         let given = [
-            ("pace", pace.map(|(name, _)| (*name).to_owned())),
+            ("pace", self.pace.map(|pace| pace.name().to_owned())),
             ("depth", self.depth.map(|depth| depth.to_string())),
             ("writes", writes.map(|(name, _)| (*name).to_owned())),
             ("eviction", self.eviction.map(|eviction| eviction.to_string())),

@@ -5,12 +5,11 @@ use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::wire::Wire;
 use crate::common::place::Place;
-use crate::common::{bowwave, failure, gateway, is_installed, output_with_input, run, with_keys};
+use crate::common::{bowwave, failure, gateway, is_installed, output_with_input, run, until, with_keys};
 use bowwave_testkit::hostile::{Dialect, HostileServer, Mode, content};
 use bowwave_testkit::{
     InstalledServer, S3Fault, S3Server, S3Trouble, VERSITYGW_KEY, VERSITYGW_SECRET, is_root,
@@ -80,14 +79,6 @@ fn tree(at: &Path) {
 fn assert_same_trees(one: &Path, other: &Path) {
     let compared = Command::new("diff").arg("-r").args([one, other]).output().expect("diff is installed");
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
-}
-
-fn until(what: &str, happened: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "not yet: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The name of an incomplete copy.

@@ -5,11 +5,9 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::common::place::Place;
-use crate::common::{bowwave, can_mount};
+use crate::common::{bowwave, can_mount, until};
 
 /// A group that no file of root's belongs to.
 const GROUP: u32 = 65534;
@@ -37,14 +35,6 @@ impl Drop for Running {
         // It may have ended.
         let _gone = self.0.kill();
         let _reaped = self.0.wait();
-    }
-}
-
-fn until(what: &str, happened: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "not yet: {what}");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::common::until;
 
 /// Listens until the test ends.
 pub(crate) struct Wire {
@@ -62,11 +64,7 @@ impl Wire {
 
     /// Waits until no connection is open: bytes of a killed client may still be in flight.
     pub(crate) fn settle(&self) {
-        let begun = Instant::now();
-        while self.shared.open.load(Ordering::Relaxed) > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "a connection stays open");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("all connections are closed", || self.shared.open.load(Ordering::Relaxed) == 0);
     }
 
     /// Bytes sent by the server so far.

@@ -14,6 +14,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bowwave_testkit::{InstalledServer, program, skipped};
 use place::Place;
@@ -55,6 +57,15 @@ pub(crate) fn failure(command: &mut Command) -> (i32, String) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{command:?}");
     assert!(stderr.starts_with("bowwave: error: ") && stderr.lines().count() == 1, "{command:?}: {stderr}");
     (output.status.code().expect("no signal"), stderr)
+}
+
+/// Waits until something has happened in another process or thread.
+pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not yet: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A number from the environment: length or seed of a test.

@@ -1,43 +1,29 @@
 //! The modes, and what each call makes of them.
 //!
-//! An expectation has a letter for each of [`CALLS`]: `+` the call works, `F` it fails with an
+//! An expectation has a letter for each of [`Call::ALL`]: `+` the call works, `F` it fails with an
 //! errno (or the mount is refused), `?` either, `.` the store has no such call. Invariants hold
 //! whatever the letter is.
 
 use bowwave_testkit::hostile::{Dialect, Fault, Mode};
 
-/// A call on a mount, in the order of the letters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Mount,
-    Stat,
-    List,
-    Open,
-    Read,
-    Write,
-    /// A file of more than one part.
-    Upload,
-    /// SIGTERM while a read is in flight.
-    End,
+bowwave_core::named_enum! {
+    /// A call on a mount, in the order of the letters.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Call {
+        Mount = "mount",
+        Stat = "stat",
+        List = "list",
+        Open = "open",
+        Read = "read",
+        Write = "write",
+        /// A file of more than one part.
+        Upload = "upload",
+        /// SIGTERM while a read is in flight.
+        End = "end",
+    }
 }
 
-/// Calls and their names.
-pub(crate) const CALLS: [(&str, Call); 8] = [
-    ("mount", Call::Mount),
-    ("stat", Call::Stat),
-    ("list", Call::List),
-    ("open", Call::Open),
-    ("read", Call::Read),
-    ("write", Call::Write),
-    ("upload", Call::Upload),
-    ("end", Call::End),
-];
-
 impl Call {
-    pub(crate) fn name(self) -> &'static str {
-        CALLS.iter().find(|(_, call)| *call == self).map_or("", |(name, _)| name)
-    }
-
     pub(crate) fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Upload)
     }
@@ -59,13 +45,12 @@ impl Row {
 
     /// The letter of `call`. A mount ends whatever the mode is.
     pub(crate) fn letter(&self, call: Call) -> char {
-        let index = CALLS.iter().position(|(_, known)| *known == call).unwrap_or(0);
-        if call == Call::End { '+' } else { char::from(self.expected.as_bytes()[index]) }
+        if call == Call::End { '+' } else { char::from(self.expected.as_bytes()[call as usize]) }
     }
 }
 
 const fn row(mode: &'static str, stores: &'static str, expected: &'static str) -> Row {
-    assert!(expected.len() == CALLS.len() - 1, "a letter for each call but the end");
+    assert!(expected.len() == Call::ALL.len() - 1, "a letter for each call but the end");
     Row { mode, stores, expected }
 }
 

@@ -14,26 +14,14 @@ use bowwave_testkit::hostile::{Dialect, HostileServer};
 use crate::PEAK_KIB_MAX;
 use crate::common::bowwave;
 
-/// Cache configuration of a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Config {
-    KernelCache,
-    NoKernelCache,
-    DiskCache,
-    Hedging,
-}
-
-/// Configurations and their names.
-pub(crate) const CONFIGS: [(&str, Config); 4] = [
-    ("kernel", Config::KernelCache),
-    ("direct", Config::NoKernelCache),
-    ("disk", Config::DiskCache),
-    ("hedge", Config::Hedging),
-];
-
-impl Config {
-    pub(crate) fn name(self) -> &'static str {
-        CONFIGS.iter().find(|(_, config)| *config == self).map_or("", |(name, _)| name)
+bowwave_core::named_enum! {
+    /// Cache configuration of a mount.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Config {
+        KernelCache = "kernel",
+        NoKernelCache = "direct",
+        DiskCache = "disk",
+        Hedging = "hedge",
     }
 }
 

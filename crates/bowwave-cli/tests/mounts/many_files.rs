@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::place::Place;
 use crate::common::served::Served;
-use crate::common::{mounting, setting, with_keys};
+use crate::common::{mounting, setting, until, with_keys};
 use bowwave_testkit::hostile::{Dialect, HostileServer, Requests, content};
 
 /// A mounted bucket in memory.
@@ -102,11 +102,7 @@ fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
     let sent = bucket.requests("ls tree > /dev/null; cat tree/0/* tree/1/* > /dev/null");
     assert!((32..=64).contains(&sent.get), "{sent:?}");
     let sent = || bucket.server.requests().since(&begun);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while sent().get < 48 {
-        assert!(Instant::now() < deadline, "tree/2 is not read ahead: {:?}", sent());
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("tree/2 is read ahead", || sent().get >= 48);
     bucket.requests("cat tree/2/* tree/3/* > /dev/null");
     let sent = sent();
     // The directories are these four, the one above and the root, each looked up or listed.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::close::close;
 use crate::common::served::Served;
-use crate::common::{bowwave, failure, mounting, run, umount};
+use crate::common::{bowwave, failure, mounting, run, umount, until};
 use bowwave_testkit::HttpServer;
 use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, Mode, Slow};
 use rustix::process::Signal;
@@ -150,11 +150,7 @@ fn a_second_signal_ends_a_mount_that_waits_for_its_store() {
             file.write_all(&[1; 4096]).and_then(|()| close(file)).is_ok()
         }
     });
-    let start = Instant::now();
-    while server.requests().put == 0 {
-        assert!(start.elapsed() < Duration::from_secs(10), "no upload begins");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("an upload begins", || server.requests().put > 0);
     served.signal(Signal::TERM);
     thread::sleep(Duration::from_millis(500));
     assert!(served.child.try_wait().expect("our child").is_none(), "the first signal waits for the upload");

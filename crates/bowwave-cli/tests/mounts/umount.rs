@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::place::Place;
 use crate::common::served::Served;
-use crate::common::{bowwave, failure, is_installed, mounting, output_with_input, run, umount};
+use crate::common::{bowwave, failure, is_installed, mounting, output_with_input, run, umount, until};
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -56,11 +56,8 @@ impl Bucket {
 
     /// Waits until a copy has started.
     fn wait_for_copy(&self) {
-        let start = Instant::now();
-        while !self.server.requests().iter().any(|request| request.starts_with("PUT /bucket/file")) {
-            assert!(start.elapsed() < Duration::from_secs(20), "no copy begins");
-            thread::sleep(Duration::from_millis(10));
-        }
+        let is_copy = |request: &String| request.starts_with("PUT /bucket/file");
+        until("a copy begins", || self.server.requests().iter().any(is_copy));
     }
 
     /// The stored mode of the file, as another mount shows it.

@@ -36,7 +36,6 @@ impl Cache {
     ///
     /// A marked page stays unmapped, so that its touch is seen. Readahead counts as used once it is
     /// mapped. A small `unread` at first shows whether the reader continues.
-    #[must_use]
     pub fn mappable(&self, file: FileId, page: PageIndex, around: PageRange, unread: PageCount) -> PageRange {
         let frame = |at: PageIndex| {
             let id = self.table.get(file, at).frame()?;

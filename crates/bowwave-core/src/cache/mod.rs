@@ -434,7 +434,6 @@ impl Cache {
     }
 
     /// Readahead in flight, in pages.
-    #[must_use]
     pub fn pages_ahead(&self) -> u64 {
         self.ahead
     }
@@ -446,20 +445,17 @@ impl Cache {
     }
 
     /// Whether a page is up to date or in flight.
-    #[must_use]
     pub fn is_cached(&self, file: FileId, page: PageIndex) -> bool {
         self.table.get(file, page).frame().is_some()
     }
 
     /// Whether a page is in flight from the store.
-    #[must_use]
     pub fn is_in_flight(&self, file: FileId, page: PageIndex) -> bool {
         let frame = self.table.get(file, page).frame();
         frame.is_some_and(|frame| self.frames.get(frame).state == frames::State::InFlight)
     }
 
     /// Counters of the cache.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         self.files.iter().flatten().fold(self.closed_stats, |mut sum, file| {
             sum += file.stats;
@@ -468,7 +464,6 @@ impl Cache {
     }
 
     /// Counters of an open file since it was opened; zeros if it is not open.
-    #[must_use]
     pub fn file_stats(&self, file: FileId) -> Stats {
         self.files
             .get(file.0 as usize)
@@ -477,43 +472,36 @@ impl Cache {
     }
 
     /// Pages requested by reads; the same as in [`stats`](Self::stats), without the sum over files.
-    #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
 
     /// Frames lent to the cache now.
-    #[must_use]
     pub fn frame_limit(&self) -> u32 {
         self.limit
     }
 
     /// Frames that hold a page or are in flight.
-    #[must_use]
     pub fn frames_used(&self) -> u32 {
         self.frames.used()
     }
 
     /// Frames read ahead or in flight ahead, and unused.
-    #[must_use]
     pub fn frames_unread(&self) -> u32 {
         self.frames.unused()
     }
 
     /// Fills in flight.
-    #[must_use]
     pub fn fills_in_flight(&self) -> usize {
         self.fills.len()
     }
 
     /// Reads that wait for frames.
-    #[must_use]
     pub fn reads_starved(&self) -> usize {
         self.starved.len()
     }
 
     /// Bytes of memory used for bookkeeping.
-    #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         self.table.bytes() + self.frames.bytes() + self.reclaim.bytes()
     }

@@ -406,7 +406,6 @@ impl Cache {
     ///
     /// # Panics
     /// If `handle` is not open.
-    #[must_use]
     pub fn has_plan(&self, handle: HandleId) -> bool {
         self.handle(handle).read_plan.as_ref().is_some_and(|read_plan| read_plan.at < read_plan.end())
     }

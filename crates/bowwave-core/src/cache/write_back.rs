@@ -240,7 +240,6 @@ impl Cache {
     }
 
     /// When to call [`expire`](Self::expire) next, if dirty pages exist that are not due.
-    #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         let dirty = self.write_back.queue.iter().filter_map(|&file| self.file(file).unwritten.as_deref());
         let first = dirty.filter(|unwritten| !unwritten.due).map(|unwritten| unwritten.since.0).min()?;
@@ -249,26 +248,22 @@ impl Cache {
 
     /// The frames of a write-out in flight, in page order. Their contents do not change until it
     /// ends.
-    #[must_use]
     pub fn write_out_frames(&self, id: WriteOutId) -> &[FrameId] {
         self.write_back.outs.get(id.0).map_or(&[], |state| &state.frames)
     }
 
     /// Pages of a file that the store does not have.
-    #[must_use]
     pub fn unwritten_pages(&self, file: FileId) -> PageCount {
         let unwritten = self.file(file).unwritten.as_deref();
         PageCount(unwritten.map_or(0, |unwritten| unwritten.dirty.len() + unwritten.going.len()))
     }
 
     /// Dirty pages of all files, and pages in flight to the store.
-    #[must_use]
     pub fn pages_unwritten(&self) -> (u64, u64) {
         (self.write_back.dirty, self.write_back.going)
     }
 
     /// Stalled writes.
-    #[must_use]
     pub fn writes_stalled(&self) -> usize {
         self.write_back.stalled.len()
     }

@@ -22,13 +22,11 @@ pub struct Hedging {
 impl Hedging {
     /// For a store of this typical latency, if it is high enough: at most `percent` percent of its
     /// reads are hedged.
-    #[must_use]
     pub fn for_store(latency_ns: u64, percent: u32) -> Option<Self> {
         (percent > 0 && latency_ns >= LATENCY_MIN_NS).then(|| Self::new(latency_ns, percent))
     }
 
     /// For a store of this typical latency, whatever it is.
-    #[must_use]
     pub fn new(latency_ns: u64, percent: u32) -> Self {
         let deviation_ns = latency_ns * (LATE_AT_FIRST - 1) / 4;
         Self { percent: percent.into(), reads: 0, hedged: 0, mean_ns: latency_ns, deviation_ns }
@@ -56,7 +54,6 @@ impl Hedging {
     }
 
     /// Nanoseconds after which a read is late.
-    #[must_use]
     pub fn late_ns(&self) -> u64 {
         self.mean_ns.saturating_add(self.deviation_ns.saturating_mul(4).max(self.mean_ns / 2))
     }

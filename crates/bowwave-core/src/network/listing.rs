@@ -66,7 +66,6 @@ pub struct Listing {
 
 impl Listing {
     /// A listing without pages.
-    #[must_use]
     pub fn new(limits: ListingLimits) -> Self {
         Self { limits, tokens: BTreeSet::new(), idle: 0, entries: 0, bytes: 0 }
     }

@@ -46,7 +46,6 @@ pub struct Pace {
 
 impl Pace {
     /// A request that is sent `now`.
-    #[must_use]
     pub fn new(limits: PaceLimits, now: Instant) -> Self {
         Self { limits, heard: now, period: None, bytes: 0 }
     }
@@ -72,7 +71,6 @@ impl Pace {
     }
 
     /// When to [`check`](Self::check) next, if nothing arrives before.
-    #[must_use]
     pub fn due(&self) -> Instant {
         let silent = self.heard.0.saturating_add(self.limits.silence_ns);
         Instant(

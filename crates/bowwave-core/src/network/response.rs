@@ -55,7 +55,6 @@ pub enum Fault {
 
 impl Expected {
     /// Bytes of the range.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }

@@ -96,20 +96,17 @@ pub struct Retry {
 
 impl Retry {
     /// A call whose first attempt begins `now`.
-    #[must_use]
     pub fn new(limits: RetryLimits, now: Instant) -> Self {
         let deadline = (!limits.from_first_failure).then(|| after(now, limits.budget_ns));
         Self { limits, attempts: 1, pause_ns: limits.pause_min_ns, deadline }
     }
 
     /// When the call must have ended; `None` while nothing limits it yet.
-    #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// Attempts so far, the running one included.
-    #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }

@@ -49,7 +49,6 @@ pub enum Difference {
 
 impl Validators {
     /// The condition to send with a request for this version.
-    #[must_use]
     pub fn condition(&self) -> Option<Condition<'_>> {
         match (self.strong(), &self.modified) {
             (Some(etag), _) => Some(Condition::IfMatch(etag)),
@@ -60,7 +59,6 @@ impl Validators {
     }
 
     /// How well this version can be told from others.
-    #[must_use]
     pub fn strength(&self) -> Strength {
         match (self.strong(), &self.modified) {
             (Some(_), _) => Strength::Strong,
@@ -91,7 +89,6 @@ impl Validators {
     }
 
     /// The tag, if it is strong.
-    #[must_use]
     pub fn strong(&self) -> Option<&str> {
         self.etag.as_deref().filter(|etag| !is_weak(etag))
     }

@@ -46,7 +46,6 @@ impl Costs {
     /// Pages that a long request reads in the time of a short one. Where less than this is between
     /// two reads, reading through costs less than a second request. 0 while unknown, and on a store
     /// that takes no time.
-    #[must_use]
     pub fn pages_per_request(&self) -> u64 {
         self.short_ns / self.a_page_ns()
     }

@@ -359,7 +359,6 @@ pub enum Policy {
 
 impl View<'_> {
     /// A view of an endless file without cached pages, for tests of one policy.
-    #[must_use]
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
         static NO_FRAMES: Frames = Frames::new();
@@ -380,20 +379,17 @@ impl View<'_> {
     }
 
     /// Whether a page was read ahead and is unused.
-    #[must_use]
     pub fn is_unread(self, page: PageIndex) -> bool {
         let frame = self.table.get(self.file, page).frame();
         frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
     }
 
     /// Whether a page was evicted after use, as far as shadows remember.
-    #[must_use]
     pub fn was_used(self, page: PageIndex) -> bool {
         self.table.get(self.file, page).shadow().is_some_and(|shadow| !shadow.unused)
     }
 
     /// Whether a reader used a page that is cached, or evicted as far as shadows remember.
-    #[must_use]
     pub fn is_used(self, page: PageIndex) -> bool {
         let known = self.table.get(self.file, page);
         match known.frame() {
@@ -403,19 +399,16 @@ impl View<'_> {
     }
 
     /// Whether a page is cached or in flight.
-    #[must_use]
     pub fn is_cached(self, page: PageIndex) -> bool {
         self.table.get(self.file, page).frame().is_some()
     }
 
     /// The first page from `from` on that is not cached, looking at `max` pages at most.
-    #[must_use]
     pub fn next_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
         self.table.next_absent(self.file, PageRange::from_start(from, max))
     }
 
     /// The last page down from `from` that is not cached, looking at `max` pages at most.
-    #[must_use]
     pub fn prev_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
         let lowest = (from.0.saturating_add(1)).saturating_sub(max.0);
         (lowest..=from.0).rev().map(PageIndex).find(|&page| !self.is_cached(page))
@@ -436,7 +429,6 @@ impl WasteCounts {
 impl Access {
     /// A read at the first page of `request`, at time 0 through the first handle, after a read that
     /// ended with `prev_page`: for tests of one policy.
-    #[must_use]
     pub fn read(request: PageRange, prev_page: Option<PageIndex>, trigger: Trigger) -> Self {
         let prev_end = prev_page.map(|page| page + PageCount(1));
         Self {
@@ -453,7 +445,6 @@ impl Access {
     }
 
     /// Pages from the accessed one to the end of the request.
-    #[must_use]
     pub fn req_pages(&self) -> u64 {
         (self.request.end - self.page).0
     }
@@ -462,7 +453,6 @@ impl Access {
 impl Plan {
     /// A plan to read `size` pages from `start`, the last `async_size` of them ahead of the reader.
     #[inline]
-    #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
         Self { window, mark: window.mark(), reason, hints: Hints::default() }
@@ -496,13 +486,11 @@ impl Plan {
     }
 
     /// Scores of the policy's detectors, if it has any.
-    #[must_use]
     pub fn scores(&self) -> Option<Scores> {
         self.hints.scores
     }
 
     /// Whether a request must begin at this page of the window.
-    #[must_use]
     pub fn parts(&self, page: PageIndex) -> bool {
         let part = page.0.wrapping_sub(self.window.start.0);
         let every = self.hints.split_every;
@@ -517,7 +505,6 @@ impl Plan {
     }
 
     /// Whether a page of the window gets a mark, if it is new.
-    #[must_use]
     pub fn marks(&self, page: PageIndex) -> bool {
         self.mark == Some(page) || self.marked_again(page)
     }
@@ -579,14 +566,12 @@ impl Plans {
 
 impl Window {
     /// The pages of the window.
-    #[must_use]
     pub fn range(self) -> PageRange {
         PageRange::from_start(self.start, self.size)
     }
 
     /// The page of the lookahead mark.
     #[inline]
-    #[must_use]
     pub fn mark(self) -> Option<PageIndex> {
         let ahead = self.async_size.0.min(self.size.0);
         (ahead > 0).then(|| self.start + PageCount(self.size.0 - ahead))
@@ -598,7 +583,6 @@ impl Policy {
     pub const ALL: [Self; 4] = [Self::None, Self::OnDemand, Self::Range, Self::Stream];
 
     /// A fresh state of this policy for a handle of a file, or for the file.
-    #[must_use]
     pub fn build(self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead> {
         match self {
             Self::None => Box::new(NoReadahead),
@@ -610,7 +594,6 @@ impl Policy {
     }
 
     /// When the policy is called besides misses and marks.
-    #[must_use]
     pub fn capabilities(self) -> Capabilities {
         match self {
             Self::None | Self::OnDemand => Capabilities::default(),
@@ -623,7 +606,6 @@ impl Policy {
     }
 
     /// Names of the policy's own counters, as [`Stats::counter`] counts them.
-    #[must_use]
     pub fn counters(self) -> &'static [&'static str] {
         match self {
             Self::None | Self::OnDemand | Self::Stream => &[],
@@ -633,7 +615,6 @@ impl Policy {
     }
 
     /// The name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -44,7 +44,6 @@ impl Readahead for OnDemand {
 
 impl OnDemand {
     /// The state of a handle that was never read.
-    #[must_use]
     pub const fn new() -> Self {
         let zero = PageIndex(0);
         Self { ra_index: zero, lookahead_index: zero, readahead_index: zero }
@@ -94,7 +93,6 @@ impl Default for OnDemand {
 
 /// Whether `page` is the page `prev` or the one after it. Before the first read `prev` is −1, in
 /// unsigned arithmetic as in the patch: page 0 follows nothing, and a step backward wraps.
-#[must_use]
 pub fn follows(page: PageIndex, prev: Option<PageIndex>) -> bool {
     let prev = prev.map_or(u64::MAX, |prev| prev.0);
     page.0.wrapping_sub(prev) <= 1
@@ -102,13 +100,11 @@ pub fn follows(page: PageIndex, prev: Option<PageIndex>) -> bool {
 
 impl Plan {
     /// The rest of the request and nothing else: a small read out of sequence.
-    #[must_use]
     pub fn random(access: &Access) -> Self {
         Self::new(access.page, access.req_pages(), 0, Reason::Random)
     }
 
     /// The first window of a stream, at the accessed page, of at most `max` pages.
-    #[must_use]
     pub fn first(access: &Access, max: u64, reason: Reason) -> Self {
         let size = initial_size(access.req_pages(), max);
         Self::new(access.page, size, initial_async_size(size, access.req_pages()), reason)
@@ -118,7 +114,6 @@ impl Plan {
     /// stream, so the initial size, ramped up once, behind the marked page. The async size is that
     /// of the window before it was ramped up (as in the patch; the paper's table 3 is garbled
     /// there).
-    #[must_use]
     pub fn interleaved(access: &Access, max: u64) -> Self {
         let initial = initial_size(access.req_pages(), max);
         let async_size = initial_async_size(initial, access.req_pages());

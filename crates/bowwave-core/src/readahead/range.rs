@@ -113,7 +113,6 @@ impl Range {
     pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;
 
     /// The state of a handle that has read nothing; it shares the widths of clusters in `file`.
-    #[must_use]
     pub fn new(config: &Config, file: &mut FileMemory) -> Self {
         let known = file.shared.clone().and_then(|shared| shared.downcast::<FileWidths>().ok());
         let widths = known.unwrap_or_default();

@@ -279,7 +279,6 @@ impl Stream {
     }
 
     /// The state of a file that was never read.
-    #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         Self {
             table: Table::new(config.streams.max(1) as usize),

@@ -22,13 +22,11 @@ pub struct Stride {
 
 impl Stride {
     /// Whether a page belongs to a block.
-    #[must_use]
     pub fn contains(self, page: PageIndex) -> bool {
         page >= self.offset && (page.0 - self.offset.0) % self.length < self.data
     }
 
     /// The first page of a block at or after `page`; the last page index if there is none.
-    #[must_use]
     pub fn next(self, page: PageIndex) -> PageIndex {
         if page <= self.offset {
             return self.offset;
@@ -38,19 +36,16 @@ impl Stride {
     }
 
     /// Number of block pages in a range.
-    #[must_use]
     pub fn count(self, range: PageRange) -> u64 {
         self.before(range.end).saturating_sub(self.before(range.start))
     }
 
     /// End of a range from `start` that holds `count` block pages.
-    #[must_use]
     pub(super) fn after(self, start: PageIndex, count: u64) -> PageIndex {
         self.end_of(self.before(start).saturating_add(count))
     }
 
     /// End of the last block page before `end`; `offset` if there is none.
-    #[must_use]
     pub(super) fn trim(self, end: PageIndex) -> PageIndex {
         self.end_of(self.before(end))
     }

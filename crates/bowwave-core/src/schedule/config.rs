@@ -139,7 +139,6 @@ pub struct SchedulerTuning {
 
 impl SchedulerTuning {
     /// The configuration with these knobs.
-    #[must_use]
     pub fn apply(self, config: SchedulerConfig) -> SchedulerConfig {
         SchedulerConfig {
             favoured_expire_ns: self.sync_expire_ns.unwrap_or(config.favoured_expire_ns),
@@ -156,7 +155,6 @@ impl SchedulerConfig {
     /// The published figures of an algorithm, else ours: Linux's 0.5 s and 5 s, 16 and 2; requests
     /// up to 512 KiB; mq-deadline's aging after 10 s; 64 async requests at a device, fewer if sync
     /// ones take twice their time.
-    #[must_use]
     pub const fn of(algorithm: Algorithm) -> Self {
         Self {
             algorithm,
@@ -186,7 +184,6 @@ impl SchedulerConfig {
     /// reads are many single pages; readahead and write-out are long. Without a head, requests are
     /// only as long as efficiency needs, and writes wait for readers. Delays of demand up to three
     /// times the latency are accepted; beyond, async requests become fewer and shorter.
-    #[must_use]
     pub fn for_spill(depth: u32, latency_ns: u64, seeks: bool) -> Self {
         let beside = (depth - depth / 8).max(1);
         Self {
@@ -232,7 +229,6 @@ impl Algorithm {
     pub const ALL: [Self; 2] = [Self::Noop, Self::Deadline];
 
     /// Its name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Noop => "noop",

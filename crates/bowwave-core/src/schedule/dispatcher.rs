@@ -226,7 +226,6 @@ impl<T> Dispatcher<T> {
     }
 
     /// When [`expire`](Self::expire) has an event.
-    #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         let retry = self.paused.iter().map(|&(due, _)| due).min();
         let hedge = self.races.as_ref().and_then(Races::next_timer);
@@ -243,14 +242,12 @@ impl<T> Dispatcher<T> {
 
     /// Whether [`CONGESTED_REQUESTS`] or more reads wait, so that readahead should wait, too.
     /// Counted in requests of the largest size, as they merge.
-    #[must_use]
     pub fn is_congested(&self) -> bool {
         self.waiting_reads() >= CONGESTED_REQUESTS as u64
     }
 
     /// Whether [`QUEUE_REQUESTS`] or more reads wait, counted likewise. As in Linux, a full queue
     /// drops readahead that arrives.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting_reads() >= QUEUE_REQUESTS as u64
     }
@@ -260,19 +257,16 @@ impl<T> Dispatcher<T> {
     }
 
     /// Requests that wait, after merging.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
     /// Requests at the device, after merging.
-    #[must_use]
     pub fn at_device(&self) -> usize {
         self.scheduler.at_device()
     }
 
     /// Counts since the beginning.
-    #[must_use]
     pub const fn stats(&self) -> &SchedulerStats {
         self.scheduler.stats()
     }

@@ -17,8 +17,21 @@ pub struct Knob {
     pub low: f64,
     /// Maximum.
     pub high: f64,
-    get: fn(&SchedulerConfig) -> f64,
-    set: fn(&mut SchedulerConfig, f64),
+    field: Field,
+}
+
+/// A field by the form of its value.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    /// Nanoseconds, set in milliseconds.
+    Time(fn(&mut SchedulerConfig) -> &mut u64),
+    Count(fn(&mut SchedulerConfig) -> &mut u32),
+    /// 0 is [`u32::MAX`]: no limit.
+    Limit(fn(&mut SchedulerConfig) -> &mut u32),
+    /// 0 is [`u64::MAX`]: no limit. In bytes, set in KiB.
+    Size(fn(&mut SchedulerConfig) -> &mut u64),
+    /// 0 or 1.
+    Flag(fn(&mut SchedulerConfig) -> &mut bool),
 }
 
 /// An unknown setting or a value out of bounds, in one line with the bound.
@@ -32,127 +45,46 @@ const MS: f64 = 1e6;
 
 /// Every setting.
 pub const KNOBS: [Knob; 14] = [
-    Knob {
-        name: "sync_expire_ms",
-        low: 0.0,
-        high: HOUR_MS,
-        get: |config| config.favoured_expire_ns as f64 / MS,
-        set: |config, value| config.favoured_expire_ns = (value * MS) as u64,
-    },
-    Knob {
-        name: "async_expire_ms",
-        low: 0.0,
-        high: HOUR_MS,
-        get: |config| config.other_expire_ns as f64 / MS,
-        set: |config, value| config.other_expire_ns = (value * MS) as u64,
-    },
-    Knob {
-        name: "batch",
-        low: 1.0,
-        high: 65_536.0,
-        get: |config| f64::from(config.batch_requests),
-        set: |config, value| config.batch_requests = value as u32,
-    },
-    Knob {
-        name: "starved",
-        low: 0.0,
-        high: 65_536.0,
-        get: |config| f64::from(config.starved_max),
-        set: |config, value| config.starved_max = value as u32,
-    },
-    Knob {
-        name: "contiguous",
-        low: 0.0,
-        high: 1.0,
-        get: |config| f64::from(u8::from(config.batch_contiguous)),
-        set: |config, value| config.batch_contiguous = value != 0.0,
-    },
-    Knob {
-        name: "front_merges",
-        low: 0.0,
-        high: 1.0,
-        get: |config| f64::from(u8::from(config.merge_front)),
-        set: |config, value| config.merge_front = value != 0.0,
-    },
-    Knob {
-        name: "seeks",
-        low: 0.0,
-        high: 1.0,
-        get: |config| f64::from(u8::from(config.seeks)),
-        set: |config, value| config.seeks = value != 0.0,
-    },
-    Knob {
-        name: "promotion",
-        low: 0.0,
-        high: 1.0,
-        get: |config| f64::from(u8::from(config.promotion)),
-        set: |config, value| config.promotion = value != 0.0,
-    },
-    Knob {
-        name: "aging_ms",
-        low: 0.0,
-        high: HOUR_MS,
-        get: |config| config.aging_ns as f64 / MS,
-        set: |config, value| config.aging_ns = (value * MS) as u64,
-    },
-    Knob {
-        name: "async_depth",
-        low: 1.0,
-        high: 65_536.0,
-        get: |config| f64::from(config.async_depth_max),
-        set: |config, value| config.async_depth_max = value as u32,
-    },
-    Knob {
-        name: "async_depth_start",
-        low: 0.0,
-        high: 65_536.0,
-        get: |config| {
-            if config.async_depth_start == u32::MAX { 0.0 } else { f64::from(config.async_depth_start) }
-        },
-        set: |config, value| config.async_depth_start = if value == 0.0 { u32::MAX } else { value as u32 },
-    },
-    Knob {
-        name: "sync_slowdown",
-        low: 0.0,
-        high: 65_536.0,
-        get: |config| {
-            if config.sync_slowdown_max == u32::MAX { 0.0 } else { f64::from(config.sync_slowdown_max) }
-        },
-        set: |config, value| config.sync_slowdown_max = if value == 0.0 { u32::MAX } else { value as u32 },
-    },
-    Knob {
-        name: "sync_fast_ms",
-        low: 0.0,
-        high: HOUR_MS,
-        get: |config| config.sync_fast_ns as f64 / MS,
-        set: |config, value| config.sync_fast_ns = (value * MS) as u64,
-    },
-    Knob {
-        name: "sync_sample_kb",
-        low: 0.0,
-        high: 4_194_304.0,
-        get: |config| {
-            if config.sync_sample_bytes_max == u64::MAX {
-                0.0
-            } else {
-                config.sync_sample_bytes_max as f64 / 1024.0
-            }
-        },
-        set: |config, value| {
-            config.sync_sample_bytes_max = if value == 0.0 { u64::MAX } else { value as u64 * 1024 };
-        },
-    },
+    Knob::new("sync_expire_ms", 0.0, HOUR_MS, Field::Time(|config| &mut config.favoured_expire_ns)),
+    Knob::new("async_expire_ms", 0.0, HOUR_MS, Field::Time(|config| &mut config.other_expire_ns)),
+    Knob::new("batch", 1.0, 65_536.0, Field::Count(|config| &mut config.batch_requests)),
+    Knob::new("starved", 0.0, 65_536.0, Field::Count(|config| &mut config.starved_max)),
+    Knob::new("contiguous", 0.0, 1.0, Field::Flag(|config| &mut config.batch_contiguous)),
+    Knob::new("front_merges", 0.0, 1.0, Field::Flag(|config| &mut config.merge_front)),
+    Knob::new("seeks", 0.0, 1.0, Field::Flag(|config| &mut config.seeks)),
+    Knob::new("promotion", 0.0, 1.0, Field::Flag(|config| &mut config.promotion)),
+    Knob::new("aging_ms", 0.0, HOUR_MS, Field::Time(|config| &mut config.aging_ns)),
+    Knob::new("async_depth", 1.0, 65_536.0, Field::Count(|config| &mut config.async_depth_max)),
+    Knob::new("async_depth_start", 0.0, 65_536.0, Field::Limit(|config| &mut config.async_depth_start)),
+    Knob::new("sync_slowdown", 0.0, 65_536.0, Field::Limit(|config| &mut config.sync_slowdown_max)),
+    Knob::new("sync_fast_ms", 0.0, HOUR_MS, Field::Time(|config| &mut config.sync_fast_ns)),
+    Knob::new("sync_sample_kb", 0.0, 4_194_304.0, Field::Size(|config| &mut config.sync_sample_bytes_max)),
 ];
 
 impl Knob {
+    const fn new(name: &'static str, low: f64, high: f64, field: Field) -> Self {
+        Self { name, low, high, field }
+    }
+
     /// Its value.
-    #[must_use]
     pub fn of(&self, config: &SchedulerConfig) -> f64 {
-        (self.get)(config)
+        let config = &mut config.clone();
+        match self.field {
+            Field::Time(field) => *field(config) as f64 / MS,
+            Field::Count(field) => f64::from(*field(config)),
+            Field::Limit(field) => match *field(config) {
+                u32::MAX => 0.0,
+                limit => f64::from(limit),
+            },
+            Field::Size(field) => match *field(config) {
+                u64::MAX => 0.0,
+                bytes => bytes as f64 / 1024.0,
+            },
+            Field::Flag(field) => f64::from(u8::from(*field(config))),
+        }
     }
 
     /// Whether it is a whole number.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.name.ends_with("_ms")
     }
@@ -167,7 +99,13 @@ impl Knob {
             let number = if self.is_whole() { "a whole number" } else { "a number" };
             return Err(KnobError(format!("{} = {value}: must be {number} from {low} to {high}", self.name)));
         }
-        (self.set)(config, value);
+        match self.field {
+            Field::Time(field) => *field(config) = (value * MS) as u64,
+            Field::Count(field) => *field(config) = value as u32,
+            Field::Limit(field) => *field(config) = if value == 0.0 { u32::MAX } else { value as u32 },
+            Field::Size(field) => *field(config) = if value == 0.0 { u64::MAX } else { value as u64 * 1024 },
+            Field::Flag(field) => *field(config) = value != 0.0,
+        }
         Ok(())
     }
 }

@@ -375,25 +375,21 @@ impl Scheduler {
     }
 
     /// Waiting requests, after merging.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Requests at the device, after merging.
-    #[must_use]
     pub fn at_device(&self) -> usize {
         self.items.len() - self.waiting
     }
 
     /// Maximum async requests at the device now.
-    #[must_use]
     pub const fn async_depth(&self) -> u32 {
         self.depth.limit()
     }
 
     /// Counts since the beginning.
-    #[must_use]
     pub const fn stats(&self) -> &SchedulerStats {
         &self.stats
     }

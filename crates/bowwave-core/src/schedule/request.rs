@@ -85,32 +85,35 @@ pub struct Dispatch {
     pub reason: Reason,
 }
 
-/// Why a request was dispatched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// It is the oldest, and the algorithm has no other order.
-    Arrival,
-    /// The batch continues in disk order.
-    Batch,
-    /// The batch continues in disk order with the lower class: the search found none of its own.
-    Demoted,
-    /// A batch begins where the last one ended: the next request there has its class, and no
-    /// deadline of the class has passed.
-    Onward,
-    /// A batch begins with the earliest deadline: the next request in disk order has another class.
-    Oldest,
-    /// A batch begins with the request whose deadline has passed.
-    Expired,
-    /// A batch of the disfavoured class begins: the favoured one had its maximum of turns.
-    Floor,
-    /// Its priority is low, but it has waited for the aging time.
-    Aged,
+named_enum! {
+    /// Why a request was dispatched.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        /// It is the oldest, and the algorithm has no other order.
+        Arrival = "arrival",
+        /// The batch continues in disk order.
+        Batch = "batch",
+        /// The batch continues in disk order with the lower class: the search found none of its
+        /// own.
+        Demoted = "demoted",
+        /// A batch begins where the last one ended: the next request there has its class, and no
+        /// deadline of the class has passed.
+        Onward = "onward",
+        /// A batch begins with the earliest deadline: the next request in disk order has another
+        /// class.
+        Oldest = "oldest",
+        /// A batch begins with the request whose deadline has passed.
+        Expired = "expired",
+        /// A batch of the disfavoured class begins: the favoured one had its maximum of turns.
+        Floor = "floor",
+        /// Its priority is low, but it has waited for the aging time.
+        Aged = "aged",
+    }
 }
 
 impl RequestId {
     /// A small number, unique among the requests that have not ended: an index for the driver's
     /// data.
-    #[must_use]
     pub const fn slot(self) -> usize {
         self.index as usize
     }
@@ -118,7 +121,6 @@ impl RequestId {
 
 impl Request {
     /// Bytes; not 0.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -126,7 +128,6 @@ impl Request {
     /// Bytes at which to split this request into requests of equal length, of at most `enough`
     /// bytes: the longest one would end last. Whole parts go, so a split happens up to a part
     /// later. Half of `parts`, the usual bytes of a part, is subtracted to make up for that.
-    #[must_use]
     pub const fn share(&self, enough: u64, parts: u64) -> u64 {
         let bytes = self.bytes();
         if enough == 0 || bytes <= enough {
@@ -137,7 +138,6 @@ impl Request {
     }
 
     /// Its class.
-    #[must_use]
     pub const fn class(&self) -> Class {
         match self.urgency {
             Urgency::Demand => Class::Sync,
@@ -149,33 +149,4 @@ impl Request {
 impl Priority {
     /// All of them, highest first.
     pub const ALL: [Self; 3] = [Self::RealTime, Self::BestEffort, Self::Idle];
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Arrival,
-        Self::Batch,
-        Self::Demoted,
-        Self::Onward,
-        Self::Oldest,
-        Self::Expired,
-        Self::Floor,
-        Self::Aged,
-    ];
-
-    /// Its name in `explain` and in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Arrival => "arrival",
-            Self::Batch => "batch",
-            Self::Demoted => "demoted",
-            Self::Onward => "onward",
-            Self::Oldest => "oldest",
-            Self::Expired => "expired",
-            Self::Floor => "floor",
-            Self::Aged => "aged",
-        }
-    }
 }

@@ -24,13 +24,11 @@ pub struct SchedulerStats {
 
 impl SchedulerStats {
     /// Dispatches of this reason.
-    #[must_use]
     pub const fn dispatched_for(&self, reason: Reason) -> u64 {
         self.dispatched[reason as usize]
     }
 
     /// All dispatches.
-    #[must_use]
     pub fn dispatches(&self) -> u64 {
         self.dispatched.iter().sum()
     }

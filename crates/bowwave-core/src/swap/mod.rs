@@ -89,7 +89,6 @@ impl SwapPolicy {
     pub const ALL: [Self; 3] = [Self::None, Self::Vma, Self::Adaptive];
 
     /// The name in reports and on command lines.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -46,7 +46,6 @@ impl SwapConfig {
     }
 
     /// Most pages of a window by slots.
-    #[must_use]
     pub fn block_max(&self) -> u64 {
         1 << self.page_cluster.min(PAGE_CLUSTER_MAX)
     }
@@ -62,7 +61,6 @@ impl SwapConfig {
 /// `hits` plus two, rounded up to a power of two, at least four. Without hits, two if `place` is
 /// next to `previous`, else one. At most `max`, yet at least half of `last`: Linux applies the
 /// floor after the cap (`__swapin_nr_pages`).
-#[must_use]
 pub fn window_size(previous: u64, place: u64, hits: u64, max: u64, last: u64) -> u64 {
     let wanted = if hits == 0 {
         if previous.abs_diff(place) == 1 { 2 } else { 1 }

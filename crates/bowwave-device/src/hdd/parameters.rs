@@ -2,7 +2,6 @@
 
 use crate::DeviceLimits;
 use crate::parameters::{DeviceError, Parameters};
-use bowwave_core::Random;
 
 /// Parameters of a disk; times in nanoseconds, sizes in sectors unless noted.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,46 +130,6 @@ impl HddParameters {
         let first_byte = self.command_media_ns + self.seek_ns(self.cylinders / 3) + self.revolution_ns / 2.0;
         let track = (self.track_sectors_outer + self.track_sectors_inner) / 2 * self.sector_bytes;
         (first_byte, track as f64 / self.revolution_ns)
-    }
-
-    /// Average seek time in nanoseconds, between uniform cylinders and between uniform sectors
-    /// (outer cylinders have more). Summed over 400 rings of cylinders.
-    pub(crate) fn seek_averages_ns(&self) -> (f64, f64) {
-        const RINGS: u64 = 400;
-        let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
-        let weight = |ring: u64| outer - (outer - inner) * (ring as f64 + 0.5) / RINGS as f64;
-        let (mut even, mut sectors, mut sectors_sum) = (0.0, 0.0, 0.0);
-        for from in 0..RINGS {
-            for to in 0..RINGS {
-                // Two places in one ring are a third of its width apart on average.
-                let width = self.cylinders / RINGS;
-                let seek = self.seek_ns(if from == to { width / 3 } else { from.abs_diff(to) * width });
-                even += seek;
-                sectors += seek * weight(from) * weight(to);
-                sectors_sum += weight(from) * weight(to);
-            }
-        }
-        (even / (RINGS * RINGS) as f64, sectors / sectors_sum)
-    }
-
-    /// Service time of a random read that follows another one, in nanoseconds: the sum of command,
-    /// seek, rotation and transfer. A reference for the model, which has tracks and a clock.
-    pub(crate) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
-        let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
-        // A place (0 outside, 1 inside), uniform over sectors: outer tracks have more of them.
-        let mut place = || {
-            let (fall, share) = (outer - inner, random.unit());
-            if fall == 0.0 {
-                share
-            } else {
-                (outer - (outer * outer - fall * (outer + inner) * share).sqrt()) / fall
-            }
-        };
-        let (from, to) = (place(), place());
-        let seek = self.seek_ns(((from - to).abs() * self.cylinders as f64) as u64);
-        let track = outer - (outer - inner) * to;
-        let turns = random.unit() + sectors as f64 / track;
-        self.command_media_ns + seek + turns * self.revolution_ns
     }
 }
 

@@ -19,7 +19,6 @@ const COPY_BYTES: usize = 256 << 10;
 
 impl File {
     /// Whether it was opened for writing.
-    #[must_use]
     pub fn is_writable(&self) -> bool {
         self.access != Access::Read
     }
@@ -59,7 +58,6 @@ impl File {
     }
 
     /// Whether the file has bytes that the store does not have yet.
-    #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.entry.upload.get().is_some_and(|upload| upload.is_pending()) || self.store.is_dirty(&self.entry)
     }
@@ -332,7 +330,6 @@ impl File {
 
     /// The upload of an object that is open for writing; `None` in stores that accept writes
     /// anywhere in a file.
-    #[must_use]
     pub fn upload(&self) -> Option<Upload<'_>> {
         let upload = self.entry.upload.get()?;
         let appends = self.access == Access::Append;
@@ -355,7 +352,6 @@ pub struct Upload<'a> {
 
 impl Upload<'_> {
     /// Whether the object has no published version yet.
-    #[must_use]
     pub fn is_new(&self) -> bool {
         self.upload.is_new()
     }

@@ -49,7 +49,6 @@ impl Default for OpenOptions {
 
 impl Store {
     /// What kind of writes the store supports.
-    #[must_use]
     pub fn writes(&self) -> Writes {
         self.inner.profile.writes
     }

@@ -8,6 +8,7 @@ use bowwave_engine::backend::{Profile, pattern};
 use bowwave_engine::{Advice, AheadBudget, Engine, Options, Policy};
 
 use crate::common::gate::{Bench, KIB, MIB};
+use crate::common::until;
 
 #[test]
 fn readahead_stays_within_its_budget_and_resumes_as_fills_end() {
@@ -88,11 +89,7 @@ fn engines_that_share_a_budget_stay_within_it_and_every_byte_is_right() {
     assert!(most > MIB && most <= 4 * MIB, "{most} bytes at most in flight");
     // Readahead in flight ends, and dropped engines return their budget.
     drop(engines);
-    let begun = std::time::Instant::now();
-    while all.in_use() > 0 {
-        assert!(begun.elapsed() < crate::common::gate::PATIENCE, "{} bytes are missing", all.in_use());
-        thread::yield_now();
-    }
+    until("the budget is returned", || all.in_use() == 0);
 }
 
 #[test]

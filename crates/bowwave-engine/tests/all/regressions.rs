@@ -5,9 +5,10 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::scripted::Scripted;
+use crate::common::until;
 use bowwave_engine::backend::{MemoryBackend, ReadBuf, ReadSink, Result};
 use bowwave_engine::{Advice, Engine, Options, Policy};
 
@@ -77,11 +78,7 @@ fn pages_of_a_store_dropped_with_reads_in_flight_are_freed() {
     let file = store.open(Path::new("2MiB")).expect("the pattern has every size");
     file.advise(0, 0, Advice::WillNeed);
     drop((file, store));
-    let patience = Instant::now() + Duration::from_secs(20);
-    while engine.stats().frames_used > 0 {
-        assert!(Instant::now() < patience, "{} frames are still in use", engine.stats().frames_used);
-        std::thread::yield_now();
-    }
+    until("no frame is in use", || engine.stats().frames_used == 0);
     assert!(engine.stats().store.requests > 0, "the counters of a store outlive it");
 }
 

@@ -5,16 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowwave_engine::backend::{Backend, MemoryBackend, Profile, Writes, open_url};
 use bowwave_engine::{Algorithm, Engine, ErrorKind, File, Namespace as _, OpenOptions, Options, Store, Work};
 
 use crate::common::gate::{Bench, Gate, MIB};
 use crate::common::moody::{Mood, Moody};
-use crate::common::{Directory, directory_store, small};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::common::{Directory, directory_store, small, until};
 
 /// A device that serves one request at a time, with a head.
 fn disk() -> Profile {
@@ -28,14 +26,6 @@ fn options(scheduler: Algorithm) -> Options {
         dirty_bytes: Some(8 * MIB),
         dirty_background_bytes: Some(4 * MIB),
         ..Bench::options()
-    }
-}
-
-fn until(what: &str, happened: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < PATIENCE, "not yet: {what}");
-        thread::yield_now();
     }
 }
 

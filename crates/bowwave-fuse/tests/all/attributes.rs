@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, sym
 use std::path::Path;
 use std::process::Command;
 
+use crate::common::skipped;
 use crate::common::writable::{Writable, errno, is_root, next_tick, shape, times};
-use crate::common::{available, skipped};
 use bowwave_fuse::MountOptions;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags};
 use rustix::io::Errno;
@@ -33,21 +33,18 @@ fn as_nobody(at: &Path, script: &str) -> String {
 }
 
 /// A mount for all users, whose root and plain directory are writable by everyone.
-fn shared(name: &str) -> Writable {
-    let store = Writable::new(name, MountOptions { allow_other: true, ..MountOptions::default() });
+fn shared(name: &str) -> Option<Writable> {
+    let store = Writable::new(name, MountOptions { allow_other: true, ..MountOptions::default() })?;
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o777)).expect("ours");
     }
     // The kernel's cached root attributes are older.
     fs::set_permissions(store.at(""), fs::Permissions::from_mode(0o777)).expect("ours");
-    store
+    Some(store)
 }
 
 #[test]
 fn modes_owners_and_special_bits_change_as_in_the_store() {
-    if !available() {
-        return;
-    }
     Writable::each("modes", |store| {
         store.same("preparation", |at| {
             fs::write(at.join("f"), b"x").expect("made");
@@ -81,9 +78,6 @@ fn modes_owners_and_special_bits_change_as_in_the_store() {
 
 #[test]
 fn each_change_is_stamped_immediately() {
-    if !available() {
-        return;
-    }
     Writable::each("stamped", |store| {
         let path = store.at("f");
         fs::write(&path, vec![1; 10_000]).expect("made");
@@ -136,9 +130,6 @@ fn each_change_is_stamped_immediately() {
 
 #[test]
 fn times_are_set_and_kept() {
-    if !available() {
-        return;
-    }
     Writable::each("times", |store| {
         let path = store.at("f");
         let mut file = File::create(&path).expect("made");
@@ -175,10 +166,10 @@ fn times_are_set_and_kept() {
 
 #[test]
 fn a_write_by_another_user_clears_set_user_id() {
-    if !available() || !is_root() {
+    if !is_root() {
         return;
     }
-    let store = shared("privileges");
+    let Some(store) = shared("privileges") else { return };
     for (what, script) in [
         ("write", "echo x >>f"),
         ("truncate", "truncate -s 1 f"),
@@ -205,10 +196,10 @@ fn a_write_by_another_user_clears_set_user_id() {
 
 #[test]
 fn permissions_are_checked_for_every_user() {
-    if !available() || !is_root() {
+    if !is_root() {
         return;
     }
-    let store = shared("permissions");
+    let Some(store) = shared("permissions") else { return };
     store.same("preparation", |at| {
         for (name, bits) in [("secret", 0o600), ("shown", 0o644), ("given", 0o666)] {
             fs::write(at.join(name), name).expect("made");
@@ -244,10 +235,10 @@ fn permissions_are_checked_for_every_user() {
 
 #[test]
 fn a_mount_without_allow_other_is_private() {
-    if !available() || !is_root() {
+    if !is_root() {
         return;
     }
-    let store = Writable::new("private", MountOptions::default());
+    let Some(store) = Writable::new("private", MountOptions::default()) else { return };
     fs::write(store.at("f"), b"x").expect("made");
     fs::set_permissions(store.beneath(""), fs::Permissions::from_mode(0o777)).expect("ours");
     fs::set_permissions(store.beneath("f"), fs::Permissions::from_mode(0o666)).expect("ours");
@@ -257,9 +248,6 @@ fn a_mount_without_allow_other_is_private() {
 
 #[test]
 fn extended_attributes_are_those_of_the_file_system() {
-    if !available() {
-        return;
-    }
     Writable::each("xattrs", |store| {
         store.same("extended attributes", |at| {
             let path = at.join("f");
@@ -319,10 +307,10 @@ fn has_setfacl() -> bool {
 
 #[test]
 fn access_control_lists_are_enforced_and_inherited() {
-    if !available() || !is_root() || !has_setfacl() {
+    if !is_root() || !has_setfacl() {
         return;
     }
-    let store = shared("lists");
+    let Some(store) = shared("lists") else { return };
     store.same("access lists", |at| {
         fs::create_dir(at.join("d")).expect("made");
         fs::write(at.join("f"), b"for some").expect("made");
@@ -343,9 +331,6 @@ fn access_control_lists_are_enforced_and_inherited() {
 
 #[test]
 fn statfs_is_that_of_the_file_system() {
-    if !available() {
-        return;
-    }
     Writable::each("room", |store| {
         let room = |path: &Path| {
             let found = rustix::fs::statfs(path).expect("there");

@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Dir, Memory, available, is_mounted, pattern};
+use crate::common::{Dir, Memory, is_mounted, pattern};
 use bowwave_engine::backend::{Backend, Error, ErrorKind, Object, Result};
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions, unmount};
@@ -33,10 +33,7 @@ fn refusal(dir: &Path) -> String {
 
 #[test]
 fn dropping_unmounts() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("drop");
+    let Some(dir) = Dir::new("drop") else { return };
     let mount = small().mount(&dir);
     assert!(is_mounted(dir.path()));
     drop(mount);
@@ -45,10 +42,7 @@ fn dropping_unmounts() {
 
 #[test]
 fn unmount_returns_its_result_and_a_second_one_does_nothing() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("twice");
+    let Some(dir) = Dir::new("twice") else { return };
     let mount = small().mount(&dir);
     let unmounter = mount.unmounter();
     mount.unmount().expect("idle");
@@ -63,9 +57,6 @@ fn unmount_returns_its_result_and_a_second_one_does_nothing() {
 
 #[test]
 fn wait_ends_with_every_kind_of_unmount() {
-    if !available() {
-        return;
-    }
     let by_command = |dir: &Path| unmount(dir).expect("idle");
     let by_kernel = |dir: &Path| match rustix::mount::unmount(dir, UnmountFlags::empty()) {
         Err(Errno::PERM) => by_command(dir),
@@ -78,7 +69,7 @@ fn wait_ends_with_every_kind_of_unmount() {
         assert!(status.success());
     };
     for way in [&by_command as &dyn Fn(&Path), &by_kernel, &by_helper] {
-        let dir = Dir::new("wait");
+        let Some(dir) = Dir::new("wait") else { return };
         let mount = small().mount(&dir);
         thread::scope(|scope| {
             let (ended, end) = sync_channel(1);
@@ -100,10 +91,7 @@ fn can_abort() -> bool {
 
 #[test]
 fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("busy");
+    let Some(dir) = Dir::new("busy") else { return };
     let mount = small().mount(&dir);
     let file = File::open(dir.path().join("f")).expect("readable");
     let error = unmount(dir.path()).expect_err("in use").to_string();
@@ -117,10 +105,7 @@ fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
 
 #[test]
 fn requests_in_flight_do_not_delay_an_unmount() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("flight"), small());
+    let (Some(dir), memory) = (Dir::new("flight"), small()) else { return };
     for file in 0..12 {
         memory.file(format!("{file}"), &pattern(100, file));
     }
@@ -149,10 +134,7 @@ fn requests_in_flight_do_not_delay_an_unmount() {
 
 #[test]
 fn a_mount_whose_process_was_killed_is_recognised_and_can_be_cleared() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("killed");
+    let Some(dir) = Dir::new("killed") else { return };
     let program = std::env::current_exe().expect("this test");
     let mut child = Command::new(program)
         .args(["--exact", "lifecycle::child_mounts_and_waits", "--nocapture"])
@@ -190,10 +172,7 @@ fn child_mounts_and_waits() {
 
 #[test]
 fn mount_points_that_cannot_be_used_are_refused_with_their_remedy() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("refused");
+    let Some(dir) = Dir::new("refused") else { return };
     let missing = dir.path().join("missing");
     assert!(refusal(&missing).contains(&format!("mkdir -p {}", missing.display())));
 
@@ -212,7 +191,7 @@ fn mount_points_that_cannot_be_used_are_refused_with_their_remedy() {
 
 #[test]
 fn only_bowwave_mounts_are_unmounted() {
-    let dir = Dir::new("foreign");
+    let Some(dir) = Dir::new("foreign") else { return };
     let line = unmount(dir.path()).expect_err("nothing mounted").to_string();
     assert!(line.contains("nothing is mounted there"), "{line}");
     let line = unmount(Path::new("/proc")).expect_err("not ours").to_string();
@@ -222,10 +201,7 @@ fn only_bowwave_mounts_are_unmounted() {
 
 #[test]
 fn mount_points_may_be_given_through_links_and_dots() {
-    if !available() {
-        return;
-    }
-    let (dir, links) = (Dir::new("target"), Dir::new("links"));
+    let (Some(dir), Some(links)) = (Dir::new("target"), Dir::new("links")) else { return };
     let link = links.path().join("a link");
     std::os::unix::fs::symlink(dir.path(), &link).expect("writable");
     for given in [
@@ -244,10 +220,7 @@ fn mount_points_may_be_given_through_links_and_dots() {
 
 #[test]
 fn a_store_without_a_readable_root_is_not_mounted() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("broken");
+    let Some(dir) = Dir::new("broken") else { return };
     let engine = Engine::new(Options::default()).expect("there is memory");
     let store = engine.store_of(Arc::new(Broken));
     let line = Mount::new(store, dir.path(), MountOptions::default()).expect_err("broken").to_string();
@@ -271,10 +244,7 @@ impl Backend for Broken {
 
 #[test]
 fn the_kernels_readahead_is_set_where_that_is_allowed() {
-    if !available() {
-        return;
-    }
-    let dir = Dir::new("readahead");
+    let Some(dir) = Dir::new("readahead") else { return };
     let options = MountOptions { kernel_readahead_bytes: 512 << 10, ..MountOptions::default() };
     let mount = small().mount_with(&dir, options);
     let want = if rustix::process::geteuid().is_root() { 512 << 10 } else { 128 << 10 };

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::Dir;
 use crate::common::writable::{Directory, errno};
-use crate::common::{Dir, available};
 use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options, Store};
 use bowwave_fuse::{Mount, MountOptions, Told};
@@ -28,15 +28,15 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(name: &str) -> Self {
+    fn new(name: &str) -> Option<Self> {
         Self::with(name, "64KiB", Faults::default())
     }
 
-    fn with(name: &str, part: &str, faults: Faults) -> Self {
-        let (directory, dir) = (Directory::new(name), Dir::new(name));
+    fn with(name: &str, part: &str, faults: Faults) -> Option<Self> {
+        let (directory, dir) = (Directory::new(name), Dir::new(name)?);
         let complaints = Arc::<Mutex<Vec<String>>>::default();
         let mount = Some(mounted(&store(&directory, part, faults), &dir, &complaints));
-        Self { mount, dir, directory, complaints }
+        Some(Self { mount, dir, directory, complaints })
     }
 
     /// A path in the mount.
@@ -96,10 +96,7 @@ fn sh(at: &Path, script: &str) -> Result<String, String> {
 
 #[test]
 fn files_of_any_length_are_copied_in_and_out() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::with("objects-cp", "8MiB", Faults::default());
+    let Some(objects) = Objects::with("objects-cp", "8MiB", Faults::default()) else { return };
     let source = Directory::new("objects-cp-from");
     for len in [0, 1, 4095, 65_536, 5 << 20, (8 << 20) + 1, 100 << 20] {
         let (from, name) = (source.path().join("file"), format!("{len}"));
@@ -114,10 +111,7 @@ fn files_of_any_length_are_copied_in_and_out() {
 
 #[test]
 fn trees_of_small_files_are_created_and_removed() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-tree");
+    let Some(objects) = Objects::new("objects-tree") else { return };
     let source = Directory::new("objects-tree-from");
     fs::create_dir_all(source.path().join("a/b")).expect("writable");
     for number in 0..150 {
@@ -141,10 +135,7 @@ fn trees_of_small_files_are_created_and_removed() {
 
 #[test]
 fn close_and_fsync_publish_despite_inherited_descriptors() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-close");
+    let Some(objects) = Objects::new("objects-close") else { return };
     objects.make("x", b"old");
     let mut file = File::create(objects.at("x")).expect("can be made anew");
     file.write_all(b"new").expect("taken");
@@ -171,10 +162,7 @@ fn close_and_fsync_publish_despite_inherited_descriptors() {
 
 #[test]
 fn unsupported_operations_fail_with_a_reason() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-refused");
+    let Some(objects) = Objects::new("objects-refused") else { return };
     objects.make("x", b"12345");
     let open = || OpenOptions::new().read(true).write(true).open(objects.at("x")).expect("is there");
     let file = open();
@@ -210,10 +198,7 @@ fn unsupported_operations_fail_with_a_reason() {
 
 #[test]
 fn two_writers_of_one_file_leave_one_complete_version() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-two");
+    let Some(objects) = Objects::new("objects-two") else { return };
     let versions = [bytes(700_000, 1), bytes(500_001, 2)];
     for round in 0..10 {
         let wrote: Vec<bool> = thread::scope(|scope| {
@@ -238,10 +223,7 @@ fn two_writers_of_one_file_leave_one_complete_version() {
 
 #[test]
 fn names_change_while_a_file_is_written() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-names");
+    let Some(objects) = Objects::new("objects-names") else { return };
     let mut file = File::create(objects.at("x")).expect("made");
     file.write_all(&bytes(200_000, 1)).expect("taken");
     assert_eq!(errno(fs::rename(objects.at("x"), objects.at("y"))), BUSY);
@@ -270,10 +252,7 @@ fn names_change_while_a_file_is_written() {
 
 #[test]
 fn a_reader_of_an_old_version_never_sees_other_bytes() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("objects-versions");
+    let Some(objects) = Objects::new("objects-versions") else { return };
     let (old, new) = (bytes(3_000_000, 1), bytes(3_000_000, 9));
     objects.make("x", &old);
     let mut reader = File::open(objects.at("x")).expect("is there");
@@ -307,14 +286,15 @@ fn a_reader_of_an_old_version_never_sees_other_bytes() {
 
 #[test]
 fn failures_reach_the_program_and_keep_the_old_object() {
-    if !available() {
-        return;
-    }
     let writes = WriteFaults {
         errors: vec![(ErrorKind::NoSpace, 0.02), (ErrorKind::Unavailable, 0.05)],
         ..WriteFaults::default()
     };
-    let objects = Objects::with("objects-faults", "64KiB", Faults { seed: 4, writes, ..Faults::default() });
+    let Some(objects) =
+        Objects::with("objects-faults", "64KiB", Faults { seed: 4, writes, ..Faults::default() })
+    else {
+        return;
+    };
     let source = Directory::new("objects-faults-from");
     let (mut lost, mut kept, mut old) = (0, 0, None);
     for round in 0..60 {
@@ -350,10 +330,7 @@ fn failures_reach_the_program_and_keep_the_old_object() {
 
 #[test]
 fn the_end_of_the_mount_publishes_only_closed_objects() {
-    if !available() {
-        return;
-    }
-    let mut objects = Objects::new("objects-end");
+    let Some(mut objects) = Objects::new("objects-end") else { return };
     fs::write(objects.at("closed"), bytes(300_000, 1)).expect("published");
     sh(objects.dir.path(), "touch empty; : > other").expect("made");
     let mut file = File::create(objects.at("open")).expect("made");

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::common::Dir;
 use crate::common::gated::{Gate, Gated};
 use crate::common::writable::{Directory, errno};
-use crate::common::{Dir, available};
 use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
@@ -30,8 +30,8 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(name: &str, writes: WriteFaults) -> Self {
-        let (directory, dir, gate) = (Directory::new(name), Dir::new(name), Arc::<Gate>::default());
+    fn new(name: &str, writes: WriteFaults) -> Option<Self> {
+        let (directory, dir, gate) = (Directory::new(name), Dir::new(name)?, Arc::<Gate>::default());
         let engine = Engine::new(Options { cache_bytes: Some(64 << 20), retries: 2, ..Options::default() });
         let engine = engine.expect("there is memory");
         let device = "s3,part=64KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,\
@@ -43,7 +43,7 @@ impl Objects {
         let gated = Gated { inner, looks: Arc::clone(&gate), removals: Arc::default() };
         let store = engine.store_of(Arc::new(gated));
         let mount = Mount::new(store, dir.path(), MountOptions::default()).expect("mounts can be made here");
-        Self { _mount: mount, dir, directory, gate }
+        Some(Self { _mount: mount, dir, directory, gate })
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -69,10 +69,7 @@ impl Drop for Objects {
 
 #[test]
 fn readers_see_the_published_object_while_its_last_writer_is_released() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("publishing-window", WriteFaults::default());
+    let Some(objects) = Objects::new("publishing-window", WriteFaults::default()) else { return };
     let (old, new) = (vec![b'o'; 30_000], vec![b'n'; 100_000]);
     objects.make("x", &old);
     let mut writer = File::create(objects.at("x")).expect("begun");
@@ -101,11 +98,8 @@ fn readers_see_the_published_object_while_its_last_writer_is_released() {
 
 #[test]
 fn readers_see_the_previous_object_while_a_failed_version_is_released() {
-    if !available() {
-        return;
-    }
     let writes = WriteFaults { errors: vec![(ErrorKind::NoSpace, 1.0)], ..WriteFaults::default() };
-    let objects = Objects::new("publishing-failed", writes);
+    let Some(objects) = Objects::new("publishing-failed", writes) else { return };
     let old = vec![b'o'; 300_000];
     objects.make("x", &old);
     let read = |file: &File| {
@@ -147,10 +141,7 @@ fn readers_see_the_previous_object_while_a_failed_version_is_released() {
 
 #[test]
 fn an_object_without_writes_is_published_at_its_last_close() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("publishing-empty", WriteFaults::default());
+    let Some(objects) = Objects::new("publishing-empty", WriteFaults::default()) else { return };
     for round in 0..50 {
         let name = format!("made-{round}");
         drop(File::create(objects.at(&name)).expect("made"));
@@ -188,10 +179,7 @@ fn an_object_without_writes_is_published_at_its_last_close() {
 
 #[test]
 fn a_repeatedly_written_object_can_always_be_read_opened_and_listed() {
-    if !available() {
-        return;
-    }
-    let objects = Objects::new("publishing-soak", WriteFaults::default());
+    let Some(objects) = Objects::new("publishing-soak", WriteFaults::default()) else { return };
     let version = |number: usize| vec![b'a' + (number % 26) as u8; 1 + number * 977];
     fs::write(objects.at("x"), version(0)).expect("published");
     let (done, path) = (AtomicBool::new(false), objects.at("x"));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::{Dir, MODIFIED, Memory, available, pattern};
+use crate::common::{Dir, MODIFIED, Memory, pattern};
 use bowwave_engine::backend::{Backend, Error, ErrorKind, MemoryBackend, Object};
 use bowwave_engine::{Advice, Engine, Options};
 use bowwave_fuse::{AdviceRequest, AdviceScope, KernelCache, Mount, MountOptions};
@@ -39,11 +39,8 @@ fn both_caches() -> [MountOptions; 2] {
 
 #[test]
 fn every_byte_equals_the_source_with_and_without_the_kernels_cache() {
-    if !available() {
-        return;
-    }
     for options in both_caches() {
-        let (dir, memory) = (Dir::new("bytes"), tree_of_sizes());
+        let (Some(dir), memory) = (Dir::new("bytes"), tree_of_sizes()) else { return };
         let _mount = memory.mount_with(&dir, options);
         for (at, size) in SIZES.into_iter().enumerate() {
             for (path, seed) in [(format!("{size}"), at), (format!("a/b/{size}"), 100 + at)] {
@@ -67,10 +64,7 @@ fn every_byte_equals_the_source_with_and_without_the_kernels_cache() {
 
 #[test]
 fn seek_end_and_read_to_end_work() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("seek"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("seek"), tree_of_sizes()) else { return };
     let _mount = memory.mount(&dir);
     let mut file = File::open(dir.path().join("1000000")).expect("readable");
     assert_eq!(file.seek(SeekFrom::End(-3)).expect("seekable"), 999_997);
@@ -81,11 +75,8 @@ fn seek_end_and_read_to_end_work() {
 
 #[test]
 fn memory_maps_show_the_source() {
-    if !available() {
-        return;
-    }
     for options in both_caches() {
-        let (dir, memory) = (Dir::new("mmap"), tree_of_sizes());
+        let (Some(dir), memory) = (Dir::new("mmap"), tree_of_sizes()) else { return };
         let _mount = memory.mount_with(&dir, options);
         let file = File::open(dir.path().join("1000000")).expect("readable");
         assert!(mapped(&file, 1_000_000) == pattern(1_000_000, 5));
@@ -114,10 +105,7 @@ fn mapped(file: &File, len: usize) -> Vec<u8> {
 
 #[test]
 fn sixteen_concurrent_readers_get_every_byte() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("sixteen"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("sixteen"), Memory::new()) else { return };
     for file in 0..4u8 {
         memory.file(format!("{file}"), &pattern(3_000_000, file));
     }
@@ -132,10 +120,7 @@ fn sixteen_concurrent_readers_get_every_byte() {
 
 #[test]
 fn requests_max_reads_are_served_concurrently() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("at-once"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("at-once"), Memory::new()) else { return };
     for file in 0..40 {
         memory.file(format!("{file}"), b"x");
     }
@@ -155,10 +140,7 @@ fn requests_max_reads_are_served_concurrently() {
 
 #[test]
 fn directories_list_thousands_of_names_and_non_utf8() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("names"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("names"), Memory::new()) else { return };
     let odd = PathBuf::from(OsStr::from_bytes(b"odd \xff\xfe name"));
     memory.file(&odd, b"odd").directory("many").directory("none").link("to", &odd);
     let want: BTreeSet<_> = (0..10_000).map(|at| format!("file-{at:05}")).collect();
@@ -189,10 +171,7 @@ fn directories_list_thousands_of_names_and_non_utf8() {
 
 #[test]
 fn stat_returns_the_attributes_of_the_tree() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("attributes"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("attributes"), tree_of_sizes()) else { return };
     let _mount = memory.mount(&dir);
     let file = fs::metadata(dir.path().join("4097")).expect("there");
     let directory = fs::metadata(dir.path().join("a")).expect("there");
@@ -212,10 +191,7 @@ fn stat_returns_the_attributes_of_the_tree() {
 
 #[test]
 fn a_single_object_is_a_directory_with_one_file() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("single"), Memory::single(b"all there is"));
+    let (Some(dir), memory) = (Dir::new("single"), Memory::single(b"all there is")) else { return };
     let _mount = memory.mount(&dir);
     let names: Vec<_> = fs::read_dir(dir.path())
         .expect("a directory")
@@ -242,10 +218,7 @@ impl Backend for Nameless {
 
 #[test]
 fn a_store_without_a_namespace_is_read_by_name() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("nameless"), MemoryBackend::new());
+    let (Some(dir), memory) = (Dir::new("nameless"), MemoryBackend::new()) else { return };
     memory.insert("directory/object", b"bytes".to_vec());
     let engine = Engine::new(Options::default()).expect("there is memory");
     let store = engine.store_of(Arc::new(Nameless(memory)));
@@ -262,10 +235,7 @@ fn a_store_without_a_namespace_is_read_by_name() {
 
 #[test]
 fn changes_fail_as_read_only() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("read-only"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("read-only"), tree_of_sizes()) else { return };
     let _mount = memory.mount(&dir);
     let (file, new) = (dir.path().join("1"), dir.path().join("new"));
     let attempts: [(&str, std::io::Result<()>); 8] = [
@@ -285,10 +255,7 @@ fn changes_fail_as_read_only() {
 
 #[test]
 fn missing_names_and_wrong_kinds_have_their_errno() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("kinds"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("kinds"), tree_of_sizes()) else { return };
     let _mount = memory.mount_with(&dir, MountOptions::default());
     let read = |path: &str| fs::read(dir.path().join(path)).expect_err(path).kind();
     assert_eq!(read("absent"), IoErrorKind::NotFound);
@@ -302,11 +269,8 @@ fn missing_names_and_wrong_kinds_have_their_errno() {
 
 #[test]
 fn store_errors_reach_the_reader_as_errno_and_the_listener_as_text() {
-    if !available() {
-        return;
-    }
     for options in both_caches() {
-        let (dir, memory) = (Dir::new("errors"), tree_of_sizes());
+        let (Some(dir), memory) = (Dir::new("errors"), tree_of_sizes()) else { return };
         let _mount = memory.mount_with(&dir, options);
         for (kind, errno) in [
             (ErrorKind::Io, Errno::IO),
@@ -329,10 +293,7 @@ fn store_errors_reach_the_reader_as_errno_and_the_listener_as_text() {
 
 #[test]
 fn extended_attributes_are_unsupported() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("xattr"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("xattr"), tree_of_sizes()) else { return };
     let _mount = memory.mount(&dir);
     let error = rustix::fs::getxattr(dir.path().join("1"), "user.x", &mut [0u8; 8]).expect_err("none");
     assert_eq!(error, Errno::NOTSUP);
@@ -340,13 +301,10 @@ fn extended_attributes_are_unsupported() {
 
 #[test]
 fn advice_of_a_descriptor_and_of_a_file_reach_the_mount() {
-    if !available() {
-        return;
-    }
     let policy = bowwave_engine::Policy::OnDemand;
     let options = Options { cache_bytes: Some(64 << 20), policy, ..Options::default() };
     let engine = Engine::new(options).expect("there is memory");
-    let dir = Dir::new("advice");
+    let Some(dir) = Dir::new("advice") else { return };
     let options = MountOptions { kernel_cache: KernelCache::Off, ..MountOptions::default() };
     let mount = Mount::new(engine.store("pattern:/").expect("a store"), dir.path(), options);
     let _mount = mount.expect("mounts can be made here");
@@ -393,16 +351,13 @@ fn advice_of_a_descriptor_and_of_a_file_reach_the_mount() {
 
 #[test]
 fn pages_that_the_kernel_has_leave_the_cache() {
-    if !available() {
-        return;
-    }
     const LEN: usize = 8 << 20;
     for (kernel_cache, direct) in
         [(KernelCache::On, false), (KernelCache::On, true), (KernelCache::Off, false)]
     {
         let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
         let engine = Engine::new(options).expect("there is memory");
-        let dir = Dir::new("one-copy");
+        let Some(dir) = Dir::new("one-copy") else { return };
         let options = MountOptions { kernel_cache, ..MountOptions::default() };
         let mount = Mount::new(engine.store("pattern:/").expect("a store"), dir.path(), options);
         let _mount = mount.expect("mounts can be made here");
@@ -432,10 +387,7 @@ fn pages_that_the_kernel_has_leave_the_cache() {
 
 #[test]
 fn ordinary_programs_work() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("programs"), tree_of_sizes());
+    let (Some(dir), memory) = (Dir::new("programs"), tree_of_sizes()) else { return };
     let _mount =
         memory.mount_with(&dir, MountOptions { ttl: Duration::from_secs(60), ..MountOptions::default() });
     let run = |program: &str, arguments: &[&str]| {

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::writable::{Directory, Writable, errno, is_root};
-use crate::common::{Dir, Memory, available, pattern, skipped, store};
+use crate::common::{Dir, Memory, pattern, skipped, store};
 use bowwave_fuse::{Mount, MountOptions};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,12 +20,12 @@ use rustix::mount::{MountFlags, UnmountFlags};
 struct Ram(Dir);
 
 impl Ram {
-    fn new(options: &str) -> Self {
-        let dir = Dir::new("ram");
+    fn new(options: &str) -> Option<Self> {
+        let dir = Dir::new("ram")?;
         let options = std::ffi::CString::new(options).expect("no NUL");
         rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), options.as_c_str())
             .expect("root may");
-        Self(dir)
+        Some(Self(dir))
     }
 
     fn path(&self) -> &Path {
@@ -45,10 +45,7 @@ fn mounted(source: &Path, dir: &Dir, options: MountOptions) -> Mount {
 
 #[test]
 fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("hostile"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("hostile"), Memory::new()) else { return };
     let long = "n".repeat(256);
     // A listing may contain any name; some of these are not valid paths.
     for name in ["..", ".", "", "a/b", "nul\0nul", long.as_str()] {
@@ -75,9 +72,6 @@ fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
 
 #[test]
 fn odd_names_can_be_created() {
-    if !available() {
-        return;
-    }
     Writable::each("odd", |store| {
         for name in [&b"\xff\xfe"[..], b"new\nline", b"-rf", b" ", b"...", &[b'x'; 255]] {
             let name = OsStr::from_bytes(name);
@@ -93,9 +87,6 @@ fn odd_names_can_be_created() {
 
 #[test]
 fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
-    if !available() {
-        return;
-    }
     Writable::each("escape", |store| {
         let outside = Directory::new("outside");
         fs::write(outside.path().join("secret"), b"outside").expect("made");
@@ -127,10 +118,11 @@ fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
 
 #[test]
 fn changes_from_outside_are_visible_and_harmless() {
-    if !available() {
+    let Some(store) =
+        Writable::new("beneath", MountOptions { ttl: Duration::ZERO, ..MountOptions::default() })
+    else {
         return;
-    }
-    let store = Writable::new("beneath", MountOptions { ttl: Duration::ZERO, ..MountOptions::default() });
+    };
     fs::create_dir_all(store.at("d/e")).expect("made");
     fs::write(store.at("d/e/f"), b"first").expect("made");
     let open = File::open(store.at("d/e/f")).expect("there");
@@ -170,11 +162,11 @@ fn changes_from_outside_are_visible_and_harmless() {
 
 #[test]
 fn appends_go_to_the_end_of_a_file_extended_from_outside() {
-    if !available() {
+    let Some(store) =
+        Writable::new("extended", MountOptions { ttl: Duration::from_secs(600), ..MountOptions::default() })
+    else {
         return;
-    }
-    let store =
-        Writable::new("extended", MountOptions { ttl: Duration::from_secs(600), ..MountOptions::default() });
+    };
     fs::write(store.at("log"), b"ours\n").expect("made");
     OpenOptions::new()
         .append(true)
@@ -190,10 +182,10 @@ fn appends_go_to_the_end_of_a_file_extended_from_outside() {
 
 #[test]
 fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
-    if !available() || !is_root() {
+    if !is_root() {
         return;
     }
-    let (ram, dir) = (Ram::new("size=1m,nr_inodes=40"), Dir::new("full"));
+    let (Some(ram), Some(dir)) = (Ram::new("size=1m,nr_inodes=40"), Dir::new("full")) else { return };
     let mount = mounted(ram.path(), &dir, MountOptions::default());
     let kept = pattern(200_000, 1);
     fs::write(dir.path().join("kept"), &kept).expect("room");
@@ -229,10 +221,10 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
 
 #[test]
 fn a_store_on_a_read_only_file_system_fails_with_erofs() {
-    if !available() || !is_root() {
+    if !is_root() {
         return;
     }
-    let (ram, dir) = (Ram::new("size=1m"), Dir::new("sealed"));
+    let (Some(ram), Some(dir)) = (Ram::new("size=1m"), Dir::new("sealed")) else { return };
     fs::write(ram.path().join("f"), b"sealed").expect("room");
     rustix::mount::mount_remount(ram.path(), MountFlags::RDONLY, c"").expect("root may");
     let _mount = mounted(ram.path(), &dir, MountOptions::default());
@@ -251,10 +243,7 @@ fn a_store_on_a_read_only_file_system_fails_with_erofs() {
 
 #[test]
 fn a_read_only_mount_changes_nothing() {
-    if !available() {
-        return;
-    }
-    let (source, dir) = (Directory::new("source"), Dir::new("read-only"));
+    let (source, Some(dir)) = (Directory::new("source"), Dir::new("read-only")) else { return };
     fs::write(source.path().join("f"), b"as it was").expect("made");
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let mount = mounted(source.path(), &dir, options);
@@ -283,11 +272,11 @@ fn a_read_only_mount_changes_nothing() {
 
 #[test]
 fn the_mounting_users_permissions_apply() {
-    if !available() || !is_root() || !user_mounts() {
+    if !is_root() || !user_mounts() {
         return;
     }
     // The mounting user owns only one directory of the store.
-    let (source, dir) = (Directory::new("denied"), Dir::new("user"));
+    let (source, Some(dir)) = (Directory::new("denied"), Dir::new("user")) else { return };
     fs::set_permissions(source.path(), fs::Permissions::from_mode(0o755)).expect("ours");
     fs::create_dir(source.path().join("own")).expect("made");
     std::os::unix::fs::chown(source.path().join("own"), Some(65534), Some(65534)).expect("root");

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use crate::common::{Dir, Memory, available, pattern};
+use crate::common::{Dir, Memory, pattern};
 use bowwave_fuse::{KernelCache, MountOptions};
 use rustix::io::Errno;
 
@@ -17,10 +17,7 @@ fn is_stale(result: io::Result<usize>) -> bool {
 
 #[test]
 fn the_kernel_keeps_pages_from_one_open_to_the_next() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("keep"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("keep"), Memory::new()) else { return };
     memory.file("f", &pattern(LEN, 1));
     let _mount = memory.mount(&dir);
     let read = || assert!(fs::read(dir.path().join("f")).expect("readable") == pattern(LEN, 1));
@@ -34,10 +31,7 @@ fn the_kernel_keeps_pages_from_one_open_to_the_next() {
 
 #[test]
 fn without_the_kernels_cache_every_read_is_a_request() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("direct"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("direct"), Memory::new()) else { return };
     memory.file("f", &pattern(LEN, 1));
     let options = MountOptions { kernel_cache: KernelCache::Off, ..MountOptions::default() };
     let _mount = memory.mount_with(&dir, options);
@@ -52,11 +46,8 @@ fn without_the_kernels_cache_every_read_is_a_request() {
 
 #[test]
 fn a_new_version_of_equal_size_and_time_is_fetched() {
-    if !available() {
-        return;
-    }
     for ttl in [Duration::ZERO, Duration::from_secs(60)] {
-        let (dir, memory) = (Dir::new("anew"), Memory::new());
+        let (Some(dir), memory) = (Dir::new("anew"), Memory::new()) else { return };
         memory.version("f", &pattern(LEN, 1), "one");
         let _mount = memory.mount_with(&dir, MountOptions { ttl, ..MountOptions::default() });
         let path = dir.path().join("f");
@@ -70,11 +61,8 @@ fn a_new_version_of_equal_size_and_time_is_fetched() {
 
 #[test]
 fn a_new_version_of_another_size_is_complete() {
-    if !available() {
-        return;
-    }
     for ttl in [Duration::ZERO, Duration::from_secs(60)] {
-        let (dir, memory) = (Dir::new("size"), Memory::new());
+        let (Some(dir), memory) = (Dir::new("size"), Memory::new()) else { return };
         memory.version("f", &pattern(LEN, 1), "one");
         let _mount = memory.mount_with(&dir, MountOptions { ttl, ..MountOptions::default() });
         let path = dir.path().join("f");
@@ -89,10 +77,7 @@ fn a_new_version_of_another_size_is_complete() {
 
 #[test]
 fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("stale"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("stale"), Memory::new()) else { return };
     memory.version("f", &pattern(LEN, 1), "one");
     let _mount = memory.mount(&dir);
     let path = dir.path().join("f");
@@ -117,10 +102,7 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
 
 #[test]
 fn two_opens_of_a_file_share_the_kernels_pages() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("share"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("share"), Memory::new()) else { return };
     memory.file("f", &pattern(LEN, 1));
     let _mount = memory.mount(&dir);
     let [first, second] = [(); 2].map(|()| File::open(dir.path().join("f")).expect("readable"));
@@ -133,10 +115,7 @@ fn two_opens_of_a_file_share_the_kernels_pages() {
 
 #[test]
 fn removed_files_are_missing_and_new_files_are_found() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("gone"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("gone"), Memory::new()) else { return };
     memory.file("f", b"here");
     let _mount = memory.mount(&dir);
     let path = dir.path().join("f");
@@ -149,10 +128,7 @@ fn removed_files_are_missing_and_new_files_are_found() {
 
 #[test]
 fn small_random_reads_fetch_only_the_requested_pages() {
-    if !available() {
-        return;
-    }
-    let (dir, memory) = (Dir::new("random"), Memory::new());
+    let (Some(dir), memory) = (Dir::new("random"), Memory::new()) else { return };
     memory.file("f", &pattern(LEN, 1));
     let _mount = memory.mount(&dir);
     let file = File::open(dir.path().join("f")).expect("readable");

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::pattern;
 use crate::common::writable::{Writable, errno};
-use crate::common::{available, pattern};
 use bowwave_fuse::{KernelCache, MountOptions};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Whence};
 use rustix::io::Errno;
@@ -66,9 +66,6 @@ impl Drop for Map {
 
 #[test]
 fn bytes_written_in_any_order_and_size_are_stored() {
-    if !available() {
-        return;
-    }
     Writable::each("bytes", |store| {
         let len = 3_000_000;
         let want = pattern(len, 7);
@@ -89,11 +86,11 @@ fn bytes_written_in_any_order_and_size_are_stored() {
 
 #[test]
 fn writes_are_visible_at_once_through_every_handle() {
-    if !available() {
-        return;
-    }
     for kernel_cache in [KernelCache::On, KernelCache::Off] {
-        let store = Writable::new("coherent", MountOptions { kernel_cache, ..MountOptions::default() });
+        let Some(store) = Writable::new("coherent", MountOptions { kernel_cache, ..MountOptions::default() })
+        else {
+            return;
+        };
         fs::write(store.at("f"), pattern(50_000, 1)).expect("made");
         let reader = File::open(store.at("f")).expect("there");
         let file = writer(&store.at("f"));
@@ -120,9 +117,6 @@ fn writes_are_visible_at_once_through_every_handle() {
 
 #[test]
 fn write_only_writes_are_visible_at_once_to_a_concurrent_reader() {
-    if !available() {
-        return;
-    }
     const WORDS: usize = 4096;
     Writable::each("beside", |store| {
         let name = store.at("f");
@@ -161,9 +155,6 @@ fn write_only_writes_are_visible_at_once_to_a_concurrent_reader() {
 
 #[test]
 fn write_only_writes_may_copy_from_a_map_of_the_same_file() {
-    if !available() {
-        return;
-    }
     Writable::each("from-map", |store| {
         const HALF: usize = 600_000;
         let mut want = pattern(2 * HALF, 4);
@@ -194,9 +185,6 @@ fn write_only_writes_may_copy_from_a_map_of_the_same_file() {
 
 #[test]
 fn appends_go_to_the_end_despite_other_writers() {
-    if !available() {
-        return;
-    }
     Writable::each("append", |store| {
         let line = |writer: u8, number: u32| format!("{writer} {number:06}\n");
         thread::scope(|scope| {
@@ -222,9 +210,6 @@ fn appends_go_to_the_end_despite_other_writers() {
 
 #[test]
 fn files_are_truncated_and_extended_by_path_and_by_handle() {
-    if !available() {
-        return;
-    }
     Writable::each("cut", |store| {
         let bytes = pattern(10_000, 3);
         fs::write(store.at("f"), &bytes).expect("made");
@@ -265,9 +250,6 @@ fn files_are_truncated_and_extended_by_path_and_by_handle() {
 
 #[test]
 fn handles_enforce_their_access_mode() {
-    if !available() {
-        return;
-    }
     Writable::each("access", |store| {
         store.same("handles", |at| {
             fs::write(at.join("f"), b"bytes").expect("made");
@@ -290,9 +272,6 @@ fn handles_enforce_their_access_mode() {
 
 #[test]
 fn shared_maps_write_to_the_file_after_close() {
-    if !available() {
-        return;
-    }
     Writable::each("maps", |store| {
         let len = 300_000;
         let mut want = pattern(len, 9);
@@ -328,9 +307,6 @@ fn shared_maps_write_to_the_file_after_close() {
 
 #[test]
 fn direct_writes_and_reads_agree_with_the_kernels_cache() {
-    if !available() {
-        return;
-    }
     Writable::each("direct", |store| {
         let mut want = pattern(1 << 20, 4);
         fs::write(store.at("f"), &want).expect("made");
@@ -358,9 +334,6 @@ fn direct_writes_and_reads_agree_with_the_kernels_cache() {
 
 #[test]
 fn fallocate_allocates_punches_and_zeroes() {
-    if !available() {
-        return;
-    }
     Writable::each("allocate", |store| {
         let modes = [
             (FallocateFlags::empty(), 100_000, 50_000),
@@ -402,9 +375,6 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 #[test]
 fn holes_read_as_zeros_and_every_byte_of_data_is_found() {
-    if !available() {
-        return;
-    }
     Writable::each("sparse", |store| {
         let file = File::create(store.at("f")).expect("made");
         for offset in [1 << 20, 3 << 20] {
@@ -435,9 +405,6 @@ fn holes_read_as_zeros_and_every_byte_of_data_is_found() {
 
 #[test]
 fn ranges_are_copied_between_files_and_within_one() {
-    if !available() {
-        return;
-    }
     Writable::each("copy", |store| {
         let bytes = pattern(3_000_000, 8);
         fs::write(store.at("from"), &bytes).expect("made");
@@ -474,9 +441,6 @@ fn ranges_are_copied_between_files_and_within_one() {
 
 #[test]
 fn record_locks_hold_between_programs() {
-    if !available() {
-        return;
-    }
     Writable::each("locks", |store| {
         let seen = store.same("locks", |at| {
             let path = at.join("f");
@@ -498,9 +462,6 @@ fn record_locks_hold_between_programs() {
 
 #[test]
 fn concurrent_writers_of_many_files_lose_nothing() {
-    if !available() {
-        return;
-    }
     Writable::each("many", |store| {
         thread::scope(|scope| {
             for writer in 0..8_u8 {
@@ -532,9 +493,6 @@ fn concurrent_writers_of_many_files_lose_nothing() {
 
 #[test]
 fn synchronous_writes_are_durable_when_they_return() {
-    if !available() {
-        return;
-    }
     Writable::each("sync", |store| {
         for flags in [OFlags::SYNC, OFlags::DSYNC] {
             let mut options = OpenOptions::new();
@@ -553,9 +511,6 @@ fn synchronous_writes_are_durable_when_they_return() {
 /// Programs such as `cp --sparse` and `tar -S` copy the data between holes.
 #[test]
 fn data_and_holes_are_those_of_the_file_system_beneath() {
-    if !available() {
-        return;
-    }
     Writable::each("holes", |store| {
         let bytes = pattern(100_000, 7);
         let found = store.same("data and holes", |dir| {

@@ -183,7 +183,6 @@ impl Swap {
     }
 
     /// Counters of all regions.
-    #[must_use]
     pub fn report(&self) -> SwapReport {
         let (stats, load) = self.inner.shared.stats();
         self.report_of(stats, load)
@@ -207,20 +206,17 @@ impl Swap {
     }
 
     /// Whether system calls may access missing pages of regions. See [`SwapRegion`].
-    #[must_use]
     pub fn serves_system_calls(&self) -> bool {
         self.inner.shared.memory.scope() == Scope::All
     }
 
     /// The address range of all present and future regions.
-    #[must_use]
     pub fn addresses(&self) -> Range<usize> {
         let memory = &self.inner.shared.memory;
         memory.address(0)..memory.address(memory.pages())
     }
 
     /// Whether two handles belong to one swap.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -253,20 +249,17 @@ pub struct SwapRegion {
 
 impl SwapRegion {
     /// Length in bytes; never 0.
-    #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Page-aligned address of the first byte. Valid for reads and writes while the region lives.
-    #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.swap.inner.shared.memory.address(self.pages.start) as *mut u8
     }
 
     /// The bytes.
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: mapped while `self` lives; pages return unchanged.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
@@ -307,21 +300,13 @@ impl SwapRegion {
     }
 
     /// Counters of this region; `load` and the bytes are of the whole swap.
-    #[must_use]
     pub fn report(&self) -> SwapReport {
-        let (stats, _) = self.swap.inner.shared.region_stats(self.id);
+        let stats = self.swap.inner.shared.region_stats(self.id);
         let (_, load) = self.swap.inner.shared.stats();
         self.swap.report_of(stats, load)
     }
 
-    /// Resident pages.
-    #[must_use]
-    pub fn resident_pages(&self) -> u64 {
-        self.swap.inner.shared.region_stats(self.id).1
-    }
-
     /// Pages that could not be read back: their offsets in bytes, and the cause.
-    #[must_use]
     pub fn failures(&self) -> Vec<(usize, String)> {
         let all = self.swap.inner.shared.failures();
         let mine = all.range(self.pages.clone());
@@ -329,7 +314,6 @@ impl SwapRegion {
     }
 
     /// The region's swap.
-    #[must_use]
     pub fn swap(&self) -> &Swap {
         &self.swap
     }

@@ -39,20 +39,17 @@ impl Spill {
     ///
     /// Space is allocated immediately if the file system supports it. An existing file must be
     /// empty or a former spill; it is kept, with its space. A new file is removed at the end.
-    #[must_use]
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: Place::File(path.into()), bytes }
     }
 
     /// An object of a store that accepts writes at any offset. It is created if missing, and kept.
     /// The caller must ensure exclusive use.
-    #[must_use]
     pub fn store(store: Arc<dyn Backend>, path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: Place::Store(store, path.into()), bytes }
     }
 
     /// Size in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -284,10 +284,8 @@ impl Shared {
         })
     }
 
-    pub(super) fn region_stats(&self, region: RegionId) -> (SwapStats, u64) {
-        let state = self.lock();
-        let stats = state.pager.region_stats(region).copied().unwrap_or_default();
-        (stats, state.pager.region_frames(region))
+    pub(super) fn region_stats(&self, region: RegionId) -> SwapStats {
+        self.lock().pager.region_stats(region).copied().unwrap_or_default()
     }
 
     pub(super) fn stats(&self) -> (SwapStats, PagerLoad) {

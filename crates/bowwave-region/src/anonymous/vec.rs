@@ -36,7 +36,6 @@ pub struct SwapVec<T: Pod> {
 
 impl<T: Pod> SwapVec<T> {
     /// An empty vector, without memory.
-    #[must_use]
     pub fn new(swap: &Swap) -> Self {
         Self { swap: swap.clone(), region: None, len: 0, items: PhantomData }
     }
@@ -62,7 +61,6 @@ impl<T: Pod> SwapVec<T> {
     }
 
     /// Items that fit into the address space.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         match (&self.region, size_of::<T>()) {
             (Some(region), size) if size > 0 => region.len() / size,
@@ -127,24 +125,6 @@ impl<T: Pod> SwapVec<T> {
         }
     }
 
-    /// Appends or removes items until there are `len`; new ones are zero bytes.
-    ///
-    /// # Errors
-    /// As [`Swap::region`].
-    pub fn resize_zeroed(&mut self, len: usize) -> Result<()> {
-        self.reserve(len)?;
-        let before = self.len;
-        self.truncate(len);
-        self.len = len;
-        if before < len {
-            // The last page may still have old items from before it was truncated.
-            let page_end = (before * size_of::<T>()).next_multiple_of(crate::uffd::SYSTEM_PAGE);
-            let in_page = page_end.div_ceil(size_of::<T>().max(1)).min(len);
-            self[before..in_page.max(before)].fill(T::zeroed());
-        }
-        Ok(())
-    }
-
     /// Advises how items will be used.
     ///
     /// # Errors
@@ -166,7 +146,6 @@ impl<T: Pod> SwapVec<T> {
     }
 
     /// The underlying region; `None` without capacity.
-    #[must_use]
     pub fn region(&self) -> Option<&SwapRegion> {
         self.region.as_ref()
     }

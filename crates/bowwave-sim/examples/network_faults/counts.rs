@@ -2,33 +2,14 @@
 //!
 //! A run without a finding shows nothing about a fault that it never has.
 
+use bowwave_core::named_enum;
+
 use crate::server::Fault;
 
-/// Defines an enumeration whose variants have names for output, and lists them.
-macro_rules! kinds {
-    ($(#[$of_enum:meta])* pub(crate) enum $name:ident { $($(#[$of_variant:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$of_enum])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum $name { $($(#[$of_variant])* $variant,)* }
-
-        impl $name {
-            /// All variants, in the order of their declaration.
-            pub(crate) const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The name for output.
-            #[must_use]
-            pub(crate) fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
-        }
-    };
-}
-
-pub(crate) use kinds;
-
-kinds! {
+named_enum! {
     /// A fault that a client may have. The checks must find each; the state machines of the core
     /// never have them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) enum Defect {
         /// Requests carry neither `If-Match` nor `If-Unmodified-Since`.
         NoCondition = "no-condition",
@@ -68,8 +49,9 @@ kinds! {
     }
 }
 
-kinds! {
+named_enum! {
     /// Calls, outcomes and steps of the client.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) enum Counter {
         /// Calls begun.
         Calls = "calls",
@@ -159,13 +141,11 @@ impl Default for Counts {
 
 impl Counts {
     /// One counter.
-    #[must_use]
     pub(crate) fn of(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
     }
 
     /// How often the server had this fault.
-    #[must_use]
     pub(crate) fn of_fault(&self, fault: Fault) -> u64 {
         self.faults[fault as usize]
     }

@@ -95,7 +95,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
 /// Says which seed finds each defect first.
 fn defects(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut missed = 0;
-    for &defect in Defect::ALL {
+    for defect in Defect::ALL {
         match sweep(options, Some(defect), &mut Counts::default(), false) {
             Err(Broken { seed, what }) => writeln!(out, "{:<22} seed {seed:>5}: {what}", defect.name())?,
             Ok(()) => {

@@ -37,7 +37,7 @@ fn invariants_hold_against_faulty_servers_and_every_counter_is_reached() {
 #[test]
 #[expect(clippy::print_stdout, reason = "the first seed that finds each defect, shown with --nocapture")]
 fn every_planted_defect_is_found_within_ten_thousand_seeds() {
-    for &defect in Defect::ALL {
+    for defect in Defect::ALL {
         let found = sweep(10_000, Some(defect)).expect_err(defect.name());
         println!("{}: {found}", defect.name());
     }

@@ -50,7 +50,6 @@ impl Files {
         self.files.len() - 1
     }
 
-    #[must_use]
     /// Borrows a file.
     pub fn file(&self, file: usize) -> &File {
         &self.files[file]

@@ -36,7 +36,6 @@ const SECOND: u64 = 1_000_000_000;
 
 impl FsyncTester {
     /// Creates it for a file, with a journal at an address, starting at a time.
-    #[must_use]
     pub fn new(file: usize, journal: u64, phases: u32, starts: Instant) -> Self {
         let (state, start) = (State::Start, starts);
         Self { file, journal, phases, state, start, latencies_ns: Vec::new() }

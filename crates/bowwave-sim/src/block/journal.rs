@@ -29,7 +29,6 @@ pub struct JournalState {
 
 impl JournalState {
     /// Whether a process that modifies metadata must wait.
-    #[must_use]
     pub const fn is_held(&self) -> bool {
         self.locked || self.shadow
     }
@@ -58,7 +57,6 @@ const BLOCKS_BYTES: u64 = 32 * PAGE_BYTES;
 
 impl Journal {
     /// Creates a journal at an address of the disk.
-    #[must_use]
     pub fn new(at: u64) -> Self {
         Self { at, phase: 0, sync: false, commits: 0 }
     }

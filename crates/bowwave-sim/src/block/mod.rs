@@ -89,7 +89,6 @@ pub struct Limits {
 impl Limits {
     /// The limits of Linux 2.6.29 on a machine with this memory: write-back from 5 % dirty pages,
     /// throttled writers from 10 %; pools of 128 requests.
-    #[must_use]
     pub const fn of_memory(pages: u64, throttling: Throttling) -> Self {
         let (background_pages, hard_pages) = (pages / 20, pages / 10);
         let (requests_max, congested_on, congested_off) = (128, 113, 103);
@@ -188,7 +187,6 @@ const ASYNC: usize = 1;
 const WRITE_BACK: usize = usize::MAX;
 
 /// A queue without limits of its own: the pools of a [`World`] come before it.
-#[must_use]
 pub fn unlimited(config: &QueueConfig, elevator: Elevator) -> QueueConfig {
     let max = usize::MAX;
     QueueConfig { elevator, requests_max: max, congested_on: max, congested_off: max, ..config.clone() }
@@ -196,7 +194,6 @@ pub fn unlimited(config: &QueueConfig, elevator: Elevator) -> QueueConfig {
 
 impl World {
     /// Creates a world in front of an [`unlimited`] queue.
-    #[must_use]
     pub fn new(queue: Queue, limits: Limits) -> Self {
         Self {
             files: Files::default(),
@@ -220,19 +217,16 @@ impl World {
     }
 
     /// The current time.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
     /// The queue in front of the disk.
-    #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
     /// Whether writers are over the hard limit.
-    #[must_use]
     pub fn exceeds_hard_limit(&self) -> bool {
         self.files.dirty + self.writeback > self.limits.hard_pages
     }
@@ -285,7 +279,6 @@ impl World {
     }
 
     /// The share that a writer over the limit must write back, in pages.
-    #[must_use]
     pub const fn duty() -> u64 {
         DUTY_PAGES
     }
@@ -312,7 +305,6 @@ impl World {
     }
 
     /// Whether a file has pages in flight.
-    #[must_use]
     pub fn is_busy(&self, file: usize) -> bool {
         self.files.file(file).writeback > 0
     }

@@ -30,7 +30,6 @@ const BETWEEN_NS: u64 = 50_000_000;
 
 impl Stream {
     /// Creates a stream of `bytes` into a file.
-    #[must_use]
     pub fn new(file: usize, bytes: u64) -> Self {
         Self { file, pages: bytes / PAGE_BYTES, page: 0, duty: 0, state: State::Copy, rounds: 0 }
     }

@@ -39,7 +39,6 @@ const WRITE_NS: u64 = 10_000;
 
 impl Tio {
     /// Writes all pages of a file in order, or `writes` of them at places from a seed.
-    #[must_use]
     pub fn new(file: usize, pages: u64, random: Option<(u64, u64)>) -> Self {
         let writes = random.map_or(pages, |(_, writes)| writes);
         Self {

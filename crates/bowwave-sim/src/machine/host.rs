@@ -19,7 +19,6 @@ impl Host {
     pub const FREE: Self = Self { call_ns: 0, wait_ns: 0, copy_ns_a_kib: 0.0 };
 
     /// Processor time of a read of `bytes` that blocked `waits` times, in nanoseconds.
-    #[must_use]
     pub fn read_ns(&self, bytes: u64, waits: u32) -> u64 {
         let copy = self.copy_ns_a_kib * (bytes as f64 / 1024.0);
         self.call_ns + self.wait_ns * u64::from(waits) + copy.round() as u64

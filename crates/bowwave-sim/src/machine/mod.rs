@@ -76,7 +76,6 @@ pub struct Setup {
 
 impl Setup {
     /// A free host, all pages of a read at once, no faults, no checks, no recording.
-    #[must_use]
     pub fn new(config: Config, queue: Queue) -> Self {
         let (host, walk, faults) = (Host::FREE, Walk::AtOnce, Faults::NONE);
         Self { config, host, queue, walk, faults, check: false, record: None }
@@ -203,7 +202,6 @@ impl Machine {
     }
 
     /// Number of files; the identifier of the next one.
-    #[must_use]
     pub fn file_count(&self) -> u32 {
         self.files.len() as u32
     }
@@ -263,43 +261,36 @@ impl Machine {
     }
 
     /// Reads so far: completed, and failed among them.
-    #[must_use]
     pub fn reads(&self) -> (u64, u64) {
         (self.recorder.reads, self.recorder.reads_failed)
     }
 
     /// Mean latency of completed reads in nanoseconds, to about three digits.
-    #[must_use]
     pub fn latency_mean_ns(&self) -> f64 {
         self.recorder.latency.mean()
     }
 
     /// Bytes of completed writes.
-    #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.recorder.bytes_written
     }
 
     /// The current time.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
     /// Borrows the cache.
-    #[must_use]
     pub fn cache(&self) -> &Cache {
         self.cache.get()
     }
 
     /// Borrows the queue and its device.
-    #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
     /// The run so far: the table row and the recording.
-    #[must_use]
     pub fn summary(&self) -> Run {
         self.recorder.summary(self.now, self.page_size, self.cache.get(), &self.queue)
     }

@@ -53,7 +53,6 @@ pub enum AccessOp {
 
 impl Process {
     /// Starts at once and has one access in flight: each begins when the previous one has ended.
-    #[must_use]
     pub fn closed(source: impl Iterator<Item = Access> + Send + 'static) -> Self {
         Self { start: Instant(0), source: Box::new(source), pace: Pace::Closed { think_ns: 0 }, depth: 1 }
     }
@@ -61,7 +60,6 @@ impl Process {
 
 impl Access {
     /// A read that starts when its process is ready.
-    #[must_use]
     pub const fn read(file: FileId, offset: u64, bytes: u64) -> Self {
         Self { at: Instant(0), op: AccessOp::Read, file, offset, bytes }
     }

@@ -115,7 +115,6 @@ impl Queue {
     }
 
     /// Its configuration.
-    #[must_use]
     pub fn config(&self) -> &QueueConfig {
         &self.config
     }
@@ -170,7 +169,6 @@ impl Queue {
     }
 
     /// When [`advance`](Self::advance) must be called next, without further submissions.
-    #[must_use]
     pub fn next_event(&self) -> Option<Instant> {
         let idle = if self.pending.waiting > 0 { self.order.idle_until() } else { None };
         [self.device.next_event(), self.dispatch_due, idle].into_iter().flatten().min()
@@ -252,38 +250,32 @@ impl Queue {
     }
 
     /// Whether readahead in this direction should be deferred: the queue is congested.
-    #[must_use]
     pub fn is_congested(&self, direction: Direction) -> bool {
         self.congested[direction as usize]
     }
 
     /// Requests of both directions that wait, in the queue or outside, or are at the device, after
     /// merging.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.iter().sum::<usize>() + self.outside.iter().map(VecDeque::len).sum::<usize>()
     }
 
     /// Whether nothing waits and nothing is at the device.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Statistics so far.
-    #[must_use]
     pub fn stats(&self) -> &QueueStats {
         &self.stats
     }
 
     /// Statistics of the core's scheduler, if it is used.
-    #[must_use]
     pub fn scheduler_stats(&self) -> Option<&SchedulerStats> {
         self.scheduled.as_ref().map(|scheduled| scheduled.dispatcher.stats())
     }
 
     /// The device.
-    #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
@@ -451,7 +443,6 @@ impl Queue {
 
     /// Nanoseconds up to `now` that the device was busy. The [statistics](Self::stats) end with the
     /// last event.
-    #[must_use]
     pub fn busy_ns(&self, now: Instant) -> u64 {
         let since = now.0.saturating_sub(self.counted_until.0);
         self.stats.busy_ns + if self.at_device > 0 { since } else { 0 }

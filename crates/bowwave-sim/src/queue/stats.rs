@@ -48,7 +48,6 @@ pub struct ClassDepth {
 
 impl ClassDepth {
     /// Index of a class: demand reads, readahead, demand writes, write-back.
-    #[must_use]
     pub const fn index(direction: Direction, urgency: Urgency) -> usize {
         2 * direction as usize + matches!(urgency, Urgency::Readahead) as usize
     }
@@ -73,7 +72,6 @@ impl QueueStats {
     }
 
     /// Mean bytes of a dispatched read; 0 before the first.
-    #[must_use]
     pub fn read_bytes_avg(&self) -> f64 {
         if self.requests[0] == 0 { 0.0 } else { self.bytes[0] as f64 / self.requests[0] as f64 }
     }

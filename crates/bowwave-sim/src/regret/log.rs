@@ -75,7 +75,6 @@ impl Log {
     }
 
     /// The outcome at a point, if the log has it.
-    #[must_use]
     pub fn outcome(&self, point: &Point) -> Option<&Outcome> {
         self.outcomes.get(point)
     }

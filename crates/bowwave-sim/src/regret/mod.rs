@@ -56,14 +56,16 @@ pub struct Settings {
     pub windows: Vec<u32>,
 }
 
-/// Memory of the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// Nothing is ever evicted.
-    Unlimited,
-    /// A quarter of the pages the trace touches, but at least [`Memory::LEAST`] bytes.
-    Quarter,
+bowwave_core::named_enum! {
+    /// Memory of the cache.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Memory {
+        /// Nothing is ever evicted.
+        Unlimited = "unlimited",
+        /// A quarter of the pages the trace touches, but at least [`Memory::LEAST`] bytes.
+        Quarter = "quarter",
+    }
 }
 
 /// What is measured.
@@ -111,15 +113,6 @@ pub struct Outcome {
 impl Memory {
     /// Least bytes of a cache: room for the pinned pages of many readers.
     pub const LEAST: u64 = 4 << 20;
-
-    /// The name in logs and tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unlimited => "unlimited",
-            Self::Quarter => "quarter",
-        }
-    }
 }
 
 impl fmt::Display for Memory {
@@ -132,7 +125,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             devices: ["s3", "hdd", "nvme", "lustre"].map(str::to_owned).to_vec(),
-            memory: vec![Memory::Unlimited, Memory::Quarter],
+            memory: Memory::ALL.to_vec(),
             stream_window: 256,
             windows: vec![32, 256, 2048],
         }
@@ -141,7 +134,6 @@ impl Default for Settings {
 
 impl Settings {
     /// Every point of these patterns; those of one pattern are adjacent.
-    #[must_use]
     pub fn points(&self, seeds: &[u64]) -> Vec<Point> {
         let mut points = Vec::new();
         for &seed in seeds {
@@ -161,44 +153,37 @@ impl Outcome {
     /// # Panics
     ///
     /// If there are no others: [`measure`] always has some.
-    #[must_use]
     pub fn best_other(&self) -> &Cost {
         let best = self.others.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
         best.expect("other policies were measured")
     }
 
     /// The run without readahead, if it was measured.
-    #[must_use]
     pub fn none(&self) -> Option<&Cost> {
         self.others.iter().find(|cost| cost.policy == Policy::None.name())
     }
 
     /// Seconds of `stream` per second of the best other policy.
-    #[must_use]
     pub fn to_best(&self) -> f64 {
         ratio(self.stream.seconds, self.best_other().seconds)
     }
 
     /// Seconds of `stream` per second without readahead.
-    #[must_use]
     pub fn to_none(&self) -> Option<f64> {
         self.none().map(|none| ratio(self.stream.seconds, none.seconds))
     }
 
     /// Seconds of `stream` per second of the oracle.
-    #[must_use]
     pub fn to_oracle(&self) -> Option<f64> {
         self.oracle_seconds.filter(|&oracle| oracle > 0.0).map(|oracle| self.stream.seconds / oracle)
     }
 
     /// Bytes that `stream` fetches per byte wanted.
-    #[must_use]
     pub fn amplification(&self) -> f64 {
         ratio(self.stream.bytes as f64, self.bytes_wanted as f64)
     }
 
     /// Whether `stream` fetches at most 1.5 x the bytes wanted, or no more than the best other.
-    #[must_use]
     pub fn are_bytes_in_bounds(&self) -> bool {
         self.amplification() <= 1.5 || self.stream.bytes <= self.best_other().bytes
     }

@@ -13,7 +13,6 @@ const RATIO_MAX: f64 = 10.0;
 const STEPS_MAX: usize = 400;
 
 /// A page without scripts. `worst` are points with the reasons of their decisions.
-#[must_use]
 pub fn page(title: &str, command: &str, outcomes: &[Outcome], worst: &[(&Outcome, String)]) -> String {
     let summaries = Summary::of(outcomes);
     let mut html = format!(

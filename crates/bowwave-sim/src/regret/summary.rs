@@ -62,7 +62,6 @@ pub struct Summary {
 
 impl Spread {
     /// The quantiles of `values`; zeros if there are none.
-    #[must_use]
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |percent: usize| {
@@ -80,7 +79,6 @@ impl Share {
     }
 
     /// Whether the bar holds.
-    #[must_use]
     pub fn holds(self) -> bool {
         self.share >= self.bar
     }
@@ -88,7 +86,6 @@ impl Share {
 
 impl Summary {
     /// All outcomes, then those of each device in order of appearance.
-    #[must_use]
     pub fn of(outcomes: &[Outcome]) -> Vec<Self> {
         let all: Vec<&Outcome> = outcomes.iter().collect();
         let mut devices: Vec<&str> = Vec::new();
@@ -131,7 +128,6 @@ impl Summary {
     }
 
     /// The worst outcomes against the best other policy, worst first.
-    #[must_use]
     pub fn worst(outcomes: &[Outcome], count: usize) -> Vec<&Outcome> {
         let mut worst: Vec<&Outcome> = outcomes.iter().collect();
         worst.sort_by(|a, b| b.to_best().total_cmp(&a.to_best()));
@@ -140,7 +136,6 @@ impl Summary {
     }
 
     /// The table of several summaries, with a header.
-    #[must_use]
     pub fn table(summaries: &[Self]) -> String {
         let mut text = format!(
             "{:<8} {:>6}  {:<31} {:<31} {:>6} {:>6} {:>6} {:>6}\n{:<8} {:>6}  {:>7} {:>7} {:>7} {:>7} {:>7} \

@@ -72,7 +72,6 @@ pub struct Report {
 
 impl Report {
     /// A page without runs. `title` names the input; `command` is the command line of the run.
-    #[must_use]
     pub fn new(title: &str, command: &str) -> Self {
         Self { title: units::visible(title), command: units::visible(command), ..Self::default() }
     }

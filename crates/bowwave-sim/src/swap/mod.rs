@@ -203,38 +203,32 @@ impl Machine {
     }
 
     /// The current time.
-    #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
     /// Statistics by class.
-    #[must_use]
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
 
     /// The pager's counters.
-    #[must_use]
     pub fn stats(&self) -> &SwapStats {
         self.pager.stats()
     }
 
     /// The pager.
-    #[must_use]
     pub fn pager(&self) -> &Pager {
         &self.pager
     }
 
     /// The queue in front of the device.
-    #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
     /// Share of readahead pages that were touched, from 0 to 1, whether or not the pager saw it;
     /// `None` without readahead.
-    #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let hits: u64 = self.classes.iter().map(|class| class.ahead_hits).sum();
         (self.ahead_pages > 0).then(|| hits as f64 / self.ahead_pages as f64)

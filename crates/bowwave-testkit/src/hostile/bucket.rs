@@ -43,7 +43,6 @@ pub(super) const OBJECTS: &[(&str, usize)] = &[
 ];
 
 /// The bytes of an object version: no 8 bytes equal those of another key, offset or version.
-#[must_use]
 pub fn content(key: &str, version: u64, size: usize) -> Vec<u8> {
     let seed = key.bytes().fold(version.wrapping_mul(MIX_STEP), |seed, byte| mixed(seed ^ u64::from(byte)));
     let mut bytes = Vec::with_capacity(size + 8);

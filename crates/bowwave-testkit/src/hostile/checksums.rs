@@ -7,36 +7,23 @@ use sha2::{Digest as _, Sha256};
 
 use super::bucket::Stored;
 
-/// The algorithm of an object's checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checksum {
-    /// CRC-32 of ISO 3309.
-    Crc32,
-    /// CRC-32C, the one of iSCSI.
-    Crc32c,
-    /// CRC-64 of NVMe.
-    Crc64Nvme,
-    /// SHA-256.
-    Sha256,
+bowwave_core::named_enum! {
+    /// The algorithm of an object's checksums, by its name in `x-amz-checksum-…`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Checksum {
+        /// CRC-32 of ISO 3309.
+        Crc32 = "crc32",
+        /// CRC-32C, the one of iSCSI.
+        Crc32c = "crc32c",
+        /// CRC-64 of NVMe.
+        Crc64Nvme = "crc64nvme",
+        /// SHA-256.
+        Sha256 = "sha256",
+    }
 }
 
 impl Checksum {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha256];
-
-    /// Its name in `x-amz-checksum-…`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Crc32 => "crc32",
-            Self::Crc32c => "crc32c",
-            Self::Crc64Nvme => "crc64nvme",
-            Self::Sha256 => "sha256",
-        }
-    }
-
     /// The checksum of `bytes`, big-endian, in base64.
-    #[must_use]
     pub fn of(self, bytes: &[u8]) -> String {
         STANDARD.encode(self.raw(bytes))
     }

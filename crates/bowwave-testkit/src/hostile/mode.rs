@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bowwave_core::named_enum;
+
 use super::request::Kind;
 
 /// One way to misbehave.
@@ -93,157 +95,173 @@ pub enum EndlessHead {
     ManyHeaders,
 }
 
-/// A hostile listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListFault {
-    /// Every page is the first half of the listing, and names the same next page.
-    RepeatedToken,
-    /// Empty pages, each with a new token.
-    EmptyPages,
-    /// The same entries in each page, each with a new token.
-    RepeatedPages,
-    /// All entries, `IsTruncated=false`, and yet a token.
-    TokenAtTheEnd,
-    /// Half the entries, `IsTruncated=true`, and no token.
-    TruncatedWithoutToken,
-    /// XML that breaks off.
-    CutOff,
-    /// A root element of another kind.
-    WrongRoot,
-    /// 100,000 elements inside each other.
-    Nested,
-    /// A million attributes.
-    Attributes,
-    /// Entities that expand to a billion texts.
-    Laughs,
-    /// An entity that names a local file.
-    ExternalEntity,
-    /// 10,000 entries more than there are, in one page: legal.
-    Page10000,
-    /// Sent as an image.
-    WrongType,
-    /// A key of bytes that are not UTF-8.
-    NotUtf8,
-    /// Keys that cannot be paths, besides the honest ones.
-    HostileKeys,
-    /// An entry of -1 bytes.
-    NegativeSize,
-    /// An entry of more than 2^64 bytes.
-    OverflowingSize,
-    /// Every key twice.
-    DuplicateKeys,
-    /// Entries without end in one page.
-    Endless,
+named_enum! {
+    /// A hostile listing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ListFault {
+        /// Every page is the first half of the listing, and names the same next page.
+        RepeatedToken = "list-repeated-token",
+        /// Empty pages, each with a new token.
+        EmptyPages = "list-empty-pages",
+        /// The same entries in each page, each with a new token.
+        RepeatedPages = "list-repeated-pages",
+        /// All entries, `IsTruncated=false`, and yet a token.
+        TokenAtTheEnd = "list-token-at-the-end",
+        /// Half the entries, `IsTruncated=true`, and no token.
+        TruncatedWithoutToken = "list-truncated-without-token",
+        /// XML that breaks off.
+        CutOff = "list-cut-off",
+        /// A root element of another kind.
+        WrongRoot = "list-wrong-root",
+        /// 100,000 elements inside each other.
+        Nested = "list-nested",
+        /// A million attributes.
+        Attributes = "list-attributes",
+        /// Entities that expand to a billion texts.
+        Laughs = "list-laughs",
+        /// An entity that names a local file.
+        ExternalEntity = "list-external-entity",
+        /// 10,000 entries more than there are, in one page: legal.
+        Page10000 = "list-10000",
+        /// Sent as an image.
+        WrongType = "list-wrong-type",
+        /// A key of bytes that are not UTF-8.
+        NotUtf8 = "list-not-utf8",
+        /// Keys that cannot be paths, besides the honest ones.
+        HostileKeys = "list-hostile-keys",
+        /// An entry of -1 bytes.
+        NegativeSize = "list-negative-size",
+        /// An entry of more than 2^64 bytes.
+        OverflowingSize = "list-overflowing-size",
+        /// Every key twice.
+        DuplicateKeys = "list-duplicate-keys",
+        /// Entries without end in one page.
+        Endless = "list-endless",
+    }
 }
 
-/// Versions that change or cannot be told apart. Replacement is after the first GET of the object,
-/// unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VersionFault {
-    /// Replaced after each HEAD; conditions are honoured.
-    AfterHead,
-    /// Replaced; conditions are honoured.
-    AfterGet,
-    /// The first body breaks off half way, and the object is replaced.
-    InBody,
-    /// Replaced under an unchanged weak `ETag`, with another `Last-Modified`; conditions are
-    /// ignored.
-    SameWeakTag,
-    /// Replaced; GETs have no `ETag`, and conditions are ignored.
-    TagDroppedInGets,
-    /// Replaced; no `ETag` anywhere, and conditions are honoured.
-    ModifiedAlone,
-    /// Replaced; no `ETag` anywhere, and conditions are ignored.
-    ModifiedAloneUnconditional,
-    /// Not replaced; neither `ETag` nor `Last-Modified`.
-    NoValidators,
-    /// Replaced by a shorter object; neither `ETag` nor `Last-Modified`.
-    NoValidatorsOtherSize,
-    /// Replaced; conditions are ignored.
-    Unconditional,
-    /// Replaced by a shorter object under the same strong `ETag`.
-    SameTagOtherSize,
+named_enum! {
+    /// Versions that change or cannot be told apart. Replacement is after the first GET of the
+    /// object, unless said otherwise.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum VersionFault {
+        /// Replaced after each HEAD; conditions are honoured.
+        AfterHead = "replaced-after-head",
+        /// Replaced; conditions are honoured.
+        AfterGet = "replaced-after-get",
+        /// The first body breaks off half way, and the object is replaced.
+        InBody = "replaced-in-body",
+        /// Replaced under an unchanged weak `ETag`, with another `Last-Modified`; conditions are
+        /// ignored.
+        SameWeakTag = "replaced-same-weak-tag",
+        /// Replaced; GETs have no `ETag`, and conditions are ignored.
+        TagDroppedInGets = "replaced-tag-dropped-in-gets",
+        /// Replaced; no `ETag` anywhere, and conditions are honoured.
+        ModifiedAlone = "replaced-modified-alone",
+        /// Replaced; no `ETag` anywhere, and conditions are ignored.
+        ModifiedAloneUnconditional = "replaced-modified-alone-unconditional",
+        /// Not replaced; neither `ETag` nor `Last-Modified`.
+        NoValidators = "no-validators",
+        /// Replaced by a shorter object; neither `ETag` nor `Last-Modified`.
+        NoValidatorsOtherSize = "replaced-no-validators-other-size",
+        /// Replaced; conditions are ignored.
+        Unconditional = "replaced-unconditional",
+        /// Replaced by a shorter object under the same strong `ETag`.
+        SameTagOtherSize = "replaced-same-tag-other-size",
+    }
 }
 
-/// A response that contradicts itself or the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// The range one byte further on, and announced as such.
-    OtherRange,
-    /// The right range of an object of another size.
-    OtherTotal,
-    /// Less body than `Content-Length` says, then the connection is closed.
-    ShortBody,
-    /// More body than `Content-Length` says.
-    LongBody,
-    /// A shorter range than requested, announced as such.
-    ShortRange,
-    /// Status 200 with the whole object.
-    Whole200,
-    /// Status 200 with the bytes of the range.
-    Part200,
-    /// 206 with `Content-Encoding: gzip` and such bytes.
-    Gzip,
-    /// 206 with `multipart/byteranges`.
-    Multipart,
-    /// Two `Content-Length` headers that differ.
-    TwoLengths,
-    /// Chunks whose sizes are no numbers.
-    ChunkedGarbage,
-    /// 1xx responses without end.
-    InformationalFlood,
-    /// A body without a head.
-    Http09,
-    /// HTTP/1.0: legal.
-    Http10,
-    /// A head with a line of garbage.
-    HeaderGarbage,
-    /// A right response, and a second one that no request asked for.
-    ExtraResponse,
+named_enum! {
+    /// A response that contradicts itself or the request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Framing {
+        /// The range one byte further on, and announced as such.
+        OtherRange = "range-other",
+        /// The right range of an object of another size.
+        OtherTotal = "range-other-total",
+        /// A shorter range than requested, announced as such.
+        ShortRange = "range-short",
+        /// Status 200 with the whole object.
+        Whole200 = "range-whole-200",
+        /// Status 200 with the bytes of the range.
+        Part200 = "range-part-200",
+        /// 206 with `Content-Encoding: gzip` and such bytes.
+        Gzip = "range-gzip",
+        /// 206 with `multipart/byteranges`.
+        Multipart = "range-multipart",
+        /// Less body than `Content-Length` says, then the connection is closed.
+        ShortBody = "body-short",
+        /// More body than `Content-Length` says.
+        LongBody = "body-long",
+        /// Two `Content-Length` headers that differ.
+        TwoLengths = "two-lengths",
+        /// Chunks whose sizes are no numbers.
+        ChunkedGarbage = "chunked-garbage",
+        /// 1xx responses without end.
+        InformationalFlood = "informational-flood",
+        /// A body without a head.
+        Http09 = "http-0.9",
+        /// HTTP/1.0: legal.
+        Http10 = "http-1.0",
+        /// A head with a line of garbage.
+        HeaderGarbage = "header-garbage",
+        /// A right response, and a second one that no request asked for.
+        ExtraResponse = "extra-response",
+    }
 }
 
-/// Bytes that arrive late or never.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slow {
-    /// Silence instead of a response.
-    BeforeHead,
-    /// Silence after the head.
-    AfterHead,
-    /// Silence within the body.
-    HalfBody,
-    /// The head in bytes each 0.8 s.
-    HeadDrip,
-    /// The body in bytes each 0.8 s.
-    BodyDrip,
-    /// The body at 100 bytes a second.
-    Trickle,
-    /// Half of the request's body is read, then silence.
-    HalfUpload,
-    /// The request's body is never read.
-    UnreadUpload,
+named_enum! {
+    /// Bytes that arrive late or never.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Slow {
+        /// Silence instead of a response.
+        BeforeHead = "silent",
+        /// Silence after the head.
+        AfterHead = "silent-after-head",
+        /// Silence within the body.
+        HalfBody = "silent-in-body",
+        /// The head in bytes each 0.8 s.
+        HeadDrip = "drip-head",
+        /// The body in bytes each 0.8 s.
+        BodyDrip = "drip-body",
+        /// The body at 100 bytes a second.
+        Trickle = "trickle",
+        /// Half of the request's body is read, then silence.
+        HalfUpload = "upload-half-read",
+        /// The request's body is never read.
+        UnreadUpload = "upload-unread",
+    }
 }
 
-/// An upload whose result differs from the response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadFault {
-    /// Completions answer 200 with an error in the body, and nothing is done.
-    ErrorIn200,
-    /// PUTs are done and answered without `ETag`.
-    NoTag,
-    /// PUTs are done and answered with a wrong `ETag`.
-    WrongTag,
-    /// Done, and yet answered with 412.
-    DoneBut412,
-    /// Completions are done, and yet answered with 404 `NoSuchUpload`.
-    DoneBut404,
-    /// Success, and nothing is stored.
-    Discarded,
+named_enum! {
+    /// An upload whose result differs from the response.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum UploadFault {
+        /// Completions answer 200 with an error in the body, and nothing is done.
+        ErrorIn200 = "upload-error-in-200",
+        /// PUTs are done and answered without `ETag`.
+        NoTag = "upload-no-tag",
+        /// PUTs are done and answered with a wrong `ETag`.
+        WrongTag = "upload-wrong-tag",
+        /// Done, and yet answered with 412.
+        DoneBut412 = "upload-done-but-412",
+        /// Completions are done, and yet answered with 404 `NoSuchUpload`.
+        DoneBut404 = "upload-done-but-404",
+        /// Success, and nothing is stored.
+        Discarded = "upload-discarded",
+    }
 }
 
 impl Fault {
     /// All faults with their names, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        FAULTS.iter().copied()
+        let lists = ListFault::ALL.map(|fault| (fault.name(), Self::List(fault)));
+        let versions = VersionFault::ALL.map(|fault| (fault.name(), Self::Version(fault)));
+        let framings = Framing::ALL.map(|fault| (fault.name(), Self::Framing(fault)));
+        let slow = Slow::ALL.map(|fault| (fault.name(), Self::Slow(fault)));
+        let uploads = UploadFault::ALL.map(|fault| (fault.name(), Self::Upload(fault)));
+        let named = lists.into_iter().chain(versions).chain(framings).chain(slow).chain(uploads);
+        FAULTS.iter().copied().chain(named).chain([("flip", Self::Flip)])
     }
 
     /// The default scope of this fault.
@@ -268,40 +286,30 @@ impl Fault {
     }
 }
 
-/// Kinds of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
-    /// Every request.
-    All,
-    /// HEAD and lists.
-    Metadata,
-    /// GET of objects.
-    Reads,
-    /// PUT, POST and DELETE.
-    Writes,
-    /// HEAD alone.
-    Heads,
-    /// Lists alone.
-    Lists,
-    /// HEAD, lists and GET.
-    Fetches,
-    /// PUT alone.
-    Puts,
-    /// POST alone.
-    Posts,
+named_enum! {
+    /// Kinds of requests.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Calls {
+        /// Every request.
+        All = "all",
+        /// HEAD and lists.
+        Metadata = "metadata",
+        /// GET of objects.
+        Reads = "reads",
+        /// PUT, POST and DELETE.
+        Writes = "writes",
+        /// HEAD alone.
+        Heads = "heads",
+        /// Lists alone.
+        Lists = "lists",
+        /// HEAD, lists and GET.
+        Fetches = "fetches",
+        /// PUT alone.
+        Puts = "puts",
+        /// POST alone.
+        Posts = "posts",
+    }
 }
-
-const CALLS: [(&str, Calls); 9] = [
-    ("all", Calls::All),
-    ("metadata", Calls::Metadata),
-    ("reads", Calls::Reads),
-    ("writes", Calls::Writes),
-    ("heads", Calls::Heads),
-    ("lists", Calls::Lists),
-    ("fetches", Calls::Fetches),
-    ("puts", Calls::Puts),
-    ("posts", Calls::Posts),
-];
 
 impl Calls {
     fn includes(self, kind: Kind) -> bool {
@@ -348,7 +356,6 @@ impl Mode {
         Self { fault: Fault::Honest, calls: Calls::All, every: 1, first: None, after: None };
 
     /// `fault` for every request it can apply to.
-    #[must_use]
     pub fn of(fault: Fault) -> Self {
         Self { fault, calls: fault.scope(), ..Self::HONEST }
     }
@@ -365,11 +372,10 @@ impl Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = FAULTS.iter().find(|(_, fault)| *fault == self.fault).map_or("unnamed", |(name, _)| name);
+        let name = Fault::all().find(|(_, fault)| *fault == self.fault).map_or("unnamed", |(name, _)| name);
         f.write_str(name)?;
         if self.calls != self.fault.scope() {
-            let calls = CALLS.iter().find(|(_, calls)| *calls == self.calls).map_or("all", |(name, _)| name);
-            write!(f, ",calls={calls}")?;
+            write!(f, ",calls={}", self.calls.name())?;
         }
         if self.every != 1 {
             write!(f, ",every={}", self.every)?;
@@ -390,16 +396,16 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
-        let known = FAULTS.iter().find(|(known, _)| *known == name);
+        let known = Fault::all().find(|(known, _)| *known == name);
         let (_, fault) = known.ok_or_else(|| format!("no fault is called `{name}`"))?;
-        let mut mode = Self::of(*fault);
+        let mut mode = Self::of(fault);
         for part in parts {
             let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}`: expected KEY=VALUE"))?;
             let number = || value.parse::<u64>().map_err(|error| format!("`{part}`: {error}"));
             match key {
                 "calls" => {
-                    let known = CALLS.iter().find(|(known, _)| *known == value);
-                    mode.calls = known.ok_or_else(|| format!("no calls are called `{value}`"))?.1;
+                    let known = Calls::ALL.into_iter().find(|known| known.name() == value);
+                    mode.calls = known.ok_or_else(|| format!("no calls are called `{value}`"))?;
                 }
                 "every" => mode.every = number()?.max(1),
                 "first" => mode.first = Some(number()?),
@@ -411,7 +417,7 @@ impl FromStr for Mode {
     }
 }
 
-/// Every fault and its name.
+/// Faults by name, without those that are named where they are declared.
 const FAULTS: &[(&str, Fault)] = &[
     ("honest", Fault::Honest),
     ("redirect-301-other-host", Fault::Redirect(301, Location::OtherHost)),
@@ -456,67 +462,6 @@ const FAULTS: &[(&str, Fault)] = &[
     ("huge-length", Fault::HugeLength),
     ("portal", Fault::Portal),
     ("empty-200", Fault::Empty),
-    ("list-repeated-token", Fault::List(ListFault::RepeatedToken)),
-    ("list-empty-pages", Fault::List(ListFault::EmptyPages)),
-    ("list-repeated-pages", Fault::List(ListFault::RepeatedPages)),
-    ("list-token-at-the-end", Fault::List(ListFault::TokenAtTheEnd)),
-    ("list-truncated-without-token", Fault::List(ListFault::TruncatedWithoutToken)),
-    ("list-cut-off", Fault::List(ListFault::CutOff)),
-    ("list-wrong-root", Fault::List(ListFault::WrongRoot)),
-    ("list-nested", Fault::List(ListFault::Nested)),
-    ("list-attributes", Fault::List(ListFault::Attributes)),
-    ("list-laughs", Fault::List(ListFault::Laughs)),
-    ("list-external-entity", Fault::List(ListFault::ExternalEntity)),
-    ("list-10000", Fault::List(ListFault::Page10000)),
-    ("list-wrong-type", Fault::List(ListFault::WrongType)),
-    ("list-not-utf8", Fault::List(ListFault::NotUtf8)),
-    ("list-hostile-keys", Fault::List(ListFault::HostileKeys)),
-    ("list-negative-size", Fault::List(ListFault::NegativeSize)),
-    ("list-overflowing-size", Fault::List(ListFault::OverflowingSize)),
-    ("list-duplicate-keys", Fault::List(ListFault::DuplicateKeys)),
-    ("list-endless", Fault::List(ListFault::Endless)),
-    ("replaced-after-head", Fault::Version(VersionFault::AfterHead)),
-    ("replaced-after-get", Fault::Version(VersionFault::AfterGet)),
-    ("replaced-in-body", Fault::Version(VersionFault::InBody)),
-    ("replaced-same-weak-tag", Fault::Version(VersionFault::SameWeakTag)),
-    ("replaced-tag-dropped-in-gets", Fault::Version(VersionFault::TagDroppedInGets)),
-    ("replaced-modified-alone", Fault::Version(VersionFault::ModifiedAlone)),
-    ("replaced-modified-alone-unconditional", Fault::Version(VersionFault::ModifiedAloneUnconditional)),
-    ("no-validators", Fault::Version(VersionFault::NoValidators)),
-    ("replaced-no-validators-other-size", Fault::Version(VersionFault::NoValidatorsOtherSize)),
-    ("replaced-unconditional", Fault::Version(VersionFault::Unconditional)),
-    ("replaced-same-tag-other-size", Fault::Version(VersionFault::SameTagOtherSize)),
-    ("range-other", Fault::Framing(Framing::OtherRange)),
-    ("range-other-total", Fault::Framing(Framing::OtherTotal)),
-    ("range-short", Fault::Framing(Framing::ShortRange)),
-    ("range-whole-200", Fault::Framing(Framing::Whole200)),
-    ("range-part-200", Fault::Framing(Framing::Part200)),
-    ("range-gzip", Fault::Framing(Framing::Gzip)),
-    ("range-multipart", Fault::Framing(Framing::Multipart)),
-    ("body-short", Fault::Framing(Framing::ShortBody)),
-    ("body-long", Fault::Framing(Framing::LongBody)),
-    ("two-lengths", Fault::Framing(Framing::TwoLengths)),
-    ("chunked-garbage", Fault::Framing(Framing::ChunkedGarbage)),
-    ("informational-flood", Fault::Framing(Framing::InformationalFlood)),
-    ("http-0.9", Fault::Framing(Framing::Http09)),
-    ("http-1.0", Fault::Framing(Framing::Http10)),
-    ("header-garbage", Fault::Framing(Framing::HeaderGarbage)),
-    ("extra-response", Fault::Framing(Framing::ExtraResponse)),
-    ("silent", Fault::Slow(Slow::BeforeHead)),
-    ("silent-after-head", Fault::Slow(Slow::AfterHead)),
-    ("silent-in-body", Fault::Slow(Slow::HalfBody)),
-    ("drip-head", Fault::Slow(Slow::HeadDrip)),
-    ("drip-body", Fault::Slow(Slow::BodyDrip)),
-    ("trickle", Fault::Slow(Slow::Trickle)),
-    ("upload-half-read", Fault::Slow(Slow::HalfUpload)),
-    ("upload-unread", Fault::Slow(Slow::UnreadUpload)),
-    ("upload-error-in-200", Fault::Upload(UploadFault::ErrorIn200)),
-    ("upload-no-tag", Fault::Upload(UploadFault::NoTag)),
-    ("upload-wrong-tag", Fault::Upload(UploadFault::WrongTag)),
-    ("upload-done-but-412", Fault::Upload(UploadFault::DoneBut412)),
-    ("upload-done-but-404", Fault::Upload(UploadFault::DoneBut404)),
-    ("upload-discarded", Fault::Upload(UploadFault::Discarded)),
-    ("flip", Fault::Flip),
 ];
 
 #[cfg(test)]
@@ -528,7 +473,7 @@ mod tests {
         for (name, fault) in Fault::all() {
             let plain = Mode::of(fault);
             assert_eq!(plain.to_string(), name);
-            for calls in CALLS.map(|(_, calls)| calls) {
+            for calls in Calls::ALL {
                 let mode = Mode { calls, every: 4, first: Some(9), after: Some(100), ..plain };
                 assert_eq!(mode.to_string().parse(), Ok(mode), "{mode}");
             }

@@ -54,7 +54,6 @@ impl Bytes {
     }
 
     /// Whether the bytes are mapped instead of read.
-    #[must_use]
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Inner::Mapped { .. })
     }

@@ -59,7 +59,6 @@ pub use writer::Writer;
 pub const EXTENSION: &str = "bwt";
 
 /// Whether a file that starts with `head` has this format; 8 bytes suffice.
-#[must_use]
 pub fn is_binary(head: &[u8]) -> bool {
     head.starts_with(&layout::MAGIC)
 }

@@ -117,31 +117,26 @@ impl<B: AsRef<[u8]>> Trace<B> {
     }
 
     /// Its name in errors.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Number of rows.
-    #[must_use]
     pub fn len(&self) -> u64 {
         (self.row_bytes / ROW_BYTES) as u64
     }
 
     /// Whether it has no rows.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.row_bytes == 0
     }
 
     /// The rows in order; double-ended.
-    #[must_use]
     pub fn rows(&self) -> Rows<'_> {
         Rows { bytes: self.row_slice(), streams: self.streams.len() as u32, longs: &self.longs, first: 0 }
     }
 
     /// The rows from `first` on; none past the end.
-    #[must_use]
     pub fn rows_from(&self, first: u64) -> Rows<'_> {
         let first = first.min(self.len());
         Rows { bytes: &self.row_slice()[first as usize * ROW_BYTES..], first, ..self.rows() }
@@ -157,7 +152,6 @@ impl<B: AsRef<[u8]>> Trace<B> {
     }
 
     /// Number of files.
-    #[must_use]
     pub fn file_count(&self) -> u32 {
         // Checked at open.
         self.files.len() as u32
@@ -167,7 +161,6 @@ impl<B: AsRef<[u8]>> Trace<B> {
     ///
     /// # Panics
     /// If there is no such file.
-    #[must_use]
     pub fn file_name(&self, file: u32) -> &str {
         let file = file as usize;
         let start = if file == 0 { 0 } else { self.files[file - 1].name_end };
@@ -179,13 +172,11 @@ impl<B: AsRef<[u8]>> Trace<B> {
     ///
     /// # Panics
     /// If there is no such file.
-    #[must_use]
     pub fn file_end(&self, file: u32) -> u64 {
         self.files[file as usize].end
     }
 
     /// The streams, by number.
-    #[must_use]
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
@@ -194,7 +185,6 @@ impl<B: AsRef<[u8]>> Trace<B> {
     ///
     /// # Panics
     /// If there is no such stream; rows refer only to existing ones.
-    #[must_use]
     pub fn stream(&self, stream: u32) -> Stream {
         self.streams[stream as usize]
     }
@@ -209,7 +199,6 @@ impl<B: AsRef<[u8]>> Trace<B> {
     }
 
     /// The error to report for a bad row of this trace.
-    #[must_use]
     pub fn error(&self, bad: BadRow) -> Error {
         Error::at(ErrorKind::Value, &self.name, Place::Row(bad.row), bad.why.to_string())
     }

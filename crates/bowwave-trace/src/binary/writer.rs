@@ -147,7 +147,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Rows written so far.
-    #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }

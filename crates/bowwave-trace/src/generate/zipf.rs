@@ -27,7 +27,6 @@ impl Zipf {
     ///
     /// # Panics
     /// If either is out of bounds.
-    #[must_use]
     pub fn new(ranks: u64, exponent: f64) -> Self {
         assert!((1..=1 << 48).contains(&ranks) && (0.0..=10.0).contains(&exponent), "{ranks} {exponent}");
         let mut zipf = Self { ranks: ranks as f64, exponent, low: 0.0, high: 0.0, sure: 0.0 };
@@ -88,7 +87,6 @@ impl Scatter {
     ///
     /// # Panics
     /// If `bound` is out of bounds.
-    #[must_use]
     pub fn new(bound: u64, random: &mut Random) -> Self {
         assert!((1..=1 << 62).contains(&bound), "{bound}");
         let bits = u64::BITS - (bound - 1).leading_zeros();
@@ -99,7 +97,6 @@ impl Scatter {
     ///
     /// # Panics
     /// If `number` is not below the bound.
-    #[must_use]
     pub fn of(&self, number: u64) -> u64 {
         assert!(number < self.bound, "{number} is not below {}", self.bound);
         let mask = (1 << self.half_bits) - 1;

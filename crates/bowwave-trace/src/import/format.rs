@@ -54,7 +54,6 @@ impl Format {
     ///
     /// Every line of `head` counts except the last, which may be truncated, so a few kilobytes are
     /// more reliable than a few bytes.
-    #[must_use]
     pub fn detect(head: &[u8], name: &Path) -> Option<Self> {
         let text = head.strip_prefix("\u{feff}".as_bytes()).unwrap_or(head);
         if text.starts_with(HEADER.as_bytes()) {

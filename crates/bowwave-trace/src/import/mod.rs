@@ -305,19 +305,16 @@ impl Import {
     }
 
     /// The trace's format.
-    #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
     /// Repairs and omissions so far; complete once the trace has ended.
-    #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.batch.repairs
     }
 
     /// Bytes of the (compressed) input read so far; for progress bars.
-    #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.position.bytes()
     }

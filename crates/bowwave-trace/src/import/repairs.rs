@@ -54,7 +54,6 @@ pub struct Repairs {
 
 impl Repairs {
     /// Count of `repair`.
-    #[must_use]
     pub fn count(&self, repair: Repair) -> u64 {
         self.counts[repair as usize]
     }

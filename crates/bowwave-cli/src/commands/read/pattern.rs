@@ -48,18 +48,6 @@ pub(super) struct Span {
 pub(super) type Access = (u64, u64);
 
 impl Pattern {
-    /// The name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Seq => "seq",
-            Self::Random => "random",
-            Self::Stride => "stride",
-            Self::Backward => "backward",
-            Self::Interleaved => "interleaved",
-            Self::Clustered => "clustered",
-        }
-    }
-
     /// Whether it ends only by the number of bytes to read.
     pub(super) fn is_sampling(self) -> bool {
         matches!(self, Self::Random | Self::Clustered)

@@ -13,14 +13,14 @@ use crate::requests;
 use crate::requests::Requests;
 use crate::setup;
 use crate::table::{Align, Keep, Table};
-use crate::values::time;
+use crate::values::{self, time};
 
 /// Results of a pass. `accesses`, `hits`, `late` and `misses` count pages.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) policy: &'static str,
     pub(super) device: String,
-    pub(super) pattern: &'static str,
+    pub(super) pattern: String,
     pub(super) threads: usize,
     /// Whether the readers announced their reads.
     pub(super) plan: bool,
@@ -69,10 +69,10 @@ pub(super) struct Row {
 
 /// Results of mapped files. `touches` and `faults` count pages of the machine; `pages_mapped` and
 /// `pages_unmapped`, pages of the cache.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct MapRow {
     /// What maps the files.
-    pub(super) by: &'static str,
+    pub(super) by: String,
     /// Page touches, repeated ones included.
     pub(super) touches: u64,
     /// Touches of pages that were not mapped.
@@ -101,11 +101,11 @@ impl Row {
         let bytes_fetched = after.store.bytes_fetched - before.store.bytes_fetched;
         let seconds = outcome.elapsed.as_secs_f64();
         let options = pass.opened.engine.options();
-        let by = pass.source.mapper.map_or("", Mapper::name);
+        let mapper = pass.source.mapper;
         Self {
-            policy: if by == "kernel" { by } else { policy.name() },
+            policy: if mapper == Some(Mapper::Kernel) { "kernel" } else { policy.name() },
             device: pass.opened.store.profile().kind,
-            pattern: pass.shape.pattern.name(),
+            pattern: values::name(&pass.shape.pattern),
             threads: pass.threads,
             plan: pass.plan,
             bs: pass.shape.block,
@@ -132,7 +132,7 @@ impl Row {
             latency_ns: Latency::of(&outcome.times.waits),
             lustre: requests::moved(policy, &before.cache, &after.cache),
             map: outcome.mapped.map(|(before, after)| MapRow {
-                by,
+                by: mapper.as_ref().map(values::name).unwrap_or_default(),
                 touches: outcome.times.waits.len(),
                 faults: outcome.times.faults.len(),
                 fault_ns: Latency::of(&outcome.times.faults),

@@ -28,16 +28,6 @@ pub(super) enum Mapper {
     Kernel,
 }
 
-impl Mapper {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Region => "region",
-            Self::Thread => "thread",
-            Self::Kernel => "kernel",
-        }
-    }
-}
-
 /// Where jobs read from. Mappings last as long as it does, so a second pass finds them.
 #[derive(Debug)]
 pub(super) struct Source<'a> {

@@ -103,7 +103,6 @@ named_enum! {
 
 impl RangeEvent {
     /// How often the event happened, while `range` was the policy.
-    #[must_use]
     pub fn of(self, stats: &Stats) -> u64 {
         stats.counter(self as usize)
     }

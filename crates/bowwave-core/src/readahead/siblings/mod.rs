@@ -53,7 +53,6 @@ pub enum SiblingReason {
 
 impl SiblingReason {
     /// Its name in reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequence => "sequence",
@@ -134,7 +133,6 @@ struct Jumps {
 
 impl Siblings {
     /// A directory of `files` files, of which none was opened.
-    #[must_use]
     pub fn new(files: u32) -> Self {
         Self {
             files: vec![State::Unread; files as usize],
@@ -155,7 +153,6 @@ impl Siblings {
 
     /// A directory of the files with these names, in the order of its listing. Names with numbers
     /// of different lengths have a second order.
-    #[must_use]
     pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
         // A directory has fewer files.
         let files = names.len().min(u32::MAX as usize) as u32;
@@ -163,7 +160,6 @@ impl Siblings {
     }
 
     /// Files that were read ahead and not opened yet.
-    #[must_use]
     pub fn ahead(&self) -> u32 {
         self.ahead
     }
@@ -209,7 +205,6 @@ impl Siblings {
 
     /// Whether a run that came from another directory is through this one, as far as it has
     /// planned: the next files are in the next directory.
-    #[must_use]
     pub fn goes_on(&self) -> bool {
         self.runs.back().is_some_and(|run| run.came && run.distance > 0 && self.is_through(run))
     }
@@ -240,7 +235,6 @@ impl Siblings {
     }
 
     /// Whether a file is read ahead and not opened yet.
-    #[must_use]
     pub fn is_ahead(&self, index: u32) -> bool {
         self.files.get(index as usize) == Some(&State::Ahead)
     }
@@ -460,7 +454,6 @@ impl Siblings {
 
 /// Bytes that are read ahead of a file of `size` bytes: all of a small one, and what the first
 /// reads of a large one want.
-#[must_use]
 pub fn sibling_bytes(size: u64) -> u64 {
     if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
 }
@@ -469,7 +462,6 @@ pub fn sibling_bytes(size: u64) -> u64 {
 ///
 /// None of a directory of large files: readers that open them at once, such as players, need the
 /// link for what each has opened, and those that read anywhere in them do not want their start.
-#[must_use]
 pub fn sibling_room(left: u64, average: u64) -> u32 {
     if average > WHOLE_BYTES_MAX {
         return 0;

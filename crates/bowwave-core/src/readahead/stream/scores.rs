@@ -1,7 +1,7 @@
 //! How reliable each detector is. Most detectors predict all the time; the next reads score the
 //! predictions, whether or not anything was read for them.
 
-use super::tuning::{Tuning, tuning};
+use super::tuning::tuning;
 use core::fmt;
 
 named_enum! {
@@ -32,8 +32,6 @@ pub struct Scores([u8; Detector::ALL.len()]);
 impl Scores {
     /// The best score.
     pub const MAX: u8 = 15;
-    /// A detector with this score is trusted.
-    pub const TRUSTED: u8 = Tuning::DEFAULT.trusted as u8;
 
     /// Sequential reads, small files and tails are trusted at once; the other detectors must prove
     /// themselves.
@@ -43,13 +41,11 @@ impl Scores {
     }
 
     /// The score of a detector.
-    #[must_use]
     pub fn of(self, detector: Detector) -> u8 {
         self.0[detector as usize]
     }
 
     /// Whether new runs are read ahead by this detector's predictions.
-    #[must_use]
     pub fn trusts(self, detector: Detector) -> bool {
         u64::from(self.of(detector)) >= tuning().trusted && tuning().disabled & 1 << detector as u64 == 0
     }

@@ -94,7 +94,6 @@ const SLOTS_MAX: u64 = u32::MAX as u64;
 
 impl PagerConfig {
     /// Linux's settings, with `frames` pages of memory and `slots` slots.
-    #[must_use]
     pub fn linux(frames: u64, slots: u64, policy: SwapPolicy) -> Self {
         Self {
             policy,
@@ -112,7 +111,6 @@ impl PagerConfig {
     }
 
     /// bowwave's settings, with `frames` pages of memory and `slots` slots.
-    #[must_use]
     pub fn own(frames: u64, slots: u64) -> Self {
         Self {
             policy: SwapPolicy::Adaptive,

@@ -289,14 +289,12 @@ impl Pager {
     }
 
     /// The policy and the sizes of its windows.
-    #[must_use]
     pub const fn tuning(&self) -> SwapTuning {
         let PagerConfig { policy, window, ahead_max, .. } = self.config;
         SwapTuning { policy, window, ahead_max }
     }
 
     /// When to call [`Self::expire`].
-    #[must_use]
     pub const fn next_deadline(&self) -> Option<Instant> {
         self.pause
     }
@@ -307,38 +305,27 @@ impl Pager {
     }
 
     /// The settings, with the current number of frames.
-    #[must_use]
     pub const fn config(&self) -> &PagerConfig {
         &self.config
     }
 
     /// Counters over all regions.
-    #[must_use]
     pub const fn stats(&self) -> &SwapStats {
         &self.stats
     }
 
     /// Counters of one region; none if it does not exist.
-    #[must_use]
     pub fn region_stats(&self, region: RegionId) -> Option<&SwapStats> {
         self.table.region(region).map(|region| &region.stats)
     }
 
-    /// Frames of a region; 0 if it does not exist.
-    #[must_use]
-    pub fn region_frames(&self, region: RegionId) -> u64 {
-        self.table.region(region).map_or(0, |region| region.frames)
-    }
-
     /// Bytes of memory used by the tables: page states, which grow with the touched chunks, and
     /// slots.
-    #[must_use]
     pub const fn table_bytes(&self) -> u64 {
         self.table.bytes() + self.slots.bytes()
     }
 
     /// Current load.
-    #[must_use]
     pub fn load(&self) -> PagerLoad {
         PagerLoad {
             frames: self.config.frames,
@@ -353,7 +340,6 @@ impl Pager {
     }
 
     /// Whether a touch needs no action: the page is mapped, and writable for a store.
-    #[must_use]
     pub fn is_mapped(&self, id: PageId, touch: Touch) -> bool {
         let wanted = if touch == Touch::Store { flag::MAPPED | flag::WRITABLE } else { flag::MAPPED };
         let page = self.table.page(id);
@@ -361,13 +347,11 @@ impl Pager {
     }
 
     /// Whether a page has memory, mapped or not.
-    #[must_use]
     pub fn is_in_memory(&self, id: PageId) -> bool {
         self.table.page(id).is(flag::HERE)
     }
 
     /// The slot of a page, if it has one. A page in memory may have one, too.
-    #[must_use]
     pub fn slot(&self, id: PageId) -> Option<SlotIndex> {
         let slot = self.table.page(id).slot;
         (slot != 0).then_some(SlotIndex(slot.into()))

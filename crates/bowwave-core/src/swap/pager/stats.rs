@@ -41,7 +41,6 @@ pub struct SwapStats {
 
 impl SwapStats {
     /// Share of pages read ahead whose touch was seen, 0 to 1; none without readahead.
-    #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         (self.swap_ra > 0).then(|| self.swap_ra_hit as f64 / self.swap_ra as f64)
     }

@@ -7,9 +7,20 @@ pub(crate) mod scripted;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Instant;
 
 use bowwave_core::{MIX_STEP, mix};
 use bowwave_engine::{Engine, Options, Store};
+
+/// Waits until something has happened in another thread.
+pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < gate::PATIENCE, "not yet: {what}");
+        thread::yield_now();
+    }
+}
 
 /// A directory that is removed on drop.
 #[derive(Debug)]

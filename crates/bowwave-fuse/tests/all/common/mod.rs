@@ -27,23 +27,18 @@ pub(crate) fn skipped(reason: &str) {
     println!("skipped: {reason}");
 }
 
-/// Whether mounts are possible here; see [`skipped`].
-pub(crate) fn available() -> bool {
-    match bowwave_fuse::is_available() {
-        Ok(()) => true,
-        Err(reason) => {
-            skipped(&reason);
-            false
-        }
-    }
-}
-
-/// An empty temporary directory, removed at the end.
+/// An empty temporary directory to mount at, removed at the end.
 #[derive(Debug)]
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
-    pub(crate) fn new(name: &str) -> Self {
+    /// `None` where mounts are impossible; see [`skipped`].
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        bowwave_fuse::is_available().map_err(|reason| skipped(&reason)).ok()?;
+        Some(Self::anywhere(name))
+    }
+
+    fn anywhere(name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("bowwave-{name}-{}-{next}", std::process::id()));

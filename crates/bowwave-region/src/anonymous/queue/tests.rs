@@ -12,13 +12,13 @@ use super::*;
 #[derive(Debug)]
 struct Inline {
     identity: Identity,
-    /// Bytes transferred by a request, or its error.
-    outcome: fn() -> Result<usize>,
+    /// Bytes transferred by a request of a length, or its error.
+    outcome: fn(usize) -> Result<usize>,
     requests: AtomicU64,
 }
 
 impl Inline {
-    fn new(outcome: fn() -> Result<usize>) -> Arc<Self> {
+    fn new(outcome: fn(usize) -> Result<usize>) -> Arc<Self> {
         Arc::new(Self { identity: Identity::default(), outcome, requests: AtomicU64::new(0) })
     }
 
@@ -26,9 +26,9 @@ impl Inline {
         self.requests.load(Ordering::Relaxed)
     }
 
-    fn end(&self) -> Result<usize> {
+    fn end(&self, len: usize) -> Result<usize> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        (self.outcome)()
+        (self.outcome)(len)
     }
 }
 
@@ -42,13 +42,15 @@ impl Object for Inline {
     }
 
     fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        sink.done(buf, self.end());
+        let result = self.end(buf.len());
+        sink.done(buf, result);
     }
 }
 
 impl WriteObject for Inline {
     fn write(&self, _offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        sink.done(buf, self.end());
+        let result = self.end(buf.len());
+        sink.done(buf, result);
     }
 
     fn sync(&self, _data_only: bool) -> Result<()> {
@@ -107,9 +109,9 @@ fn queue(store: Arc<dyn WriteObject>, direction: Direction, pages: usize) -> (Ar
 #[test]
 fn short_inline_completions_use_a_bounded_amount_of_stack() {
     const PAGES: usize = 2048;
-    for direction in [Direction::Read, Direction::Write] {
-        let (bytes, requests): (fn() -> Result<usize>, u64) =
-            if direction == Direction::Read { (|| Ok(SYSTEM_PAGE), 1) } else { (|| Ok(SYSTEM_PAGE / 4), 4) };
+    let cases: [(Direction, fn(usize) -> Result<usize>, u64); 2] =
+        [(Direction::Read, |_| Ok(SYSTEM_PAGE), 1), (Direction::Write, |_| Ok(SYSTEM_PAGE / 4), 4)];
+    for (direction, bytes, requests) in cases {
         let store = Inline::new(bytes);
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, PAGES);
         let thread = thread::Builder::new().stack_size(64 << 10);
@@ -123,7 +125,7 @@ fn short_inline_completions_use_a_bounded_amount_of_stack() {
 #[test]
 fn a_completion_leaves_a_second_retry_to_its_due_time() {
     for direction in [Direction::Read, Direction::Write] {
-        let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
+        let store = Inline::new(|_| Err(Error::new(ErrorKind::Io, "the drive is gone")));
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, 1);
         queue.run();
         // The request and the retry without a pause.
@@ -142,7 +144,7 @@ fn a_completion_leaves_a_second_retry_to_its_due_time() {
 
 #[test]
 fn a_read_that_pauses_can_be_promoted() {
-    let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
+    let store = Inline::new(|_| Err(Error::new(ErrorKind::Io, "the drive is gone")));
     let (queue, _ended) = queue(Arc::clone(&store) as _, Direction::Read, 1);
     {
         let mut state = queue.lock();
@@ -159,38 +161,11 @@ fn a_read_that_pauses_can_be_promoted() {
 #[test]
 fn a_retry_that_pauses_does_not_stall_another_completion() {
     // Requests of one page fail, longer ones succeed.
-    #[derive(Debug)]
-    struct Uneven(Inline);
-    impl Object for Uneven {
-        fn size(&self) -> u64 {
-            self.0.size()
-        }
-        fn identity(&self) -> &Identity {
-            self.0.identity()
-        }
-        fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-            let failed = Error::new(ErrorKind::Io, "a bad page");
-            let result = if buf.len() > SYSTEM_PAGE { Ok(buf.len()) } else { Err(failed) };
-            sink.done(buf, result);
-        }
-    }
-    impl WriteObject for Uneven {
-        fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-            self.0.write(offset, buf, sink);
-        }
-        fn sync(&self, data_only: bool) -> Result<()> {
-            self.0.sync(data_only)
-        }
-        fn set_len(&self, len: u64) -> Result<()> {
-            self.0.set_len(len)
-        }
-        fn finish(&self) -> Result<Identity> {
-            self.0.finish()
-        }
-    }
-    let outcome = || Ok(SYSTEM_PAGE);
-    let inline = Inline { identity: Identity::default(), outcome, requests: AtomicU64::new(0) };
-    let (queue, ended) = queue(Arc::new(Uneven(inline)), Direction::Read, 1);
+    let store = Inline::new(|len| match len {
+        SYSTEM_PAGE => Err(Error::new(ErrorKind::Io, "a bad page")),
+        _ => Ok(len),
+    });
+    let (queue, ended) = queue(store, Direction::Read, 1);
     queue.run();
     assert!(ended.results().is_empty() && queue.patience().is_some(), "its retry pauses");
     let lease = Buffers::new(2, 0).expect("memory").lend(2, true).expect("two pages");

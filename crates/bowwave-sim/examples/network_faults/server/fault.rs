@@ -1,9 +1,10 @@
 //! What may go wrong with a request.
 
-use crate::counts::kinds;
+use bowwave_core::named_enum;
 
-kinds! {
+named_enum! {
     /// A fault of the network or the server.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) enum Fault {
         /// The request never arrives.
         RequestDropped = "request lost",

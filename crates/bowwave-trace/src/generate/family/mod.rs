@@ -103,7 +103,6 @@ enum Order {
 /// assert!(held_out("2abaf8d6a4c8", 0) >= DEVELOPMENT);
 /// assert_ne!(held_out("2abaf8d6a4c8", 0), held_out("2abaf8d6a4c8", 1));
 /// ```
-#[must_use]
 pub fn held_out(hash: &str, number: u64) -> u64 {
     let start = hash.bytes().fold(0, |state, byte| mix(state ^ u64::from(byte)));
     // Six decimal digits more than the development seeds: easy to copy.
@@ -112,7 +111,6 @@ pub fn held_out(hash: &str, number: u64) -> u64 {
 
 impl Family {
     /// The trace of `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let readers = if one_in(random, 2) { 1 } else { log_uniform(random, 2, READERS_MAX) };
@@ -146,25 +144,21 @@ impl Family {
     }
 
     /// The pattern in words.
-    #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
     /// Nanoseconds from the end of a read to the next read of the same process.
-    #[must_use]
     pub fn think_ns(&self) -> u64 {
         self.think_ns
     }
 
     /// The reads, in order.
-    #[must_use]
     pub fn reads(&self) -> &[Read] {
         &self.reads
     }
 
     /// Name of a file. Names sort as their numbers.
-    #[must_use]
     pub fn file_name(file: u32) -> String {
         format!("data-{file:04}")
     }
