@@ -320,9 +320,9 @@ const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 /// Year 2446, the last of ext4.
 const TIME_MAX_S: u64 = 15_032_385_535;
-/// Age at which a response no longer confirms the version for an open. More: a file that was replaced
-/// by a shorter one meanwhile fails at its first read. Less: opens of files that were just looked
-/// up read them.
+/// Age at which a response no longer confirms the version for an open. More: a file that was
+/// replaced by a shorter one meanwhile fails at its first read. Less: opens of files that were just
+/// looked up read them.
 pub(super) const CONFIRMED_MAX: Duration = Duration::from_secs(1);
 /// Largest object that S3 copies with one request.
 pub(super) const COPY_WHOLE_BYTES_MAX: u64 = 5 << 30;

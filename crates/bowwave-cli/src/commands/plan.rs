@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (mut part, mut bytes, mut append) = (Vec::new(), 0, args.append);
     for (line, path) in reader.lines().enumerate() {
         let path = path.map_err(of)?;
-        let below = Path::new(&path).strip_prefix(&point).unwrap_or(Path::new(&path));
+        let below = Path::new(&path).strip_prefix(&point).unwrap_or_else(|_| Path::new(&path));
         let below = below.strip_prefix(".").unwrap_or(below);
         if below.as_os_str().is_empty() {
             continue;

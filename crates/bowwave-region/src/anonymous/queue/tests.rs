@@ -109,9 +109,9 @@ fn queue(store: Arc<dyn WriteObject>, direction: Direction, pages: usize) -> (Ar
 #[test]
 fn short_inline_completions_use_a_bounded_amount_of_stack() {
     const PAGES: usize = 2048;
-    let cases: [(Direction, fn(usize) -> Result<usize>, u64); 2] =
-        [(Direction::Read, |_| Ok(SYSTEM_PAGE), 1), (Direction::Write, |_| Ok(SYSTEM_PAGE / 4), 4)];
-    for (direction, bytes, requests) in cases {
+    let read: fn(usize) -> Result<usize> = |_| Ok(SYSTEM_PAGE);
+    let short_write = |_| Ok(SYSTEM_PAGE / 4);
+    for (direction, bytes, requests) in [(Direction::Read, read, 1), (Direction::Write, short_write, 4)] {
         let store = Inline::new(bytes);
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, PAGES);
         let thread = thread::Builder::new().stack_size(64 << 10);
