@@ -16,8 +16,9 @@ impl Cache {
     ///
     /// A failed readahead only counts. If readers wait for part of a failed fill, that part alone
     /// is requested again, so readahead cannot fail a read. If that fails too, or if the fill had
-    /// only their pages, they wake with the error; a later read tries again. The driver retries on
-    /// the store's behalf. After [`FillError::ABANDONED`] nothing is requested again.
+    /// only their pages, they wake with the error; a later read tries again. Pages of
+    /// [`FillError::DROPPED`] are requested again in any case. The driver retries on the store's
+    /// behalf. After [`FillError::ABANDONED`] nothing is requested again.
     ///
     /// Completions of fills that are not in flight are ignored.
     pub fn filled(
@@ -102,7 +103,9 @@ impl Cache {
             core::iter::successors(Some(fill.first), |&id| self.frames.chained(id)).collect();
         let all_awaited = frames.iter().all(|&id| self.frames.get(id).pins > 0);
         let abandoned = error == FillError::ABANDONED;
-        let again = !abandoned && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_awaited);
+        // Not the store, but the driver refused pages that no reader had come to yet.
+        let refused = fill.cancelled || error == FillError::DROPPED;
+        let again = !abandoned && !fill.waits.is_empty() && !fill.exact && (refused || !all_awaited);
         let mut awaited: Vec<FrameId> = Vec::new();
         let mut absent: Vec<PageIndex> = Vec::new();
         let mut failed = 0;

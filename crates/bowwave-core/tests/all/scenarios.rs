@@ -233,6 +233,18 @@ fn a_reader_of_a_failed_readahead_gets_its_pages_alone() {
     assert_eq!(scene.fill(0, Ok(())), ["wake 0 ok 1"]);
 }
 
+/// The reader came while the driver dropped the readahead, and waits for all of its pages.
+#[test]
+fn a_reader_of_dropped_readahead_gets_its_pages_and_no_error() {
+    let mut scene = Scene::new(Config::default());
+    scene.walk([0]);
+    scene.read(1, 2);
+    assert_eq!(scene.read(4, 12), ["lookahead 12+16/16 mark 12", "fill 12..28 readahead", "promote 4"]);
+    assert_eq!(scene.fill(4, Err(FillError::DROPPED)), ["fill 4..12 demand"]);
+    assert_eq!(scene.fill(4, Ok(())), ["wake 4 ok 8"]);
+    assert_eq!(scene.cache.stats().fills_failed, 0);
+}
+
 #[test]
 fn a_failed_demand_read_wakes_with_the_error_and_a_later_read_tries_again() {
     let mut scene = Scene::with_frames(64, 0, Policy::None);

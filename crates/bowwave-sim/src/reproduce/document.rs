@@ -82,7 +82,8 @@ mechanisms! {
         "crates/bowwave-core/src/cache/plan.rs", CORE,
         "crates/bowwave-core/tests/all/scenarios.rs", "readahead_persists_on_cache_hits_if_so_configured";
     "002", "a full queue drops arriving readahead",
-        "crates/bowwave-engine/src/queue.rs", "engine; the simulator's queue holds what does not fit, as bios wait in Linux",
+        "crates/bowwave-engine/src/queue.rs", "engine; the simulator's queue holds what does not fit, as bios wait in Linux: without it, the least average request \
+         of 2.6.20 under thrashing is 4 KB (published: 16)",
         "crates/bowwave-engine/tests/all/scheduling.rs",
         "a_full_queue_drops_readahead_and_its_reader_requests_the_page_again";
     "002", "situations of section 3: hits, congestion, thrashing, unaligned, retried and interleaved reads",

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::ReproduceError;
 use crate::device::{DeviceSpec, Service};
-use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
+use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
 use crate::queue::{Queue, QueueStats};
 use crate::record::Row;
 
@@ -36,6 +36,9 @@ pub(super) struct Testbed {
     pub(super) image_at_share: f64,
     /// Costs of the host.
     pub(super) host: Host,
+    /// What to record.
+    #[serde(skip)]
+    pub(super) record: Option<RecordOptions>,
 }
 
 /// Results of a benchmark phase.
@@ -102,8 +105,8 @@ impl Testbed {
         };
         let config =
             Config { frames, write_back, ra_pages: self.ra_pages, policy, eviction, ..Config::default() };
-        let (host, walk) = (self.host, Walk::PageByPage);
-        let machine = Machine::new(Setup { host, walk, ..Setup::new(config, queue) })?;
+        let (host, walk, record) = (self.host, Walk::PageByPage, self.record);
+        let machine = Machine::new(Setup { host, walk, record, ..Setup::new(config, queue) })?;
         Ok(Bench {
             machine,
             row: Row::default(),
