@@ -21,9 +21,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Page cache of the 128 MB, in MiB. The text has `mem=128m` alone; this share of it is fitted to the
-/// second at which thrashing begins: 20 streams with two windows of 1 MiB each, and some more. With
-/// 32 it begins nearer to the published second, but 2.6.20 then overloads the disk too early.
+/// Page cache of the 128 MB, in MiB. The text has `mem=128m` alone; this share of it is fitted to
+/// the second at which thrashing begins: 20 streams with two windows of 1 MiB each, and some more.
+/// With 32 it begins nearer to the published second, but 2.6.20 then overloads the disk too early.
 const CACHE_MIB: u64 = 48;
 /// Other sizes, to show what depends on the fitted one.
 const OTHER_MIB: [(u64, &str); 3] = [
