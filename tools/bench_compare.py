@@ -13,6 +13,7 @@ that exceeds the limit stops, and its row says so. The contenders, where install
     stream     bowwave mount --policy stream
     ondemand   bowwave mount --policy ondemand
     old        bowwave mount --policy stream of the program that --old names, such as the last release
+    https      policy stream, and nginx before the server, which ends TLS
     process    policy stream without a mount, through the C library (`cargo build --release -p bowwave-capi`)
     simulated  policy stream in virtual time: `bowwave replay` of the same reads on device s3-steady. Its latency is
                the server's latency for a minimal client. Its bandwidth is that of `process` on a server without
@@ -34,6 +35,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -106,6 +108,46 @@ class Server:
         self.child.wait()
 
 
+class TlsFront:
+    """nginx before a server: it ends TLS, and passes the bytes on."""
+
+    def __init__(self, server, directory):
+        self.certificate = os.path.join(directory, "authority.pem")
+        path = lambda name: os.path.join(directory, name)
+        with open(path("names"), "w") as file:
+            file.write("subjectAltName=DNS:localhost")
+        new_key = ("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj")
+        for command in ((*new_key, "/CN=bench authority", "-x509", "-days", "2", "-keyout", path("authority.key"), "-out", self.certificate),
+                        (*new_key, "/CN=localhost", "-keyout", path("key.pem"), "-out", path("request.pem")),
+                        ("openssl", "x509", "-req", "-days", "2", "-in", path("request.pem"), "-CA", self.certificate, "-CAkey",
+                         path("authority.key"), "-CAcreateserial", "-extfile", path("names"), "-out", path("front.pem"))):
+            subprocess.run(command, check=True, capture_output=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with open(path("nginx.conf"), "w") as file:
+            file.write(f"daemon off; worker_processes 1; pid {path('pid')}; error_log {path('log')};\n"
+                       "events { worker_connections 1024; }\n"
+                       f"http {{ access_log off; keepalive_requests 1000000; upstream shaped {{ keepalive 256; "
+                       f"keepalive_requests 1000000; server {urllib.parse.urlsplit(server.url).netloc}; }}\n"
+                       f"server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {path('front.pem')}; "
+                       f"ssl_certificate_key {path('key.pem')}; location / {{ proxy_pass http://shaped; proxy_http_version 1.1; "
+                       "proxy_set_header Connection ''; proxy_buffering off; proxy_buffer_size 64k; proxy_buffers 4 64k; } } }\n")
+        self.child = subprocess.Popen(["nginx", "-e", path("log"), "-c", path("nginx.conf")], start_new_session=True)
+        self.url = f"https://localhost:{port}"
+        until = time.monotonic() + 10
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", port)).close()
+            except ConnectionRefusedError:
+                if self.child.poll() is not None or time.monotonic() > until:
+                    raise SystemExit(f"nginx did not start: {open(path('log')).read()}") from None
+                time.sleep(0.02)
+
+    def end(self):
+        self.child.terminate()
+        self.child.wait()
+
+
 class Lab:
     """What a simulated store is like: the server as it is measured, and the processors before it."""
 
@@ -141,11 +183,13 @@ class Lab:
 def command_of(who, options, url, at, cache):
     """The command and the variables of a contender's mount of the server."""
     policy = who.partition("@")[0]
-    if policy in ("stream", "ondemand", "old"):
-        program, policy = (options.old, "stream") if policy == "old" else (options.bowwave, policy)
+    if policy in ("stream", "ondemand", "old", "https"):
+        program = options.old if policy == "old" else options.bowwave
+        policy = "ondemand" if policy == "ondemand" else "stream"
         return ([program, "mount", "s3://data/", at, "--policy", policy, "--read-only", *(("--cache", cache) if cache else ()),
                  *options.mount_options.split()],
-                {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
+                {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true",
+                 **({"SSL_CERT_FILE": options.certificate} if url.startswith("https:") else {})})
     if who == "rclone":
         remote = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": url, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}
         return (["rclone", "mount", "bench:data", at, "--read-only", "--no-checksum", "--config", os.devnull],
@@ -198,13 +242,19 @@ class Mount:
 
 def mounted(letter, who, options, server, directory):
     """A workload on a new mount."""
-    mount = Mount(who, options, server.url, directory, cache_of(letter, who, options))
+    front = None
+    if who.partition("@")[0] == "https":
+        front = TlsFront(server, tempfile.mkdtemp(dir=directory))
+        options.certificate = front.certificate
+    mount = Mount(who, options, front.url if front else server.url, directory, cache_of(letter, who, options))
     try:
         _, cpu = mount.took()
         result = run(letter, Directory(mount.at), server.pattern, options.limit)
         rss, cpu_after = mount.took()
     finally:
         mount.end()
+        if front:
+            front.end()
     return {**result, "rss": rss / MIB, "cpu": cpu_after - cpu}
 
 
@@ -355,7 +405,8 @@ def main():
     unknown = set(options.only) - set(BARS)
     if unknown:
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
-    tools = {"old": options.old, "rclone": "rclone", "s3fs": "s3fs", "mount-s3": "mount-s3", "process": options.shared_object}
+    tools = {"old": options.old, "rclone": "rclone", "s3fs": "s3fs", "mount-s3": "mount-s3", "https": "nginx",
+             "process": options.shared_object}
     there = lambda program: shutil.which(program) or os.path.exists(program)
     whos = [who for who in options.who.split(",") if there(tools.get(who.partition("@")[0], options.bowwave))]
     for who in options.who.split(","):
