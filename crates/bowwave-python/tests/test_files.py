@@ -204,9 +204,10 @@ def test_random_reads_fetch_nothing_else(shaped):
     import random
 
     chance = random.Random(4)
+    before = shaped.counters()["bytes"]
     with bowwave.open("s3://data/large", **dict(shaped.options, cache="81MiB")) as file:
-        before = shaped.counters()["bytes"]
         useful = 0
         for page in chance.sample(range(1024), 60):
             useful += len(file.pread(page << 16, 1 << 16))
-        assert shaped.counters()["bytes"] - before <= 1.05 * useful
+        # The open requests the first 256 KiB, which may arrive after it.
+        assert shaped.counters()["bytes"] - before <= 1.05 * useful + (256 << 10)
