@@ -507,19 +507,23 @@ fn a_file_that_the_kernel_has_is_opened_without_a_request() {
 #[test]
 fn a_known_version_that_the_kernel_has_is_read_as_one_version() {
     let Some(bucket) = Bucket::new("many-kept", 0, &["--ttl", "3s"]) else { return };
-    bucket.server.put(&key(0), content(&key(0), 1, 900_000));
-    let path = bucket.place.at().join(key(0));
-    assert!(fs::read(&path).expect("a file") == content(&key(0), 1, 900_000));
-    bucket.server.put(&key(0), content(&key(0), 2, 700_000));
-    thread::sleep(Duration::from_millis(1100));
-    let is_one = match fs::read(&path) {
-        // The kernel may have dropped pages.
-        Err(error) => error.raw_os_error() == Some(STALE),
-        Ok(read) => read == content(&key(0), 1, 900_000) || read == content(&key(0), 2, 700_000),
+    (0..8).for_each(|file| bucket.server.put(&key(file), content(&key(file), 1, 900_000)));
+    let is_kept = |file: usize| {
+        let (key, path) = (key(file), bucket.place.at().join(key(file)));
+        assert!(fs::read(&path).expect("a file") == content(&key, 1, 900_000));
+        bucket.server.put(&key, content(&key, 2, 700_000));
+        thread::sleep(Duration::from_millis(1100));
+        let known = fs::read(&path);
+        let is_kept = known.as_ref().is_ok_and(|read| *read == content(&key, 1, 900_000));
+        let is_whole = |read: &Vec<u8>| is_kept || *read == content(&key, 2, 700_000);
+        let is_stale = |error: &std::io::Error| error.raw_os_error() == Some(STALE);
+        assert!(known.as_ref().map_or_else(is_stale, is_whole), "a mixture");
+        thread::sleep(Duration::from_secs(3));
+        assert!(fs::read(&path).expect("a file") == content(&key, 2, 700_000), "older than `--ttl`");
+        is_kept
     };
-    assert!(is_one, "a mixture");
-    thread::sleep(Duration::from_secs(3));
-    assert!(fs::read(&path).expect("a file") == content(&key(0), 2, 700_000), "older");
+    // The kernel may drop pages at any time, also where much memory is free.
+    assert!((0..8).any(is_kept), "the version that the kernel has is read for `--ttl`");
     bucket.end();
 }
 
