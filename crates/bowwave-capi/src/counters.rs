@@ -23,7 +23,9 @@ macro_rules! counters {
         pub struct $name { $(pub $field: u64,)* }
 
         impl $name {
-            pub const FIELDS: &[&str] = &[$(stringify!($field)),*];
+            /// Name and offset of each field, in order.
+            pub const FIELDS: &[(&str, usize)] =
+                &[$((stringify!($field), std::mem::offset_of!(Self, $field))),*];
 
             pub(crate) fn of($($from: $type),*) -> Self {
                 Self { $($field: $value,)* }

@@ -122,10 +122,14 @@ fn fields_of(name: &str) -> Vec<String> {
     fields.map(|field| field.strip_prefix("uint64_t ").expect("a number of 64 bits").to_owned()).collect()
 }
 
-/// Checks that a structure has the header's fields, in the same order.
-fn has_fields(ours: &[&str], bytes: usize, name: &str) {
-    assert_eq!(fields_of(name), ours);
-    // All have 64 bits, so their order gives their offsets.
+/// Checks that a structure has the header's fields, in the same order and at the same offsets.
+fn has_fields(ours: &[(&str, usize)], bytes: usize, name: &str) {
+    let fields = fields_of(name).into_iter().enumerate();
+    let fields: Vec<_> = fields.map(|(place, field)| (field, place * 8)).collect();
+    assert!(
+        fields.iter().map(|(field, at)| (field.as_str(), *at)).eq(ours.iter().copied()),
+        "{name}: {ours:?}"
+    );
     assert_eq!(bytes, ours.len() * 8, "{name}");
 }
 
@@ -137,8 +141,8 @@ fn structures_match_their_declarations() {
     has_fields(Counters::FIELDS, size_of::<Counters>(), "bowwave_counters");
     has_fields(RegionCounters::FIELDS, size_of::<RegionCounters>(), "bowwave_region_counters");
     has_fields(SwapCounters::FIELDS, size_of::<SwapCounters>(), "bowwave_swap_counters");
-    has_fields(&["offset", "len"], size_of::<GivenRange>(), "bowwave_range");
-    assert_eq!([offset_of!(GivenRange, offset), offset_of!(GivenRange, len)], [0, 8]);
+    let range = [("offset", offset_of!(GivenRange, offset)), ("len", offset_of!(GivenRange, len))];
+    has_fields(&range, size_of::<GivenRange>(), "bowwave_range");
 }
 
 #[test]
