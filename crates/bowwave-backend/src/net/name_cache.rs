@@ -481,13 +481,9 @@ impl NameCache {
         if key.ends_with('/') && more < 0 {
             let is_there = standing == Known::Directory;
             if let Some(directory) = state.directories.get_mut(key) {
-                directory.attributes = None;
-            }
-            match state.directories.get_mut(key) {
-                Some(directory) if is_there => directory.is_marked = true,
+                (directory.attributes, directory.is_marked) = (None, is_there);
                 // Without its marker, only a listing tells.
-                Some(directory) => (directory.is_marked, directory.complete) = (false, None),
-                None => {}
+                directory.complete = directory.complete.filter(|_| is_there);
             }
         }
         state.shrink(self.bytes_max);
@@ -600,6 +596,7 @@ impl State {
     fn replace(&mut self, prefix: &str, found: Found, until: Instant, since: u64) {
         let mut earlier = BTreeMap::new();
         if found.is_complete {
+            let is_unchanged = since == self.changes;
             let directory = self.directory(prefix);
             let (before, kept) = (directory.bytes, std::mem::take(&mut directory.names));
             let (ours, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -615,6 +612,9 @@ impl State {
             (directory.complete, directory.lookups) = (Some(until), 0);
             directory.worth = found.pages.saturating_mul(2);
             (directory.is_marked, directory.has_others) = (found.is_marked, found.has_others);
+            // Without a marker, nothing is stored.
+            let is_plain = !found.is_marked && is_unchanged;
+            directory.attributes = is_plain.then(|| (Stored::default(), until)).or(directory.attributes);
             let after = directory.bytes;
             self.bytes = self.bytes + after - before;
             earlier = old;

@@ -4,7 +4,8 @@
 //! Each listing is a round trip. The listed directories name those that the program lists next: in
 //! the order of names, each directory before those in it. After a few of them, the next ones are
 //! listed ahead, several at a time: at most as many as the program has used, and no more than
-//! [`AHEAD_MAX`].
+//! [`AHEAD_MAX`]. A directory in which there is one directory is read with that one at once: it is
+//! a step on the way to what the program reads, such as the chunks of a Zarr array.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -41,7 +42,11 @@ enum Progress {
 impl Walks {
     /// A program has listed a directory in which there are these directories. Returns directories
     /// to list ahead.
-    pub(super) fn listed<'a>(&mut self, prefix: &str, below: impl Iterator<Item = &'a str>) -> Vec<String> {
+    pub(super) fn listed<'a>(
+        &mut self,
+        prefix: &str,
+        below: impl Iterator<Item = &'a str> + Clone,
+    ) -> Vec<String> {
         let key = order(prefix);
         let at = self.0.iter().rposition(|walk| walk.directories.contains_key(&key));
         let mut walk = at.map_or_else(Walk::default, |at| self.0.remove(at));
@@ -50,8 +55,9 @@ impl Walks {
             // It came too late, or was not valid.
             walk.unused = walk.unused.saturating_sub(1);
         }
+        let is_step = below.clone().take(2).count() == 1;
         walk.add(prefix, below);
-        let ahead = walk.plan(&key);
+        let ahead = walk.plan(&key, is_step);
         if self.0.len() >= WALKS_MAX {
             self.0.remove(0);
         }
@@ -85,7 +91,7 @@ impl Walks {
         walk.directories.insert(key.clone(), Progress::Used);
         walk.used += 1;
         walk.unused = walk.unused.saturating_sub(1);
-        walk.plan(&key)
+        walk.plan(&key, false)
     }
 }
 
@@ -104,16 +110,19 @@ impl Walk {
         }
     }
 
-    /// The directories to list ahead of a program that has used `key`.
-    fn plan(&mut self, key: &str) -> Vec<String> {
-        if self.waited < WAITED_MIN {
+    /// The directories to list ahead of a program that has used `key`. `is_step`: there is one
+    /// directory in it.
+    fn plan(&mut self, key: &str, is_step: bool) -> Vec<String> {
+        let is_walked = self.waited >= WAITED_MIN;
+        if !is_walked && !is_step {
             return Vec::new();
         }
         if self.directories.len() >= DIRECTORIES_MAX {
             // The program has passed those before.
             self.directories = self.directories.split_off(key);
         }
-        let most = self.used.clamp(AHEAD_MIN, AHEAD_MAX).saturating_sub(self.unused) as usize;
+        let most = if is_walked { self.used.clamp(AHEAD_MIN, AHEAD_MAX) } else { 1 };
+        let most = most.saturating_sub(self.unused) as usize;
         let behind = self.directories.range_mut::<str, _>((Bound::Excluded(key), Bound::Unbounded));
         let next: Vec<_> = behind.filter(|(_, progress)| **progress == Progress::Found).take(most).collect();
         let mut ahead = Vec::with_capacity(next.len());
@@ -202,6 +211,16 @@ mod tests {
         all.sort_by_key(|prefix| prefix.matches('/').count());
         let (waited, listed) = walk(&mut Walks::default(), &all);
         assert!(waited <= 30 && listed == 111, "{waited} of {listed}");
+    }
+
+    #[test]
+    fn the_only_directory_in_another_one_is_listed_with_it() {
+        let mut walks = Walks::default();
+        assert_eq!(walks.listed("a/", ["c"].into_iter()), ["a/c/"]);
+        assert_eq!(walks.listed("b/", ["c", "d"].into_iter()), [""; 0]);
+        // At most one that is not used yet.
+        assert_eq!(walks.listed("a/c/d/", ["e"].into_iter()), ["a/c/d/e/"]);
+        assert!(walks.used("a/c/").is_empty());
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl State {
 
 impl Found {
     /// The names of directories.
-    pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn directories(&self) -> impl Iterator<Item = &str> + Clone {
         let is_directory = |(_, known): &&(_, Known)| *known == Known::Directory;
         self.names.iter().filter(is_directory).map(|(name, _)| &**name)
     }
