@@ -112,6 +112,16 @@ impl File {
         Self::new(engine, store, entry, handle, Access::Read)
     }
 
+    /// A handle for another reader of this one, such as another thread: with the same advice.
+    /// `None` if the policy's state belongs to a handle, as it does to a descriptor in Linux.
+    pub fn for_another_reader(&self) -> Option<Self> {
+        self.engine.tuning().policy.capabilities().per_file.then(|| {
+            let other = self.another();
+            self.engine.shard(self.entry.shard).copy_handle(self.handle, other.handle);
+            other
+        })
+    }
+
     /// Current size in bytes: as of the open, and as writers changed it since.
     pub fn size(&self) -> u64 {
         self.entry.upload.get().map_or_else(|| self.entry.size(), |upload| upload.size())

@@ -358,6 +358,11 @@ impl Shard {
         handle
     }
 
+    /// Gives a new handle the advice of another one of its file.
+    pub(crate) fn copy_handle(&self, from: HandleId, to: HandleId) {
+        self.lock().step(Event::CopyHandle { from, to });
+    }
+
     pub(crate) fn close_handle(&self, handle: HandleId, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         state.step(Event::CloseHandle { handle });

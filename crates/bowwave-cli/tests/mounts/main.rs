@@ -14,4 +14,5 @@ mod read_servers;
 mod real_writes;
 mod server;
 mod status;
+mod threads;
 mod umount;

@@ -2,7 +2,7 @@
 //! versions: files that are replaced under readers, in each mode of consistency.
 
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -13,6 +13,7 @@ use crate::common::place::Place;
 use crate::common::served::Served;
 use crate::common::{mounting, setting, until, with_keys};
 use bowwave_testkit::hostile::{Dialect, HostileServer, Requests, content};
+use serde_json::Value;
 
 /// A mounted bucket in memory.
 struct Bucket {
@@ -118,13 +119,33 @@ fn an_open_before_the_listing_of_its_directory_counts() {
         bucket.server.put(&format!("chunks/{number}"), vec![1; 1000]);
     }
     let begun = bucket.server.requests();
-    bucket.requests("cat chunks/0 chunks/1 chunks/2 > /dev/null");
+    bucket.requests("cat chunks/0 chunks/1 > /dev/null");
     let sent = || bucket.server.requests().since(&begun);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while sent().get < 6 {
-        assert!(Instant::now() < deadline, "chunks 3, 4 and 5 are not read ahead: {:?}", sent());
+    while sent().get < 4 {
+        assert!(Instant::now() < deadline, "chunks 2 and 3 are not read ahead: {:?}", sent());
         thread::sleep(Duration::from_millis(5));
     }
+    bucket.end();
+}
+
+#[test]
+fn a_file_beside_one_that_was_read_whole_is_read_whole() {
+    const SIZE: usize = 2 << 20;
+    let Some(bucket) = Bucket::new("many-whole", 1, &["--ttl", "1h"]) else { return };
+    (0..4).for_each(|number| bucket.server.put(&format!("whole/{number}"), vec![number; SIZE]));
+    let fetched = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bowwave"));
+        let output = command.args(["status", "--json"]).arg(bucket.place.at()).output().expect("it runs");
+        let status: Value = serde_json::from_slice(&output.stdout).expect("an object");
+        status["counters"]["bytes_fetched"].as_u64().expect("a count")
+    };
+    bucket.requests("cat whole/0 > /dev/null");
+    assert_eq!(fetched(), SIZE as u64);
+    let mut file = fs::File::open(bucket.place.at().join("whole/2")).expect("a file of the bucket");
+    file.read_exact(&mut [0; 4096]).expect("its first page");
+    until("all of it is fetched", || fetched() == 2 * SIZE as u64);
+    drop(file);
     bucket.end();
 }
 

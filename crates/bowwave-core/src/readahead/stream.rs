@@ -121,6 +121,17 @@
 //! predicted run begins with a *tripwire*: a mark that requests nothing. Its fault shows that the
 //! reader came so far. Each mark of a mapped file costs a fault, so there are fewer marks.
 //!
+//! # Behind a kernel
+//!
+//! A kernel cuts long requests at its largest window
+//! ([`reader_ahead_pages`](StreamConfig::reader_ahead_pages)). A first request of that length says
+//! that its program asked for more: it is no run of that length. If nobody has come for the rest,
+//! it was announced by `POSIX_FADV_WILLNEED`. Once the length of runs is known, such a run is read
+//! ahead to that length, the oldest first, one each time a reader begins another one.
+//!
+//! A reader ends its last run where it begins a run, or goes on in one that another handle began. A
+//! mount has a handle for each thread.
+//!
 //! # Detectors
 //!
 //! Detectors predict even when they are not trusted, and the next reads score the predictions
@@ -334,7 +345,12 @@ impl Stream {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
         let known = self.table.joined(page, end);
-        let known = known.or_else(|| self.table.unpark(page).and_then(|_| self.table.joined(page, end)));
+        let known = known.or_else(|| {
+            if self.table.is_parked_new(page) {
+                self.close_last(page);
+            }
+            self.table.unpark(page).and_then(|_| self.table.joined(page, end))
+        });
         let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
         let known = known.filter(|&(at, join)| !self.read_again(at, join, page, view));
         if let Some((at, join)) = known {
@@ -345,12 +361,21 @@ impl Stream {
             // is.
             let direct = last == Some(at) || follows;
             let begun = self.table.last().map(|last| last.lo);
+            if join == Join::Up && self.table.is_new_to_reader(at) {
+                self.close_last(page);
+            }
             self.table.touch(at);
             if let Some(plan) = self.skips(at, join, wanted, view) {
                 return plan;
             }
             return match join {
-                Join::Up => self.upward(at, wanted, view),
+                Join::Up => {
+                    let plan = self.upward(at, wanted, view);
+                    if plan.reason == Reason::Range {
+                        self.announced(plan.window.size.0, wanted, view);
+                    }
+                    plan
+                }
                 Join::Down => self.downward(at, direct, wanted, view),
                 Join::Stride => self.strided(at, begun, wanted, view),
                 Join::Behind => self.behind(at, wanted, view),
@@ -400,8 +425,12 @@ impl Stream {
             return self.landed(at, wanted, view);
         }
         if self.table.get(at).tripwire == Some(wanted.page) {
+            if self.table.is_new_to_reader(at) {
+                self.close_last(wanted.page);
+            }
             self.table.touch(at);
             self.table.get(at).come_to(wanted.page + 1);
+            self.announced(0, wanted, view);
             return wanted.nothing(Reason::Range);
         }
         if self.leapt(at, wanted, view) {
@@ -470,7 +499,7 @@ impl Stream {
             self.tail_read = false;
         }
         let strided = step.and_then(|step| self.stride_begun(wanted, step, view));
-        let at = self.enter(Entry::new(page, end));
+        let at = self.enter(Entry { request: end - wanted.first, ..Entry::new(page, end) });
         if let Some(plan) = strided {
             return plan;
         }
@@ -586,6 +615,10 @@ impl Stream {
         }
         let pages = last.hi.saturating_sub(last.lo);
         let alone = last.direction == Direction::New && pages <= last.request;
+        if alone && self.config.is_clipped(last.request) {
+            // Its program asked for more, and will come for it.
+            return;
+        }
         // Two adjacent reads may be chance.
         let short = alone || pages <= last.request.saturating_mul(2);
         // Nearby reads may belong to the same run, out of order.

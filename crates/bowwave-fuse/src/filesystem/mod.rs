@@ -225,8 +225,7 @@ impl Filesystem for Requests {
         let process = request.pid();
         let cached = !has(flags.0, OFlags::DIRECT);
         self.run(move |operations| {
-            operations.prioritise(handle.0, process);
-            operations.read(handle.0, (offset, size), cached, |bytes| match bytes {
+            operations.read(handle.0, process, (offset, size), cached, |bytes| match bytes {
                 Ok(bytes) => reply.data(bytes),
                 Err(error) => reply.error(error),
             });

@@ -104,7 +104,7 @@ impl Operations {
         let AdviceRequest { offset, len, advice, scope } = request;
         let of_range = matches!(advice, Advice::WillNeed | Advice::DontNeed);
         if scope == AdviceScope::Handle || of_range {
-            open.file().advise(offset, len, advice);
+            open.files().iter().for_each(|file| file.advise(offset, len, advice));
             return Ok(());
         }
         if user != 0 && user != rustix::process::geteuid().as_raw() {
@@ -112,7 +112,7 @@ impl Operations {
         }
         self.advised.remember(&open.path, advice)?;
         for other in self.files.all().iter().filter(|other| other.inode == open.inode) {
-            other.file().advise(offset, len, advice);
+            other.files().iter().for_each(|file| file.advise(offset, len, advice));
         }
         Ok(())
     }

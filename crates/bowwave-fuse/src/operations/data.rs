@@ -140,16 +140,19 @@ impl Operations {
     /// Reads up to `size` bytes and passes them to `reply`. Never fewer than the file has: the
     /// kernel treats a short cached read as the end of the file and fills the page with zeros.
     ///
-    /// Where the kernel caches what it gets (`cached`), the pages are dropped.
+    /// `process` is the thread that reads. Where the kernel caches what it gets (`cached`), the pages
+    /// are dropped.
     pub(crate) fn read(
         &self,
         handle: u64,
+        process: u32,
         (offset, size): (u64, u32),
         cached: bool,
         reply: impl FnOnce(Result<&[u8], Errno>),
     ) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
-        let mut file = open.file();
+        let mut file = open.file_of(process);
+        file.set_priority(priority::of_process(process));
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
@@ -233,7 +236,7 @@ impl Operations {
             file.advise(0, 0, Advice::WillNeed);
         }
         // Behind the request of the program.
-        self.note_open(open.inode, &open.path);
+        self.note_open(open.inode, &open.path, &file);
         if !must_read {
             return Ok(());
         }

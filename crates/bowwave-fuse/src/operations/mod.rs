@@ -8,6 +8,7 @@ mod directories;
 mod names;
 mod neighbours;
 mod objects;
+mod readers;
 mod xattrs;
 
 pub(crate) use attributes::Changes;
@@ -43,6 +44,7 @@ use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
 use neighbours::Neighbours;
 use objects::{Closing, Closings};
+use readers::Readers;
 
 /// The state of a mount.
 pub(crate) struct Operations {
@@ -80,6 +82,7 @@ struct OpenHandle {
     path: Arc<Path>,
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
+    readers: Readers,
     writes: bool,
     closing: Closing,
     /// Opened as another version than the kernel may have cached.
@@ -95,7 +98,7 @@ impl OfInode for OpenHandle {
 impl OpenHandle {
     fn new(inode: u64, path: PathBuf, file: File, writes: bool, closing: Closing) -> Self {
         let file = RwLock::new(Arc::new(file));
-        Self { inode, path: path.into(), file, writes, closing, apart: false }
+        Self { inode, path: path.into(), file, readers: Readers::default(), writes, closing, apart: false }
     }
 
     fn file(&self) -> Arc<File> {
@@ -103,7 +106,19 @@ impl OpenHandle {
         Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The file as a thread reads it.
+    fn file_of(&self, thread: u32) -> Arc<File> {
+        let file = self.file();
+        if self.writes { file } else { self.readers.file_of(thread, file) }
+    }
+
+    /// The file as each thread reads it.
+    fn files(&self) -> Vec<Arc<File>> {
+        std::iter::once(self.file()).chain(self.readers.others()).collect()
+    }
+
     fn replace_file(&self, file: &Arc<File>) {
+        self.readers.forget();
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
     }
 

@@ -42,6 +42,8 @@ struct State {
     planned: VecDeque<Planned>,
     /// Directories that a program will leave for the next ones.
     left: VecDeque<u64>,
+    /// The last opens: directory and file.
+    recent: VecDeque<(u64, u64)>,
     /// Opens in directories that were not listed yet: directory and name.
     unlisted: VecDeque<(u64, OsString)>,
     /// By directory and position.
@@ -196,6 +198,17 @@ impl State {
         Some(ahead)
     }
 
+    /// Remembers an open; returns the files of the last opens in this directory.
+    fn noted(&mut self, directory: u64, file: u64) -> Vec<u64> {
+        let of_it = self.recent.iter().filter(|(parent, other)| *parent == directory && *other != file);
+        let files = of_it.map(|&(_, file)| file).collect();
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((directory, file));
+        files
+    }
+
     /// Remembers an open in a directory that was not listed yet.
     fn note_unlisted(&mut self, directory: u64, name: &OsStr) {
         if self.unlisted.len() == UNLISTED_MAX {
@@ -281,8 +294,19 @@ impl Ahead {
 }
 
 impl Operations {
-    /// A program opens a file that the kernel does not have: plans its neighbours.
-    pub(super) fn note_open(&self, inode: u64, path: &Path) {
+    /// A program opens a file that the kernel does not have: plans its neighbours, and reads all of
+    /// it if it is small and one of the last opens of its directory read all of its file.
+    pub(super) fn note_open(&self, inode: u64, path: &Path, file: &File) {
+        let size = file.size();
+        if self.reads_neighbours()
+            && sibling_bytes(size) == size
+            && let Some(parent) = self.inodes.parent(inode)
+        {
+            let recent = self.neighbours.0.lock().noted(parent, inode);
+            if recent.into_iter().any(|other| self.inodes.is_read(other)) {
+                file.advise(0, size, Advice::WillNeed);
+            }
+        }
         if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
             return;
         }
@@ -479,6 +503,8 @@ impl Directory {
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
 const THREADS: usize = 8;
+/// Opens whose files are remembered: those of several readers.
+const RECENT_MAX: usize = 16;
 /// Opens that are remembered until their directory is listed: two lookups are before.
 const UNLISTED_MAX: usize = 16;
 /// Most directories listed ahead of the last open, however few files are in them.

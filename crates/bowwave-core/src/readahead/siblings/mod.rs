@@ -5,6 +5,7 @@
 //!
 //! | opens | reason | read ahead |
 //! |---|---|---|
+//! | the first two, neighbours in an order | [`Sequence`](SiblingReason::Sequence) | the next two |
 //! | three at one distance in an order, forwards or backwards | [`Sequence`](SiblingReason::Sequence), [`Stride`](SiblingReason::Stride), [`Again`](SiblingReason::Again) | the next at that distance, as many as the run has had |
 //! | distances in the listing that repeat | [`Jumps`](SiblingReason::Jumps) | the next by these distances, as many as fitted |
 //! | eight in no order, none twice | [`Sample`](SiblingReason::Sample) | files that were not opened |
@@ -306,7 +307,8 @@ impl Siblings {
             let runs = [begin(Order::Listing, recent), begin(Order::Numeric, recent)];
             runs.into_iter().flatten().min_by_key(|run| run.distance.abs())
         };
-        let run = by_name(2).or_else(|| begin(Order::Time, in_time)).or_else(|| by_name(RECENT))?;
+        let run = by_name(2).or_else(|| begin(Order::Time, in_time)).or_else(|| by_name(RECENT));
+        let run = run.or_else(|| self.begin_at_once(index))?;
         let run = Run { again: before == State::Opened, ..run };
         self.runs.push_back(run);
         // Runs among few files are often none.
@@ -338,6 +340,28 @@ impl Siblings {
         let distance = fits.filter(is_third).min_by_key(|distance| distance.abs())?;
         let next = rank + distance;
         Some(Run { order, next, distance, length: 3, planned: next, again: false, came: false })
+    }
+
+    /// A run of two: the first two opens of a directory are of neighbours.
+    fn begin_at_once(&self, index: u32) -> Option<Run> {
+        let first = self.opens.recent(1).next().filter(|_| self.opens.end() == 2)?;
+        let is_chance = self.files.len() < AT_ONCE_MIN;
+        let begin = |order| {
+            let rank = self.rank(order, index, 0)?;
+            let distance = rank - self.rank(order, first, 0)?;
+            let next = rank + distance;
+            (distance.abs() == 1 && !is_chance).then_some(Run {
+                order,
+                next,
+                distance,
+                length: 2,
+                planned: next,
+                again: false,
+                came: false,
+            })
+        };
+        // Numbers in names say more than the order of their digits.
+        begin(Order::Numeric).or_else(|| begin(Order::Listing))
     }
 
     /// Plans the files of the last run.
@@ -493,6 +517,8 @@ pub const SIBLING_WINDOW_MAX: u32 = 128;
 const OVERTAKEN_MAX: u32 = 16;
 /// Longest period of distances that repeat.
 const PERIOD_MAX: usize = 8;
+/// Two opens of neighbours in a directory of fewer files may be chance.
+const AT_ONCE_MIN: usize = 8;
 /// A file that is opened again within this many opens is opened once, by one program.
 const AT_ONCE: usize = 8;
 /// Opens in no order before the rest of the directory is read ahead.

@@ -34,6 +34,11 @@ impl StreamConfig {
         ((1 << pages.ilog2()) / 2).max(1)
     }
 
+    /// Whether a kernel cut a request of this length at its largest window.
+    pub(super) fn is_clipped(&self, pages: u64) -> bool {
+        self.reader_ahead_pages > 0 && pages >= self.reader_ahead_pages
+    }
+
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let &Self { streams, waste_percent, distance_pages_max, .. } = self;

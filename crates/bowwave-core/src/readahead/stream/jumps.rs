@@ -47,6 +47,7 @@ impl Stream {
         entry.direction = Direction::New;
         entry.lo = first.max(entry.lo);
         entry.hi = end.min(entry.edge).max(entry.lo);
+        (entry.request, entry.mark) = (end - first, None);
         let begun = entry.lo;
         self.judge_jump(begun);
         self.runs.push(begun);

@@ -1,6 +1,7 @@
 //! A miss that continues a stream: upward, downward or strided.
 
 use super::entry::{Direction, Entry, Join};
+use super::plan::part;
 use super::tuning::tuning;
 use super::{Detector, Stream, Wanted};
 use crate::page::PageIndex;
@@ -71,8 +72,13 @@ impl Stream {
             entry.edge = entry.edge.max(end);
             return wanted.alone();
         }
-        let first = if began { first.max(self.like_the_last(at, wanted, view)) } else { first };
+        let like = if began { self.like_the_last(at, wanted, view) } else { 0 };
+        let (first, known) = (first.max(like), self.scores.trusts(Detector::Cluster));
         let entry = self.table.get(at);
+        if known && like > end - page && self.config.is_clipped(entry.request) {
+            // It was announced before the length of runs was known.
+            entry.expected = read + like - (end - page);
+        }
         let (size, reason) = if evicted {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
@@ -120,6 +126,34 @@ impl Stream {
             return 0;
         }
         lo.saturating_add(self.affordable(view)).saturating_sub(wanted.page)
+    }
+
+    /// Reads ahead the next announced run: a kernel cut its first request at its largest window,
+    /// and nobody has come for the rest, as after `POSIX_FADV_WILLNEED`. `planned` pages of this
+    /// decision count against the budget.
+    pub(super) fn announced(&mut self, planned: u64, wanted: Wanted, view: View<'_>) {
+        if wanted.mapped || self.config.reader_ahead_pages == 0 || !self.scores.trusts(Detector::Cluster) {
+            return;
+        }
+        let (expected, config) = (self.affordable(view), self.config);
+        let next = self.table.oldest(|entry| {
+            let untouched = entry.direction == Direction::New && entry.window == 0;
+            untouched && config.is_clipped(entry.request) && entry.hi - entry.lo < expected
+        });
+        let Some(at) = next else { return };
+        let Entry { lo, hi, .. } = *self.table.get(at);
+        let end = lo.saturating_add(expected).min(view.file_pages.0);
+        let pages = end.saturating_sub(hi);
+        if pages == 0 || !self.allows(planned + pages, view) {
+            return;
+        }
+        let entry = self.table.get(at);
+        (entry.edge, entry.expected, entry.tripwire) = (end, expected, Some(hi));
+        entry.window = pages.min(wanted.max);
+        let mut plan = Plan::new(PageIndex(hi), pages, pages, Reason::Range);
+        plan.mark = Some(PageIndex(hi));
+        plan.hints.split_every = tuning().longer * part(wanted.max);
+        self.more.push(plan);
     }
 
     /// Merges the stream at `at` with streams that begin where it ends: those were reordered

@@ -63,6 +63,8 @@ struct Parked {
     /// Lower halves of `pages`, to rule out absent pages faster.
     halves: Vec<u32>,
     ahead: Vec<u64>,
+    /// The handle of the last use.
+    by: Vec<u64>,
     entries: Vec<Entry>,
     next: usize,
     places: usize,
@@ -157,11 +159,11 @@ impl Iterator for Near<'_> {
 
 impl Parked {
     fn new(places: usize) -> Self {
-        let (pages, halves, ahead, entries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pages, halves, ahead, entries, next: 0, places }
+        let (pages, ahead, by) = (Vec::new(), Vec::new(), Vec::new());
+        Self { pages, halves: Vec::new(), ahead, by, entries: Vec::new(), next: 0, places }
     }
 
-    fn enter(&mut self, page: u64, entry: &Entry) {
+    fn enter(&mut self, page: u64, entry: &Entry, by: u64) {
         // The later of two streams expected at one page replaces the other.
         self.take(page);
         let at = self.next;
@@ -170,11 +172,12 @@ impl Parked {
             self.pages.push(NOWHERE);
             self.halves.push(half(NOWHERE));
             self.ahead.push(0);
+            self.by.push(by);
             self.entries.push(*entry);
         } else {
             self.entries[at] = *entry;
         }
-        (self.pages[at], self.halves[at]) = (page, half(page));
+        (self.pages[at], self.halves[at], self.by[at]) = (page, half(page), by);
         self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
     }
 
@@ -304,6 +307,24 @@ impl Table {
         Some(self.get(last))
     }
 
+    /// Whether another reader began a stream, and none has continued it.
+    pub(super) fn is_new_to_reader(&self, at: usize) -> bool {
+        self.entries[at].direction == Direction::New && self.keys.by[at] != self.reader
+    }
+
+    /// As [`is_new_to_reader`](Self::is_new_to_reader), of the stream that is parked at `page`.
+    pub(super) fn is_parked_new(&self, page: u64) -> bool {
+        place_of(&self.parked.pages, page).is_some_and(|at| {
+            self.parked.entries[at].direction == Direction::New && self.parked.by[at] != self.reader
+        })
+    }
+
+    /// The least recently used stream that `fits`.
+    pub(super) fn oldest(&self, fits: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let fitting = (0..self.entries.len()).filter(|&at| fits(&self.entries[at]));
+        fitting.min_by_key(|&at| self.keys.used[at] & !CURRENT)
+    }
+
     /// The upward stream whose readahead contains `page`: the reading handle's last, or the last of
     /// any handle.
     pub(super) fn continued_at(&mut self, page: u64) -> Option<&mut Entry> {
@@ -409,7 +430,7 @@ impl Table {
             let at = self.keys.oldest();
             let gone = self.entries[at];
             self.readers -= u64::from(gone.current);
-            self.park(&gone);
+            self.park(&gone, self.keys.by[at]);
             self.entries[at] = entry;
             (at, Some((gone.direction, gone.proven)))
         };
@@ -496,7 +517,7 @@ impl Table {
         self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
     }
 
-    fn park(&mut self, entry: &Entry) {
+    fn park(&mut self, entry: &Entry, by: u64) {
         let upward = matches!(entry.direction, Direction::New | Direction::Up);
         let expected = match entry.next_mark() {
             _ if entry.ahead() == 0 => upward.then_some(entry.hi),
@@ -504,7 +525,7 @@ impl Table {
             mark => mark,
         };
         if let Some(page) = expected {
-            self.parked.enter(page, entry);
+            self.parked.enter(page, entry, by);
         }
     }
 }

@@ -40,7 +40,7 @@ impl Reader {
     fn with(fill_ns: u64, config: Config) -> Self {
         let mut cache = Cache::new(config).expect("valid");
         cache.open_file(FileId(0), PageCount(1 << 20));
-        cache.open_handle(HandleId(0), FileId(0));
+        (0..64).for_each(|handle| cache.open_handle(HandleId(handle), FileId(0)));
         let (coming, fills, reasons) = (VecDeque::new(), Vec::new(), Vec::new());
         let fails = |_| false;
         Self { cache, fill_ns, now: 0, coming, fills, reasons, waits: 0, fails, ended: 0 }
@@ -51,13 +51,17 @@ impl Reader {
     }
 
     fn try_read(&mut self, start: u64, pages: u64) -> Result<(), FillError> {
+        self.try_read_by(0, start, pages)
+    }
+
+    fn try_read_by(&mut self, handle: u32, start: u64, pages: u64) -> Result<(), FillError> {
         self.now += 1000 * pages;
         let mut out = Vec::new();
         while self.coming.front().is_some_and(|&(at, _)| at <= self.now) {
             self.end_one(&mut out);
         }
         let request = PageRange::new(start, start + pages);
-        let event = Event::Access { waiter: Waiter(0), access: PageAccess::read(HandleId(0), request) };
+        let event = Event::Access { waiter: Waiter(0), access: PageAccess::read(HandleId(handle), request) };
         self.cache.step(Instant(self.now), event, &mut out);
         let mut waited = 0;
         loop {
@@ -95,6 +99,32 @@ impl Reader {
     fn waste(&self) -> WasteCounts {
         WasteCounts::of(&self.cache.stats())
     }
+}
+
+/// A kernel asks for the first 64 pages of 36 columns, which `posix_fadvise` announced. Then eight
+/// threads read them, each column to its end.
+#[test]
+fn announced_runs_are_read_ahead_once_their_length_is_known() {
+    const PAGES: u64 = 512;
+    let stream = StreamConfig { reader_ahead_pages: 64, ..StreamConfig::default() };
+    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+    let mut reader = Reader::with(FAR_NS, config);
+    let columns: Vec<u64> = (0..36).map(|column| column * 3500 + column * column).collect();
+    columns.iter().for_each(|&start| reader.read(start, 64));
+    let mut waits = Vec::new();
+    for eight in columns.chunks(8) {
+        let before = reader.waits;
+        for at in (64..PAGES).step_by(64) {
+            for (thread, start) in (1..).zip(eight) {
+                reader.try_read_by(thread, start + at, 64).expect("no fill fails");
+            }
+        }
+        waits.push(reader.waits - before);
+    }
+    assert!(waits[0] >= 8 && waits[2..].iter().all(|&waits| waits <= 4), "{waits:?}");
+    let fetched: u64 = reader.fills.iter().map(|&(_, pages)| pages).sum();
+    let wanted = PAGES * columns.len() as u64;
+    assert!(fetched * 4 <= wanted * 5, "{fetched} of {wanted}");
 }
 
 /// How often a reader of these pages, one by one, waits for a high-latency store.
