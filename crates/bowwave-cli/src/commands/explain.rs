@@ -5,6 +5,7 @@
 
 mod files;
 mod scheduler;
+mod siblings;
 mod swap;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ address in it. The first 'load' or 'store' of a page creates it, and 'evict' row
 store. Each line is a fault on a page that is swapped out: its slot, the window (pages of the region, or slots for cluster) and \
 the slots that are read. 'dontneed' drops pages.
 
+With --across-files, each line is an open, the first read of a file by a process, and the files that are read ahead for it. Files with the same parent are a directory; each is as long as its last read or --file-pages. Reasons: sequence, stride, again (the order of the last pass), jumps (distances that repeat), sample (no order, none twice).
+
 With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: the request, the reason \
 for it, how long it waited, and how many sync and async requests still wait. Reads are sync. Readahead is async until a read \
 waits for it. A 'write' is written back async at once, and 'fsync' makes the file's waiting writes sync. Stores through mappings \
@@ -59,6 +62,7 @@ Examples:
   bowwave explain trace.csv --policy ondemand
   bowwave explain trace.csv --policy stream --json
   bowwave explain memory.csv --policy vma --page-cluster 5
+  bowwave explain app.strace --across-files
   bowwave explain app.strace --scheduler deadline
   bowwave explain app.strace --scheduler deadline-rw:batch=4 --policy ondemand --device hdd --device-depth 4 --json
   bowwave explain app.strace --scheduler deadline --priority 17=idle --priority 18=real-time
@@ -78,6 +82,10 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     dispatched: scheduler::SchedulerArgs,
+
+    /// Explain readahead across files instead: what stream reads ahead when files are opened
+    #[arg(long, conflicts_with_all = ["policy", "scheduler"])]
+    across_files: bool,
 
     /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
     #[arg(long, value_name = "SIZE|PAGES", default_value = "32", value_parser = values::window_pages)]
@@ -104,6 +112,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             note!("{left_out} rows say that pages are not needed and were left out");
         }
         return Ok(());
+    }
+    if args.across_files {
+        return siblings::run(args);
     }
     let policy = match args.policy {
         Some(values::Explained::Swap(policy)) => return swap::run(args, policy),

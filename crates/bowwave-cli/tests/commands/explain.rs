@@ -41,6 +41,32 @@ fn golden_vectors_are_met_decision_by_decision() {
     }
 }
 
+/// Files of a directory in order, and one of another directory among them.
+#[test]
+fn readahead_across_files_is_explained() {
+    let mut trace = HEADER.to_owned();
+    for number in 0..10 {
+        trace += &format!("{number},7,read,images/{number}.jpg,0,90000\n");
+        trace +=
+            &format!("{number},7,read,images/{number}.jpg,90000,10\n{number},7,read,labels,{number},1\n");
+    }
+    let mut command = bowwave();
+    command.args(["explain", "-", "--across-files", "--json"]);
+    let told: Vec<Value> = lines(&run_with_input(&mut command, trace.as_bytes()));
+    assert_eq!(
+        told[0],
+        serde_json::json!({"access": 4, "pid": 7, "file": "images/1.jpg", "reason": "sequence",
+            "files": ["images/2.jpg", "images/3.jpg"]}),
+    );
+    let files = told.iter().flat_map(|line| line["files"].as_array().expect("files"));
+    assert!(files.eq(&(2..10).map(|number| format!("images/{number}.jpg").into()).collect::<Vec<Value>>()));
+    let text = run_with_input(bowwave().args(["explain", "-", "--across-files"]), trace.as_bytes());
+    let sequence = "      4      7 sequence     2 images/1.jpg         images/2.jpg images/3.jpg";
+    assert_eq!(text.lines().nth(1), Some(sequence), "{text}");
+    let (code, line) = failure(bowwave().args(["explain", "-", "--across-files", "--policy", "linux"]));
+    assert!(code == 2 && line.contains("cannot be used with"), "{line}");
+}
+
 #[test]
 fn planned_ranges_are_read_for_the_reason_plan_and_the_policy_decides_elsewhere() {
     let trace = format!(

@@ -30,9 +30,10 @@ mod writes;
 pub use host::Host;
 pub use process::{Access, AccessOp, Pace, Process};
 pub use recorder::RecordOptions;
+pub use siblings::{Directories, FileAhead};
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -50,7 +51,6 @@ use driven::Driven;
 use process::{Descriptors, Running};
 use reads::Read;
 use recorder::Recorder;
-use siblings::Directories;
 use slab::Slab;
 use writes::Writing;
 
@@ -112,6 +112,8 @@ pub struct Machine {
     files: Vec<File>,
     /// Built at the first open of a file.
     directories: Option<Directories>,
+    /// Handles of the files that are read ahead.
+    siblings_ahead: BTreeMap<FileId, HandleId>,
     /// Memory of files that are read ahead before they are opened; 0 for policies that read none.
     sibling_bytes_max: u64,
     handles: u32,
@@ -170,6 +172,7 @@ impl Machine {
             faults,
             files: Vec::new(),
             directories: None,
+            siblings_ahead: BTreeMap::new(),
             sibling_bytes_max: if reads_siblings { memory / SIBLING_SHARE } else { 0 },
             handles: 0,
             processes: Vec::new(),

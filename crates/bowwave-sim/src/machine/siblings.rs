@@ -1,28 +1,39 @@
-//! Readahead across files, as a mount does it: the files of a directory are those of the machine
-//! whose names have the same parent.
+//! Readahead across files, as a mount does it: the files of a directory are those whose names have
+//! the same parent.
 
 use std::collections::BTreeMap;
 
 use bowwave_core::readahead::{
-    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, Siblings, sibling_bytes, sibling_room,
+    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, SiblingReason, Siblings, sibling_bytes, sibling_room,
 };
-use bowwave_core::{Advice, Event, FileId, HandleId, Instant, PageRange};
+use bowwave_core::{Advice, Event, FileId, Instant, PageRange};
 
 use super::Machine;
 
-/// The directories of a machine.
+/// The directories of a trace's files, and which of these are read ahead.
 #[derive(Debug)]
-pub(super) struct Directories {
+pub struct Directories {
     /// In the order of their paths, as a program that walks a tree comes to them.
     directories: Vec<Directory>,
     /// Directory of the last open.
     last: usize,
     /// Directory and position in its listing, by file.
     places: Vec<(usize, u32)>,
+    /// Bytes of each file.
+    sizes: Vec<u64>,
     /// Files that are read ahead and not opened yet.
     ahead: BTreeMap<FileId, Ahead>,
     /// Bytes of the files in `ahead`.
     bytes: u64,
+}
+
+/// A file that is read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileAhead {
+    /// The file.
+    pub file: FileId,
+    /// Why.
+    pub reason: SiblingReason,
 }
 
 #[derive(Debug)]
@@ -36,14 +47,13 @@ struct Directory {
 
 #[derive(Debug)]
 struct Ahead {
-    handle: HandleId,
     bytes: u64,
     since: Instant,
 }
 
 impl Directories {
-    /// For files with these names and lengths.
-    fn new(names: &[String], bytes: impl Fn(FileId) -> u64) -> Self {
+    /// Of the files with these paths and lengths in bytes; a [`FileId`] is a position.
+    pub fn new(names: &[String], sizes: Vec<u64>) -> Self {
         let mut listings: BTreeMap<&str, Vec<(&str, FileId)>> = BTreeMap::new();
         for (file, path) in (0..).map(FileId).zip(names) {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -58,15 +68,50 @@ impl Directories {
                 places[file.0 as usize] = (directories.len(), place);
             }
             let names: Vec<&str> = listing.iter().map(|&(name, _)| name).collect();
-            let average = files.iter().map(|&file| bytes(file)).sum::<u64>() / files.len() as u64;
+            let average = files.iter().map(|file| sizes[file.0 as usize]).sum::<u64>() / files.len() as u64;
             let siblings = Siblings::of(&names);
             directories.push(Directory { files, siblings, bytes: average });
         }
-        Self { directories, last: usize::MAX, places, ahead: BTreeMap::new(), bytes: 0 }
+        Self { directories, last: usize::MAX, places, sizes, ahead: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// A program opens a file. Returns the files that are no longer read ahead, and those to read
+    /// ahead now, in this order, in at most `bytes_max` bytes with all others.
+    pub fn opened(&mut self, file: FileId, now: Instant, bytes_max: u64) -> (Vec<FileId>, Vec<FileAhead>) {
+        let old = Instant(now.0.saturating_sub(SIBLING_UNUSED_MAX.as_nanos() as u64));
+        let mut ended = self.take(|other, ahead| other != file && ahead.since < old);
+        for &other in &ended {
+            let (directory, place) = self.places[other.0 as usize];
+            self.directories[directory].siblings.dropped(place);
+        }
+        ended.extend(self.take(|other, _| other == file));
+        let (directory, place) = self.places[file.0 as usize];
+        let last = std::mem::replace(&mut self.last, directory);
+        let mut planned = Vec::new();
+        if last < self.directories.len() && last != directory {
+            self.go_on(last, directory, bytes_max, &mut planned);
+        }
+        let left = bytes_max.saturating_sub(self.bytes);
+        let room = sibling_room(left, self.directories[directory].bytes);
+        let mut plan: Vec<Sibling> = Vec::new();
+        let room = room.saturating_sub(planned.len() as u32);
+        self.directories[directory].siblings.opened(place, room, &mut plan);
+        planned.extend(self.files(directory, &plan));
+        let mut at = directory;
+        while self.directories[at].siblings.goes_on() && at + 1 < self.directories.len() {
+            self.go_on(at, at + 1, bytes_max, &mut planned);
+            at += 1;
+        }
+        for &FileAhead { file, .. } in &planned {
+            let bytes = sibling_bytes(self.sizes[file.0 as usize]);
+            self.bytes += bytes;
+            self.ahead.insert(file, Ahead { bytes, since: now });
+        }
+        (ended, planned)
     }
 
     /// A program goes from one directory to another, or will.
-    fn go_on(&mut self, from: usize, to: usize, bytes_max: u64, out: &mut Vec<FileId>) {
+    fn go_on(&mut self, from: usize, to: usize, bytes_max: u64, out: &mut Vec<FileAhead>) {
         let Ok([before, directory]) = self.directories.get_disjoint_mut([from, to]) else { return };
         let left = bytes_max.saturating_sub(self.bytes);
         let window = SIBLING_WINDOW_MAX.saturating_sub((self.ahead.len() + out.len()) as u32);
@@ -76,69 +121,41 @@ impl Directories {
         out.extend(self.files(to, &plan));
     }
 
-    fn files<'a>(&'a self, directory: usize, plan: &'a [Sibling]) -> impl Iterator<Item = FileId> + 'a {
-        plan.iter().map(move |sibling| self.directories[directory].files[sibling.index as usize])
+    fn files<'a>(&'a self, directory: usize, plan: &'a [Sibling]) -> impl Iterator<Item = FileAhead> + 'a {
+        let files = &self.directories[directory].files;
+        plan.iter().map(|sibling| FileAhead { file: files[sibling.index as usize], reason: sibling.reason })
     }
 
     /// Takes a file out of readahead, or those that were not opened in time.
-    fn take(&mut self, is_taken: impl Fn(FileId, &Ahead) -> bool) -> Vec<(FileId, HandleId)> {
-        let taken = self.ahead.extract_if(.., |&file, ahead| is_taken(file, ahead));
-        let taken: Vec<_> = taken.map(|(file, ahead)| (file, ahead.handle, ahead.bytes)).collect();
-        self.bytes -= taken.iter().map(|&(_, _, bytes)| bytes).sum::<u64>();
-        taken.into_iter().map(|(file, handle, _)| (file, handle)).collect()
+    fn take(&mut self, is_taken: impl Fn(FileId, &Ahead) -> bool) -> Vec<FileId> {
+        let taken: Vec<_> = self.ahead.extract_if(.., |&file, ahead| is_taken(file, ahead)).collect();
+        self.bytes -= taken.iter().map(|(_, ahead)| ahead.bytes).sum::<u64>();
+        taken.into_iter().map(|(file, _)| file).collect()
     }
 }
 
 impl Machine {
-    fn file_bytes(&self, file: FileId) -> u64 {
-        self.files[file.0 as usize].pages.0.saturating_mul(self.page_size.bytes())
-    }
-
     /// A process has opened a file, and requested what it reads first: reads its siblings ahead.
     pub(super) fn read_siblings(&mut self, file: FileId) {
         if self.sibling_bytes_max == 0 || self.files.len() < 2 {
             return;
         }
         let known = self.directories.take().filter(|known| known.places.len() == self.files.len());
-        let mut known =
-            known.unwrap_or_else(|| Directories::new(&self.recorder.files, |file| self.file_bytes(file)));
-        let old = Instant(self.now.0.saturating_sub(SIBLING_UNUSED_MAX.as_nanos() as u64));
-        let unused = known.take(|other, ahead| other != file && ahead.since < old);
-        for &(other, _) in &unused {
-            let (directory, place) = known.places[other.0 as usize];
-            known.directories[directory].siblings.dropped(place);
-        }
-        let opened = known.take(|other, _| other == file);
-        for (_, handle) in unused.into_iter().chain(opened) {
+        let mut known = known.unwrap_or_else(|| {
+            let page = self.page_size.bytes();
+            let sizes = self.files.iter().map(|file| file.pages.0.saturating_mul(page)).collect();
+            Directories::new(&self.recorder.files, sizes)
+        });
+        let (ended, planned) = known.opened(file, self.now, self.sibling_bytes_max);
+        for handle in ended.iter().filter_map(|file| self.siblings_ahead.remove(file)) {
             self.cache.step(self.now, Event::CloseHandle { handle }, &mut self.actions);
         }
-        let (directory, place) = known.places[file.0 as usize];
-        let last = std::mem::replace(&mut known.last, directory);
-        let mut planned = Vec::new();
-        if last < known.directories.len() && last != directory {
-            known.go_on(last, directory, self.sibling_bytes_max, &mut planned);
-        }
-        let left = self.sibling_bytes_max.saturating_sub(known.bytes);
-        let room = sibling_room(left, known.directories[directory].bytes);
-        let mut plan: Vec<Sibling> = Vec::new();
-        known.directories[directory].siblings.opened(
-            place,
-            room.saturating_sub(planned.len() as u32),
-            &mut plan,
-        );
-        planned.extend(known.files(directory, &plan));
-        let mut at = directory;
-        while known.directories[at].siblings.goes_on() && at + 1 < known.directories.len() {
-            known.go_on(at, at + 1, self.sibling_bytes_max, &mut planned);
-            at += 1;
-        }
-        for sibling in planned {
-            let (handle, bytes) = (self.open_handle(sibling), sibling_bytes(self.file_bytes(sibling)));
-            let range = PageRange::new(0, self.page_size.count_for(bytes).0);
-            let event = Event::Advise { handle, range, advice: Advice::WillNeed };
+        for FileAhead { file, .. } in planned {
+            let handle = self.open_handle(file);
+            let pages = self.page_size.count_for(sibling_bytes(known.sizes[file.0 as usize]));
+            let event = Event::Advise { handle, range: PageRange::new(0, pages.0), advice: Advice::WillNeed };
             self.cache.step(self.now, event, &mut self.actions);
-            known.bytes += bytes;
-            known.ahead.insert(sibling, Ahead { handle, bytes, since: self.now });
+            self.siblings_ahead.insert(file, handle);
         }
         self.directories = Some(known);
         self.act();

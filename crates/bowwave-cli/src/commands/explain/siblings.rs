@@ -1,0 +1,104 @@
+//! `explain --across-files`: which files `stream` reads ahead when a program opens others.
+
+use std::collections::{HashMap, HashSet};
+
+use bowwave_core::{FileId, Instant};
+use bowwave_sim::machine::{Directories, FileAhead};
+use bowwave_trace::{Op, Record};
+use serde::Serialize;
+
+use super::{Args, Input, ROWS_A_REPORT};
+use crate::Failure;
+use crate::output::{Output, plain};
+use crate::progress::Progress;
+
+/// Names of files that a line for people has.
+const NAMES_MAX: usize = 3;
+
+/// An open: the first read of a file by a process.
+struct Open {
+    access: u64,
+    now: Instant,
+    pid: u64,
+    file: FileId,
+}
+
+/// A decision in `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    access: u64,
+    pid: u64,
+    /// The opened file.
+    file: &'a str,
+    reason: &'static str,
+    /// The files that are read ahead now, in this order.
+    files: Vec<&'a str>,
+}
+
+/// Reads the trace and prints the decisions.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut output = Output::stdout();
+    let outcome = Input::open(&args.trace, args.format).and_then(|input| explain(args, input, &mut output));
+    output.finish(outcome)
+}
+
+fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure> {
+    let Input { mut rows, total, .. } = input;
+    let mut progress = Progress::bytes("explaining", total);
+    let mut record = Record::default();
+    let (mut known, mut names, mut sizes) = (HashMap::<String, FileId>::new(), Vec::new(), Vec::new());
+    let (mut opened, mut opens) = (HashSet::new(), Vec::new());
+    let (mut access, mut now) = (0, Instant(0));
+    while rows.read(&mut record).map_err(Failure::failed)? {
+        if matches!(record.op, Op::Read | Op::Load) && record.length > 0 {
+            let file = *known.entry(record.file.clone()).or_insert_with(|| {
+                names.push(record.file.clone());
+                sizes.push(0);
+                FileId(u32::try_from(sizes.len() - 1).expect("a table of 2^32 names does not fit in memory"))
+            });
+            let size = &mut sizes[file.0 as usize];
+            *size = record.offset.saturating_add(record.length).max(*size);
+            now = now.max(Instant(record.time_ns));
+            if opened.insert((record.pid, file)) {
+                opens.push(Open { access, now, pid: record.pid, file });
+            }
+        }
+        access += 1;
+        if access % ROWS_A_REPORT == 0 {
+            progress.at(rows.bytes_read());
+        }
+    }
+    if let Some(pages) = args.file_pages {
+        sizes.fill(pages.saturating_mul(4096));
+    }
+    if !args.json {
+        output.line(columns("access", "pid", "reason", "count", "file", "read ahead"))?;
+    }
+    let mut directories = Directories::new(&names, sizes);
+    for Open { access, now, pid, file } in opens {
+        let (_, planned) = directories.opened(file, now, u64::MAX);
+        for alike in planned.chunk_by(|a, b| a.reason == b.reason) {
+            let name = |ahead: &FileAhead| names[ahead.file.0 as usize].as_str();
+            let files: Vec<&str> = alike.iter().map(name).collect();
+            let line =
+                Line { access, pid, file: &names[file.0 as usize], reason: alike[0].reason.name(), files };
+            if args.json { output.json_line(&line) } else { output.line(line.for_people()) }?;
+        }
+    }
+    Ok(())
+}
+
+impl Line<'_> {
+    fn for_people(&self) -> String {
+        let shown: Vec<String> = self.files.iter().take(NAMES_MAX).map(|name| plain(name)).collect();
+        let more = if self.files.len() > NAMES_MAX { " …" } else { "" };
+        let [access, pid, count] =
+            [self.access, self.pid, self.files.len() as u64].map(|number| number.to_string());
+        let files = format!("{}{more}", shown.join(" "));
+        columns(&access, &pid, self.reason, &count, &plain(self.file), &files)
+    }
+}
+
+fn columns(access: &str, pid: &str, reason: &str, count: &str, file: &str, files: &str) -> String {
+    format!("{access:>7} {pid:>6} {reason:<8} {count:>5} {file:<20} {files}")
+}
