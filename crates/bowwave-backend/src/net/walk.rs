@@ -51,9 +51,12 @@ impl Walks {
         let at = self.0.iter().rposition(|walk| walk.directories.contains_key(&key));
         let mut walk = at.map_or_else(Walk::default, |at| self.0.remove(at));
         walk.waited += 1;
-        if walk.directories.insert(key.clone(), Progress::Used) == Some(Progress::Ahead) {
+        match walk.directories.insert(key.clone(), Progress::Used) {
             // It came too late, or was not valid.
-            walk.unused = walk.unused.saturating_sub(1);
+            Some(Progress::Ahead) => walk.unused = walk.unused.saturating_sub(1),
+            // The tree is walked again, as by `git status`, which lists no directory above.
+            Some(Progress::Used) => walk.forget_behind(&key),
+            Some(Progress::Found) | None => {}
         }
         let is_step = below.clone().take(2).count() == 1;
         walk.add(prefix, below);
@@ -107,6 +110,14 @@ impl Walk {
             if *progress == Progress::Used {
                 *progress = Progress::Found;
             }
+        }
+    }
+
+    /// The directories behind `key` are to be listed again.
+    fn forget_behind(&mut self, key: &str) {
+        let behind = self.directories.range_mut::<str, _>((Bound::Excluded(key), Bound::Unbounded));
+        for (_, progress) in behind.filter(|(_, progress)| **progress == Progress::Used) {
+            *progress = Progress::Found;
         }
     }
 
@@ -202,6 +213,20 @@ mod tests {
         assert!(waited <= 4 && listed == 111, "{waited} of {listed}");
         // The next time, it waits for the root alone.
         assert_eq!(walk(&mut walks, &all), (1, 111));
+    }
+
+    /// As `git status` does after a while: it asks for files, and lists no directory above them.
+    #[test]
+    fn a_second_walk_that_does_not_list_the_root_waits_for_few() {
+        let (mut walks, mut all) = (Walks::default(), Vec::new());
+        depth_first("r/", &mut all);
+        walk(&mut walks, &all);
+        let leaves: Vec<_> = all.iter().filter(|prefix| below(prefix).is_empty()).cloned().collect();
+        assert_eq!(leaves.len(), 100);
+        for _ in 0..3 {
+            let (waited, listed) = walk(&mut walks, &leaves);
+            assert!(waited <= 4 && listed <= 112, "{waited} of {listed}");
+        }
     }
 
     #[test]
