@@ -55,13 +55,13 @@ fn readahead_across_files_is_explained() {
     let told: Vec<Value> = lines(&run_with_input(&mut command, trace.as_bytes()));
     assert_eq!(
         told[0],
-        serde_json::json!({"access": 4, "pid": 7, "file": "images/1.jpg", "reason": "sequence",
+        serde_json::json!({"access": 3, "pid": 7, "file": "images/1.jpg", "reason": "sequence",
             "files": ["images/2.jpg", "images/3.jpg"]}),
     );
     let files = told.iter().flat_map(|line| line["files"].as_array().expect("files"));
     assert!(files.eq(&(2..10).map(|number| format!("images/{number}.jpg").into()).collect::<Vec<Value>>()));
     let text = run_with_input(bowwave().args(["explain", "-", "--across-files"]), trace.as_bytes());
-    let sequence = "      4      7 sequence     2 images/1.jpg         images/2.jpg images/3.jpg";
+    let sequence = "      3      7 sequence     2 images/1.jpg         images/2.jpg images/3.jpg";
     assert_eq!(text.lines().nth(1), Some(sequence), "{text}");
     let (code, line) = failure(bowwave().args(["explain", "-", "--across-files", "--policy", "linux"]));
     assert!(code == 2 && line.contains("cannot be used with"), "{line}");
