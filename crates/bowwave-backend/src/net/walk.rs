@@ -29,6 +29,10 @@ struct Walk {
     used: u32,
     /// The same, since the program waited for one.
     in_a_row: u32,
+    /// The directory that the program listed last.
+    last: String,
+    /// Directories that it has listed in order up to that one.
+    in_order: u32,
     /// Directories that were listed ahead and are not used yet.
     unused: u32,
 }
@@ -55,7 +59,9 @@ impl Walks {
         let at = self.0.iter().rposition(|walk| walk.directories.contains_key(&key));
         let mut walk = at.map_or_else(Walk::default, |at| self.0.remove(at));
         (walk.waited, walk.in_a_row) = (walk.waited + 1, 0);
-        match walk.directories.insert(key.clone(), Progress::Used) {
+        let before = walk.directories.insert(key.clone(), Progress::Used);
+        walk.come_to(&key, before == Some(Progress::Used));
+        match before {
             // It came too late, or was not valid.
             Some(Progress::Ahead) => walk.unused = walk.unused.saturating_sub(1),
             // The tree is walked again, as by `git status`, which lists no directory above.
@@ -97,6 +103,7 @@ impl Walks {
         let Some(walk) = self.0.iter_mut().rev().find(is_it) else { return Vec::new() };
         walk.directories.insert(key.clone(), Progress::Used);
         (walk.used, walk.in_a_row) = (walk.used + 1, walk.in_a_row + 1);
+        walk.come_to(&key, false);
         walk.unused = walk.unused.saturating_sub(1);
         walk.plan(&key, false)
     }
@@ -117,6 +124,20 @@ impl Walk {
         }
     }
 
+    /// The program lists `key`: in order, unless it has left out directories that were found. A
+    /// second walk goes on as the first one was.
+    fn come_to(&mut self, key: &str, is_again: bool) {
+        let between = (Bound::Excluded(self.last.as_str()), Bound::Excluded(key));
+        let is_next = self.last.as_str() < key
+            && self.directories.range::<str, _>(between).all(|(_, progress)| *progress != Progress::Found);
+        self.in_order = match (is_next, is_again) {
+            (true, _) => self.in_order + 1,
+            (false, true) => self.in_order,
+            (false, false) => 1,
+        };
+        key.clone_into(&mut self.last);
+    }
+
     /// The directories behind `key` are to be listed again.
     fn forget_behind(&mut self, key: &str) {
         let behind = self.directories.range_mut::<str, _>((Bound::Excluded(key), Bound::Unbounded));
@@ -128,7 +149,7 @@ impl Walk {
     /// The directories to list ahead of a program that has used `key`. `is_step`: there is one
     /// directory in it.
     fn plan(&mut self, key: &str, is_step: bool) -> Vec<String> {
-        let is_walked = self.waited >= WAITED_MIN;
+        let is_walked = self.in_order >= IN_ORDER_MIN;
         if !is_walked && !is_step {
             return Vec::new();
         }
@@ -160,9 +181,9 @@ fn order(prefix: &str) -> String {
     prefix.replace('/', "\0")
 }
 
-/// Directories of a tree that a program waits for before others are listed ahead. More: each costs
-/// a round trip. Fewer: listings for programs that list two directories of a tree.
-const WAITED_MIN: u32 = 3;
+/// Directories of a tree that a program lists in order before others are listed ahead. More: each
+/// costs a round trip. Fewer: listings for programs that list two directories of a tree.
+const IN_ORDER_MIN: u32 = 3;
 /// Most directories that are listed ahead of a program and not used yet: at first, and later. More:
 /// more unused listings, and fewer connections for reads. At 30 ms a listing, 32 allow a program a
 /// thousand directories a second.
