@@ -346,7 +346,7 @@ impl Stream {
         let last = self.table.last_at();
         let known = self.table.joined(page, end);
         let known = known.or_else(|| {
-            if self.table.is_parked_new(page) {
+            if self.table.is_parked_new(page)? {
                 self.close_last(page);
             }
             self.table.unpark(page).and_then(|_| self.table.joined(page, end))

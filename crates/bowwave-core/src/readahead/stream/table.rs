@@ -181,11 +181,12 @@ impl Parked {
         self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
     }
 
+    fn find(&self, page: u64) -> Option<usize> {
+        self.halves.contains(&half(page)).then(|| place_of(&self.pages, page)).flatten()
+    }
+
     fn take(&mut self, page: u64) -> Option<Entry> {
-        if !self.halves.contains(&half(page)) {
-            return None;
-        }
-        let at = place_of(&self.pages, page)?;
+        let at = self.find(page)?;
         self.ahead[at] = 0;
         (self.pages[at], self.halves[at]) = (NOWHERE, half(NOWHERE));
         Some(self.entries[at])
@@ -313,10 +314,9 @@ impl Table {
     }
 
     /// As [`is_new_to_reader`](Self::is_new_to_reader), of the stream that is parked at `page`.
-    pub(super) fn is_parked_new(&self, page: u64) -> bool {
-        place_of(&self.parked.pages, page).is_some_and(|at| {
-            self.parked.entries[at].direction == Direction::New && self.parked.by[at] != self.reader
-        })
+    pub(super) fn is_parked_new(&self, page: u64) -> Option<bool> {
+        let at = self.parked.find(page)?;
+        Some(self.parked.entries[at].direction == Direction::New && self.parked.by[at] != self.reader)
     }
 
     /// The least recently used stream that `fits`.
