@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_testkit::hostile::{Calls, Dialect, Host, HostileServer, Mode, Requests};
+use bowwave_testkit::hostile::{Calls, Dialect, Host, HostileServer, Mode, Requests, content};
 
 use calls::{Done, Outcome, Reads};
 use common::{can_mount, setting};
@@ -344,17 +344,15 @@ fn recover(cell: &mut Cell, mounted: &mut Mounted) {
     }
     let (at, index) = (mounted.at.clone(), mounted.checks);
     mounted.checks += 1;
-    // One, unless the file was read ahead and the store replaced it meanwhile.
-    let versions = || mounted.server.versions(&format!("honest/{index}"));
+    let number = calls::honest_file(index);
+    let expected = content(&format!("honest/{number}"), 1, 70_000 + number as usize);
     let begun = Instant::now();
-    let read = within(WATCHDOG, move || calls::honest_read(&at, index));
+    let read = within(WATCHDOG, move || calls::honest_read(&at, number));
     cell.recovery = begun.elapsed();
     cell.trouble = match read {
         None => Some("an honest read afterwards hangs".to_owned()),
         Some(Err(error)) => Some(format!("an honest read afterwards fails: {error}")),
-        Some(Ok(bytes)) if versions().iter().all(|version| **version != bytes[..]) => {
-            Some("an honest read afterwards has wrong bytes".to_owned())
-        }
+        Some(Ok(bytes)) if bytes != expected => Some("an honest read afterwards has wrong bytes".to_owned()),
         Some(Ok(_)) if mounted.said().contains("panic") => Some("the daemon has panicked".to_owned()),
         Some(Ok(_)) => None,
     };

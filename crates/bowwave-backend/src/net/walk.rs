@@ -3,11 +3,11 @@
 //!
 //! Each listing is a round trip. The listed directories name those that the program lists next: in
 //! the order of names, each directory before those in it. After a few of them, the next ones are
-//! listed ahead, several at a time: as many as the program has just used in a row, and no more than
-//! [`AHEAD_MAX`]. Listings in vain are at most as many as those of the program, and two: a program
-//! that passes some by, as `git status` passes `.git/objects`, gets others ahead. A directory in
-//! which there is one directory is read with that one at once: it is a step on the way to what the
-//! program reads, such as the chunks of a Zarr array.
+//! listed ahead: at first [`AHEAD_MIN`] at once, later the number that the program has just used in
+//! a row, up to [`AHEAD_MAX`]. Unused listings are limited to the program's own listings plus two.
+//! So directories that a program skips, as `git status` skips `.git/objects`, do not end listing
+//! ahead. If a listed directory contains one directory, that one is listed at once: it is a step
+//! towards the files that the program reads, such as the chunks of a Zarr array.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -38,7 +38,9 @@ address in it. The first 'load' or 'store' of a page creates it, and 'evict' row
 store. Each line is a fault on a page that is swapped out: its slot, the window (pages of the region, or slots for cluster) and \
 the slots that are read. 'dontneed' drops pages.
 
-With --across-files, each line is an open, the first read of a file by a process, and the files that are read ahead for it. Files with the same parent are a directory; each is as long as its last read or --file-pages. Reasons: sequence, stride, again (the order of the last pass), jumps (distances that repeat), sample (no order, none twice).
+With --across-files, each line is an open, the first read of a file by a process, and the files that are read ahead for it. \
+Files with the same parent are a directory. A file ends with its last read or at --file-pages. Reasons: sequence, stride, again \
+(the order of the last pass), jumps (distances that repeat), sample (no order, none twice).
 
 With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: the request, the reason \
 for it, how long it waited, and how many sync and async requests still wait. Reads are sync. Readahead is async until a read \

@@ -125,9 +125,9 @@
 //!
 //! A kernel cuts long requests at its largest window
 //! ([`reader_ahead_pages`](StreamConfig::reader_ahead_pages)). A first request of that length says
-//! that its program asked for more: it is no run of that length. If nobody has come for the rest,
-//! it was announced by `POSIX_FADV_WILLNEED`. Once the length of runs is known, such a run is read
-//! ahead to that length, the oldest first, one each time a reader begins another one.
+//! that its program requested more: it is no run of that length. If no reader has requested the
+//! rest, it was announced by `POSIX_FADV_WILLNEED`. Once the length of runs is known, such a run is
+//! read ahead to that length, the oldest first, one each time a reader begins another one.
 //!
 //! A reader ends its last run where it begins a run, or goes on in one that another handle began. A
 //! mount has a handle for each thread.
@@ -616,7 +616,7 @@ impl Stream {
         let pages = last.hi.saturating_sub(last.lo);
         let alone = last.direction == Direction::New && pages <= last.request;
         if alone && self.config.is_clipped(last.request) {
-            // Its program asked for more, and will come for it.
+            // Its program requested more, and will read it.
             return;
         }
         // Two adjacent reads may be chance.

@@ -103,7 +103,11 @@ impl Operations {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         let AdviceRequest { offset, len, advice, scope } = request;
         let of_range = matches!(advice, Advice::WillNeed | Advice::DontNeed);
-        if scope == AdviceScope::Handle || of_range {
+        if of_range {
+            open.file().advise(offset, len, advice);
+            return Ok(());
+        }
+        if scope == AdviceScope::Handle {
             open.files().iter().for_each(|file| file.advise(offset, len, advice));
             return Ok(());
         }

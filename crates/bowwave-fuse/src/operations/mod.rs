@@ -118,7 +118,6 @@ impl OpenHandle {
     }
 
     fn replace_file(&self, file: &Arc<File>) {
-        self.readers.forget();
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
     }
 

@@ -294,25 +294,21 @@ impl Ahead {
 }
 
 impl Operations {
-    /// A program opens a file that the kernel does not have: plans its neighbours, and reads all of
-    /// it if it is small and one of the last opens of its directory read all of its file.
+    /// A program opens a file that the kernel does not have: plans readahead of its neighbours. A
+    /// small file is requested whole if the kernel has all of a file that was opened before it in
+    /// this directory.
     pub(super) fn note_open(&self, inode: u64, path: &Path, file: &File) {
-        let size = file.size();
-        if self.reads_neighbours()
-            && sibling_bytes(size) == size
-            && let Some(parent) = self.inodes.parent(inode)
-        {
-            let recent = self.neighbours.0.lock().noted(parent, inode);
-            if recent.into_iter().any(|other| self.inodes.is_read(other)) {
-                file.advise(0, size, Advice::WillNeed);
-            }
-        }
         if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
             return;
         }
         let (Some(parent), Some(name)) = (self.inodes.parent(inode), path.file_name()) else { return };
         let above = path.parent().unwrap_or_else(|| Path::new(""));
         let shared = &self.neighbours.0;
+        let recent = shared.lock().noted(parent, inode);
+        let size = file.size();
+        if sibling_bytes(size) == size && recent.into_iter().any(|other| self.inodes.is_read(other)) {
+            file.advise(0, size, Advice::WillNeed);
+        }
         let mut state = shared.lock();
         let known = state.directories.get(&parent);
         let is_recent = known.is_some_and(|directory| directory.listed.elapsed() < RELIST_MIN);

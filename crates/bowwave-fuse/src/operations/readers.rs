@@ -1,8 +1,7 @@
 //! Threads that read through one descriptor.
 //!
-//! Programs that read in parallel often do so by `pread` through one descriptor (Arrow, RocksDB,
-//! DuckDB). Each thread is then a reader of its own. Only the thread tells that a run has ended:
-//! the same thread begins another.
+//! Arrow, RocksDB and DuckDB read in parallel by `pread` through one descriptor. Each thread has a
+//! handle of its own, so that the policy sees where the runs of a thread end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +24,7 @@ struct Known {
 }
 
 impl Readers {
-    /// The handle of a thread, or `file` for the first one.
+    /// The handle of a thread of the version of `file`, or `file` for the first thread.
     pub(super) fn file_of(&self, thread: u32, file: Arc<File>) -> Arc<File> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.first == 0 {
@@ -34,11 +33,17 @@ impl Readers {
         if known.first == thread {
             return file;
         }
-        if let Some((_, other)) = known.others.iter().find(|(other, _)| *other == thread) {
+        let at = known.others.iter().position(|(other, _)| *other == thread);
+        // An object may have been replaced since.
+        if let Some((_, other)) = at.map(|at| &known.others[at])
+            && other.version() == file.version()
+        {
             return Arc::clone(other);
         }
         let Some(other) = file.for_another_reader().map(Arc::new) else { return file };
-        if known.others.len() < READERS_MAX {
+        if let Some(at) = at {
+            known.others[at].1 = Arc::clone(&other);
+        } else if known.others.len() < READERS_MAX {
             known.others.push((thread, Arc::clone(&other)));
         } else {
             let at = known.next;
@@ -52,10 +57,5 @@ impl Readers {
     pub(super) fn others(&self) -> Vec<Arc<File>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.others.iter().map(|(_, file)| Arc::clone(file)).collect()
-    }
-
-    /// The descriptor's file was replaced by a newer version.
-    pub(super) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 }

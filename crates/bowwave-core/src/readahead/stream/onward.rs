@@ -129,8 +129,8 @@ impl Stream {
     }
 
     /// Reads ahead the next announced run: a kernel cut its first request at its largest window,
-    /// and nobody has come for the rest, as after `POSIX_FADV_WILLNEED`. `planned` pages of this
-    /// decision count against the budget.
+    /// and no reader has requested the rest, as after `POSIX_FADV_WILLNEED`. `planned` pages of
+    /// this decision count against the budget.
     pub(super) fn announced(&mut self, planned: u64, wanted: Wanted, view: View<'_>) {
         if wanted.mapped || self.config.reader_ahead_pages == 0 || !self.scores.trusts(Detector::Cluster) {
             return;
