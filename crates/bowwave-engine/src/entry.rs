@@ -41,6 +41,8 @@ pub(crate) struct FileEntry {
     /// Why it is stale, if it was found damaged.
     damage: OnceLock<StoreError>,
     last_error: Mutex<Option<StoreError>>,
+    /// Requests sent for its bytes, and the bytes that they want.
+    fetched: [AtomicU64; 2],
     pub(crate) writing: Writing,
     /// The upload, if the object is being written to a store that accepts only complete objects.
     pub(crate) upload: OnceLock<Arc<ObjectUpload>>,
@@ -88,6 +90,7 @@ impl FileEntry {
             stale: AtomicBool::new(false),
             damage: OnceLock::new(),
             last_error: Mutex::default(),
+            fetched: Default::default(),
             writing: Writing::default(),
             upload: OnceLock::new(),
             offset_mapped: OnceLock::new(),
@@ -119,6 +122,18 @@ impl FileEntry {
     /// The caller holds the lock of [`Files`](crate::files::Files).
     pub(crate) fn set_key(&self, key: Key) {
         *lock(&self.key) = key;
+    }
+
+    /// A request for `bytes` of its bytes is sent.
+    pub(crate) fn note_request(&self, bytes: u64) {
+        self.fetched[0].fetch_add(1, Ordering::Relaxed);
+        self.fetched[1].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Requests so far, and their bytes.
+    pub(crate) fn fetched(&self) -> (u64, u64) {
+        let [requests, bytes] = &self.fetched;
+        (requests.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
     pub(crate) fn handles(&self) -> u32 {

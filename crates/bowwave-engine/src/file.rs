@@ -311,6 +311,12 @@ impl File {
         self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
     }
 
+    /// Requests that were sent for bytes of this file, and the bytes that they want, over all
+    /// handles since the file became known to the engine. Hedges are not counted.
+    pub fn fetched(&self) -> (u64, u64) {
+        self.entry.fetched()
+    }
+
     /// The fast path of most reads: one lock, if all pages are cached; returns whether they were.
     #[inline]
     fn copy_hit(&self, offset: u64, part: &mut [u8]) -> Result<bool> {

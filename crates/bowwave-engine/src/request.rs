@@ -74,6 +74,7 @@ fn read(
     clear_tail(&parts, have + wanted);
     let demanded = parts.iter().any(|part| part.urgency == Urgency::Demand);
     let object = entry.object();
+    entry.note_request(wanted);
     let sink = Box::new(Sink {
         engine: Arc::clone(engine),
         queue: Arc::clone(queue),

@@ -13,7 +13,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::handle::Handle;
+use crate::handle::{Handle, unsigned};
 use crate::process::Owned;
 
 type Read = Pin<Box<dyn Future<Output = bowwave_engine::Result<Vec<u8>>> + Send>>;
@@ -99,9 +99,10 @@ impl Completions {
         &self,
         py: Python<'py>,
         handle: &Bound<'py, Handle>,
-        offset: u64,
-        length: u64,
+        offset: i64,
+        length: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         let inner = self.inner.get()?;
         let file = Arc::clone(handle.get().file()?);
         let len = usize::try_from(file.size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);

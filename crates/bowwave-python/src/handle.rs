@@ -1,5 +1,6 @@
 //! Open files.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bowwave_engine::{Advice, File};
@@ -60,8 +61,8 @@ impl Handle {
     }
 
     /// Up to `length` bytes from `offset`; fewer only at the end of the file.
-    fn pread<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
-        let file = self.file()?;
+    fn pread<'py>(&self, py: Python<'py>, offset: i64, length: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let (file, offset, length) = (self.file()?, unsigned("offset", offset)?, unsigned("length", length)?);
         let left = file.size().saturating_sub(offset).min(length);
         let len = usize::try_from(left).unwrap_or(usize::MAX);
         self.note(py, file, offset, left);
@@ -71,8 +72,8 @@ impl Handle {
     }
 
     /// Reads into a buffer; returns how many bytes.
-    fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let file = self.file()?;
+    fn readinto(&self, py: Python<'_>, offset: i64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (file, offset) = (self.file()?, unsigned("offset", offset)?);
         let mut buffer = Buffer::writable(buffer)?;
         let bytes = buffer.as_mut_slice();
         self.note(py, file, offset, bytes.len() as u64);
@@ -81,13 +82,11 @@ impl Handle {
 
     /// The bytes of several ranges, all of them in flight at once; an exception in place of the
     /// bytes of a range that failed.
-    fn read_ranges<'py>(&self, py: Python<'py>, ranges: Vec<(u64, u64)>) -> PyResult<Bound<'py, PyList>> {
-        let file = self.file()?;
-        let plan = ranges.iter().map(|(start, end)| *start..*end).collect::<Vec<_>>();
-        py.detach(|| file.plan(plan)).map_err(|error| raised(&error))?;
+    fn read_ranges<'py>(&self, py: Python<'py>, ranges: Vec<(i64, i64)>) -> PyResult<Bound<'py, PyList>> {
+        self.plan(py, ranges.clone())?;
         let read = PyList::empty(py);
         for (start, end) in ranges {
-            match self.pread(py, start, end.saturating_sub(start)) {
+            match self.pread(py, start, end - start) {
                 Ok(bytes) => read.append(bytes)?,
                 Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
                     read.append(error.into_value(py))?;
@@ -99,7 +98,8 @@ impl Handle {
     }
 
     /// Advises how `length` bytes from `offset` will be read; a `length` of 0 is to the end.
-    fn advise(&self, py: Python<'_>, advice: &str, offset: u64, length: u64) -> PyResult<()> {
+    fn advise(&self, py: Python<'_>, advice: &str, offset: i64, length: i64) -> PyResult<()> {
+        let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         let known = [
             ("normal", Advice::Normal),
             ("sequential", Advice::Sequential),
@@ -128,10 +128,10 @@ impl Handle {
     }
 
     /// Appends ranges `(start, end)` to the read plan.
-    fn plan(&self, py: Python<'_>, ranges: Vec<(u64, u64)>) -> PyResult<()> {
+    fn plan(&self, py: Python<'_>, ranges: Vec<(i64, i64)>) -> PyResult<()> {
         let file = self.file()?;
-        let ranges = ranges.into_iter().map(|(start, end)| start..end);
-        py.detach(|| file.plan(ranges.collect::<Vec<_>>())).map_err(|error| raised(&error))
+        let ranges = ranges.into_iter().map(range).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| file.plan(ranges)).map_err(|error| raised(&error))
     }
 
     /// Ends the read plan.
@@ -142,8 +142,8 @@ impl Handle {
     }
 
     /// Writes `data` at `offset`; returns how many bytes.
-    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let (file, data) = (self.file()?, Buffer::readable(data)?);
+    fn write(&self, py: Python<'_>, offset: i64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (file, data, offset) = (self.file()?, Buffer::readable(data)?, unsigned("offset", offset)?);
         let bytes = data.as_slice();
         py.detach(|| file.write_at(offset, bytes)).map_err(|error| raised(&error))
     }
@@ -154,11 +154,32 @@ impl Handle {
         py.detach(|| file.sync(false)).map_err(|error| raised(&error))
     }
 
-    /// Counters of the file, in pages.
+    /// Counters of the file, in pages, its requests and the bytes that they fetched.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let file = self.file()?;
-        counters(py, &py.detach(|| file.stats()))
+        let all = counters(py, &py.detach(|| file.stats()))?;
+        let (requests, bytes) = file.fetched();
+        all.set_item("requests", requests)?;
+        all.set_item("bytes_fetched", bytes)?;
+        Ok(all)
     }
+}
+
+/// The bytes from a start to an end.
+fn range((start, end): (i64, i64)) -> PyResult<Range<u64>> {
+    match unsigned("start", start)?..unsigned("end", end)? {
+        range if range.start <= range.end => Ok(range),
+        Range { start, end } => Err(PyValueError::new_err(format!(
+            "the range ({start}, {end}) ends before it starts; a range is (start, end), not (start, length)"
+        ))),
+    }
+}
+
+/// A number of bytes that a program gives.
+pub(crate) fn unsigned(what: &str, value: i64) -> PyResult<u64> {
+    u64::try_from(value).map_err(|_| {
+        PyValueError::new_err(format!("{what} is {value}, but must be 0 or more: bytes count from the start"))
+    })
 }
 
 /// Counters of a cache as a dictionary.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::region_raised;
-use crate::handle::counters;
+use crate::handle::{counters, unsigned};
 use crate::process::Owned;
 use crate::store::Store;
 
@@ -41,14 +41,16 @@ impl Region {
     }
 
     /// Fetches and maps a range.
-    fn populate(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
+    fn populate(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
         let region = self.region.get()?;
+        let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         py.detach(|| region.populate(offset, length)).map_err(|error| region_raised(&error))
     }
 
     /// Fetches a range without waiting for it.
-    fn prefetch(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
+    fn prefetch(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
         let region = self.region.get()?;
+        let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         py.detach(|| region.advise(offset, length, Advice::WillNeed)).map_err(|error| region_raised(&error))
     }
 
