@@ -373,7 +373,7 @@ def staged(module, directory):
     """The package with the extension module, as a wheel has it."""
     place = os.path.join(directory, "bowwave")
     shutil.copytree(os.path.join(HERE, "..", "crates", "bowwave-python", "python", "bowwave"), place)
-    shutil.copy(module, os.path.join(place, "_bowwave.abi3.so"))
+    shutil.copy(module, os.path.join(place, "_bowwave.so"))
     return directory
 
 

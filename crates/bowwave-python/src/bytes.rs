@@ -130,7 +130,7 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<T> {
     let waker = WAKER.with(Waker::clone);
     let mut future = pin!(future);
-    let held = if gil::is_shared() { len < RELEASED_MIN } else { len <= ALONE_MAX };
+    let held = if !gil::is_free() && gil::is_shared() { len < RELEASED_MIN } else { len <= ALONE_MAX };
     if held && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
         return Ok(value);
     }

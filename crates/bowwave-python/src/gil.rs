@@ -15,6 +15,9 @@ const ALONE: u32 = 64;
 /// about to be released; more: processor time is lost if the other thread computes.
 const SPINS: u32 = 400;
 
+/// Whether the interpreter was built or started without a GIL.
+static FREE: AtomicBool = AtomicBool::new(false);
+
 /// Whether a thread has returned from a copy and has not started the next one: most likely it
 /// holds the GIL. A thread that starts a copy held it until then, so this is right again at once
 /// if the GIL was released elsewhere meanwhile.
@@ -27,6 +30,23 @@ static SHARED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     static ADDRESS: u8 = const { 0 };
+}
+
+/// Looks whether the interpreter has a GIL.
+///
+/// # Errors
+/// Those of Python.
+pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
+    // Since 3.13.
+    if let Some(enabled) = py.import("sys")?.getattr_opt("_is_gil_enabled")? {
+        FREE.store(!enabled.call0()?.is_truthy()?, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Whether threads run at the same time as they are.
+pub(crate) fn is_free() -> bool {
+    FREE.load(Ordering::Relaxed)
 }
 
 /// Notes a read by this thread; returns whether other threads have read lately.
@@ -46,6 +66,9 @@ pub(crate) fn is_shared() -> bool {
 
 /// Runs a copy without the GIL.
 pub(crate) fn released<T: Send>(py: Python<'_>, copy: impl FnOnce() -> T + Send) -> T {
+    if is_free() {
+        return py.detach(copy);
+    }
     py.detach(|| {
         HELD.store(false, Ordering::Relaxed);
         let value = copy();

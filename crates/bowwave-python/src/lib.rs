@@ -42,6 +42,7 @@ mod _bowwave {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::gil::look(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
