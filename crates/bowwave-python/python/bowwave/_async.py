@@ -33,7 +33,8 @@ class _Reads:
         token = self.completions.submit(handle, offset, length)
         if isinstance(token, bytes):
             return token
-        future = self.waiting[token] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.waiting[token] = future
         try:
             return await future
         finally:
@@ -111,6 +112,7 @@ class AsyncFile:
         return await asyncio.gather(*(self.pread(start, end - start) for start, end in ranges))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves the position to `offset` bytes from the beginning, the position or the end; returns it."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}.get(whence)
         if base is None or base + offset < 0:
             raise ValueError(f"cannot seek to {offset} from {whence}")
@@ -118,6 +120,7 @@ class AsyncFile:
         return self._position
 
     def tell(self) -> int:
+        """The position in bytes."""
         return self._position
 
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -129,6 +132,7 @@ class AsyncFile:
         return self._live().stats()
 
     async def close(self) -> None:
+        """Ends the use of the file: later reads raise `ValueError`."""
         self.closed = True
 
     async def __aenter__(self) -> AsyncFile:
@@ -142,5 +146,15 @@ class AsyncFile:
 
 
 async def open_async(url: str | os.PathLike[str], **options: Any) -> AsyncFile:
-    """As `open`, for asyncio: a file whose reads are coroutines."""
+    """As `open`, for asyncio: a file whose reads are coroutines.
+
+    >>> import asyncio, bowwave
+    >>> async def read():
+    ...     async with await bowwave.open_async("s3://bucket/data.bin") as file:
+    ...         return await asyncio.gather(file.pread(0, 2), file.pread(1000, 3))
+    >>> [len(data) for data in asyncio.run(read())]
+    [2, 3]
+
+    In a notebook, `await` works without `asyncio.run`. Raises as `open`.
+    """
     return await in_thread(lambda: AsyncFile(source_of(url, options)))

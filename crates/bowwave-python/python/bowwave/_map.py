@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import _bowwave
 from ._files import Source, source_of
@@ -26,6 +26,19 @@ class Map(mmap.mmap):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} bytes"
         return f"<bowwave.Map {self.name!r}, {state}>"
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: Literal[False] = False, writable: bool = True,  # noqa: A001
+        **options: Any) -> Map: ...
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: Literal[True], writable: bool = True, **options: Any) -> Region: ...  # noqa: A001
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: bool, writable: bool = True, **options: Any) -> Map | Region: ...  # noqa: A001
 
 
 def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, **options: Any) -> Map | Region:  # noqa: A001

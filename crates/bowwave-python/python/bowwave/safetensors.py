@@ -1,9 +1,12 @@
 """safetensors: tensors by name, all wanted ones in flight at once.
 
-    weights = bowwave.safetensors.load_file("s3://bucket/model.safetensors")          # numpy arrays by name
-    with bowwave.safetensors.safe_open("s3://bucket/model.safetensors") as file:       # some of them, in any order
-        file.plan(["head.weight", "embed.weight"])
-        head = file.get_tensor("head.weight")
+>>> import bowwave.safetensors
+>>> weights = bowwave.safetensors.load_file("s3://bucket/model.safetensors")           # numpy arrays by name
+>>> weights["embed.weight"].shape
+(20, 4)
+>>> with bowwave.safetensors.safe_open("s3://bucket/model.safetensors") as file:       # some of them, in any order
+...     file.plan(["head.weight", "embed.weight"])
+...     head = file.get_tensor("head.weight")
 
 With `framework="torch"` they are tensors of torch.
 """
