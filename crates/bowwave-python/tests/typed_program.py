@@ -34,14 +34,19 @@ def files() -> int:
 async def asynchronous() -> bytes:
     file = await bowwave.open_async("s3://bucket/key")
     async with file:
-        return await file.read(10) + await file.pread(0, 1)
+        file.advise("random")
+        file.prefetch([(0, 10)])
+        file.plan([(0, 10)])
+        file.end_plan()
+        buffer = bytearray(await file.readinto(bytearray(10)) + file.seek(0) + file.tell() + len(file.reads()))
+        return b"".join(await file.read_ranges([(0, 10)])) + await file.read(10) + await file.pread(0, 1) + buffer
 
 
 def formats() -> int:
     with bowwave.safetensors.safe_open("a.safetensors") as weights:
         weights.plan(weights.keys())
         weights.get_tensor("a")
-    bowwave.safetensors.load_file("a.safetensors")
+    bowwave.safetensors.load_file("a.safetensors", progress=True)
     with bowwave.gguf.Model("a.gguf") as model:
         model.plan(["a"])
         data: bytes = model.read("a")
@@ -55,7 +60,7 @@ def formats() -> int:
 
 
 def maps() -> int:
-    memory = bowwave.map("a")
+    memory = bowwave.map("a", writable=False, progress=True)
     return len(memory)
 
 
@@ -67,6 +72,7 @@ def laboratory() -> float:
     trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
     rows = bowwave.miss_ratios(trace, [1 << 30], share=0.5)
     page: str = bowwave.report("a.bwt", "report.html")
+    rows = bowwave.report("a.bwt", "report.html").results
     return float(rows.best()["seconds"]) + len(page) + len(commands)
 
 
