@@ -1,17 +1,37 @@
 """`open_async`, `map`, and what notebooks show."""
 
 import asyncio
+import gc
 import html
+import importlib.util
 import os
 import pickle
 import re
+import signal
+import subprocess
+import sys
 import time
 import traceback
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import bowwave
 import numpy as np
 import pytest
 from bowwave._html import ANNOUNCED, COLOURS, HEIGHT, WIDTH
+
+
+def status_of(child):
+    """The status of a forked child that runs a function."""
+    process = os.fork()
+    if process == 0:
+        try:
+            child()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitpid(process, 0)[1]
 
 
 def test_coroutines_read_at_once(shaped):
@@ -123,19 +143,6 @@ def test_an_async_file_works_in_a_child_of_fork(served):
     loop.close()
 
 
-def status_of(child):
-    """The status of a forked child that runs a function."""
-    process = os.fork()
-    if process == 0:
-        try:
-            child()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitpid(process, 0)[1]
-
-
 def test_an_async_reader_of_parquet_is_planned(tmp_path):
     """Two columns of the first row group are read at once: those of all later ones come before they are asked for."""
     import pyarrow
@@ -144,13 +151,17 @@ def test_an_async_reader_of_parquet_is_planned(tmp_path):
     from bowwave import parquet
 
     numbers = np.random.default_rng(1).random(100_000)
-    table = pyarrow.table({name: numbers for name in "abcd"})
+    # Their names make the footer longer than what comes with the open.
+    names = [letter * 2000 for letter in "abcd"]
+    table = pyarrow.table({name: numbers for name in names})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=10_000, compression="none", use_dictionary=False)
     body = (tmp_path / "t.parquet").read_bytes()
 
     async def main():
-        async with await bowwave.open_async(tmp_path / "t.parquet", cache="68MiB", policy="none") as file:
-            chunks = [chunk for chunk in parquet.read_chunks(file._file) if chunk.column in "ab"]
+        with bowwave.open(tmp_path / "t.parquet") as file:
+            chunks = [chunk for chunk in parquet.read_chunks(file) if chunk.column in names[:2]]
+        url = f"emulate:s3,latency=50ms:file://{tmp_path}/t.parquet"
+        async with await bowwave.open_async(url, cache="68MiB", policy="none") as file:
             group = [chunk for chunk in chunks if chunk.row_group == 0]
             await asyncio.gather(*(file.pread(chunk.start, chunk.end - chunk.start) for chunk in group))
             later = [chunk for chunk in chunks if chunk.row_group > 0]
@@ -159,6 +170,7 @@ def test_an_async_reader_of_parquet_is_planned(tmp_path):
                 assert await file.pread(chunk.start, chunk.end - chunk.start) == body[chunk.start:chunk.end]
             after = file.stats()
             assert after["misses"] == before["misses"], "planned from the first row group on"
+            assert after["pages_planned"] == before["pages_planned"], "both columns"
             pages = sum(chunk.end // 4096 - chunk.start // 4096 for chunk in chunks)
             # Nothing of the other two columns but what lies in the same pages.
             assert pages < after["pages_filled"] < pages + 2 * len(chunks) + 20
@@ -175,6 +187,109 @@ def test_a_map_is_a_writable_buffer(shaped):
     assert "large" in repr(memory)
 
 
+@pytest.fixture
+def command(monkeypatch):
+    """The command, for the laboratory."""
+    built = os.environ.get("CARGO_TARGET_DIR", os.path.join(os.path.dirname(__file__), "../../../target"))
+    monkeypatch.setenv("BOWWAVE", os.environ.get("BOWWAVE") or os.path.join(built, "debug", "bowwave"))
+
+
+def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
+    import json
+
+    import bowwave.safetensors
+
+    if importlib.util.find_spec("tqdm") is None and os.environ.get("CI") != "true":
+        pytest.skip("tqdm is not installed")
+    header = json.dumps({name: {"dtype": "U8", "shape": [3 << 20], "data_offsets": [at * 3 << 20, (at + 1) * 3 << 20]}
+                         for at, name in enumerate("abc")}).encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(9 << 20))
+
+    def shown(call):
+        call()
+        return capsys.readouterr().err
+
+    assert "20.0M/20.0M" in shown(lambda: bowwave.map("pattern:/20MiB", progress=True))
+    assert "9.00M/9.00M" in shown(lambda: bowwave.safetensors.load_file(path, progress=True))
+    assert "6.00M/6.00M" in shown(lambda: bowwave.safetensors.load_file(path, names=["a", "c"], progress=True))
+    with ThreadPoolExecutor(1) as executor:
+        rows = [{"offset": 0, "length": 4096}]
+        assert "2/2" in shown(lambda: bowwave.sweep(rows, ["stream", "none"], executor=executor, progress=True))
+    with pytest.raises(ValueError, match="lazy"):
+        bowwave.map("pattern:/1MiB", lazy=True, progress=True)
+    assert shown(lambda: bowwave.map("pattern:/20MiB")) == ""
+    # As where it is not installed.
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert shown(lambda: bowwave.map("pattern:/20MiB", progress=True)) == ""
+
+
+def test_views_keep_a_map_alive():
+    import pyarrow
+
+    memory = bowwave.map("pattern:/9MiB")
+    expected = bytes(memory[5_000_000:5_000_100])
+    array, buffer = np.frombuffer(memory, np.uint8), pyarrow.py_buffer(memory)
+    with pytest.raises(BufferError):
+        memory.close()
+    known = weakref.ref(memory)
+    del memory
+    gc.collect()
+    assert known() is not None and array[5_000_000:5_000_100].tobytes() == expected
+    assert buffer.size == 9 << 20 and buffer.slice(5_000_000, 100).to_pybytes() == expected
+    values = pyarrow.Array.from_buffers(pyarrow.uint8(), 9 << 20, [None, buffer])
+    del array, buffer
+    gc.collect()
+    assert values[5_000_000].as_py() == expected[0]
+    del values
+    gc.collect()
+    assert known() is None
+
+
+def test_a_map_can_be_read_only(shaped):
+    memory = bowwave.map("s3://data/large", writable=False, **shaped.options)
+    array = np.frombuffer(memory, np.uint8)
+    assert not array.flags.writeable and memoryview(memory).readonly
+    with pytest.raises(TypeError):
+        memory[0] = 1
+    assert array[44_000_000:44_000_100].tobytes() == shaped.bytes(44_000_000, 100)
+    assert array[-100:].tobytes() == shaped.bytes((64 << 20) - 100, 100)
+    with pytest.raises(OSError):
+        bowwave.map("fault:errors=1:pattern:/20MiB", retries=0, writable=False)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_child_of_fork_has_the_map(writable, shaped):
+    memory = bowwave.map("s3://data/small", writable=writable, **shaped.options)
+    array = np.frombuffer(memory, np.uint8)
+
+    def child():
+        assert memory[700_000:700_100] == shaped.bytes(700_000, 100)
+        assert array.tobytes() == shaped.bytes(0, 1 << 20)
+        again = bowwave.map("s3://data/small", writable=writable, **shaped.options)
+        assert again[:] == memory[:]
+        if writable:
+            array[5] ^= 255
+
+    assert status_of(child) == 0
+    assert memory[:10] == shaped.bytes(0, 10), "what a child writes is its own"
+
+
+def test_a_pickled_map_is_read_again_in_its_version(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"hello" * 1000)
+    for writable in (True, False):
+        memory = bowwave.map(path, writable=writable)
+        data = pickle.dumps(memory)
+        assert len(data) < 600
+        again = pickle.loads(data)
+        assert again[:] == b"hello" * 1000 and memoryview(again).readonly != writable
+    path.unlink()
+    path.write_bytes(b"other" * 1000)
+    with pytest.raises(OSError, match="replaced"):
+        pickle.loads(data)
+
+
 def test_a_failed_map_raises():
     with pytest.raises(OSError):
         bowwave.map("fault:errors=1:pattern:/20MiB", retries=0)
@@ -188,13 +303,18 @@ def test_an_empty_file_cannot_be_mapped(tmp_path):
         bowwave.map(tmp_path / "a")
 
 
-def test_a_lazy_map_fetches_what_is_touched(shaped):
+def lazy(url, **options):
+    """A lazy map, where the process may have one."""
     try:
-        memory = bowwave.map("s3://data/large", lazy=True, **dict(shaped.options, cache="32MiB"))
+        return bowwave.map(url, lazy=True, **options)
     except OSError as error:
-        if os.environ.get("CI") == "true":
+        if os.environ.get("CI") == "true" or "userfaultfd" not in str(error):
             raise
         pytest.skip(str(error))
+
+
+def test_a_lazy_map_fetches_what_is_touched(shaped):
+    memory = lazy("s3://data/large", **dict(shaped.options, cache="32MiB"))
     before = shaped.counters()["bytes"]
     array = np.frombuffer(memory, dtype=np.uint8)
     assert array[50_000_000:50_000_100].tobytes() == shaped.bytes(50_000_000, 100)
@@ -202,6 +322,41 @@ def test_a_lazy_map_fetches_what_is_touched(shaped):
     assert array[1 << 20:(1 << 20) + 100].tobytes() == shaped.bytes(1 << 20, 100)
     assert shaped.counters()["bytes"] - before < 8 << 20
     assert memory.failures() == [] and memory.stats()["faults"] > 0
+
+
+def test_views_keep_a_lazy_map_alive(shaped):
+    import pyarrow
+
+    options = dict(shaped.options, cache="32MiB")
+    array = np.frombuffer(lazy("s3://data/large", **options), np.uint8)
+    buffer = pyarrow.py_buffer(lazy("s3://data/large", writable=False, **options))
+    gc.collect()
+    assert array[33_000_000:33_000_100].tobytes() == shaped.bytes(33_000_000, 100)
+    assert buffer.slice(22_000_000, 100).to_pybytes() == shaped.bytes(22_000_000, 100) and not buffer.is_mutable
+    array[33_000_000] ^= 255
+    assert array[33_000_001:33_000_100].tobytes() == shaped.bytes(33_000_001, 99)
+
+
+def test_populating_a_lazy_map_raises_the_error_of_the_store():
+    memory = lazy("fault:errors=1:pattern:/1MiB", retries=0)
+    assert memory.failures() == []
+    with pytest.raises(OSError, match="fault"):
+        memory.populate(8192, 4096)
+    (offset, cause), = memory.failures()
+    assert offset == 8192 and "fault" in cause
+    with pytest.raises(ValueError, match="4096 bytes from 1048576"):
+        memory.populate(1 << 20, 4096)
+
+
+@pytest.mark.parametrize("before", ["", "try: memory.populate(0, 4096)\nexcept OSError: pass"])
+def test_only_a_touch_of_a_page_that_cannot_be_fetched_is_a_sigbus(before):
+    lazy("pattern:/1MiB")
+    program = f"import bowwave\nmemory = bowwave.map('fault:errors=1:pattern:/1MiB', lazy=True, retries=0)\n{before}\n"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    ended = subprocess.run([sys.executable, "-c", program + "memoryview(memory)[0]"], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGBUS
+    assert "bowwave: cannot read a page of a mapped file at offset 0" in ended.stderr
 
 
 def rows_of(text):
@@ -332,10 +487,7 @@ def test_maps_and_caches_of_fsspec_show_themselves():
     assert cache.stats()["misses"] == 3 and agrees(cache._repr_html_(), cache.stats())
 
 
-def test_a_report_shows_its_runs(tmp_path, monkeypatch):
-    built = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(os.path.dirname(__file__), "../../../target")),
-                         "debug", "bowwave")
-    monkeypatch.setenv("BOWWAVE", os.environ.get("BOWWAVE") or built)
+def test_a_report_shows_its_runs(tmp_path, command):
     rows = [{"offset": at * 65536, "length": 65536} for at in range(64)]
     path = bowwave.report(rows, tmp_path / "report.html", ["stream", "none"])
     assert isinstance(path, str) and path == str(tmp_path / "report.html") and os.path.getsize(path) > 10_000

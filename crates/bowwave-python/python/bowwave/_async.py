@@ -93,6 +93,8 @@ class AsyncFile:
         self._source = source
         self._file = File(source, position)
         self._position = position
+        #: Whether its format is watched; the watcher itself is away while it reads.
+        self._watched = self._file._watcher is not None
         self._watching = _stores.ForkLock()
         self.name, self.size = self._file.name, self._file.size
         #: Entity tag of this version, if the store has one.
@@ -131,7 +133,7 @@ class AsyncFile:
         if not file.closed and file._generation != _stores.generation():
             # The lookup waits for the store.
             await in_thread(file._live)
-        if file._watcher is not None:
+        if self._watched:
             # It may read the footer of the file.
             await in_thread(self._watch, offset, length)
         begin = monotonic()

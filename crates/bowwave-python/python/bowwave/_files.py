@@ -54,6 +54,9 @@ class Source:
         if opened is not None and opened[0] == now:
             return opened[1]
         with self._lock:
+            if self._opened is not None and self._opened[0] == now:
+                # Another thread was faster.
+                return self._opened[1]
             handle = self.store().open(self.place.path, first)
             self._check(handle)
             self._opened = (now, handle)
@@ -115,12 +118,13 @@ class File(io.BufferedIOBase):
 
     def _bind(self, handle: _bowwave.Handle) -> None:
         """Reads through a handle of this process."""
+        # First: another thread may read as soon as the handle is there.
+        self._history.bind(handle)
         self._handle, self._generation = handle, _stores.generation()
         # Short reads of cached bytes take less than the checks of `_live`: a closed file has another function here, and
         # the handle itself knows of a fork.
         self._pread: Callable[[int, int], bytes] = handle.pread
         self._preadinto: Callable[[int, Buffer], int] = handle.readinto
-        self._history.bind(handle)
 
     def _watch(self, offset: int, length: int) -> None:
         # Not while it reads itself.

@@ -36,20 +36,19 @@ class History:
         self.reads: deque[tuple[float, float, int, int, str]] = deque(maxlen=READS)
         #: Time, start and end of ranges that were announced by plans and prefetches.
         self.announced: deque[tuple[float, int, int]] = deque(maxlen=READS)
+        #: Time, late pages and misses.
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES)
         recent.append(self)
 
     def bind(self, handle: _bowwave.Handle) -> None:
         """Reads go through this handle from now on."""
         self._handle, self.size = handle, handle.size
-        self._samples.clear()
-        self._sample()
+        # A new one at once: other threads may be reading.
+        self._samples = deque([self._sampled()], maxlen=SAMPLES)
 
-    def _sample(self) -> tuple[float, int, int]:
+    def _sampled(self) -> tuple[float, int, int]:
         stats = self._handle.stats()
-        sample = (monotonic(), stats["late"], stats["misses"])
-        self._samples.append(sample)
-        return sample
+        return monotonic(), stats["late"], stats["misses"]
 
     def note(self, begin: float, offset: int, length: int) -> None:
         """Remembers a read that ends now."""
@@ -64,12 +63,10 @@ class History:
     def outcome(self, begin: float) -> str:
         """The outcome of a slow read that ends now, by the counters of the file since it began. Reads at the same time
         have the worst of their outcomes."""
-        before = self._samples[0]
-        for sample in reversed(tuple(self._samples)):
-            if sample[0] <= begin:
-                before = sample
-                break
-        _, late, misses = self._sample()
+        samples, now = tuple(self._samples), self._sampled()
+        before = next((sample for sample in reversed(samples) if sample[0] <= begin), samples[0])
+        self._samples.append(now)
+        _, late, misses = now
         return MISS if misses > before[2] else LATE if late > before[1] else HIT
 
     def announce(self, ranges: list[tuple[int, int]]) -> None:

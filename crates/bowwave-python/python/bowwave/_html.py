@@ -117,9 +117,10 @@ def picture(histories: Sequence[History]) -> str:
     announced = sum(end - start for history, _ in lanes for _, start, end in merged(history))
     if announced:
         text += _legend(ANNOUNCED, f"{size_text(announced)} announced")
-    sizes = f"offset 0 to {size_text(lanes[0][0].size)} upwards" if len(lanes) == 1 else f"{len(lanes)} files, newest below"
-    names = "" if len(lanes) == 1 else "".join(
-        f"<div>{html.escape(history.url)}, {size_text(history.size)}</div>" for history, _ in lanes)
+    sizes, names = f"offset 0 to {size_text(lanes[0][0].size)} upwards", ""
+    if len(lanes) > 1:
+        sizes = f"{len(lanes)} files, newest below"
+        names = "".join(f"<div>{html.escape(history.url)}, {size_text(history.size)}</div>" for history, _ in lanes)
     return (f"{_svg(WIDTH, height * len(lanes), marks)}<div>The last {len(every)} reads, {span:.3g} s: {text}; {sizes}"
             f"</div>{names}")
 
@@ -209,5 +210,5 @@ def of_report(report: Report) -> str:
     if len(page) > PAGE_MAX:
         return f"<div>{html.escape(report)}: too large to show here, open it in a browser</div>{shown}"
     # The scripts of the page run in it, and have no access to the notebook.
-    return (f"<div>{html.escape(report)}</div>{shown}<iframe sandbox='allow-scripts' style='width:100%;height:640px;border:0' "
-            f"srcdoc=\"{html.escape(page)}\"></iframe>")
+    return (f"<div>{html.escape(report)}</div>{shown}"
+            f"<iframe sandbox='allow-scripts' style='width:100%;height:640px;border:0' srcdoc=\"{html.escape(page)}\"></iframe>")
