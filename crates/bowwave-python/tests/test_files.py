@@ -180,8 +180,9 @@ def test_ranges_that_are_none_are_refused():
     other = asyncio.run(bowwave.open_async("pattern:/1MiB"))
     with bowwave.open("pattern:/1MiB") as file:
         for wrong in [(10, 5), (-1, 5), (-5, -1)]:
-            for call in (file.plan, file.read_ranges, other.plan, lambda ranges: asyncio.run(other.read_ranges(ranges))):
-                with pytest.raises(ValueError, match=r"give \(start, end\) with 0 <= start <= end"):
+            calls = (file.plan, file.read_ranges, other.plan, lambda ranges: asyncio.run(other.read_ranges(ranges)))
+            for call in calls:
+                with pytest.raises(ValueError, match=r"ends before it starts; a range is \(start, end\)|start is -\d, but"):
                     call([(0, 1), wrong])
         for wrong in [(-1, 5), (5, -1)]:
             for call in (file.prefetch, other.prefetch):

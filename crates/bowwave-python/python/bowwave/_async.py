@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _bowwave, _stores
-from ._files import File, Source, checked, checked_length, source_of
+from ._files import File, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ async def read(handle: _bowwave.Handle, offset: int, length: int) -> bytes:
         reads = _reads[loop] = _Reads(loop)
     elif reads.generation != _stores.generation():
         # Its parent waits for the same descriptors.
-        raise RuntimeError("this event loop is of the parent process: a child of fork needs its own, such as asyncio.run")
+        raise RuntimeError("the event loop is of the parent process: run the reads of a child of fork in a new one")
     return await reads.read(handle, offset, length)
 
 
@@ -128,7 +128,6 @@ class AsyncFile:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position.
 
         Raises `ValueError` for an offset or a length below 0."""
-        checked_length(offset, length)
         file = self._file
         if not file.closed and file._generation != _stores.generation():
             # The lookup waits for the store.
@@ -145,7 +144,7 @@ class AsyncFile:
         """The bytes of half-open ranges, all of them in flight at once.
 
         Raises `ValueError` for a range that ends before it starts, and the first error of a read."""
-        ranges = checked(ranges)
+        ranges = list(ranges)
         self.plan(ranges)
         return await asyncio.gather(*(self.pread(start, end - start) for start, end in ranges))
 

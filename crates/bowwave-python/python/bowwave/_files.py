@@ -73,21 +73,6 @@ def _closed(offset: int, into: object) -> Any:
     raise ValueError("I/O operation on closed file")
 
 
-def checked(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Half-open ranges as a list. Raises `ValueError` for one that ends before it starts, or starts before the file."""
-    ranges = list(ranges)
-    for start, end in ranges:
-        if not 0 <= start <= end:
-            raise ValueError(f"the range ({start}, {end}) is none: give (start, end) with 0 <= start <= end, in bytes")
-    return ranges
-
-
-def checked_length(offset: int, length: int) -> None:
-    """Raises `ValueError` for an offset or a length below 0."""
-    if offset < 0 or length < 0:
-        raise ValueError(f"offset is {offset} and length {length}, but both must be 0 or more")
-
-
 class File(io.BufferedIOBase):
     """A file that is read ahead of its reader.
 
@@ -246,8 +231,7 @@ class File(io.BufferedIOBase):
         """The bytes of half-open ranges, all of them in flight at once.
 
         Raises `ValueError` for a range that ends before it starts, and the first error of a read."""
-        ranges, handle, begin = checked(ranges), self._live(), monotonic()
-        self._history.announce(ranges)
+        ranges, handle, begin = list(ranges), self._live(), monotonic()
         read = handle.read_ranges(ranges)
         for data in read:
             if isinstance(data, BaseException):
@@ -261,9 +245,9 @@ class File(io.BufferedIOBase):
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
 
-        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one that the
-        format of the file would have. Raises `ValueError` for a range that ends before it starts."""
-        ranges, handle = checked(ranges), self._live()
+        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one of the
+        file's format. Raises `ValueError` for a range that ends before it starts."""
+        ranges, handle = list(ranges), self._live()
         handle.plan(ranges)
         self._history.announce(ranges)
         if getattr(self._watcher, "plans", False):
@@ -279,13 +263,12 @@ class File(io.BufferedIOBase):
 
         Raises `ValueError` for an offset or a length below 0."""
         for offset, length in ranges:
-            checked_length(offset, length)
-            if length > 0:
+            # A length of 0 would be to the end.
+            if length != 0:
                 self.advise("willneed", offset, length)
 
     def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
         """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
-        checked_length(offset, length)
         self._live().advise(advice, offset, length)
         if advice == "willneed":
             self._history.announce([(offset, offset + length if length else self.size)])

@@ -83,7 +83,7 @@ def bar(counters: Mapping[str, Any], width: float = WIDTH) -> str:
 
 
 def picture(histories: Sequence[History]) -> str:
-    """Reads as marks, a lane for each file: time to the right, offset upwards. Announced ranges are their background."""
+    """Reads as marks, a lane for each file: time to the right, offset upwards. Behind them, the announced ranges."""
     lanes = [(history, list(history.reads.copy())) for history in histories]
     lanes = [(history, reads) for history, reads in lanes if reads and history.size][-LANES:]
     if not lanes:
@@ -157,8 +157,8 @@ def of_system(system: Any) -> str:
             "read by": "bowwave" if system._scheme else "the target, through bowwave's cache"}
     stats = system.stats()
     urls = {known[2].url for known in list(system._sources.values())}
-    histories = [history for history in list(recent) if history.url in urls and history.access in (None, system._access)]
-    return table({**rows, **counted(stats)}) + bar(stats) + picture(histories)
+    files = [one for one in list(recent) if one.url in urls and one.access in (None, system._access)]
+    return table({**rows, **counted(stats)}) + bar(stats) + picture(files)
 
 
 def of_cache(cache: Any) -> str:
@@ -211,4 +211,5 @@ def of_report(report: Report) -> str:
         return f"<div>{html.escape(report)}: too large to show here, open it in a browser</div>{shown}"
     # The scripts of the page run in it, and have no access to the notebook.
     return (f"<div>{html.escape(report)}</div>{shown}"
-            f"<iframe sandbox='allow-scripts' style='width:100%;height:640px;border:0' srcdoc=\"{html.escape(page)}\"></iframe>")
+            "<iframe sandbox='allow-scripts' style='width:100%;height:640px;border:0' "
+            f"srcdoc=\"{html.escape(page)}\"></iframe>")

@@ -221,8 +221,9 @@ class _Kept:
 
 def report(trace: Any, output: str | os.PathLike[str], policies: Any = ("stream", "none", "oracle"), devices: Any = "s3",
            caches: Any = "1GiB", **options: Any) -> Report:
-    """Writes one HTML page with pictures of replayed runs; returns its path, which shows the page in a notebook. The page
-    loads nothing from elsewhere. The `results` of the path are those of `replay`."""
+    """Writes one HTML page with pictures of replayed runs; returns its path, which shows the page in a notebook.
+
+    The page loads nothing from elsewhere. The `results` of the path are those of `replay`."""
     path = Report(os.fspath(output))
     path.results = replay(trace, policies, devices, caches, html=str(path), **options)
     return path

@@ -22,8 +22,8 @@ Region = _bowwave.Region
 class Map(mmap.mmap):
     """Memory with the bytes of a file. A buffer for numpy, `pyarrow.py_buffer` and torch.
 
-    A child of `fork` has it, too. It pickles to the URL and version of its file, which is read again: bytes that the program
-    has changed are not in the pickle.
+    A child of `fork` has it, too. It pickles to the URL and version of its file, which is read again: what the program has
+    written is not in the pickle.
     """
 
     name: str
@@ -58,13 +58,13 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
     access can fail, and children of `fork` have the memory, too: with `writable=False` they share it. Otherwise writes
     stay in the process. `progress` shows a bar, if tqdm is installed.
 
-    With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger than
-    the memory. `populate(offset, length)` fetches a range beforehand and raises the error of the store; `failures()` has
-    the pages that could not be fetched, and why. A touch of memory cannot raise. It ends the process with `SIGBUS`, after
-    a line on standard error, if the page is not mapped and its fetch fails after all retries, or has failed before. That
-    can happen after `populate`, too, if the cache has needed the memory of the page meanwhile. System calls, such as a
-    `write` of the memory to a file, fail with `EFAULT` on pages that are not there, unless the process may serve the
-    kernel's faults. It needs Linux's userfaultfd, and children of `fork` do not have the memory.
+    With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger
+    than the memory. `populate(offset, length)` fetches a range beforehand and raises the error of the store;
+    `failures()` has the pages that could not be fetched, and why. A touch of memory cannot raise. It ends the process
+    with `SIGBUS`, after a line on standard error, if the page is not mapped and its fetch fails after all retries, or
+    has failed before. That can happen after `populate`, too, if the cache has needed the memory of the page meanwhile.
+    System calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that are not there, unless the
+    process may serve the kernel's faults. It needs Linux's userfaultfd, and children of `fork` do not have the memory.
     """
     source = source_of(url, options)
     if lazy:
@@ -86,7 +86,7 @@ def _memory(source: Source, size: int, writable: bool) -> tuple[Map, mmap.mmap]:
                 pass
         return memory, memory
     if not hasattr(os, "memfd_create"):
-        raise OSError(f"{source.url}: a read-only map needs memfd_create, which only Linux has: leave out writable=False")
+        raise OSError(f"{source.url}: a read-only map needs Linux's memfd_create: leave out writable=False")
     memfd = os.memfd_create("bowwave-map")
     try:
         os.ftruncate(memfd, size)
