@@ -1,6 +1,7 @@
 """`open_async`, `map`, and what notebooks show."""
 
 import asyncio
+import contextlib
 import gc
 import html
 import importlib.util
@@ -458,6 +459,29 @@ def test_what_a_file_remembers_is_bounded():
         file.plan([(at * 100, at * 100 + 10) for at in range(5000)])
         assert len(file.reads()) == 1000 and file.reads()[-1][2:] == (149_900, 10)
         assert len(file._repr_html_()) < 400_000
+
+
+def test_a_picture_holds_no_file_open(tmp_path):
+    for number in range(16):
+        (tmp_path / f"{number}").write_bytes(bytes(10_000))
+
+    def open_files():
+        names = []
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return [name for name in names if name.startswith(str(tmp_path))]
+
+    for number in range(0, 16, 2):
+        with bowwave.open(tmp_path / f"{number}") as file:
+            file.read()
+        # Dropped without a close.
+        file = bowwave.open(tmp_path / f"{number + 1}")
+        file.read()
+    assert open_files()
+    del file
+    gc.collect()
+    assert open_files() == []
 
 
 def test_a_file_system_shows_its_files(tmp_path):

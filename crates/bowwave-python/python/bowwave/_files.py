@@ -135,8 +135,10 @@ class File(io.BufferedIOBase):
         handle = None if self.closed else getattr(self, "_handle", None)
         super().close()
         self._pread = self._preadinto = _closed
-        if handle is not None and self._generation == _stores.generation():
-            self._totals = handle.stats()
+        if handle is not None:
+            if self._generation == _stores.generation():
+                self._totals = handle.stats()
+            self._history.unbind()
 
     # Reads of the position.
 

@@ -38,17 +38,18 @@ class History:
         self.announced: deque[tuple[float, int, int]] = deque(maxlen=READS)
         #: Time, late pages and misses.
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES)
+        self._handle: _bowwave.Handle | None = None
         recent.append(self)
 
     def bind(self, handle: _bowwave.Handle) -> None:
         """Reads go through this handle from now on."""
         self._handle, self.size = handle, handle.size
         # A new one at once: other threads may be reading.
-        self._samples = deque([self._sampled()], maxlen=SAMPLES)
+        self._samples = deque([_sampled(handle)], maxlen=SAMPLES)
 
-    def _sampled(self) -> tuple[float, int, int]:
-        stats = self._handle.stats()
-        return monotonic(), stats["late"], stats["misses"]
+    def unbind(self) -> None:
+        """No read follows: the history may be in use for longer than the file."""
+        self._handle = None
 
     def note(self, begin: float, offset: int, length: int) -> None:
         """Remembers a read that ends now."""
@@ -63,7 +64,11 @@ class History:
     def outcome(self, begin: float) -> str:
         """The outcome of a slow read that ends now, by the counters of the file since it began. Reads at the same time
         have the worst of their outcomes."""
-        samples, now = tuple(self._samples), self._sampled()
+        handle, samples = self._handle, tuple(self._samples)
+        if handle is None:
+            # The file was closed during the read.
+            return HIT
+        now = _sampled(handle)
         before = next((sample for sample in reversed(samples) if sample[0] <= begin), samples[0])
         self._samples.append(now)
         _, late, misses = now
@@ -73,6 +78,11 @@ class History:
         """Remembers ranges that are announced now."""
         now = monotonic()
         self.announced.extend((now, start, end) for start, end in ranges[-READS:] if start < end)
+
+
+def _sampled(handle: _bowwave.Handle) -> tuple[float, int, int]:
+    stats = handle.stats()
+    return monotonic(), stats["late"], stats["misses"]
 
 
 #: Histories of the files that were opened last.
