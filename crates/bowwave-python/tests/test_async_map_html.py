@@ -344,6 +344,21 @@ def test_views_keep_a_lazy_map_alive(shaped):
     assert array[33_000_001:33_000_100].tobytes() == shaped.bytes(33_000_001, 99)
 
 
+def test_a_child_of_fork_maps_again(shaped):
+    options = dict(shaped.options, cache="32MiB")
+    memory = lazy("s3://data/large", **options)
+    assert memoryview(memory)[:10] == shaped.bytes(0, 10)
+
+    def child():
+        again = bowwave.map("s3://data/large", lazy=True, **options)
+        assert memoryview(again)[40_000_000:40_000_100] == shaped.bytes(40_000_000, 100)
+        with pytest.raises(RuntimeError, match="open it again in the child"):
+            memory.populate(0, 4096)
+
+    assert status_of(child) == 0
+    assert memoryview(memory)[50_000_000:50_000_010] == shaped.bytes(50_000_000, 10)
+
+
 def test_populating_a_lazy_map_raises_the_error_of_the_store():
     memory = lazy("fault:errors=1:pattern:/1MiB", retries=0)
     assert memory.failures() == []

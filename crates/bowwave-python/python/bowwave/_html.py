@@ -84,7 +84,7 @@ def bar(counters: Mapping[str, Any], width: float = WIDTH) -> str:
 
 def picture(histories: Sequence[History]) -> str:
     """Reads as marks, a lane for each file: time to the right, offset upwards. Behind them, the announced ranges."""
-    lanes = [(history, list(history.reads.copy())) for history in histories]
+    lanes = [(history, history.reads.copy()) for history in histories]
     lanes = [(history, reads) for history, reads in lanes if reads and history.size][-LANES:]
     if not lanes:
         return ""
@@ -103,9 +103,9 @@ def picture(histories: Sequence[History]) -> str:
             y = max(bottom - start / size * height - tall, bottom - height)
             marks.append(_rect(x, y, max((end - first) / span * WIDTH - x, 1.5), tall, colour))
 
-        for time, start, end in merged(history):
+        for time, start, stop in merged(history):
             if time <= last:
-                mark(time, last, start, min(end, history.size) - start, ANNOUNCED)
+                mark(time, last, start, stop - start, ANNOUNCED)
         for outcome, colour in COLOURS.items():
             for begin, end, offset, length, found in reads:
                 if found == outcome:
