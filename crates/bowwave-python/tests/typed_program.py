@@ -46,12 +46,16 @@ async def asynchronous() -> bytes:
     file: bowwave.AsyncFile = await bowwave.open_async("s3://bucket/key")
     async with file:
         file.plan([(0, 10)])
-        position: int = file.seek(3) + file.tell() + file.size
+        file.end_plan()
+        file.prefetch([(0, 10)])
+        file.advise("random")
+        position: int = file.seek(3) + file.tell() + file.size + await file.readinto(bytearray(10)) + len(file.reads())
         counters: dict[str, int] = file.stats()
         parts: list[bytes] = await file.read_ranges([(0, 1), (position, position + len(counters))])
         data: bytes = await file.read(10) + await file.pread(0, 1)
     await file.close()
-    return data + b"".join(parts)
+    closed: bool = file.closed
+    return data + b"".join(parts) if closed else data
 
 
 def formats() -> int:
@@ -68,7 +72,7 @@ def formats() -> int:
         weights.get_tensor(weights.metadata()["first"])
         span: bowwave.safetensors.Tensor = weights.tensors["a"]
         count += span.end - span.start + len(span.dtype) + sum(span.shape)
-    bowwave.safetensors.load_file("a.safetensors", names=["a"])
+    bowwave.safetensors.load_file("a.safetensors", names=["a"], progress=True)
     with bowwave.gguf.Model("a.gguf") as model:
         model.plan(["a"])
         tensor: bowwave.gguf.Tensor = model.tensors[str(model.metadata["first"])]
@@ -118,7 +122,7 @@ async def zarr_store() -> int:
 
 
 def maps() -> int:
-    memory: bowwave.Map = bowwave.map("a")
+    memory: bowwave.Map = bowwave.map("a", progress=True)
     memory[0] = 1
     region: bowwave.Region = bowwave.map("a", lazy=True, writable=False, cache="1GiB")
     region.populate(0, len(region))
@@ -135,6 +139,7 @@ def laboratory() -> float:
     trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
     ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5)
     page: str = bowwave.report("a.bwt", "report.html")
+    rows = bowwave.report("a.bwt", "report.html").results
     tables = [rows.to_arrow(), ratios.to_pandas()]
     return float(rows.best()["seconds"]) + len(page) + len(commands) + len(tables)
 
