@@ -5,6 +5,7 @@
 #   make lint    the quick part of it: formatting, clippy, tidy, licences
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make python-suites  tests of zarr, pyarrow, s3fs, dask, h5py and torch over the Python package
+#   make wheel   build the wheel of the Python package, audit it, and test it in a fresh virtual environment
 #   make reproduce  run every published experiment, and compare its kinds with docs/REPRODUCED.md
 #   make reproduced write docs/REPRODUCED.md anew
 #   make bench   measure (a quiet machine gives quiet figures)
@@ -16,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites install uninstall doc clean
+.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -137,6 +138,11 @@ python-suites:
 	@tools/setup.sh build python
 	$(CARGO) build --locked --package bowwave-cli
 	tools/python_suites.sh
+
+wheel:
+	@tools/setup.sh build
+	tools/wheel.sh
+	tools/wheel_test.sh
 
 install:
 	@tools/setup.sh build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package, with the command `bowwave` in it, in target/wheels.
+# Builds the wheel of the Python package, with the command `bowwave` in it, in target/wheels. `make wheel` also tests it.
 #
 #   tools/wheel.sh [PROFILE]      release (the default) or dev
 #

@@ -174,6 +174,28 @@ def test_bad_settings_name_what_is_known():
         bowwave.open("pattern:/1MiB").seek(-1)
 
 
+def test_ranges_that_are_none_are_refused():
+    import asyncio
+
+    other = asyncio.run(bowwave.open_async("pattern:/1MiB"))
+    with bowwave.open("pattern:/1MiB") as file:
+        for wrong in [(10, 5), (-1, 5), (-5, -1)]:
+            calls = (file.plan, file.read_ranges, other.plan, lambda ranges: asyncio.run(other.read_ranges(ranges)))
+            for call in calls:
+                with pytest.raises(ValueError, match=r"ends before it starts; a range is \(start, end\)|start is -\d, but"):
+                    call([(0, 1), wrong])
+        for wrong in [(-1, 5), (5, -1)]:
+            for call in (file.prefetch, other.prefetch):
+                with pytest.raises(ValueError, match="must be 0 or more"):
+                    call([wrong])
+            for call in (file.advise, other.advise):
+                with pytest.raises(ValueError, match="must be 0 or more"):
+                    call("willneed", *wrong)
+            with pytest.raises(ValueError, match="must be 0 or more"):
+                asyncio.run(other.pread(*wrong))
+        assert file.read_ranges([(0, 0), (2 << 20, 3 << 20)]) == [b"", b""], "empty, and behind the end"
+
+
 def test_missing_keys_and_objects(served):
     server = served(a=b"x")
     with pytest.raises(FileNotFoundError):

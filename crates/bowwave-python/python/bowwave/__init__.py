@@ -19,12 +19,12 @@ from ._map import Map, Region, map  # noqa: A004
 
 if TYPE_CHECKING:
     from ._async import AsyncFile, open_async
-    from ._lab import replay, report, sweep, sweep_commands
+    from ._lab import Results, replay, report, sweep, sweep_commands
     from ._traces import miss_ratios, read_trace, sample, write_trace
 
 __version__ = _bowwave.__version__
-__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "map", "miss_ratios", "open", "open_async", "read_trace", "replay",
-           "report", "sample", "settings", "stats", "sweep", "sweep_commands", "write_trace"]
+__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "Results", "map", "miss_ratios", "open", "open_async", "read_trace",
+           "replay", "report", "sample", "settings", "stats", "sweep", "sweep_commands", "write_trace"]
 
 
 def settings() -> dict[str, str]:
@@ -43,21 +43,23 @@ def stats() -> dict[str, int]:
     return total
 
 
-def __getattr__(name: str) -> Any:
-    # asyncio takes as long to import as all the rest.
-    if name in ("AsyncFile", "open_async"):
-        from . import _async
+if not TYPE_CHECKING:
+    # Checkers see the imports above: with this function, they would accept any name.
+    def __getattr__(name: str) -> Any:
+        # asyncio takes as long to import as all the rest.
+        if name in ("AsyncFile", "open_async"):
+            from . import _async
 
-        return getattr(_async, name)
-    if name in ("replay", "report", "sweep", "sweep_commands"):
-        from . import _lab
+            return getattr(_async, name)
+        if name in ("Results", "replay", "report", "sweep", "sweep_commands"):
+            from . import _lab
 
-        return getattr(_lab, name)
-    if name in ("miss_ratios", "read_trace", "sample", "write_trace"):
-        from . import _traces
+            return getattr(_lab, name)
+        if name in ("miss_ratios", "read_trace", "sample", "write_trace"):
+            from . import _traces
 
-        return getattr(_traces, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(_traces, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 try:

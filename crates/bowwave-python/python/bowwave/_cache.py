@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores
+from ._html import of_cache
 
 _numbers = itertools.count()
 
@@ -66,6 +67,9 @@ class BowwaveCache(BaseCache):
         self._live()
         assert self._handle is not None
         return {**self._handle[1].stats(), **self._handle[2].stats()}
+
+    def _repr_html_(self) -> str:
+        return of_cache(self)
 
     def _counted(self) -> tuple[int, int, int]:
         if self._handle is None or self._handle[0] != _stores.generation():

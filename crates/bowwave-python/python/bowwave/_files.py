@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _bowwave, _stores
+from ._history import HIT, SLOW_S, History
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 #: What `advise` accepts.
 ADVICE = ("normal", "sequential", "random", "willneed", "dontneed", "noreuse")
 
-
-#: Reads that a file remembers for its picture.
-READS = 1000
-
 #: What a program reads first of an object, which may come with the open: bytes from a start to an end, without an end to
 #: that of the object; or from a negative start, the last bytes. All of it; and its beginning, all of a small object.
 First: TypeAlias = "tuple[int, int | None]"
 WHOLE: First = (0, None)
 START: First = (0, 256 << 10)
+#: Bytes of one read while the end of a line is sought.
+LINE = 8192
 
 
 class Source:
@@ -56,6 +54,9 @@ class Source:
         if opened is not None and opened[0] == now:
             return opened[1]
         with self._lock:
+            if self._opened is not None and self._opened[0] == now:
+                # Another thread was faster.
+                return self._opened[1]
             handle = self.store().open(self.place.path, first)
             self._check(handle)
             self._opened = (now, handle)
@@ -85,12 +86,14 @@ class File(io.BufferedIOBase):
 
         self._source = source
         self._position = position
+        #: Counters when it was closed.
+        self._totals: dict[str, int] | None = None
+        self._history = History(source.url, getattr(source, "access", None))
         self._bind(source.handle(first_of(source.url)))
         self.name = source.url
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
         self.etag = self._handle.identity[0]
-        self._reads: deque[tuple[float, float, int, int]] = deque(maxlen=READS)
         self._watcher: Any | None = None
         if watcher is None:
             watcher = watcher_of(self.name)
@@ -100,6 +103,8 @@ class File(io.BufferedIOBase):
 
     def _bind(self, handle: _bowwave.Handle) -> None:
         """Reads through a handle of this process."""
+        # First: another thread may read as soon as the handle is there.
+        self._history.bind(handle)
         self._handle, self._generation = handle, _stores.generation()
         # Short reads of cached bytes take less than the checks of `_live`: a closed file has another function here, and
         # the handle itself knows of a fork.
@@ -127,8 +132,13 @@ class File(io.BufferedIOBase):
         return self._handle
 
     def close(self) -> None:
+        handle = None if self.closed else getattr(self, "_handle", None)
         super().close()
         self._pread = self._preadinto = _closed
+        if handle is not None:
+            if self._generation == _stores.generation():
+                self._totals = handle.stats()
+            self._history.unbind()
 
     # Reads of the position.
 
@@ -162,29 +172,30 @@ class File(io.BufferedIOBase):
         return self.read(io.DEFAULT_BUFFER_SIZE if size < 0 else size)
 
     def readinto(self, buffer: Buffer, /) -> int:
-        begin, offset = monotonic(), self._position
-        if self._watcher is not None:
-            self._watch(offset, memoryview(buffer).nbytes)
-        count = self._live().readinto(offset, buffer)
-        self._position = offset + count
-        self._reads.append((begin, monotonic(), offset, count))
+        count = self.preadinto(self._position, buffer)
+        self._position += count
         return count
 
     def readinto1(self, buffer: Buffer, /) -> int:
         return self.readinto(buffer)
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        most = self.size if size is None or size < 0 else size
+        handle, begin, offset = self._live(), monotonic(), self._position
+        left = most = self.size if size is None or size < 0 else size
+        if self._watcher is not None:
+            self._watch(offset, min(most, LINE))
         parts = []
-        while most > 0:
-            part = self._live().pread(self._position, min(most, 8192))
+        while left > 0:
+            part = handle.pread(self._position, min(left, LINE))
             end = part.find(b"\n") + 1
             part = part[:end] if end else part
             parts.append(part)
             self._position += len(part)
-            most -= len(part)
+            left -= len(part)
             if end or not part:
                 break
+        if most > 0:
+            self._history.note(begin, offset, self._position - offset)
         return b"".join(parts)
 
     # Reads elsewhere.
@@ -198,22 +209,37 @@ class File(io.BufferedIOBase):
             data = self._pread(offset, length)
         except _bowwave.Forked:
             data = self._live().pread(offset, length)
-        self._reads.append((begin, monotonic(), offset, len(data)))
+        # As `History.note`, without its call.
+        end = monotonic()
+        outcome = HIT if end - begin < SLOW_S else self._history.outcome(begin)
+        self._history.reads.append((begin, end, offset, len(data), outcome))
         return data
 
     def preadinto(self, offset: int, buffer: Buffer) -> int:
         """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
+        if self._watcher is not None:
+            self._watch(offset, memoryview(buffer).nbytes)
+        begin = monotonic()
         try:
-            return self._preadinto(offset, buffer)
+            count = self._preadinto(offset, buffer)
         except _bowwave.Forked:
-            return self._live().readinto(offset, buffer)
+            count = self._live().readinto(offset, buffer)
+        end = monotonic()
+        outcome = HIT if end - begin < SLOW_S else self._history.outcome(begin)
+        self._history.reads.append((begin, end, offset, count, outcome))
+        return count
 
     def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """The bytes of half-open ranges, all of them in flight at once."""
-        read = self._live().read_ranges(list(ranges))
+        """The bytes of half-open ranges, all of them in flight at once.
+
+        Raises `ValueError` for a range that ends before it starts, and the first error of a read."""
+        ranges, handle, begin = list(ranges), self._live(), monotonic()
+        read = handle.read_ranges(ranges)
         for data in read:
             if isinstance(data, BaseException):
                 raise data
+        starts, lengths = (start for start, _ in ranges), (len(data) for data in read)  # type: ignore[arg-type]
+        self._history.note_all(begin, zip(starts, lengths, strict=True))
         return read  # type: ignore[return-value]
 
     # Announcements.
@@ -221,9 +247,11 @@ class File(io.BufferedIOBase):
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
 
-        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one that the
-        format of the file would have."""
-        self._live().plan(list(ranges))
+        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one of the
+        file's format. Raises `ValueError` for a range that ends before it starts."""
+        ranges, handle = list(ranges), self._live()
+        handle.plan(ranges)
+        self._history.announce(ranges)
         if getattr(self._watcher, "plans", False):
             # It would end this plan, and with it the requests in flight.
             self._watcher = None
@@ -233,25 +261,31 @@ class File(io.BufferedIOBase):
         self._live().end_plan()
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Reads `(offset, length)` ranges into the cache, without waiting for them."""
-        handle = self._live()
+        """Reads `(offset, length)` ranges into the cache, without waiting for them.
+
+        Raises `ValueError` for an offset or a length below 0."""
         for offset, length in ranges:
-            if length > 0:
-                handle.advise("willneed", offset, length)
+            # A length of 0 would be to the end.
+            if length != 0:
+                self.advise("willneed", offset, length)
 
     def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
         """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
         self._live().advise(advice, offset, length)
+        if advice == "willneed":
+            self._history.announce([(offset, offset + length if length else self.size)])
 
     # Reports.
 
     def stats(self) -> dict[str, int]:
-        """Counters of this file, in pages, over all its handles of this process."""
+        """Counters of this file, in pages, over all its handles of this process; of a closed file, those at its end."""
+        if self._totals is not None:
+            return dict(self._totals)
         return self._live().stats()
 
     def reads(self) -> list[tuple[float, float, int, int]]:
-        """The last reads: begin and end in seconds of `time.monotonic`, offset and length in bytes."""
-        return list(self._reads)
+        """The last 1000 reads: begin and end in seconds of `time.monotonic`, offset and length in bytes."""
+        return [read[:4] for read in self._history.reads.copy()]
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.size} bytes"

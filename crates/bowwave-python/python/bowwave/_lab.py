@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from ._command import ran
+from ._progress import bar
 from ._traces import csv_of, is_parquet
 
 #: How often a pool of processes that lost a worker is started again.
@@ -45,16 +46,21 @@ class Results(list[dict[str, Any]]):
         return min((row for row in self if row["policy"] not in ("oracle", "belady")), key=lambda row: row["seconds"])
 
     def _repr_html_(self) -> str:
-        known = ("policy", "device", "cache_bytes", "seconds", "hits", "late", "misses", "requests", "amplification",
-                 "miss_ratio", "error")
-        names = [name for name in known if any(name in row for row in self)]
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = "".join("<tr>" + "".join(f"<td>{_text(row.get(name))}</td>" for name in names) + "</tr>" for row in self)
-        return f"<table><tr>{head}</tr>{rows}</table>"
+        from ._html import of_results
+
+        return of_results(self)
 
 
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+class Report(str):
+    """The path of a page of `report`, which notebooks show."""
+
+    #: The runs of the page.
+    results: Results
+
+    def _repr_html_(self) -> str:
+        from ._html import of_report
+
+        return of_report(self)
 
 
 def _listed(values: Any) -> list[str]:
@@ -152,30 +158,27 @@ def _commands(trace: str, data: bytes | None, policies: Any, devices: Any, cache
 
 def _run(tasks: list[Task], missing: list[int], executor: Executor | None,
          progress: bool) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    bar = _bar(len(missing)) if progress else None
     left = list(missing)
     own = executor is None
-    for restart in range(RESTARTS + 1):
-        pool = executor if executor is not None else ProcessPoolExecutor(mp_context=get_context("spawn"))
-        try:
-            futures: dict[Future[list[dict[str, Any]]], int] = {pool.submit(run_task, tasks[at]): at for at in left}
-            waiting = futures if own or isinstance(next(iter(futures), None), Future) else None
-            for future in as_completed(waiting) if waiting is not None else _polled(futures):
-                rows = future.result()
-                left.remove(futures[future])
-                if bar is not None:
-                    bar.update(1)
-                yield futures[future], rows
-            break
-        except BrokenExecutor:
-            # A worker was killed. An executor that was passed cannot be started again.
-            if not own or restart == RESTARTS:
-                raise
-        finally:
-            if own:
-                pool.shutdown(cancel_futures=True)
-    if bar is not None:
-        bar.close()
+    with bar(len(missing), "run", progress) as shown:
+        for restart in range(RESTARTS + 1):
+            pool = executor if executor is not None else ProcessPoolExecutor(mp_context=get_context("spawn"))
+            try:
+                futures: dict[Future[list[dict[str, Any]]], int] = {pool.submit(run_task, tasks[at]): at for at in left}
+                waiting = futures if own or isinstance(next(iter(futures), None), Future) else None
+                for future in as_completed(waiting) if waiting is not None else _polled(futures):
+                    rows = future.result()
+                    left.remove(futures[future])
+                    shown.update(1)
+                    yield futures[future], rows
+                break
+            except BrokenExecutor:
+                # A worker was killed. An executor that was passed cannot be started again.
+                if not own or restart == RESTARTS:
+                    raise
+            finally:
+                if own:
+                    pool.shutdown(cancel_futures=True)
 
 
 def _polled(futures: Mapping[Any, int]) -> Iterator[Any]:
@@ -183,14 +186,6 @@ def _polled(futures: Mapping[Any, int]) -> Iterator[Any]:
     for future in futures:
         future.result()
         yield future
-
-
-def _bar(total: int) -> Any:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return None
-    return tqdm(total=total, unit="run")
 
 
 class _Kept:
@@ -225,8 +220,10 @@ class _Kept:
 
 
 def report(trace: Any, output: str | os.PathLike[str], policies: Any = ("stream", "none", "oracle"), devices: Any = "s3",
-           caches: Any = "1GiB", **options: Any) -> str:
-    """Writes one HTML page with pictures of replayed runs; returns its path. It loads nothing from elsewhere."""
-    path = os.fspath(output)
-    replay(trace, policies, devices, caches, html=path, **options)
+           caches: Any = "1GiB", **options: Any) -> Report:
+    """Writes one HTML page with pictures of replayed runs; returns its path, which shows the page in a notebook.
+
+    The page loads nothing from elsewhere. The `results` of the path are those of `replay`."""
+    path = Report(os.fspath(output))
+    path.results = replay(trace, policies, devices, caches, html=str(path), **options)
     return path

@@ -5,10 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import _bowwave
 from ._files import Source, source_of
+from ._progress import bar
 
 #: Bytes of one read into the memory.
 PIECE = 8 << 20
@@ -19,16 +20,47 @@ Region = _bowwave.Region
 
 
 class Map(mmap.mmap):
-    """Private, writable memory with the bytes of a file. A buffer for numpy, `pyarrow.py_buffer` and torch."""
+    """Memory with the bytes of a file. A buffer for numpy, `pyarrow.py_buffer` and torch.
+
+    A child of `fork` has it, too. It pickles to the URL and version of its file, which is read again: what the program has
+    written is not in the pickle.
+    """
 
     name: str
+    #: Counters of the file when it had been read.
+    counters: dict[str, int]
+    _source: Source
+    _writable: bool
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} bytes"
         return f"<bowwave.Map {self.name!r}, {state}>"
 
+    def _repr_html_(self) -> str:
+        from ._html import of_map
 
-def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, **options: Any) -> Map | Region:  # noqa: A001
+        return of_map(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (self._source, self._writable)
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: Literal[False] = False, writable: bool = True,  # noqa: A001
+        progress: bool = False, **options: Any) -> Map: ...
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: Literal[True], writable: bool = True, **options: Any) -> Region: ...  # noqa: A001
+
+
+@overload
+def map(url: str | os.PathLike[str], *, lazy: bool, writable: bool = True, progress: bool = False,  # noqa: A001
+        **options: Any) -> Map | Region: ...
+
+
+def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, progress: bool = False,  # noqa: A001
+        **options: Any) -> Map | Region:
     """The bytes of a file as memory, for `numpy.frombuffer`, `pyarrow.py_buffer` or `torch.frombuffer`.
 
     >>> import bowwave
@@ -37,56 +69,82 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
     (1048576, 4)
 
     The whole file is read, many requests at a time, into memory of this process. A read that fails raises here; no later
-    access can fail, and children of `fork` have the memory, too.
+    access can fail, and children of `fork` have the memory, too: with `writable=False` they share it. Otherwise writes
+    stay in the process. `progress` shows a bar, if tqdm is installed.
 
-    With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger than
-    the memory. Then a page that cannot be fetched stops the process with `SIGBUS`; `populate(offset, length)` fetches a
-    range beforehand and raises. System calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that
-    are not there, unless the process may serve the kernel's faults. It needs Linux's userfaultfd, and children of `fork` do
-    not have the memory.
+    With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger
+    than the memory. `populate(offset, length)` fetches a range beforehand and raises the error of the store;
+    `failures()` has the pages that could not be fetched, and why. A touch of memory cannot raise. It ends the process
+    with `SIGBUS`, after a line on standard error, if the page is not mapped and its fetch fails after all retries, or
+    has failed before. That can happen after `populate`, too, if the cache has needed the memory of the page meanwhile.
+    System calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that are not there, unless the
+    process may serve the kernel's faults. It needs Linux's userfaultfd, and children of `fork` do not have the memory.
     """
     source = source_of(url, options)
     if lazy:
+        if progress:
+            raise ValueError("progress is of a map that is read at once: leave it out with lazy=True")
         return Region(source.store(), source.place.path, writable)
-    return _copied(source)
+    return _copied(source, writable, progress)
 
 
-def _copied(source: Source) -> Map:
+def _memory(source: Source, size: int, writable: bool) -> tuple[Map, mmap.mmap]:
+    """The memory of a map, and the same memory to be filled."""
+    if writable:
+        memory = Map(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if size >= 4 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                memory.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:
+                # A kernel without huge pages.
+                pass
+        return memory, memory
+    if not hasattr(os, "memfd_create"):
+        raise OSError(f"{source.url}: a read-only map needs Linux's memfd_create: leave out writable=False")
+    memfd = os.memfd_create("bowwave-map")
+    try:
+        os.ftruncate(memfd, size)
+        return Map(memfd, size, access=mmap.ACCESS_READ), mmap.mmap(memfd, size)
+    finally:
+        os.close(memfd)
+
+
+def _copied(source: Source, writable: bool = True, progress: bool = False) -> Map:
     handle = source.handle()
     size = handle.size
     if size == 0:
         raise ValueError(f"{source.url}: an empty file cannot be mapped")
-    memory = Map(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.name = source.url
-    if size >= 4 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            # A kernel without huge pages.
-            pass
-    view = memoryview(memory)
+    memory, filled = _memory(source, size, writable)
+    memory.name, memory._source, memory._writable = source.url, source, writable
+    view = memoryview(filled)
     handle.plan([(0, size)])
 
-    def read(offset: int) -> None:
+    def read(offset: int) -> int:
         end = min(offset + PIECE, size)
         count = handle.readinto(offset, view[offset:end])
         if count != end - offset:
             raise OSError(f"{source.url}: it ended at {offset + count}, before its {size} bytes")
         # The copy is what will be used.
         handle.advise("dontneed", offset, end - offset)
+        return count
 
     try:
         pieces = range(0, size, PIECE)
-        if len(pieces) == 1:
-            read(0)
-        else:
-            with ThreadPoolExecutor(THREADS) as threads:
-                for _ in threads.map(read, pieces):
-                    pass
+        with bar(size, "B", progress) as shown:
+            if len(pieces) == 1:
+                shown.update(read(0))
+            else:
+                with ThreadPoolExecutor(THREADS) as threads:
+                    for count in threads.map(read, pieces):
+                        shown.update(count)
     except BaseException:
         handle.end_plan()
         view.release()
+        filled.close()
         memory.close()
         raise
     view.release()
+    if filled is not memory:
+        filled.close()
+    memory.counters = handle.stats()
     return memory

@@ -21,7 +21,7 @@ class NativeFileSystem(AbstractFileSystem):
         super().__init__()
         self.protocol = self.scheme = scheme
         self.access = access
-        self._strip_protocol = self._stripped  # type: ignore[method-assign]
+        self._strip_protocol = self._stripped
 
     def _stripped(self, path: Any) -> Any:
         if isinstance(path, list):
@@ -89,9 +89,10 @@ class NativeFileSystem(AbstractFileSystem):
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
         (store, place), (other, to) = self._at(path1), self._at(path2)
-        if store is not other:
-            return super().mv(path1, path2, **options)
-        store.rename(place, to)
+        if store is other:
+            store.rename(place, to)
+        else:
+            super().mv(path1, path2, **options)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         self.pipe_file(path2, self.cat_file(path1))

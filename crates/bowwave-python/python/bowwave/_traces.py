@@ -6,11 +6,14 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._command import ran
 from ._files import File
+
+if TYPE_CHECKING:
+    from ._lab import Results
 
 #: Columns of a trace, and what a row without them has.
 COLUMNS = ("time_ns", "pid", "op", "file", "offset", "length")
@@ -173,7 +176,7 @@ def _taken(table: Any, pages: tuple[Any, Any], mask: Any) -> Any:
 
 
 def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts: int = 8, seed: int = 0,
-                **options: Any) -> Any:
+                **options: Any) -> Results:
     """The miss ratios of caches without readahead, estimated from a share of the pages, with the error of the estimate.
 
     `caches` are bytes. The sample is `parts` disjoint ones: each is replayed with a cache that is smaller by its share. A
@@ -204,7 +207,7 @@ def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts:
     return Results(_estimate(cache, parts_of, len(chance) * width) for cache, parts_of in found.items())
 
 
-def _estimate(cache: int, parts: Sequence[tuple[int, int, int]], expected: float) -> Mapping[str, Any]:
+def _estimate(cache: int, parts: Sequence[tuple[int, int, int]], expected: float) -> dict[str, Any]:
     """The ratio of a part is its misses over the accesses that its share of pages has on average: a few pages with many
     accesses, which mostly hit, would else decide. As in SHARDS, whose correction it is."""
     ratios = [min(1.0, misses / expected) for misses, _, _ in parts]

@@ -1,9 +1,11 @@
 """Arrow IPC files (Feather V2): the record batches of a read plan.
 
-    file = bowwave.open("s3://bucket/data.arrow")
-    bowwave.arrow.plan(file, batches=[3, 4])
-    reader = pyarrow.ipc.open_file(file)
-    reader.get_batch(3)
+>>> import bowwave.arrow, pyarrow.ipc
+>>> file = bowwave.open("s3://bucket/data.arrow")
+>>> blocks = bowwave.arrow.plan(file, batches=[3, 4])
+>>> reader = pyarrow.ipc.open_file(file)
+>>> reader.get_batch(3).num_rows
+10
 """
 
 from __future__ import annotations

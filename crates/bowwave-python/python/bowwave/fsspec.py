@@ -105,7 +105,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     def _strip_target(self, path: str) -> Any:
         return self.fs._strip_protocol(path)
 
-    def _parent(self, path: Any) -> Any:  # type: ignore[override]
+    def _parent(self, path: Any) -> Any:
         return self.fs._parent(self._strip_protocol(path))
 
     @classmethod

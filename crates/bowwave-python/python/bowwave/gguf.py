@@ -1,8 +1,11 @@
 """GGUF: the tensors of a model for llama.cpp, by name.
 
-    with bowwave.gguf.Model("https://example.org/model.gguf") as model:
-        model.plan(reversed(model.tensors))             # or the names of some layers
-        data = model.read("blk.0.attn_q.weight")        # bytes, quantised as they are
+>>> import bowwave.gguf
+>>> with bowwave.gguf.Model("s3://bucket/model.gguf") as model:
+...     model.plan(reversed(model.tensors))             # or the names of some layers
+...     data = model.read("blk.0.attn_q.weight")        # bytes, quantised as they are
+>>> len(data), model.metadata["general.architecture"]
+(4096, 'llama')
 """
 
 from __future__ import annotations

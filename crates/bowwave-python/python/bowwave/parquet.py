@@ -3,9 +3,11 @@
 Readers of Python ask for one column chunk after another. The file's footer says where all of them are, so that they can be
 in flight at once:
 
-    file = bowwave.open("s3://bucket/data.parquet")
-    bowwave.parquet.plan(file, columns=["price", "size"])
-    table = pyarrow.parquet.read_table(file, columns=["price", "size"])
+>>> import bowwave.parquet, pyarrow.parquet
+>>> file = bowwave.open("s3://bucket/data.parquet")
+>>> chunks = bowwave.parquet.plan(file, columns=["price", "size"])
+>>> pyarrow.parquet.read_table(file, columns=["price", "size"]).num_rows
+2
 
 A file whose name ends in `.parquet` or `.parq` does so by itself: the columns of the first row group that is read are
 planned for all later ones.

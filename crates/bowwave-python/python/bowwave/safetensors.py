@@ -1,9 +1,12 @@
 """safetensors: tensors by name, all wanted ones in flight at once.
 
-    weights = bowwave.safetensors.load_file("s3://bucket/model.safetensors")          # numpy arrays by name
-    with bowwave.safetensors.safe_open("s3://bucket/model.safetensors") as file:       # some of them, in any order
-        file.plan(["head.weight", "embed.weight"])
-        head = file.get_tensor("head.weight")
+>>> import bowwave.safetensors
+>>> weights = bowwave.safetensors.load_file("s3://bucket/model.safetensors")           # numpy arrays by name
+>>> weights["embed.weight"].shape
+(20, 4)
+>>> with bowwave.safetensors.safe_open("s3://bucket/model.safetensors") as file:       # some of them, in any order
+...     file.plan(["head.weight", "embed.weight"])
+...     head = file.get_tensor("head.weight")
 
 With `framework="torch"` they are tensors of torch.
 """
@@ -18,6 +21,7 @@ from typing import Any, NamedTuple
 from ._files import File
 from ._files import open as _open
 from ._map import Map, _copied
+from ._progress import bar
 
 #: Bytes that are read first. The header of most models is smaller.
 HEAD = 256 << 10
@@ -147,13 +151,21 @@ class safe_open:  # noqa: N801
         self.file.close()
 
 
-def load_file(url: str | os.PathLike[str], framework: str = "numpy", names: Iterable[str] | None = None,
-              **options: Any) -> dict[str, Any]:
-    """Tensors by name: of the whole file, in one piece of memory that they share; or only those of `names`."""
+def load_file(url: str | os.PathLike[str], framework: str = "numpy", names: Iterable[str] | None = None, *,
+              progress: bool = False, **options: Any) -> dict[str, Any]:
+    """Tensors by name: of the whole file, in one piece of memory that they share; or only those of `names`.
+
+    `progress` shows a bar, if tqdm is installed."""
     with safe_open(url, framework, **options) as file:
         if names is not None:
             names = list(names)
             file.plan(names)
-            return {name: file.get_tensor(name) for name in names}
-        memory: Map = _copied(file.file._source)
+            lengths = {name: file._tensor(name).end - file._tensor(name).start for name in names}
+            tensors = {}
+            with bar(sum(lengths.values()), "B", progress) as shown:
+                for name, length in lengths.items():
+                    tensors[name] = file.get_tensor(name)
+                    shown.update(length)
+            return tensors
+        memory: Map = _copied(file.file._source, progress=progress)
         return {name: _array(memory, tensor, name, framework, tensor.start) for name, tensor in file.tensors.items()}

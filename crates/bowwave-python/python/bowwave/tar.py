@@ -1,8 +1,12 @@
 """Shards of a data set, as of WebDataset: the next ones are in flight while one is read.
 
-    for shard in bowwave.tar.shards(f"s3://bucket/train-{n:05}.tar" for n in range(1000)):
-        for member in tarfile.open(fileobj=shard, mode="r|"):
-            ...
+>>> import tarfile, bowwave.tar
+>>> for shard in bowwave.tar.shards(f"s3://bucket/train-{n:05}.tar" for n in range(3)):
+...     for member in tarfile.open(fileobj=shard, mode="r|"):
+...         print(member.name, member.size)
+0.jpg 1000
+1.jpg 1000
+2.jpg 1000
 """
 
 from __future__ import annotations

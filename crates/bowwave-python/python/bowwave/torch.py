@@ -1,15 +1,15 @@
 """Training: the sampler tells which files come next, and the workers fetch them meanwhile.
 
-    files = bowwave.torch.Files(urls)                      # `files[index]` is the bytes of urls[index]
+>>> import random, bowwave.torch
+>>> files = bowwave.torch.Files(f"s3://bucket/{n}.jpg" for n in range(3))      # `files[index]` is the bytes of a URL
+>>> order = random.Random(1).sample(range(3), 3)                               # or a RandomSampler of torch
+>>> sampler = bowwave.torch.PlannedSampler(order, batch_size=2, workers=8)
+>>> [[len(files[index]) for index in batch] for batch in sampler]
+[[1000, 1000], [1000]]
 
-    class Images(torch.utils.data.Dataset):
-        def __len__(self): return len(files)
-        def __getitem__(self, index): return decode(files[index])
-
-    sampler = bowwave.torch.PlannedSampler(RandomSampler(files), batch_size=32, workers=8)
-    loader = DataLoader(Images(), batch_sampler=sampler, num_workers=8)
-
-Torch itself is not imported. Workers may be forked or spawned.
+`DataLoader(files, batch_sampler=sampler, num_workers=8)` reads the same batches in its workers, which may be forked or
+spawned. To decode, give the loader a data set of your own whose `__getitem__(index)` decodes `files[index]`. Torch itself
+is not imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Zarr: a store for zarr-python 3 whose next chunks are in flight.
 
-    array = zarr.open_array(bowwave.zarr.Store("s3://bucket/data.zarr"), mode="r")
+>>> import zarr, bowwave.zarr
+>>> array = zarr.open_array(bowwave.zarr.Store("s3://bucket/data.zarr"), mode="r")
+>>> sum(int(array[at:at + 10].sum()) for at in range(0, 100, 10))
+4950
 
 A loop over chunks asks for one after another. Their keys are numbers, so the store knows the next ones. Formats 2 and 3,
 with and without shards.
