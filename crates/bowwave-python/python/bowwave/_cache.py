@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores
+from ._formats import settings_of, watcher_of
 
 _numbers = itertools.count()
 
@@ -22,16 +23,22 @@ class BowwaveCache(BaseCache):
     """Readahead, several requests in flight and a bounded waste, for one file.
 
     `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal settings
-    share their memory.
+    share their memory. A file in a known format is read ahead as by `bowwave.open`, and the functions of the formats accept
+    the cache in place of a file:
+
+        file = fs.open("bucket/data.parquet", cache_type="bowwave")
+        bowwave.parquet.plan(file.cache, columns=["price"])
     """
 
     name: ClassVar[str] = "bowwave"
 
     def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int, **options: Any) -> None:
         self._options = options
-        self._settings = _stores.access_of(options).settings
+        self._place = str(getattr(getattr(fetcher, "__self__", None), "path", None) or "fetcher")
+        self._settings = _stores.access_of({**settings_of(self._place), **options}).settings
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
+        self._watcher: Any | None = None
         super().__init__(blocksize, fetcher, size)
         if size:
             self._live()
@@ -42,24 +49,49 @@ class BowwaveCache(BaseCache):
             engine = _stores.engine_of(self._settings, True)
             # Of another process, or of another file: other bytes.
             tag = f'"{os.getpid()}-{next(_numbers)}"'
-            store = engine.fetcher(self._place(), self.size, tag, _fetcher_of(self.fetcher))
+            store = engine.fetcher(self._place, self.size, tag, _fetcher_of(self.fetcher))
             self._handle = (now, store, store.open(""))
+            self._watcher, self._begun = watcher_of(self._place), False
         return self._handle[2]
-
-    def _place(self) -> str:
-        file = getattr(self.fetcher, "__self__", None)
-        return str(getattr(file, "path", None) or "fetcher")
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
         start = 0 if start is None else start
         stop = self.size if stop is None else min(stop, self.size)
         if start >= stop:
             return b""
-        return self._live().pread(start, stop - start)
+        return self.pread(start, stop - start)
 
-    def plan(self, ranges: list[tuple[int, int]]) -> None:
-        """Announces half-open ranges in the order of their use."""
-        self._live().plan(ranges)
+    # As of `bowwave.File`.
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises what the file system raises."""
+        handle = self._live()
+        # Not while it reads itself.
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            try:
+                if not self._begun:
+                    # Not before the first read: the file is created around its cache, and its fetcher works only then.
+                    self._begun = True
+                    watcher.opened(self)
+                watcher.before(self, offset, min(length, max(0, self.size - offset)))
+            finally:
+                self._watcher = watcher
+        return handle.pread(offset, length)
+
+    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
+        self._live().plan(list(ranges))
+        if getattr(self._watcher, "plans", False):
+            self._watcher = None
+
+    def end_plan(self) -> None:
+        """Ends the plan: what is not in flight is not read."""
+        self._live().end_plan()
+
+    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
+        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
+        self._live().advise(advice, offset, length)
 
     def stats(self) -> dict[str, int]:
         """Counters of the file, in pages, and of its requests."""
