@@ -2,9 +2,16 @@
 
 import asyncio
 import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
 
 import bowwave.fsspec
+import bowwave.parquet
 import fsspec
+import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
@@ -12,14 +19,19 @@ BODY = bytes(range(251)) * 40_000
 
 
 class Counting(LocalFileSystem):
-    """Local files, whose reads by range are counted."""
+    """Local files, whose reads by range are counted and take `pause` seconds."""
 
     protocol = "counting"
     cachable = False
 
-    def __init__(self, **options):
+    def __init__(self, pause=0.0, **options):
         super().__init__(**options)
-        self.ranges = []
+        self.pause, self.ranges = pause, []
+        self.lock, self.in_flight, self.in_flight_max = threading.Lock(), 0, 0
+
+    @property
+    def fetched(self):
+        return sum(end - start for start, end in self.ranges)
 
     def _open(self, path, mode="rb", block_size=None, cache_type="readahead", cache_options=None, **options):
         if mode != "rb":
@@ -28,10 +40,17 @@ class Counting(LocalFileSystem):
                             size=self.info(path)["size"])
 
     def cat_file(self, path, start=None, end=None, **options):
-        self.ranges.append((start, end))
+        with self.lock:
+            self.ranges.append((start, end))
+            self.in_flight += 1
+            self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        time.sleep(self.pause)
         with open(self._strip_protocol(path), "rb") as file:
-            data = file.read()
-        return data[start:end]
+            file.seek(start or 0)
+            data = file.read(-1 if end is None else end - (start or 0))
+        with self.lock:
+            self.in_flight -= 1
+        return data
 
 
 class Refused(PermissionError):
@@ -71,8 +90,106 @@ def test_sequential_reads_of_the_cache_fetch_each_byte_once(counting):
     with fs.open(path, cache_type="bowwave", cache_options={"cache": "64MiB"}) as file:
         got = b"".join(iter(lambda: file.read(64 << 10), b""))
     assert got == BODY
-    fetched = sum(end - start for start, end in fs.ranges)
-    assert fetched <= 1.01 * len(BODY) and len(fs.ranges) < len(BODY) // (64 << 10)
+    assert fs.fetched <= 1.01 * len(BODY) and len(fs.ranges) < len(BODY) // (64 << 10)
+
+
+def test_the_cache_has_several_requests_in_flight(counting):
+    fs, path = counting
+    fs.pause = 0.01
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "65MiB"}) as file:
+        assert b"".join(iter(lambda: file.read(64 << 10), b"")) == BODY
+    assert 4 <= fs.in_flight_max <= 32
+
+
+def test_the_cache_sends_as_many_requests_as_the_file_system_has_connections(counting):
+    fs, path = counting
+    fs.pause = 0.01
+    # As s3fs, which hands this to botocore.
+    fs.config_kwargs = {"max_pool_connections": 3}
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "66MiB"}) as file:
+        file.cache.plan([(at, at + 4096) for at in range(0, len(BODY) - 4096, 1 << 20)])
+        assert b"".join(iter(lambda: file.read(64 << 10), b"")) == BODY
+    assert 2 <= fs.in_flight_max <= 3
+
+
+def test_random_reads_of_the_cache_fetch_little_else(tmp_path):
+    blocks = 4096
+    with open(tmp_path / "a", "wb") as file:
+        for block in range(blocks):
+            file.seek(block << 16)
+            file.write(block.to_bytes(8, "little"))
+        file.truncate(blocks << 16)
+    fs, chance = Counting(), random.Random(7)
+    with fs.open(str(tmp_path / "a"), cache_type="bowwave", cache_options={"cache": "67MiB"}) as file:
+        for block in [chance.randrange(blocks) for _ in range(200)]:
+            file.seek(block << 16)
+            assert file.read(1 << 16) == block.to_bytes(8, "little").ljust(1 << 16, b"\0")
+    assert fs.fetched <= 1.05 * 200 * (1 << 16), fs.fetched / 200 / (1 << 16)
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory):
+    """A directory with `table.parquet` and `array.h5`."""
+    import h5py
+    import pyarrow
+    import pyarrow.parquet
+
+    directory = tmp_path_factory.mktemp("formats")
+    values = np.random.default_rng(1).random((8, 1 << 19))
+    table = pyarrow.table({f"c{at}": column for at, column in enumerate(values)})
+    pyarrow.parquet.write_table(table, directory / "table.parquet", row_group_size=1 << 16, compression="none",
+                                use_dictionary=False)
+    with h5py.File(directory / "array.h5", "w", fs_strategy="page", fs_page_size=1 << 20) as file:
+        for at in range(20):
+            data = values[at % 8].reshape(1 << 10, 512)
+            file.create_dataset(f"g{at % 4}/v{at}", data=data, chunks=(64, 64)).attrs["units"] = f"u{at}"
+    return directory
+
+
+def test_the_cache_reads_the_columns_of_parquet_ahead(formats):
+    import pyarrow.parquet
+
+    path = str(formats / "table.parquet")
+    fs = Counting(pause=0.01)
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "128MiB"}) as file:
+        table = pyarrow.parquet.read_table(file, columns=["c1", "c5"])
+        assert file.cache.stats()["pages_planned"] > 0
+    assert table.equals(pyarrow.parquet.read_table(path, columns=["c1", "c5"]))
+    assert fs.fetched <= 1.05 * table.nbytes and fs.in_flight_max >= 6, (fs.fetched, table.nbytes, fs.in_flight_max)
+
+
+def test_the_cache_follows_a_plan_in_place_of_the_one_of_the_format(formats, monkeypatch):
+    import pyarrow.parquet
+
+    path = str(formats / "table.parquet")
+    fs = Counting(pause=0.01)
+    before = bowwave.parquet.Watcher.before
+    watched = []
+    monkeypatch.setattr(bowwave.parquet.Watcher, "before", lambda *read: watched.append(read[2:]) or before(*read))
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "129MiB"}) as file:
+        chunks = bowwave.parquet.plan(file.cache, ["c2", "c3"])
+        assert len(chunks) == 2 * 8 and {chunk.column for chunk in chunks} == {"c2", "c3"}
+        watched.clear()
+        table = pyarrow.parquet.read_table(file, columns=["c2", "c3"])
+        assert file.cache.pread(0, 4) == b"PAR1" and file.cache.pread(file.size - 4, 100) == b"PAR1"
+        file.cache.end_plan()
+        file.cache.advise("random")
+        with pytest.raises(ValueError, match="no advice"):
+            file.cache.advise("often")
+    assert not watched
+    assert fs.fetched <= 1.05 * table.nbytes and fs.in_flight_max >= 6, (fs.fetched, table.nbytes, fs.in_flight_max)
+
+
+def test_the_cache_reads_a_part_of_an_hdf5_file(formats):
+    import h5py
+
+    fs = Counting(pause=0.002)
+    found = []
+    with fs.open(str(formats / "array.h5"), cache_type="bowwave") as opened, h5py.File(opened, "r") as file:
+        file.visititems(lambda name, item: found.append((name, dict(item.attrs))))
+        useful = file["g1/v5"][:].nbytes + file["g2/v10"][:128].nbytes
+    assert len(found) == 24
+    assert fs.fetched <= 2.2 * useful, fs.fetched / useful
 
 
 def test_an_exception_of_the_fetcher_is_raised(counting):
@@ -95,6 +212,28 @@ def test_a_dropped_file_is_freed(counting):
     del file
     gc.collect()
     assert alive() is None
+
+
+ENDS = """
+import sys, time, bowwave, fsspec
+
+class File(fsspec.spec.AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        time.sleep(0.05)
+        return bytes(end - start)
+
+fs = fsspec.filesystem("memory")
+file = File(fs, "/a", cache_type="bowwave", size=64 << 20)
+for _ in range(32):
+    assert len(file.read(64 << 10)) == 64 << 10
+print(file.cache.stats()["requests"])
+"""
+
+
+def test_a_process_ends_while_the_cache_reads_ahead():
+    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 1
 
 
 @pytest.fixture(params=["memory", "file", "http", "s3"])

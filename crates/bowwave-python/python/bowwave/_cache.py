@@ -5,16 +5,25 @@ The file system's own fetcher brings the bytes, several requests at a time; boww
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from time import monotonic, sleep
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores
 from ._formats import settings_of, watcher_of
+
+#: Connections of a client of botocore that is not configured otherwise.
+BOTOCORE_CONNECTIONS = 10
+#: Seconds that the end of the interpreter waits for requests in flight.
+END_S = 60.0
+#: Looks without a call, 2 ms apart, after which no more are expected then.
+QUIET = 10
 
 _numbers = itertools.count()
 
@@ -34,8 +43,10 @@ class BowwaveCache(BaseCache):
 
     def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int, **options: Any) -> None:
         self._options = options
-        self._place = str(getattr(getattr(fetcher, "__self__", None), "path", None) or "fetcher")
-        self._settings = _stores.access_of({**settings_of(self._place), **options}).settings
+        file = getattr(fetcher, "__self__", None)
+        self._place = str(getattr(file, "path", None) or "fetcher")
+        implied = settings_of(self._place) | connections_of(getattr(file, "fs", None))
+        self._settings = _stores.access_of(implied | options).settings
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
         self._watcher: Any | None = None
@@ -49,7 +60,7 @@ class BowwaveCache(BaseCache):
             engine = _stores.engine_of(self._settings, True)
             # Of another process, or of another file: other bytes.
             tag = f'"{os.getpid()}-{next(_numbers)}"'
-            store = engine.fetcher(self._place, self.size, tag, _fetcher_of(self.fetcher))
+            store = engine.fetcher(self._place, self.size, tag, fetcher_of(self.fetcher))
             self._handle = (now, store, store.open(""))
             self._watcher, self._begun = watcher_of(self._place), False
         return self._handle[2]
@@ -145,20 +156,63 @@ class BowwaveCache(BaseCache):
         self.__init__(*state["args"], **state["options"])  # type: ignore[misc]
 
 
-def _fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
-    """The fetcher without a reference to its file: the file refers to the cache, and the collector cannot see a circle
-    that leads through the engine."""
-    if not hasattr(fetcher, "__self__"):
-        return fetcher
-    method = weakref.WeakMethod(fetcher)
+def connections_of(fs: Any) -> dict[str, Any]:
+    """The setting for the connections of a file system, if it says how many it has, as s3fs does.
+
+    With more requests in flight than connections, a demand request waits there behind speculative ones. Requests would
+    also be smaller than they need to be."""
+    config = getattr(fs, "config_kwargs", None)
+    return {"device_depth": config.get("max_pool_connections", BOTOCORE_CONNECTIONS)} if isinstance(config, dict) else {}
+
+
+def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """A fetcher as the engine's threads call it.
+
+    It has no reference to its file: the file refers to the cache, and the collector cannot see a circle that leads through
+    the engine. The end of the interpreter waits for its calls."""
+    live: Callable[[], Callable[[int, int], bytes] | None]
+    live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
 
     def fetch(start: int, end: int) -> bytes:
-        live = method()
-        if live is None:
-            raise ValueError("the file was closed")
-        return live(start, end)
+        call = object()
+        _calls.running.add(call)
+        try:
+            _calls.begun += 1
+            method = None if _calls.ended else live()
+            if method is None:
+                raise ValueError("the file was closed" if not _calls.ended else "the interpreter ends")
+            data = method(start, end)
+            # The engine copies `bytes` without the interpreter, and would want it back.
+            return memoryview(data) if _calls.ended else data  # type: ignore[return-value]
+        finally:
+            _calls.running.discard(call)
 
     return fetch
 
 
+class _Calls:
+    """Calls of fetchers by the engine's threads."""
+
+    def __init__(self) -> None:
+        self.running: set[object] = set()
+        self.begun = 0
+        self.ended = False
+
+    def end(self) -> None:
+        """Waits for the calls in progress, as the end of a `ThreadPoolExecutor` does, and fails all others.
+
+        CPython ends a thread that wants the interpreter later, in the middle of the engine, and with it the process."""
+        self.ended = True
+        until, begun, quiet = monotonic() + END_S, -1, 0
+        # Requests that the engine has queued fail one after another, and a call that has returned is still copied.
+        while self.begun and quiet < QUIET and monotonic() < until:
+            quiet = quiet + 1 if self.begun == begun and not self.running else 0
+            begun = self.begun
+            sleep(0.002)
+
+
+_calls = _Calls()
+atexit.register(_calls.end)
+# A child has none of its parent's threads.
+os.register_at_fork(after_in_child=_calls.running.clear)
 register_cache(BowwaveCache, clobber=True)

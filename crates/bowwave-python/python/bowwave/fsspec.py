@@ -26,7 +26,7 @@ from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
-from ._cache import BowwaveCache
+from ._cache import BowwaveCache, fetcher_of
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of
 from ._stores import Access, Place
@@ -424,7 +424,7 @@ class _Fetched:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
                 engine = _stores.engine_of(self.fs._access.settings, True)
-                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
+                store = engine.fetcher(self.url, self.size, self.identity[0], fetcher_of(fetch))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 
