@@ -1,6 +1,8 @@
 """The cache and the file system of fsspec."""
 
 import asyncio
+import hashlib
+import os
 import pickle
 import random
 import subprocess
@@ -14,6 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from test_hostile import Hostile
 
 BODY = bytes(range(251)) * 40_000
 
@@ -297,7 +300,8 @@ def test_pickles_are_small_and_instances_are_shared(filled):
     data = pickle.dumps(fs)
     assert len(data) < 1000
     assert pickle.loads(data).cat_file(path, 3, 9) == BODY[3:9]
-    assert fsspec.filesystem("memory").__class__.from_json(fsspec.filesystem("memory").to_json()) is not None
+    again = fsspec.AbstractFileSystem.from_json(fs.to_json())
+    assert type(again) is type(fs) and again.cat_file(path, 3, 9) == BODY[3:9]
 
 
 def test_json_and_tokens():
@@ -328,6 +332,147 @@ def test_writes_are_seen(tmp_path):
     fs.rm(path)
     with pytest.raises(FileNotFoundError):
         fs.cat_file(path)
+
+
+def system(protocol, **options):
+    return bowwave.fsspec.BowwaveFileSystem(protocol, options, skip_instance_cache=True)
+
+
+@pytest.mark.parametrize("given", [
+    {"key": "KEY", "secret": "SECRET", "endpoint_url": "HERE", "client_kwargs": {"endpoint_url": "http://127.0.0.1:1"}},
+    {"username": "KEY", "password": "SECRET", "client_kwargs": {"endpoint_url": "HERE"}, "default_cache_type": "none"},
+    {"client_kwargs": {"aws_access_key_id": "KEY", "aws_secret_access_key": "SECRET", "endpoint_url": "HERE"}},
+])
+def test_options_of_s3fs_are_settings(served, given):
+    server = served(a=BODY)
+    values = {"KEY": server.options["key"], "SECRET": server.options["secret"], "HERE": server.endpoint}
+
+    def filled(given):
+        return {name: filled(value) if isinstance(value, dict) else values.get(value, value) for name, value in given.items()}
+
+    path = server.bucket.removeprefix("s3://") + "a"
+    fs = system("s3", region_name="us-east-1", **filled(given))
+    assert fs._scheme == "s3" and fs.cat_file(path) == BODY
+    values["SECRET"] = "wrong"
+    with pytest.raises(PermissionError):
+        system("s3", region_name="us-east-1", **filled(given)).cat_file(path)
+
+
+@pytest.mark.parametrize(("dialect", "given"), [("gs", {"token": "anon", "project": "any"}),
+                                                ("az", {"account_name": "any", "anon": True})])
+def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    server = Hostile(dialect)
+    try:
+        fs = system(dialect, endpoint_url=server.endpoint, **given)
+        assert fs._scheme == dialect and fs.info("data/a")["size"] == 300_000
+        assert hashlib.sha256(fs.cat_file("data/a")).hexdigest() in server.ask("versions").split()
+        assert "data/a" in [entry["name"] for entry in fs.ls("data", detail=True)]
+    finally:
+        server.end()
+
+
+@pytest.mark.parametrize(("protocol", "options"), [
+    ("s3", {"session": object()}), ("s3", {"use_ssl": False}), ("s3", {"token": "alone"}),
+    ("s3", {"client_kwargs": {"verify": False}}), ("gs", {"token": "/home/me/key.json"}), ("gs", {"requester_pays": True}),
+    ("az", {"account_name": "other"}), ("az", {"connection_string": "AccountName=a"}), ("az", {"account_key": "other"}),
+    ("https", {"client_kwargs": {"headers": {"Authorization": "Bearer x"}}}), ("ftp", {"host": "h"})])
+def test_other_options_are_left_to_the_target(protocol, options, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    assert system(protocol, **options)._scheme is None
+
+
+def test_a_key_of_azure_in_the_environment_is_used_as_adlfs_does(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    assert "anonymous=yes" in system("az", account_name="any", anon=True)._access.settings
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    fs = system("abfs", account_name="any", account_key="a2V5", anon=True, account_host="any.blob.core.chinacloudapi.cn")
+    assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.chinacloudapi.cn"
+
+
+def test_https_urls_are_read_natively():
+    fs = system("https", cache_type="readahead")
+    assert fs._scheme == "https"
+    assert fs._place("https://example.org/a/b%20c.h5") == ("https://example.org/", "a/b c.h5")
+    assert fs._place("https://example.org/a.h5?token=x") == ("https://example.org/a.h5?token=x", "")
+    assert fs._access_of("https://example.org/a.h5?token=x").settings == "ra_pages=32"
+    assert fs._access_of("https://example.org/a.csv").settings == ""
+
+
+def test_the_version_of_an_object_is_its_etag(served):
+    server = served(a=BODY)
+    fs = system("s3", key=server.options["key"], secret=server.options["secret"], endpoint_url=server.endpoint)
+    path = server.bucket.removeprefix("s3://") + "a"
+    before = fs.info(path), fs.ukey(path), fs.checksum(path)
+    assert before == (fs.info(path), fs.ukey(path), fs.checksum(path))
+    assert before[0]["ETag"] == fs.open(path).etag
+    fs.pipe_file(path, b"other")
+    after = fs.info(path), fs.ukey(path), fs.checksum(path)
+    assert after[0]["size"] == 5 and after[0]["ETag"] == fs.ls(path.rpartition("/")[0], detail=True)[0]["ETag"]
+    assert all(new != old for new, old in zip(after, before, strict=True))
+
+
+def test_listings_show_what_the_file_system_wrote(served):
+    server = served(a=BODY)
+    fs = system("s3", key=server.options["key"], secret=server.options["secret"], endpoint_url=server.endpoint)
+    bucket = server.bucket.removeprefix("s3://").rstrip("/")
+
+    def names():
+        return sorted(path.removeprefix(bucket + "/") for path in fs.find(bucket))
+
+    assert names() == ["a"]
+    fs.pipe_file(f"{bucket}/b", b"1")
+    with fs.open(f"{bucket}/c", "wb") as file:
+        file.write(b"2")
+    assert names() == ["a", "b", "c"]
+    fs.mv(f"{bucket}/c", f"{bucket}/d/e")
+    assert names() == ["a", "b", "d/e"]
+    fs.rm(f"{bucket}/b")
+    assert names() == ["a", "d/e"]
+    # Another program writes.
+    (server.path / "f").write_bytes(b"3")
+    assert names() == ["a", "d/e"]
+    fs.invalidate_cache()
+    assert names() == ["a", "d/e", "f"]
+
+
+FRESH = """
+import sys, fsspec
+assert "bowwave" not in sys.modules
+fs = fsspec.filesystem("bowwave", target_protocol="file")
+assert type(fs).__module__ == "bowwave.fsspec" and "bowwave" in fsspec.caching.caches
+assert fs.cat_file(sys.argv[1]) == b"hello"
+"""
+CHAINED = """
+import sys, fsspec
+with fsspec.open("bowwave::file://" + sys.argv[1]) as file:
+    assert type(file).__module__ == "bowwave.fsspec" and file.read() == b"hello"
+"""
+CONFIGURED = """
+import site, sys
+site.addsitedir(sys.argv[2])
+import fsspec
+with fsspec.open(sys.argv[1]) as file:
+    assert file.cache.name == "bowwave" and file.read() == b"hello"
+"""
+
+
+def in_a_fresh_process(program, *arguments, **environment):
+    ended = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True,
+                           env={**os.environ, **environment})
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("program", [FRESH, CHAINED])
+def test_the_entry_point_needs_no_import(program, tmp_path):
+    (tmp_path / "a").write_bytes(b"hello")
+    in_a_fresh_process(program, tmp_path / "a")
+
+
+def test_a_configuration_of_fsspec_has_the_cache_with_a_pth_file(served, tmp_path):
+    (tmp_path / "bowwave.pth").write_text("import bowwave\n")
+    in_a_fresh_process(CONFIGURED, served(a=b"hello").http + "a", tmp_path, FSSPEC_HTTP='{"cache_type": "bowwave"}')
 
 
 def test_bad_arguments():
