@@ -40,7 +40,7 @@ def test_the_blocks_of_the_guide_run(block, bucket):
 
 
 def test_the_guide_has_no_other_blocks():
-    assert len(GUIDE) == 5 and sum("torch" in block for block in GUIDE) == 1
+    assert len(GUIDE) == 6 and sum("torch" in block for block in GUIDE) == 1
     # That one runs in tools/python_suites.sh, with torch.
 
 
