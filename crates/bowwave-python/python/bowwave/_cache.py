@@ -22,7 +22,7 @@ from ._formats import settings_of, watcher_of
 BOTOCORE_CONNECTIONS = 10
 #: Seconds that the end of the interpreter waits for requests in flight.
 END_S = 60.0
-#: Looks without a call, 2 ms apart, after which no more are expected then.
+#: Checks without a call, 2 ms apart, after which the interpreter ends. Fewer: a queued request may still begin.
 QUIET = 10
 
 _numbers = itertools.count()
@@ -31,9 +31,9 @@ _numbers = itertools.count()
 class BowwaveCache(BaseCache):
     """Readahead, several requests in flight and a bounded waste, for one file.
 
-    `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal settings
-    share their memory. A file in a known format is read ahead as by `bowwave.open`, and the functions of the formats accept
-    the cache in place of a file:
+    `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal
+    settings share their memory. A file in a known format is read ahead as by `bowwave.open`, and the functions of the
+    formats accept the cache in place of a file:
 
         file = fs.open("bucket/data.parquet", cache_type="bowwave")
         bowwave.parquet.plan(file.cache, columns=["price"])
@@ -162,14 +162,16 @@ def connections_of(fs: Any) -> dict[str, Any]:
     With more requests in flight than connections, a demand request waits there behind speculative ones. Requests would
     also be smaller than they need to be."""
     config = getattr(fs, "config_kwargs", None)
-    return {"device_depth": config.get("max_pool_connections", BOTOCORE_CONNECTIONS)} if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        return {}
+    return {"device_depth": config.get("max_pool_connections", BOTOCORE_CONNECTIONS)}
 
 
 def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
     """A fetcher as the engine's threads call it.
 
-    It has no reference to its file: the file refers to the cache, and the collector cannot see a circle that leads through
-    the engine. The end of the interpreter waits for its calls."""
+    It has no reference to its file: the file refers to the cache, and the collector cannot see a circle that leads
+    through the engine. The end of the interpreter waits for its calls."""
     live: Callable[[], Callable[[int, int], bytes] | None]
     live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
 

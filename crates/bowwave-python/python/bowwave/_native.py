@@ -15,8 +15,9 @@ from ._stores import Access, Place
 class NativeFileSystem(AbstractFileSystem):
     """A file system of bowwave's own stores.
 
-    As in other file systems of fsspec, listings are kept until the file system itself changes them or `invalidate_cache` is
-    called, unless `listings` has `use_listings_cache`, `listings_expiry_time` (seconds) or `max_paths`."""
+    As in other file systems of fsspec, listings are cached until the file system itself changes them or
+    `invalidate_cache` is called, unless `listings` has `use_listings_cache`, `listings_expiry_time` (seconds) or
+    `max_paths`."""
 
     cachable = False
 

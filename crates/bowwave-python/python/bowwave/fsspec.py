@@ -47,11 +47,12 @@ VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE
 #: Options for listings.
 LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
 #: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
-NEUTRAL = LISTINGS | {"asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "default_cache_type", "default_block_size",
-                      "default_fill_cache", "max_concurrency", "fixed_upload_size", "project", "default_location",
+NEUTRAL = LISTINGS | {"asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "default_cache_type",
+                      "default_block_size", "default_fill_cache", "max_concurrency", "fixed_upload_size", "project", "default_location",
                       "cache_timeout", "blocksize", "block_size", "cache_type", "cache_options"}
 #: Protocols of fsspec, and the scheme of ours.
-SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "file": "file", "local": "file",
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
+           "file": "file", "local": "file",
            "http": "http", "https": "https"}
 #: Bytes of one read of a whole file.
 CHUNK = 8 << 20
@@ -119,7 +120,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
                 raise
             from ._native import NativeFileSystem
 
-            return NativeFileSystem(self._scheme, self._access, **{name: options[name] for name in LISTINGS & options.keys()})
+            listings = {name: options[name] for name in LISTINGS & options.keys()}
+            return NativeFileSystem(self._scheme, self._access, **listings)
 
     def _strip_target(self, path: str) -> Any:
         return self.fs._strip_protocol(path)
@@ -456,7 +458,7 @@ class _Fetched:
 
 
 def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The scheme, if the engine can open the target with these options, and its settings; otherwise those of the cache."""
+    """The scheme, if the engine can open the target with these options, and its settings; else those of the cache."""
     scheme = SCHEMES.get(protocol)
     known = SETTINGS.get(scheme or "", {})
     ours = dict(settings)
