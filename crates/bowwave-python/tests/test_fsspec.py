@@ -1,25 +1,40 @@
 """The cache and the file system of fsspec."""
 
 import asyncio
+import hashlib
+import os
 import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
 
 import bowwave.fsspec
+import bowwave.parquet
 import fsspec
+import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from test_hostile import Hostile
 
 BODY = bytes(range(251)) * 40_000
 
 
 class Counting(LocalFileSystem):
-    """Local files, whose reads by range are counted."""
+    """Local files, whose reads by range are counted and take `pause` seconds."""
 
     protocol = "counting"
     cachable = False
 
-    def __init__(self, **options):
+    def __init__(self, pause=0.0, **options):
         super().__init__(**options)
-        self.ranges = []
+        self.pause, self.ranges = pause, []
+        self.lock, self.in_flight, self.in_flight_max = threading.Lock(), 0, 0
+
+    @property
+    def fetched(self):
+        return sum(end - start for start, end in self.ranges)
 
     def _open(self, path, mode="rb", block_size=None, cache_type="readahead", cache_options=None, **options):
         if mode != "rb":
@@ -28,10 +43,17 @@ class Counting(LocalFileSystem):
                             size=self.info(path)["size"])
 
     def cat_file(self, path, start=None, end=None, **options):
-        self.ranges.append((start, end))
+        with self.lock:
+            self.ranges.append((start, end))
+            self.in_flight += 1
+            self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        time.sleep(self.pause)
         with open(self._strip_protocol(path), "rb") as file:
-            data = file.read()
-        return data[start:end]
+            file.seek(start or 0)
+            data = file.read(-1 if end is None else end - (start or 0))
+        with self.lock:
+            self.in_flight -= 1
+        return data
 
 
 class Refused(PermissionError):
@@ -71,8 +93,106 @@ def test_sequential_reads_of_the_cache_fetch_each_byte_once(counting):
     with fs.open(path, cache_type="bowwave", cache_options={"cache": "64MiB"}) as file:
         got = b"".join(iter(lambda: file.read(64 << 10), b""))
     assert got == BODY
-    fetched = sum(end - start for start, end in fs.ranges)
-    assert fetched <= 1.01 * len(BODY) and len(fs.ranges) < len(BODY) // (64 << 10)
+    assert fs.fetched <= 1.01 * len(BODY) and len(fs.ranges) < len(BODY) // (64 << 10)
+
+
+def test_the_cache_has_several_requests_in_flight(counting):
+    fs, path = counting
+    fs.pause = 0.01
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "65MiB"}) as file:
+        assert b"".join(iter(lambda: file.read(64 << 10), b"")) == BODY
+    assert 4 <= fs.in_flight_max <= 32
+
+
+def test_the_cache_sends_as_many_requests_as_the_file_system_has_connections(counting):
+    fs, path = counting
+    fs.pause = 0.01
+    # As s3fs, which hands this to botocore.
+    fs.config_kwargs = {"max_pool_connections": 3}
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "66MiB"}) as file:
+        file.cache.plan([(at, at + 4096) for at in range(0, len(BODY) - 4096, 1 << 20)])
+        assert b"".join(iter(lambda: file.read(64 << 10), b"")) == BODY
+    assert 2 <= fs.in_flight_max <= 3
+
+
+def test_random_reads_of_the_cache_fetch_little_else(tmp_path):
+    blocks = 4096
+    with open(tmp_path / "a", "wb") as file:
+        for block in range(blocks):
+            file.seek(block << 16)
+            file.write(block.to_bytes(8, "little"))
+        file.truncate(blocks << 16)
+    fs, chance = Counting(), random.Random(7)
+    with fs.open(str(tmp_path / "a"), cache_type="bowwave", cache_options={"cache": "67MiB"}) as file:
+        for block in [chance.randrange(blocks) for _ in range(200)]:
+            file.seek(block << 16)
+            assert file.read(1 << 16) == block.to_bytes(8, "little").ljust(1 << 16, b"\0")
+    assert fs.fetched <= 1.05 * 200 * (1 << 16), fs.fetched / 200 / (1 << 16)
+
+
+@pytest.fixture(scope="module")
+def formats(tmp_path_factory):
+    """A directory with `table.parquet` and `array.h5`."""
+    import h5py
+    import pyarrow
+    import pyarrow.parquet
+
+    directory = tmp_path_factory.mktemp("formats")
+    values = np.random.default_rng(1).random((8, 1 << 19))
+    table = pyarrow.table({f"c{at}": column for at, column in enumerate(values)})
+    pyarrow.parquet.write_table(table, directory / "table.parquet", row_group_size=1 << 16, compression="none",
+                                use_dictionary=False)
+    with h5py.File(directory / "array.h5", "w", fs_strategy="page", fs_page_size=1 << 20) as file:
+        for at in range(40):
+            data = values[at % 8, :704 * 704].reshape(704, 704)
+            file.create_dataset(f"g{at % 4}/v{at}", data=data, chunks=(64, 64)).attrs["units"] = f"u{at}"
+    return directory
+
+
+def test_the_cache_reads_the_columns_of_parquet_ahead(formats):
+    import pyarrow.parquet
+
+    path = str(formats / "table.parquet")
+    fs = Counting(pause=0.01)
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "128MiB"}) as file:
+        table = pyarrow.parquet.read_table(file, columns=["c1", "c5"])
+        assert file.cache.stats()["pages_planned"] > 0
+    assert table.equals(pyarrow.parquet.read_table(path, columns=["c1", "c5"]))
+    assert fs.fetched <= 1.05 * table.nbytes and fs.in_flight_max >= 6, (fs.fetched, table.nbytes, fs.in_flight_max)
+
+
+def test_the_cache_follows_a_plan_in_place_of_the_one_of_the_format(formats, monkeypatch):
+    import pyarrow.parquet
+
+    path = str(formats / "table.parquet")
+    fs = Counting(pause=0.01)
+    before = bowwave.parquet.Watcher.before
+    watched = []
+    monkeypatch.setattr(bowwave.parquet.Watcher, "before", lambda *read: watched.append(read[2:]) or before(*read))
+    with fs.open(path, cache_type="bowwave", cache_options={"cache": "129MiB"}) as file:
+        chunks = bowwave.parquet.plan(file.cache, ["c2", "c3"])
+        assert len(chunks) == 2 * 8 and {chunk.column for chunk in chunks} == {"c2", "c3"}
+        watched.clear()
+        table = pyarrow.parquet.read_table(file, columns=["c2", "c3"])
+        assert file.cache.pread(0, 4) == b"PAR1" and file.cache.pread(file.size - 4, 100) == b"PAR1"
+        file.cache.end_plan()
+        file.cache.advise("random")
+        with pytest.raises(ValueError, match="no advice"):
+            file.cache.advise("often")
+    assert not watched
+    assert fs.fetched <= 1.05 * table.nbytes and fs.in_flight_max >= 6, (fs.fetched, table.nbytes, fs.in_flight_max)
+
+
+def test_the_cache_reads_a_part_of_an_hdf5_file(formats):
+    import h5py
+
+    fs = Counting(pause=0.002)
+    found = []
+    with fs.open(str(formats / "array.h5"), cache_type="bowwave") as opened, h5py.File(opened, "r") as file:
+        file.visititems(lambda name, item: found.append((name, dict(item.attrs))))
+        useful = file["g1/v5"][:].nbytes + file["g2/v10"][:128].nbytes
+    assert len(found) == 44
+    assert fs.fetched <= 2.2 * useful, fs.fetched / useful
 
 
 def test_an_exception_of_the_fetcher_is_raised(counting):
@@ -95,6 +215,28 @@ def test_a_dropped_file_is_freed(counting):
     del file
     gc.collect()
     assert alive() is None
+
+
+ENDS = """
+import sys, time, bowwave, fsspec
+
+class File(fsspec.spec.AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        time.sleep(0.05)
+        return bytes(end - start)
+
+fs = fsspec.filesystem("memory")
+file = File(fs, "/a", cache_type="bowwave", size=64 << 20)
+for _ in range(32):
+    assert len(file.read(64 << 10)) == 64 << 10
+print(file.cache.stats()["requests"])
+"""
+
+
+def test_a_process_ends_while_the_cache_reads_ahead():
+    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 1
 
 
 @pytest.fixture(params=["memory", "file", "http", "s3"])
@@ -158,7 +300,8 @@ def test_pickles_are_small_and_instances_are_shared(filled):
     data = pickle.dumps(fs)
     assert len(data) < 1000
     assert pickle.loads(data).cat_file(path, 3, 9) == BODY[3:9]
-    assert fsspec.filesystem("memory").__class__.from_json(fsspec.filesystem("memory").to_json()) is not None
+    again = fsspec.AbstractFileSystem.from_json(fs.to_json())
+    assert type(again) is type(fs) and again.cat_file(path, 3, 9) == BODY[3:9]
 
 
 def test_json_and_tokens():
@@ -189,6 +332,147 @@ def test_writes_are_seen(tmp_path):
     fs.rm(path)
     with pytest.raises(FileNotFoundError):
         fs.cat_file(path)
+
+
+def system(protocol, **options):
+    return bowwave.fsspec.BowwaveFileSystem(protocol, options, skip_instance_cache=True)
+
+
+@pytest.mark.parametrize("given", [
+    {"key": "KEY", "secret": "SECRET", "endpoint_url": "HERE", "client_kwargs": {"endpoint_url": "http://127.0.0.1:1"}},
+    {"username": "KEY", "password": "SECRET", "client_kwargs": {"endpoint_url": "HERE"}, "default_cache_type": "none"},
+    {"client_kwargs": {"aws_access_key_id": "KEY", "aws_secret_access_key": "SECRET", "endpoint_url": "HERE"}},
+])
+def test_options_of_s3fs_are_settings(served, given):
+    server = served(a=BODY)
+    values = {"KEY": server.options["key"], "SECRET": server.options["secret"], "HERE": server.endpoint}
+
+    def filled(given):
+        return {name: filled(value) if isinstance(value, dict) else values.get(value, value) for name, value in given.items()}
+
+    path = server.bucket.removeprefix("s3://") + "a"
+    fs = system("s3", region_name="us-east-1", **filled(given))
+    assert fs._scheme == "s3" and fs.cat_file(path) == BODY
+    values["SECRET"] = "wrong"
+    with pytest.raises(PermissionError):
+        system("s3", region_name="us-east-1", **filled(given)).cat_file(path)
+
+
+@pytest.mark.parametrize(("dialect", "given"), [("gs", {"token": "anon", "project": "any"}),
+                                                ("az", {"account_name": "any", "anon": True})])
+def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    server = Hostile(dialect)
+    try:
+        fs = system(dialect, endpoint_url=server.endpoint, **given)
+        assert fs._scheme == dialect and fs.info("data/a")["size"] == 300_000
+        assert hashlib.sha256(fs.cat_file("data/a")).hexdigest() in server.ask("versions").split()
+        assert "data/a" in [entry["name"] for entry in fs.ls("data", detail=True)]
+    finally:
+        server.end()
+
+
+@pytest.mark.parametrize(("protocol", "options"), [
+    ("s3", {"session": object()}), ("s3", {"use_ssl": False}), ("s3", {"token": "alone"}),
+    ("s3", {"client_kwargs": {"verify": False}}), ("gs", {"token": "/home/me/key.json"}), ("gs", {"requester_pays": True}),
+    ("az", {"account_name": "other"}), ("az", {"connection_string": "AccountName=a"}), ("az", {"account_key": "other"}),
+    ("https", {"client_kwargs": {"headers": {"Authorization": "Bearer x"}}}), ("ftp", {"host": "h"})])
+def test_other_options_are_left_to_the_target(protocol, options, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    assert system(protocol, **options)._scheme is None
+
+
+def test_a_key_of_azure_in_the_environment_is_used_as_adlfs_does(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    assert "anonymous=yes" in system("az", account_name="any", anon=True)._access.settings
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    fs = system("abfs", account_name="any", account_key="a2V5", anon=True, account_host="any.blob.core.chinacloudapi.cn")
+    assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.chinacloudapi.cn"
+
+
+def test_https_urls_are_read_natively():
+    fs = system("https", cache_type="readahead")
+    assert fs._scheme == "https"
+    assert fs._place("https://example.org/a/b%20c.h5") == ("https://example.org/", "a/b c.h5")
+    assert fs._place("https://example.org/a.h5?token=x") == ("https://example.org/a.h5?token=x", "")
+    assert fs._access_of("https://example.org/a.h5?token=x").settings == "ra_pages=32"
+    assert fs._access_of("https://example.org/a.csv").settings == ""
+
+
+def test_the_version_of_an_object_is_its_etag(served):
+    server = served(a=BODY)
+    fs = system("s3", key=server.options["key"], secret=server.options["secret"], endpoint_url=server.endpoint)
+    path = server.bucket.removeprefix("s3://") + "a"
+    before = fs.info(path), fs.ukey(path), fs.checksum(path)
+    assert before == (fs.info(path), fs.ukey(path), fs.checksum(path))
+    assert before[0]["ETag"] == fs.open(path).etag
+    fs.pipe_file(path, b"other")
+    after = fs.info(path), fs.ukey(path), fs.checksum(path)
+    assert after[0]["size"] == 5 and after[0]["ETag"] == fs.ls(path.rpartition("/")[0], detail=True)[0]["ETag"]
+    assert all(new != old for new, old in zip(after, before, strict=True))
+
+
+def test_listings_show_what_the_file_system_wrote(served):
+    server = served(a=BODY)
+    fs = system("s3", key=server.options["key"], secret=server.options["secret"], endpoint_url=server.endpoint)
+    bucket = server.bucket.removeprefix("s3://").rstrip("/")
+
+    def names():
+        return sorted(path.removeprefix(bucket + "/") for path in fs.find(bucket))
+
+    assert names() == ["a"]
+    fs.pipe_file(f"{bucket}/b", b"1")
+    with fs.open(f"{bucket}/c", "wb") as file:
+        file.write(b"2")
+    assert names() == ["a", "b", "c"]
+    fs.mv(f"{bucket}/c", f"{bucket}/d/e")
+    assert names() == ["a", "b", "d/e"]
+    fs.rm(f"{bucket}/b")
+    assert names() == ["a", "d/e"]
+    # Another program writes.
+    (server.path / "f").write_bytes(b"3")
+    assert names() == ["a", "d/e"]
+    fs.invalidate_cache()
+    assert names() == ["a", "d/e", "f"]
+
+
+FRESH = """
+import sys, fsspec
+assert "bowwave" not in sys.modules
+fs = fsspec.filesystem("bowwave", target_protocol="file")
+assert type(fs).__module__ == "bowwave.fsspec" and "bowwave" in fsspec.caching.caches
+assert fs.cat_file(sys.argv[1]) == b"hello"
+"""
+CHAINED = """
+import sys, fsspec
+with fsspec.open("bowwave::file://" + sys.argv[1]) as file:
+    assert type(file).__module__ == "bowwave.fsspec" and file.read() == b"hello"
+"""
+CONFIGURED = """
+import site, sys
+site.addsitedir(sys.argv[2])
+import fsspec
+with fsspec.open(sys.argv[1]) as file:
+    assert file.cache.name == "bowwave" and file.read() == b"hello"
+"""
+
+
+def in_a_fresh_process(program, *arguments, **environment):
+    ended = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True,
+                           env={**os.environ, **environment})
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("program", [FRESH, CHAINED])
+def test_the_entry_point_needs_no_import(program, tmp_path):
+    (tmp_path / "a").write_bytes(b"hello")
+    in_a_fresh_process(program, tmp_path / "a")
+
+
+def test_a_configuration_of_fsspec_has_the_cache_with_a_pth_file(served, tmp_path):
+    (tmp_path / "bowwave.pth").write_text("import bowwave\n")
+    in_a_fresh_process(CONFIGURED, served(a=b"hello").http + "a", tmp_path, FSSPEC_HTTP='{"cache_type": "bowwave"}')
 
 
 def test_bad_arguments():

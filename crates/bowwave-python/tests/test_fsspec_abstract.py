@@ -61,6 +61,38 @@ class _CachedFile(fsspec.spec.AbstractBufferedFile):
             return file.read(end - start)
 
 
+class MvTests:
+    """fsspec's own tests of `mv` are of local files only."""
+
+    def test_mv_moves_a_file(self, fs, fs_path, fs_join):
+        source, target = fs_join(fs_path, "source"), fs_join(fs_path, "target")
+        fs.pipe_file(target, b"old")
+        assert fs.cat_file(target) == b"old"
+        fs.pipe_file(source, b"new")
+        assert fs.cat_file(source) == b"new"
+        fs.mv(source, target)
+        assert not fs.exists(source) and fs.cat_file(target) == b"new"
+        with pytest.raises(FileNotFoundError):
+            fs.cat_file(source)
+
+    def test_mv_of_a_missing_file_changes_nothing(self, fs, fs_path, fs_join):
+        target = fs_join(fs_path, "target")
+        fs.pipe_file(target, b"old")
+        with pytest.raises(FileNotFoundError):
+            fs.mv(fs_join(fs_path, "missing"), target)
+        assert fs.cat_file(target) == b"old"
+
+    def test_mv_moves_a_directory(self, fs, fs_path, fs_join):
+        source, target = fs_join(fs_path, "source"), fs_join(fs_path, "target")
+        fs.mkdir(source)
+        for name in ("a", "b"):
+            fs.pipe_file(fs_join(source, name), name.encode())
+            assert fs.cat_file(fs_join(source, name)) == name.encode()
+        fs.mv(source, target, recursive=True)
+        assert {fs.cat_file(path) for path in fs.find(target)} == {b"a", b"b"}
+        assert not fs.exists(fs_join(source, "a"))
+
+
 class TestCopyLocal(abstract.AbstractCopyTests, Fixtures):
     pass
 
@@ -101,9 +133,33 @@ class TestPutMemory(abstract.AbstractPutTests, MemoryFixtures):
     pass
 
 
+class TestMvLocal(MvTests, Fixtures):
+    pass
+
+
+class TestMvMemory(MvTests, MemoryFixtures):
+    pass
+
+
+class TestCopyCached(abstract.AbstractCopyTests, CachedFixtures):
+    pass
+
+
 class TestGetCached(abstract.AbstractGetTests, CachedFixtures):
     pass
 
 
+class TestMvCached(MvTests, CachedFixtures):
+    pass
+
+
 class TestOpenCached(abstract.AbstractOpenTests, CachedFixtures):
+    pass
+
+
+class TestPipeCached(abstract.AbstractPipeTests, CachedFixtures):
+    pass
+
+
+class TestPutCached(abstract.AbstractPutTests, CachedFixtures):
     pass

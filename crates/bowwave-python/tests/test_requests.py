@@ -1,11 +1,19 @@
 """Requests of opens, counted by the server."""
 
 import asyncio
+import time
 
 import bowwave
 import bowwave.fsspec
+import bowwave.parquet
 import bowwave.zarr
+import fsspec
+import fsspec.parquet
 import numpy as np
+import pandas
+import polars
+import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 import zarr
 from conftest import Shaped
@@ -20,8 +28,14 @@ def server(tmp_path_factory):
     # Chunks of zeros are not stored.
     array[:] = np.arange(1, CHUNKS + 1)[:, None]
     (directory / "table.parquet").write_bytes(bytes(range(256)) * 4096)
+    values = np.random.default_rng(1).random((8, 1 << 19))
+    table = pyarrow.table({f"c{at}": column for at, column in enumerate(values)})
+    pyarrow.parquet.write_table(table, directory / "columns.parquet", row_group_size=1 << 16, compression="none",
+                                use_dictionary=False)
     server = Shaped(1, 0, array=f"@{directory}/a", small=100_000, middle=2 << 20, large=64 << 20,
-                    **{"table.parquet": f"@{directory}/table.parquet"})
+                    **{"table.parquet": f"@{directory}/table.parquet", "long.h5": 64 << 20,
+                       "columns.parquet": f"@{directory}/columns.parquet"})
+    server.table = table
     yield server
     server.end()
 
@@ -41,9 +55,13 @@ def sent(server):
     return since
 
 
+def target(server):
+    """Options of s3fs."""
+    return {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
+
+
 def system(server, **settings):
-    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
-    return bowwave.fsspec.BowwaveFileSystem("s3", options, **settings)
+    return bowwave.fsspec.BowwaveFileSystem("s3", target(server), **settings)
 
 
 def test_chunks_without_a_listing_are_one_request_each(server, sent):
@@ -98,6 +116,71 @@ def test_the_footer_of_a_parquet_file_comes_with_the_open(server, sent):
         file.seek(-1000, 2)
         assert file.read() == (bytes(range(256)) * 4096)[-1000:]
         assert sent() == {"heads": 1, "lists": 0, "gets": 1}
+
+
+def test_a_file_system_has_the_settings_of_the_format(server, sent):
+    with system(server, cache="207MiB").open("data/long.h5") as file:
+        assert file.read(1 << 20) == server.bytes(0, 1 << 20)
+    sent()
+    # With other settings, another cache.
+    with bowwave.open("s3://data/long.h5", **server.options, region="us-east-1", cache="207MiB") as file:
+        assert file.read(1 << 20) == server.bytes(0, 1 << 20)
+    assert sent()["gets"] == 0
+    assert system(server, cache="207MiB").stats()["hits"] > 0
+
+
+def test_listings_are_cached(server, sent):
+    fs = system(server, cache="208MiB", skip_instance_cache=True)
+    assert "data/large" in fs.find("data") and sent()["lists"] > 1
+    fs.find("data")
+    fs.ls("data/array/c")
+    assert sent() == {"heads": 0, "lists": 0, "gets": 0}
+    fs.ls("data/array/c", refresh=True)
+    assert sent()["lists"] == 1
+    fs.invalidate_cache("data/array/c")
+    fs.ls("data/array/c")
+    fs.ls("data")
+    assert sent()["lists"] == 2
+    for options, lists in [({"use_listings_cache": False}, 3), ({"listings_expiry_time": 0.2}, 2)]:
+        fs = system(server, cache="208MiB", skip_instance_cache=True, **options)
+        fs.ls("data")
+        fs.ls("data")
+        time.sleep(0.3)
+        fs.ls("data")
+        assert sent()["lists"] == lists, options
+
+
+COLUMNS = ["c1", "c5"]
+
+
+def test_readers_of_parquet_fetch_their_columns(server):
+    chosen, place = server.table.select(COLUMNS), "data/columns.parquet"
+
+    def with_pandas(fs):
+        return pandas.read_parquet(place, columns=COLUMNS, filesystem=fs)
+
+    def with_fsspec(fs):
+        with fsspec.parquet.open_parquet_file(place, fs=fs, columns=COLUMNS, engine="pyarrow") as file:
+            return pandas.read_parquet(file, columns=COLUMNS)
+
+    def with_polars(fs):
+        with fs.open(place) as file:
+            return polars.read_parquet(file, columns=COLUMNS, use_pyarrow=True)
+
+    def lazily_with_polars(fs):
+        return polars.scan_pyarrow_dataset(pyarrow.dataset.dataset(place, filesystem=fs)).select(COLUMNS).collect()
+
+    for number, read in enumerate((with_pandas, with_fsspec, with_polars, lazily_with_polars)):
+        fs = system(server, cache=f"{300 + number}MiB")
+        before = server.counters()
+        table = read(fs)
+        now = server.counters()
+        for name in COLUMNS:
+            assert np.array_equal(table[name].to_numpy(), chosen[name].to_numpy()), read
+        counts = {kind: now[kind] - before[kind] for kind in ("heads", "gets", "bytes")}
+        # fsspec reads a million bytes at the end for the footer.
+        most = 1.05 * chosen.nbytes + (1_000_000 if read is with_fsspec else 0)
+        assert counts["bytes"] <= most and counts["gets"] <= 64, (read, counts)
 
 
 def test_missing_objects_are_not_found(server, sent):

@@ -34,13 +34,9 @@ def settings() -> dict[str, str]:
 
 def stats() -> dict[str, int]:
     """Counters of all caches of this process: pages, requests, bytes."""
-    from ._stores import engines
+    from ._stores import engines, summed
 
-    total: dict[str, int] = {}
-    for engine in engines():
-        for name, value in engine.stats().items():
-            total[name] = value if name in ("page_bytes",) else total.get(name, 0) + value
-    return total
+    return summed(engines())
 
 
 if not TYPE_CHECKING:

@@ -5,16 +5,26 @@ The file system's own fetcher brings the bytes, several requests at a time; boww
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores
+from ._formats import settings_of, watcher_of
 from ._html import of_cache
+
+#: Connections of a client of botocore that is not configured otherwise.
+BOTOCORE_CONNECTIONS = 10
+#: Seconds that the end of the interpreter waits for requests in flight.
+END_S = 60.0
+#: Checks without a call, 2 ms apart, after which the interpreter ends. Fewer: a queued request may still begin.
+QUIET = 10
 
 _numbers = itertools.count()
 
@@ -22,17 +32,25 @@ _numbers = itertools.count()
 class BowwaveCache(BaseCache):
     """Readahead, several requests in flight and a bounded waste, for one file.
 
-    `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal settings
-    share their memory.
+    `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal
+    settings share their memory. A file in a known format is read ahead as by `bowwave.open`, and the functions of the
+    formats accept the cache in place of a file:
+
+        file = fs.open("bucket/data.parquet", cache_type="bowwave")
+        bowwave.parquet.plan(file.cache, columns=["price"])
     """
 
     name: ClassVar[str] = "bowwave"
 
     def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int, **options: Any) -> None:
         self._options = options
-        self._settings = _stores.access_of(options).settings
+        file = getattr(fetcher, "__self__", None)
+        self._place = str(getattr(file, "path", None) or "fetcher")
+        implied = settings_of(self._place) | connections_of(getattr(file, "fs", None))
+        self._settings = _stores.access_of(implied | options).settings
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
+        self._watcher: Any | None = None
         super().__init__(blocksize, fetcher, size)
         if size:
             self._live()
@@ -43,24 +61,49 @@ class BowwaveCache(BaseCache):
             engine = _stores.engine_of(self._settings, True)
             # Of another process, or of another file: other bytes.
             tag = f'"{os.getpid()}-{next(_numbers)}"'
-            store = engine.fetcher(self._place(), self.size, tag, _fetcher_of(self.fetcher))
+            store = engine.fetcher(self._place, self.size, tag, fetcher_of(self.fetcher))
             self._handle = (now, store, store.open(""))
+            self._watcher, self._begun = watcher_of(self._place), False
         return self._handle[2]
-
-    def _place(self) -> str:
-        file = getattr(self.fetcher, "__self__", None)
-        return str(getattr(file, "path", None) or "fetcher")
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
         start = 0 if start is None else start
         stop = self.size if stop is None else min(stop, self.size)
         if start >= stop:
             return b""
-        return self._live().pread(start, stop - start)
+        return self.pread(start, stop - start)
 
-    def plan(self, ranges: list[tuple[int, int]]) -> None:
-        """Announces half-open ranges in the order of their use."""
-        self._live().plan(ranges)
+    # As of `bowwave.File`.
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises what the file system raises."""
+        handle = self._live()
+        # Not while it reads itself.
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            try:
+                if not self._begun:
+                    # Not before the first read: the file is created around its cache, and its fetcher works only then.
+                    self._begun = True
+                    watcher.opened(self)
+                watcher.before(self, offset, min(length, max(0, self.size - offset)))
+            finally:
+                self._watcher = watcher
+        return handle.pread(offset, length)
+
+    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
+        self._live().plan(list(ranges))
+        if getattr(self._watcher, "plans", False):
+            self._watcher = None
+
+    def end_plan(self) -> None:
+        """Ends the plan: what is not in flight is not read."""
+        self._live().end_plan()
+
+    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
+        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
+        self._live().advise(advice, offset, length)
 
     def stats(self) -> dict[str, int]:
         """Counters of the file, in pages, and of its requests."""
@@ -117,20 +160,65 @@ class BowwaveCache(BaseCache):
         self.__init__(*state["args"], **state["options"])  # type: ignore[misc]
 
 
-def _fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
-    """The fetcher without a reference to its file: the file refers to the cache, and the collector cannot see a circle
-    that leads through the engine."""
-    if not hasattr(fetcher, "__self__"):
-        return fetcher
-    method = weakref.WeakMethod(fetcher)
+def connections_of(fs: Any) -> dict[str, Any]:
+    """The setting for the connections of a file system, if it says how many it has, as s3fs does.
+
+    With more requests in flight than connections, a demand request waits there behind speculative ones. Requests would
+    also be smaller than they need to be."""
+    config = getattr(fs, "config_kwargs", None)
+    if not isinstance(config, dict):
+        return {}
+    return {"device_depth": config.get("max_pool_connections", BOTOCORE_CONNECTIONS)}
+
+
+def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """A fetcher as the engine's threads call it.
+
+    It has no reference to its file: the file refers to the cache, and the collector cannot see a circle that leads
+    through the engine. The end of the interpreter waits for its calls."""
+    live: Callable[[], Callable[[int, int], bytes] | None]
+    live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
 
     def fetch(start: int, end: int) -> bytes:
-        live = method()
-        if live is None:
-            raise ValueError("the file was closed")
-        return live(start, end)
+        call = object()
+        _calls.running.add(call)
+        try:
+            _calls.begun += 1
+            method = None if _calls.ended else live()
+            if method is None:
+                raise ValueError("the file was closed" if not _calls.ended else "the interpreter ends")
+            data = method(start, end)
+            # The engine copies `bytes` without the interpreter, and would want it back.
+            return memoryview(data) if _calls.ended else data  # type: ignore[return-value]
+        finally:
+            _calls.running.discard(call)
 
     return fetch
 
 
+class _Calls:
+    """Calls of fetchers by the engine's threads."""
+
+    def __init__(self) -> None:
+        self.running: set[object] = set()
+        self.begun = 0
+        self.ended = False
+
+    def end(self) -> None:
+        """Waits for the calls in progress, as the end of a `ThreadPoolExecutor` does, and fails all others.
+
+        CPython ends a thread that wants the interpreter later, in the middle of the engine, and with it the process."""
+        self.ended = True
+        until, begun, quiet = monotonic() + END_S, -1, 0
+        # Requests that the engine has queued fail one after another, and a call that has returned is still copied.
+        while self.begun and quiet < QUIET and monotonic() < until:
+            quiet = quiet + 1 if self.begun == begun and not self.running else 0
+            begun = self.begun
+            sleep(0.002)
+
+
+_calls = _Calls()
+atexit.register(_calls.end)
+# A child has none of its parent's threads.
+os.register_at_fork(after_in_child=_calls.running.clear)
 register_cache(BowwaveCache, clobber=True)

@@ -13,12 +13,16 @@ from ._stores import Access, Place
 
 
 class NativeFileSystem(AbstractFileSystem):
-    """A file system of bowwave's own stores."""
+    """A file system of bowwave's own stores.
+
+    As in other file systems of fsspec, listings are cached until the file system itself changes them or
+    `invalidate_cache` is called, unless `listings` has `use_listings_cache`, `listings_expiry_time` (seconds) or
+    `max_paths`."""
 
     cachable = False
 
-    def __init__(self, scheme: str, access: Access) -> None:
-        super().__init__()
+    def __init__(self, scheme: str, access: Access, **listings: Any) -> None:
+        super().__init__(**listings)
         self.protocol = self.scheme = scheme
         self.access = access
         self._strip_protocol = self._stripped
@@ -55,22 +59,36 @@ class NativeFileSystem(AbstractFileSystem):
         store, place = self._at(path)
         return self._described(path, store.stat(place))
 
-    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+    def ls(self, path: str, detail: bool = True, refresh: bool = False, **options: Any) -> list[Any]:
         path = self._stripped(path).rstrip("/")
-        store, place = self._at(path)
-        try:
-            entries = store.list(place)
-        except NotADirectoryError:
-            infos = [self.info(path)]
-        else:
-            infos = [self._described(f"{path}/{entry[0]}", entry) for entry in entries]
-        return infos if detail else [info["name"] for info in infos]
+        infos = None if refresh else self.dircache.get(path)
+        if infos is None:
+            store, place = self._at(path)
+            try:
+                entries = store.list(place)
+            except NotADirectoryError:
+                infos = [self.info(path)]
+            else:
+                infos = self.dircache[path] = [self._described(f"{path}/{entry[0]}", entry) for entry in entries]
+        return list(infos) if detail else [info["name"] for info in infos]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        super().invalidate_cache(path)
+        if path is None:
+            self.dircache.clear()
+            return
+        # A new object may be the first one of the directories above it.
+        path = self._stripped(path).rstrip("/")
+        while path:
+            self.dircache.pop(path, None)
+            path = self._parent(path)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         # Directories of object stores exist as long as they have objects.
         if self.scheme not in _stores.BUCKETS:
             store, place = self._at(path)
             store.mkdir(place)
+            self.invalidate_cache(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         self.mkdir(path)
@@ -79,20 +97,24 @@ class NativeFileSystem(AbstractFileSystem):
         if self.scheme not in _stores.BUCKETS:
             store, place = self._at(path)
             store.rmdir(place)
+            self.invalidate_cache(path)
 
     def _rm(self, path: str) -> None:
         store, place = self._at(path)
         store.remove(place)
+        self.invalidate_cache(path)
 
     def rm_file(self, path: str) -> None:
         self._rm(path)
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
         (store, place), (other, to) = self._at(path1), self._at(path2)
-        if store is other:
-            store.rename(place, to)
-        else:
+        if store is not other:
             super().mv(path1, path2, **options)
+            return
+        store.rename(place, to)
+        # Of directories, with all below them.
+        self.invalidate_cache()
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         self.pipe_file(path2, self.cat_file(path1))
@@ -104,6 +126,7 @@ class NativeFileSystem(AbstractFileSystem):
         handle = store.create(place)
         handle.write(0, value)
         handle.sync()
+        self.invalidate_cache(path)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         store, place = self._at(path)
@@ -134,4 +157,5 @@ class _Written(AbstractBufferedFile):
             self.at += self.handle.write(self.at, data)
         if final:
             self.handle.sync()
+            self.fs.invalidate_cache(self.path)
         return True

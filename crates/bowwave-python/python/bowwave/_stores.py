@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -145,6 +146,15 @@ def engines() -> list[_bowwave.Engine]:
     """All engines of this process."""
     with _table.lock:
         return list(_table.engines.values())
+
+
+def summed(engines: Iterable[_bowwave.Engine]) -> dict[str, int]:
+    """Counters of engines together: pages, requests, bytes."""
+    total: dict[str, int] = {}
+    for engine in engines:
+        for name, value in engine.stats().items():
+            total[name] = value if name == "page_bytes" else total.get(name, 0) + value
+    return total
 
 
 def _in_child() -> None:

@@ -26,17 +26,33 @@ from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
-from ._cache import BowwaveCache
+from ._cache import BowwaveCache, connections_of, fetcher_of
 from ._files import WHOLE, File, First, Source
-from ._formats import first_of
+from ._formats import first_of, settings_of
 from ._stores import Access, Place
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
 
-#: Options of other file systems with the same meaning as a setting of ours.
-RENAMED = {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region"}
+#: Options of the usual file systems of a scheme with the meaning of a setting of ours.
+SETTINGS = {
+    "s3": {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region", "key": "key", "username": "key",
+           "aws_access_key_id": "key", "secret": "secret", "password": "secret", "aws_secret_access_key": "secret",
+           "token": "token", "aws_session_token": "token"},
+    "gs": {"anon": "anonymous", "endpoint_url": "endpoint"},
+    "az": {"anon": "anonymous", "endpoint_url": "endpoint"},
+}
+#: Options that say what the engine reads in the environment.
+VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+             "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
+#: Options for listings.
+LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
+#: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
+NEUTRAL = LISTINGS | {"asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "default_cache_type",
+                      "default_block_size", "default_fill_cache", "max_concurrency", "fixed_upload_size", "project", "default_location",
+                      "cache_timeout", "blocksize", "block_size", "cache_type", "cache_options"}
 #: Protocols of fsspec, and the scheme of ours.
-SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "file": "file", "local": "file",
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
+           "file": "file", "local": "file",
            "http": "http", "https": "https"}
 #: Bytes of one read of a whole file.
 CHUNK = 8 << 20
@@ -65,8 +81,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
         if (fs is None) == (target_protocol is None):
             raise ValueError("give one of fs and target_protocol, or chain the URL as in bowwave::s3://bucket/key")
-        storage = {"use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
-        settings = {name: value for name, value in settings.items() if name not in storage}
+        settings.pop("skip_instance_cache", None)
+        self._listings = {name: settings.pop(name) for name in LISTINGS if name in settings}
         self.attribute_timeout = attribute_timeout
         if fs is not None:
             self.__dict__["fs"] = fs
@@ -75,7 +91,10 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         else:
             protocol, options = str(target_protocol), dict(target_options or {})
         self.target_protocol, self.target_options = protocol, options
-        self._scheme, self._access = _native(protocol, options, settings)
+        self._scheme, self._settings = _native(protocol, options, settings)
+        self._access = _stores.access_of(self._settings)
+        #: Settings of the engines that have read for this file system.
+        self._used: set[str] = set()
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
 
@@ -92,7 +111,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     @cached_property
     def fs(self) -> Any:
         """The target."""
-        options = {name: value for name, value in self.target_options.items() if name not in ("asynchronous", "loop")}
+        options = {name: value for name, value in (self._listings | self.target_options).items()
+                   if name not in ("asynchronous", "loop")}
         try:
             return _fsspec.filesystem(self.target_protocol, **options)
         except ImportError:
@@ -100,7 +120,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
                 raise
             from ._native import NativeFileSystem
 
-            return NativeFileSystem(self._scheme, self._access)
+            listings = {name: options[name] for name in LISTINGS & options.keys()}
+            return NativeFileSystem(self._scheme, self._access, **listings)
 
     def _strip_target(self, path: str) -> Any:
         return self.fs._strip_protocol(path)
@@ -133,7 +154,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
                 return known[2]  # type: ignore[no-any-return]
         source: Source | _Fetched
         if self._scheme is not None:
-            source = Source(self._place(path), self._access, self.fs.unstrip_protocol(path))
+            source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
             source.handle(first)
         else:
             info = self.fs.info(path)
@@ -150,6 +171,13 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
             while len(self._sources) > HANDLES:
                 self._sources.popitem(last=False)
         return source
+
+    def _access_of(self, path: str) -> Access:
+        """The settings for an object, with those of its format."""
+        implied = settings_of(path) | ({} if self._scheme is not None else connections_of(self.fs))
+        access = _stores.access_of(implied | self._settings) if implied else self._access
+        self._used.add(access.settings)
+        return access
 
     def _place(self, path: str) -> Place:
         if self._scheme in _stores.BUCKETS:
@@ -361,8 +389,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
 
     def stats(self) -> dict[str, int]:
         """Counters of the cache behind this file system: pages, requests, bytes."""
-        far = self._scheme is None or self._scheme != "file"
-        return _stores.engine_of(self._access.settings, far).stats()
+        far = self._scheme != "file"
+        return _stores.summed(_stores.engine_of(used, far) for used in self._used or {self._access.settings})
 
     def _repr_html_(self) -> str:
         from ._html import of_system
@@ -423,36 +451,43 @@ class _Fetched:
                 def fetch(start: int, end: int) -> bytes:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
-                engine = _stores.engine_of(self.fs._access.settings, True)
-                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
+                engine = _stores.engine_of(self.fs._access_of(path).settings, True)
+                store = engine.fetcher(self.url, self.size, self.identity[0], fetcher_of(fetch))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 
 
-def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, Access]:
-    """The scheme, if the engine can open the target with these options, and how; otherwise how the cache is set up."""
+def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The scheme, if the engine can open the target with these options, and its settings; else those of the cache."""
     scheme = SCHEMES.get(protocol)
+    known = SETTINGS.get(scheme or "", {})
     ours = dict(settings)
-    own = scheme is not None
-    known = {"key", "secret", "token", "anonymous", "endpoint", "region"} if scheme in _stores.BUCKETS else set()
-    if scheme in ("gs", "az"):
-        known -= {"key", "secret", "token"}
-    given = dict(options)
-    client = given.pop("client_kwargs", None) or {}
-    for name, value in [*given.items(), *client.items()]:
-        name = RENAMED.get(name, name)
-        if name in ("asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "use_listings_cache",
-                    "default_cache_type", "default_block_size", "default_fill_cache") or value is None:
-            continue
+    given = {name: value for name, value in options.items() if value is not None and name not in NEUTRAL}
+    if scheme == "s3":
+        # As in s3fs, what it names itself comes first.
+        given = dict(given.pop("client_kwargs", {})) | given
+    if scheme == "gs" and given.get("token") == "anon":
+        given["anon"] = bool(given.pop("token"))
+    if scheme == "az":
+        if "account_host" in given:
+            given["endpoint_url"] = f"https://{given.pop('account_host')}"
+        given = {name: value for name, value in given.items()
+                 if name not in VARIABLES or os.environ.get(VARIABLES[name]) != value}
+        if os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
+            # As in adlfs, which is anonymous only without a key.
+            given.pop("anon", None)
+    for name, value in given.items():
         if name in known:
+            ours[known[name]] = value
+        elif name in known.values():
             ours[name] = value
         else:
-            own = False
-    if not own:
-        return None, _stores.access_of(settings)
+            return None, settings
+    if scheme is None or ("token" in ours and "key" not in ours):
+        return None, settings
     if str(ours.get("endpoint", "")).startswith("http:"):
         ours["allow_http"] = True
-    return scheme, _stores.access_of(ours)
+    return scheme, ours
 
 
 def _first(start: int | None, end: int | None) -> First | None:
