@@ -72,11 +72,11 @@ def test_a_read_of_few_chunks_fetches_no_others(tmp_path):
     store = bowwave.zarr.Store(str(tmp_path / "a"))
     read = zarr.open_array(store, mode="r")
     assert read[3:6, 2].tolist() == [3002, 4002, 5002] and read[20, 1] == 20_001
-    assert store._ahead._opened.keys() <= {"zarr.json"}, "one read, and another one elsewhere"
+    assert store._ahead._opened.keys() <= {"zarr.json", "c/3/0", "c/4/0", "c/5/0", "c/20/0"}, "one read, and one elsewhere"
     for row in range(20, 23):
         assert read[row, 1] == 1000 * row + 1
     # Of the loop: the chunks behind the last one.
-    ahead = sorted(int(key.split("/")[1]) for key in store._ahead._opened if key.startswith("c/"))
+    ahead = {int(key.split("/")[1]) for key in store._ahead._opened if key.startswith("c/")} - {3, 4, 5, 20, 21, 22}
     assert ahead and min(ahead) == 23 and max(ahead) <= 23 + 2 * bowwave.zarr.AHEAD_FIRST
 
 
