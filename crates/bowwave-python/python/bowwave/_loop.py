@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import product, zip_longest
 from typing import TypeAlias
 
 #: A chunk, by its number in each direction.
@@ -64,14 +64,18 @@ class Order:
         if self.last is None:
             return None
         base = self.last
-        for level in self.levels:
+        for level, outer in zip_longest(self.levels, self.levels[1:]):
             if level.step is None:
                 break
             # Runs that are read again and again are in the cache: nothing to predict before they have an end.
             if not any(level.step) and level.length is None:
                 return None
-            if not level.ends() and self._holds(place := _sum(base, level.step)):
-                return place, True
+            if self._holds(place := _sum(base, level.step)):
+                if not level.ends():
+                    return place, True
+                if outer is None or outer.count < 3 and outer.length is None:
+                    # One jump is no loop over runs.
+                    return place, False
             base = level.start
         used = [level.step for level in self.levels if level.step is not None]
         for axis in reversed(range(len(self.grid))):

@@ -87,8 +87,7 @@ class _Shards:
     def chunk_at(self, shard: Place, start: int) -> Place | None:
         """The chunk that begins there."""
         index = self._indexes.get(shard)
-        found = () if index is None else numpy.flatnonzero(index[:, 0] == numpy.uint64(start))
-        if len(found) == 0:
+        if index is None or len(found := numpy.flatnonzero(index[:, 0] == numpy.uint64(start))) == 0:
             return None
         inner = numpy.unravel_index(int(found[0]), self.parts)
         return tuple(at * side + int(within) for at, side, within in zip(shard, self.parts, inner, strict=True))
