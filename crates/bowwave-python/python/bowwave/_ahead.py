@@ -80,13 +80,17 @@ class Ahead:
                 # The interpreter ends.
                 pass
 
-    def source(self, key: str, first: First | None = None) -> Source:
-        """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
+    def source(self, key: str, first: First | None = None, keeps: bool = False) -> Source:
+        """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise, for
+        `KEPT_SECONDS` if it `keeps`."""
         future = self._future(key, False, first)
         try:
             return future.result()
         except Exception:
-            self.forget(key)
+            if keeps:
+                self.keep(key)
+            else:
+                self.forget(key)
             raise
 
     def open(self, key: str) -> File:
@@ -100,7 +104,7 @@ class Ahead:
             self._kept.pop(key, None)
 
     def keep(self, key: str) -> None:
-        """Uses of the object soon have the same lookup, and later ones look it up again."""
+        """Uses of the object within `KEPT_SECONDS` have the same lookup; later ones look it up again."""
         with self._lock:
             if key not in self._opened:
                 return

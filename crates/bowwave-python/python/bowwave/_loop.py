@@ -128,10 +128,10 @@ class Order:
 class Loop:
     """What a loop over chunks reads next, and what of it is in flight. One thread at a time may use it."""
 
-    def __init__(self, grid: Place, first: int, most: int, most_bytes: int,
+    def __init__(self, grid: Place, first: int, most: int, most_bytes: int, share: int,
                  absent: Callable[[Place], bool] | None = None) -> None:
-        #: Chunks in flight ahead: at first, and at most. Between these, twice as many as the loop has read.
-        self._first, self._most, self._most_bytes = first, most, most_bytes
+        #: Chunks in flight ahead: at first, and at most. Between these, `share` for each that the loop has read.
+        self._first, self._most, self._most_bytes, self._share = first, most, most_bytes, share
         #: Whether a chunk of a shard is not stored, where that is known: it is not requested.
         self._absent = absent
         self._order = Order(grid)
@@ -229,7 +229,7 @@ class Loop:
         # A chunk may follow another one by chance, where others did not.
         if max(self._order.right, self._count - 1) < (1 if self._wrong < 2 else 2):
             return []
-        distance = max(1, min(max(self._first, 2 * self._count), self._most, self._most_bytes // self._bytes))
+        distance = max(1, min(max(self._first, self._share * self._count), self._most, self._most_bytes // self._bytes))
         # Neighbors in a shard are one request if they are fetched together.
         if self._absent is not None and len(self._ahead) > distance // 2:
             return []

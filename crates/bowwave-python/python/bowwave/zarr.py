@@ -29,8 +29,10 @@ from ._files import WHOLE, First, Source
 from ._loop import Loop, Place
 
 #: Chunks in flight ahead of a loop: at first, and at most; and at most if they are parts of shards, of which several are
-#: one request. Between the first and the last, twice as many as the loop has read.
+#: one request. Smaller: a fast loop waits for the store; larger: more unused bytes when it ends.
 AHEAD_FIRST, AHEAD_MAX, AHEAD_PARTS = 4, 64, 1024
+#: Between the first and the most, chunks in flight for each that the loop has read; and if they are parts of shards.
+SHARE, SHARE_PARTS = 2, 1
 #: Bytes in flight ahead of a loop. Smaller: chunks of a few MiB wait for the store; larger: more unused bytes when it ends.
 AHEAD_BYTES = 64 << 20
 #: Bytes of shards' indexes that are remembered for an array. Less: a loop over small parts of many shards forgets them.
@@ -49,7 +51,7 @@ class _Shards:
         self.parts, self._count = parts, math.prod(parts)
         self.index_bytes = index_bytes
         self.request = SuffixByteRequest(index_bytes) if at_end else RangeByteRequest(0, index_bytes)
-        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_PARTS, AHEAD_BYTES, self._absent)
+        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_PARTS, AHEAD_BYTES, SHARE_PARTS, self._absent)
         #: Offsets and lengths of the chunks, by shard; none of a shard that is not stored.
         self._indexes: OrderedDict[Place, numpy.ndarray[Any, Any] | None] = OrderedDict()
         #: Requests in flight, and the shards of the current read.
@@ -102,7 +104,7 @@ class _Array:
 
     def __init__(self, prefix: str, grid: Place, shards: _Shards | None) -> None:
         self.prefix, self.grid, self.shards = prefix, grid, shards
-        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_MAX, AHEAD_BYTES)
+        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_MAX, AHEAD_BYTES, SHARE)
         self.lock = _stores.ForkLock()
         #: What the keys of its chunks begin with, and the separator of their numbers.
         self.lead, self.separator = "", "/"
@@ -176,20 +178,22 @@ class Store(_Store):
             with array.lock:
                 ahead = array.loop.request(place)
             self._ahead.announce(array.key(after) for after in ahead)
-            data = await self._bytes(key, None)
+            data = await self._bytes(key, None, chunk=True)
             with array.lock:
                 array.loop.end(len(data or b""))
             self._ahead.keep(key)
         elif array.shards is not None:
             data = await self._part(array, array.shards, place, key, byte_range)
         else:
-            data = await self._bytes(key, byte_range)
+            data = await self._bytes(key, byte_range, chunk=True)
         return None if data is None else prototype.buffer.from_bytes(data)
 
-    async def _bytes(self, key: str, byte_range: ByteRequest | None, exact: bool = False) -> bytes | None:
-        """Bytes of an object; none if it is missing. Nothing else of it is read ahead if the range is `exact`."""
+    async def _bytes(self, key: str, byte_range: ByteRequest | None, chunk: bool = False,
+                     exact: bool = False) -> bytes | None:
+        """Bytes of an object; none if it is missing, which holds for a while if it is a `chunk`. Nothing else of it is read
+        ahead if the range is `exact`."""
         try:
-            handle = (await in_thread(self._ahead.source, key, _first(byte_range))).handle()
+            handle = (await in_thread(self._ahead.source, key, _first(byte_range), keeps=chunk)).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         if exact:
@@ -213,7 +217,7 @@ class Store(_Store):
             shards.reading += 1
         try:
             self._fetch(array, shards, ahead)
-            data = await self._bytes(key, request, exact=index)
+            data = await self._bytes(key, request, chunk=True, exact=index)
         finally:
             with array.lock:
                 shards.reading -= 1
