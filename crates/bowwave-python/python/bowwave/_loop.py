@@ -63,7 +63,7 @@ class Order:
         """The next chunk, and whether its level is known."""
         if self.last is None:
             return None
-        base = self.last
+        base, used = self.last, []
         for level, outer in zip_longest(self.levels, self.levels[1:]):
             if level.step is None:
                 break
@@ -76,14 +76,24 @@ class Order:
                 if outer is None or outer.count < 3 and outer.length is None:
                     # One jump is no loop over runs.
                     return place, False
+            if level is not self.levels[0] and level.count == 2 and level.length is None:
+                # One jump that cannot repeat, such as that of a loop that began within a row.
+                break
             base = level.start
-        used = [level.step for level in self.levels if level.step is not None]
+            used.append(level.step)
         for axis in reversed(range(len(self.grid))):
             if self.grid[axis] > 1 and not any(step[axis] for step in used):
                 sign = -1 if used and min(used[0]) < 0 else 1
                 place = (*base[:axis], base[axis] + sign, *base[axis + 1:])
                 return (place, False) if self._holds(place) else None
         return None
+
+    def widen(self, absent: Callable[[Place], bool]) -> None:
+        """Counts the chunks before a new run that are not stored as its own."""
+        level = self.levels[0]
+        if level.step is not None and level.count == 2 and any(level.step):
+            while self._holds(before := _difference(level.start, level.step)) and absent(before):
+                level.start, level.count = before, level.count + 1
 
     def feed(self, place: Place) -> bool:
         """Learns from a chunk that was read; returns whether it was predicted."""
@@ -206,7 +216,10 @@ class Loop:
             if expected is None or expected[0] == place or not (self._absent and self._absent(expected[0])):
                 break
             order.feed(expected[0])
-        return order.feed(place)
+        predicted = order.feed(place)
+        if self._absent is not None:
+            order.widen(self._absent)
+        return predicted
 
     def _hit(self, place: Place) -> bool:
         """Whether a chunk is in flight."""
