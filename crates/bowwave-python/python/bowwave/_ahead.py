@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections import OrderedDict
@@ -80,18 +81,20 @@ class Ahead:
                 # The interpreter ends.
                 pass
 
-    def source(self, key: str, first: First | None = None, keeps: bool = False) -> Source:
-        """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise, for
-        `KEPT_SECONDS` if it `keeps`."""
+    def source(self, key: str, first: First | None = None) -> Source:
+        """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
         future = self._future(key, False, first)
         try:
             return future.result()
         except Exception:
-            if keeps:
-                self.keep(key)
-            else:
-                self.forget(key)
+            self.forget(key)
             raise
+
+    async def source_async(self, key: str, first: First | None = None) -> Source:
+        """As `source`, without blocking the event loop; the next use after an exception may raise it again."""
+        future = self._future(key, False, first)
+        # A reader that gives up must not cancel the lookup of others.
+        return future.result() if future.done() else await asyncio.shield(asyncio.wrap_future(future))
 
     def open(self, key: str) -> File:
         """A file of an object."""

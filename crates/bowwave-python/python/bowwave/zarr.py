@@ -171,31 +171,33 @@ class Store(_Store):
         array, place = self._chunk(key)
         if array is None or place is None:
             data = await self._bytes(key, byte_range)
-            if data is not None and byte_range is None:
+            if byte_range is None:
                 self._ahead.forget(key)
-                self._learn(key, data)
+                self._learn(key, data or b"")
         elif byte_range is None:
             with array.lock:
                 ahead = array.loop.request(place)
             self._ahead.announce(array.key(after) for after in ahead)
-            data = await self._bytes(key, None, chunk=True)
+            data = await self._bytes(key, None)
             with array.lock:
                 array.loop.end(len(data or b""))
             self._ahead.keep(key)
         elif array.shards is not None:
             data = await self._part(array, array.shards, place, key, byte_range)
         else:
-            data = await self._bytes(key, byte_range, chunk=True)
+            data = await self._bytes(key, byte_range)
         return None if data is None else prototype.buffer.from_bytes(data)
 
-    async def _bytes(self, key: str, byte_range: ByteRequest | None, chunk: bool = False,
-                     exact: bool = False) -> bytes | None:
-        """Bytes of an object; none if it is missing, which holds for a while if it is a `chunk`. Nothing else of it is read
-        ahead if the range is `exact`."""
+    async def _bytes(self, key: str, byte_range: ByteRequest | None, exact: bool = False) -> bytes | None:
+        """Bytes of an object; none if it is missing. Nothing else of it is read ahead if the range is `exact`."""
         try:
-            handle = (await in_thread(self._ahead.source, key, _first(byte_range), keeps=chunk)).handle()
+            handle = (await self._ahead.source_async(key, _first(byte_range))).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            self._ahead.keep(key)
             return None
+        except Exception:
+            self._ahead.forget(key)
+            raise
         if exact:
             handle.advise("random", 0, handle.size)
         start, end = _range(byte_range, handle.size)
@@ -217,7 +219,7 @@ class Store(_Store):
             shards.reading += 1
         try:
             self._fetch(array, shards, ahead)
-            data = await self._bytes(key, request, chunk=True, exact=index)
+            data = await self._bytes(key, request, exact=index)
         finally:
             with array.lock:
                 shards.reading -= 1
