@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product, zip_longest
+from itertools import islice, product, zip_longest
 from typing import TypeAlias
 
 #: A chunk, by its number in each direction.
 Place: TypeAlias = "tuple[int, ...]"
 
-#: Chunks in a row that are not stored, before a prediction ends.
+#: Chunks that are looked at in vain, mostly as they are not stored, before a prediction ends. More: milliseconds of a read.
 ABSENT = 4096
 
 
@@ -156,10 +156,11 @@ class Loop:
         self._count, self._wrong = 1, 0
         #: Whether a read has ended since the last request.
         self._ended = False
-        #: Of a reader that tells where its reads begin: the chunks of the current read, those of it that were fetched for
-        #: lying between others, the order before it, and whether its chunks were in the order of the array.
+        #: Of a reader that tells where its reads begin: the chunks of the current read, those that were fetched for lying
+        #: between them, the box of which all were, the order before it, and whether it is in the order of the array.
         self._read: list[Place] | None = None
         self._between: set[Place] = set()
+        self._filled: list[range] | None = None
         self._before = self._order
         self._sorted = True
 
@@ -174,6 +175,7 @@ class Loop:
                 self._frontier = None
         self._read, self._before, self._sorted = [], self._order.copy(), True
         self._between.clear()
+        self._filled = None
         return self._extend()
 
     def request(self, place: Place) -> list[Place]:
@@ -183,6 +185,7 @@ class Loop:
         ended, self._ended = self._ended, False
         read = self._read
         begins = ended if read is None else not read
+        first = self._order.last is None
         predicted = False
         if not read or self._sorted and place > read[-1]:
             predicted = self._feed(self._order, place)
@@ -199,7 +202,7 @@ class Loop:
             return self._extend() if begins else []
         if read is not None and len(read) > 1:
             return self._fill(place, read)
-        self._wrong = 1 if self._count >= 8 else self._wrong + 1
+        self._wrong = 0 if first else 1 if self._count >= 8 else self._wrong + 1
         self._count, self._ahead, self._frontier = 1, [], None
         self._passed.clear()
         return []
@@ -277,12 +280,15 @@ class Loop:
         if len(read) < 3 or len(self._between) > len(read) // 2:
             return []
         sides = [range(min(side), max(side) + 1) for side in zip(*read, strict=True)]
+        if sides == self._filled:
+            return []
         had = {*read, *self._between, *self._ahead, *self._passed}
         new: list[Place] = []
-        for between in product(*sides):
+        for between in islice(product(*sides), ABSENT):
             if len(self._between) >= len(read):
-                break
+                return new
             if between not in had and not (self._absent and self._absent(between)):
                 self._between.add(between)
                 new.append(between)
+        self._filled = sides
         return new

@@ -253,20 +253,21 @@ class Store(_Store):
         if name not in ("zarr.json", ".zarray", ".zmetadata"):
             return
         try:
-            self._remember(prefix, json.loads(data))
-        except (ValueError, TypeError, AttributeError):
+            meta = json.loads(data)
+            if name == ".zmetadata":
+                nodes = {path.removesuffix(".zarray"): node for path, node in meta["metadata"].items()
+                         if path.endswith(".zarray")}
+            else:
+                below = (meta.get("consolidated_metadata") or {}).get("metadata") or {}
+                nodes = {"": meta, **{f"{path}/": node for path, node in below.items()}}
+        except (ValueError, KeyError, TypeError, AttributeError):
             # Metadata of another kind.
             return
-
-    def _remember(self, prefix: str, meta: dict[str, Any]) -> None:
-        if "shape" in meta and self._known.get(prefix) != meta:
-            self._known[prefix] = meta
-            self._arrays.pop(prefix, None)
-        consolidated = meta.get("consolidated_metadata") or meta
-        for path, below in (consolidated.get("metadata") or {}).items():
-            # Format 2 has names of files, and format 3 of nodes.
-            node = path.removesuffix(".zarray").rstrip("/") if path.endswith(".zarray") else path
-            self._remember(f"{prefix}{node}/" if node else prefix, below)
+        for path, node in nodes.items():
+            at = prefix + path
+            if isinstance(node, dict) and "shape" in node and self._known.get(at) != node:
+                self._known[at] = node
+                self._arrays.pop(at, None)
 
     def _chunk(self, key: str) -> tuple[_Array | None, Place | None]:
         """The array of a key, and its chunk or shard."""
