@@ -69,7 +69,7 @@ class Ahead:
             self._future(key, True, self._first)
 
     def then(self, key: str, first: First, call: Callable[[Source], None]) -> None:
-        """Looks up an object of which `first` is read next, and calls with it in a thread, without waiting for either."""
+        """Looks up an object of which `first` is read next, and calls with it in a thread, without waiting."""
         self._future(key, False, first).add_done_callback(lambda future: self._continue(future, call))
 
     def _continue(self, future: Future[Source], call: Callable[[Source], None]) -> None:

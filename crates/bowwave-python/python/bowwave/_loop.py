@@ -9,7 +9,8 @@ from typing import TypeAlias
 #: A chunk, by its number in each direction.
 Place: TypeAlias = "tuple[int, ...]"
 
-#: Chunks that are looked at in vain, mostly as they are not stored, before a prediction ends. More: milliseconds of a read.
+#: Chunks that a prediction passes over, mostly because they are not stored, before it ends. Larger: slower reads of
+#: sparse arrays; smaller: no readahead behind a large hole.
 ABSENT = 4096
 
 
@@ -41,8 +42,8 @@ class _Level:
 class Order:
     """The order of nested loops: a step, the length of a run, the step between runs, and so on.
 
-    One run teaches its step, and the first chunk of the next run its length. Until then, a run is expected to end at the
-    edge of the array, and the next one to be its neighbor."""
+    One run teaches its step, and the first chunk of the next run its length. Until then, a run is expected to end at
+    the edge of the array, and the next one to be its neighbor."""
 
     def __init__(self, grid: Place) -> None:
         self.grid = grid
@@ -156,8 +157,8 @@ class Loop:
         self._count, self._wrong = 1, 0
         #: Whether a read has ended since the last request.
         self._ended = False
-        #: Of a reader that tells where its reads begin: the chunks of the current read, those that were fetched for lying
-        #: between them, the box of which all were, the order before it, and whether it is in the order of the array.
+        #: If the reader tells where its reads begin: the chunks of the current read, those that were fetched because they
+        #: lie between them, the box that is fetched, the order before it, and whether it is in the array's order.
         self._read: list[Place] | None = None
         self._between: set[Place] = set()
         self._filled: list[range] | None = None

@@ -28,8 +28,8 @@ from ._async import in_thread, read
 from ._files import WHOLE, First, Source
 from ._loop import Loop, Place
 
-#: Chunks in flight ahead of a loop: at first, and at most; and at most if they are parts of shards, of which several are
-#: one request. Smaller: a fast loop waits for the store; larger: more unused bytes when it ends.
+#: Chunks in flight ahead of a loop: at first, and at most; and at most if they are parts of shards, which share
+#: requests. Smaller: a fast loop waits for the store; larger: more unused bytes when it ends.
 AHEAD_FIRST, AHEAD_MAX, AHEAD_PARTS = 4, 64, 1024
 #: Between the first and the most, chunks in flight for each that the loop has read; and if they are parts of shards.
 SHARE, SHARE_PARTS = 2, 1
