@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -71,14 +71,18 @@ struct Job {
 struct Pool {
     state: Mutex<State>,
     work: Condvar,
+    /// The last running job has ended.
+    quiet: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    generation: u64,
     jobs: VecDeque<Job>,
     idle: usize,
     threads: usize,
+    running: usize,
+    /// The interpreter ends.
+    ended: bool,
 }
 
 impl Fetcher {
@@ -147,7 +151,6 @@ fn pool() -> &'static Pool {
         return pool;
     }
     let pool: &'static Pool = Box::leak(Box::default());
-    pool.state.lock().unwrap_or_else(PoisonError::into_inner).generation = now;
     pools.push((now, pool));
     pool
 }
@@ -155,7 +158,12 @@ fn pool() -> &'static Pool {
 impl Pool {
     /// Queues a job, or returns it if there is no thread for it.
     fn add(&'static self, job: Job) -> std::result::Result<(), Box<Job>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if state.ended {
+            drop(state);
+            job.refuse();
+            return Ok(());
+        }
         if state.idle <= state.jobs.len() && state.threads < THREADS {
             let spawned = thread::Builder::new().name("bowwave-fetch".into()).spawn(|| self.work());
             match spawned {
@@ -172,7 +180,7 @@ impl Pool {
 
     fn work(&self) {
         loop {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
             let job = loop {
                 if let Some(job) = state.jobs.pop_front() {
                     break job;
@@ -181,10 +189,40 @@ impl Pool {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
             };
+            state.running += 1;
             drop(state);
             job.run();
+            let mut state = self.lock();
+            state.running -= 1;
+            if state.running == 0 {
+                self.quiet.notify_all();
+            }
         }
     }
+
+    /// Fails all jobs that have not begun, now and later, and waits up to `most` for the others.
+    fn end(&self, most: Duration) {
+        let mut state = self.lock();
+        state.ended = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        jobs.into_iter().for_each(Job::refuse);
+        let running = |state: &mut State| state.running > 0;
+        drop(self.quiet.wait_timeout_while(self.lock(), most, running));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in between leaves counts of threads.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Before the interpreter ends: waits up to `seconds` for the calls of fetchers in progress, as the
+/// end of a `ThreadPoolExecutor` does, and fails all others. CPython ends a thread that wants the
+/// interpreter later, in the middle of the engine, and with it the process.
+#[pyfunction]
+pub(crate) fn end_fetches(py: Python<'_>, seconds: f64) {
+    py.detach(|| pool().end(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)));
 }
 
 impl Job {
@@ -201,9 +239,17 @@ impl Job {
                 error
             })
         });
-        let ended = || Err(Error::new(ErrorKind::Unavailable, "the interpreter ends").retryable(false));
-        sink.done(buf, result.unwrap_or_else(ended));
+        sink.done(buf, result.unwrap_or_else(|| Err(ended())));
     }
+
+    /// Fails the read: nothing is called any more.
+    fn refuse(self) {
+        self.sink.done(self.buf, Err(ended()));
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Unavailable, "the interpreter ends").retryable(false)
 }
 
 /// Copies what a fetcher returned, without the interpreter if that is safe.

@@ -32,6 +32,8 @@ mod _bowwave {
     #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
+    use crate::fetcher::end_fetches;
+    #[pymodule_export]
     use crate::handle::Handle;
     #[pymodule_export]
     use crate::process::{Forked, forked};

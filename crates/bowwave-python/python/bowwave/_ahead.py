@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
 
 from . import _stores
 from ._files import File, First, Source
@@ -14,6 +17,9 @@ from ._files import File, First, Source
 LOOKUPS = 32
 #: Objects whose lookup is remembered.
 OBJECTS = 4096
+#: Objects that stay open after their last read, and seconds for which they do. Less: readers that come back wait for a
+#: lookup; more: open files, and replaced objects that are noticed later.
+KEPT, KEPT_SECONDS = 256, 1.0
 #: Bytes of an object that are fetched ahead; of larger ones the rest is read ahead of the reader.
 BYTES = 64 << 20
 
@@ -31,19 +37,23 @@ class Ahead:
         self._generation = _stores.generation()
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, Future[Source]] = OrderedDict()
+        #: When these are looked up again, by key.
+        self._kept: OrderedDict[str, float] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
 
     def _future(self, key: str, fetch: bool, first: First | None) -> Future[Source]:
         if self._generation != _stores.generation():
             self._begin()
         with self._lock:
+            if self._kept.get(key, math.inf) < monotonic():
+                del self._opened[key], self._kept[key]
             future = self._opened.get(key)
             if future is None:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(LOOKUPS, "bowwave-ahead")
                 future = self._opened[key] = self._threads.submit(self._open, key, fetch, first)
                 while len(self._opened) > OBJECTS:
-                    self._opened.popitem(last=False)
+                    self._kept.pop(self._opened.popitem(last=False)[0], None)
             return future
 
     def _open(self, key: str, fetch: bool, first: First | None) -> Source:
@@ -58,15 +68,33 @@ class Ahead:
         for key in keys:
             self._future(key, True, self._first)
 
+    def then(self, key: str, first: First, call: Callable[[Source], None]) -> None:
+        """Looks up an object of which `first` is read next, and calls with it in a thread, without waiting."""
+        self._future(key, False, first).add_done_callback(lambda future: self._continue(future, call))
+
+    def _continue(self, future: Future[Source], call: Callable[[Source], None]) -> None:
+        threads = self._threads
+        if threads is not None and not future.cancelled() and future.exception() is None:
+            try:
+                threads.submit(call, future.result())
+            except RuntimeError:
+                # The interpreter ends.
+                pass
+
     def source(self, key: str, first: First | None = None) -> Source:
         """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
         future = self._future(key, False, first)
         try:
             return future.result()
         except Exception:
-            with self._lock:
-                self._opened.pop(key, None)
+            self.forget(key)
             raise
+
+    async def source_async(self, key: str, first: First | None = None) -> Source:
+        """As `source`, without blocking the event loop; the next use after an exception may raise it again."""
+        future = self._future(key, False, first)
+        # A reader that gives up must not cancel the lookup of others.
+        return future.result() if future.done() else await asyncio.shield(asyncio.wrap_future(future))
 
     def open(self, key: str) -> File:
         """A file of an object."""
@@ -76,6 +104,16 @@ class Ahead:
         """The next use looks up the object again."""
         with self._lock:
             self._opened.pop(key, None)
+            self._kept.pop(key, None)
+
+    def keep(self, key: str) -> None:
+        """Uses of the object within `KEPT_SECONDS` have the same lookup; later ones look it up again."""
+        with self._lock:
+            if key not in self._opened:
+                return
+            self._kept.setdefault(key, monotonic() + KEPT_SECONDS)
+            while len(self._kept) > KEPT:
+                self._opened.pop(self._kept.popitem(last=False)[0], None)
 
     def __getstate__(self) -> tuple[Callable[[str], Source], int, First | None]:
         return self._source_of, self._most, self._first

@@ -10,7 +10,6 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from time import monotonic, sleep
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
@@ -23,8 +22,6 @@ from ._html import of_cache
 BOTOCORE_CONNECTIONS = 10
 #: Seconds that the end of the interpreter waits for requests in flight.
 END_S = 60.0
-#: Checks without a call, 2 ms apart, after which the interpreter ends. Fewer: a queued request may still begin.
-QUIET = 10
 
 _numbers = itertools.count()
 
@@ -180,45 +177,14 @@ def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], byt
     live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
 
     def fetch(start: int, end: int) -> bytes:
-        call = object()
-        _calls.running.add(call)
-        try:
-            _calls.begun += 1
-            method = None if _calls.ended else live()
-            if method is None:
-                raise ValueError("the file was closed" if not _calls.ended else "the interpreter ends")
-            data = method(start, end)
-            # The engine copies `bytes` without the interpreter, and would want it back.
-            return memoryview(data) if _calls.ended else data  # type: ignore[return-value]
-        finally:
-            _calls.running.discard(call)
+        method = live()
+        if method is None:
+            raise ValueError("the file was closed")
+        return method(start, end)
 
     return fetch
 
 
-class _Calls:
-    """Calls of fetchers by the engine's threads."""
-
-    def __init__(self) -> None:
-        self.running: set[object] = set()
-        self.begun = 0
-        self.ended = False
-
-    def end(self) -> None:
-        """Waits for the calls in progress, as the end of a `ThreadPoolExecutor` does, and fails all others.
-
-        CPython ends a thread that wants the interpreter later, in the middle of the engine, and with it the process."""
-        self.ended = True
-        until, begun, quiet = monotonic() + END_S, -1, 0
-        # Requests that the engine has queued fail one after another, and a call that has returned is still copied.
-        while self.begun and quiet < QUIET and monotonic() < until:
-            quiet = quiet + 1 if self.begun == begun and not self.running else 0
-            begun = self.begun
-            sleep(0.002)
-
-
-_calls = _Calls()
-atexit.register(_calls.end)
-# A child has none of its parent's threads.
-os.register_at_fork(after_in_child=_calls.running.clear)
+# The calls in progress are awaited: their threads would end in the middle of the engine.
+atexit.register(_bowwave.end_fetches, END_S)
 register_cache(BowwaveCache, clobber=True)

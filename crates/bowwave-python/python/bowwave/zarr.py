@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Any
 
+import numpy
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.abc.store import Store as _Store
 from zarr.core.buffer import Buffer, BufferPrototype
@@ -24,28 +28,104 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from . import _bowwave, _stores
 from ._ahead import Ahead, Opener
 from ._async import in_thread, read
-from ._files import WHOLE, First
+from ._files import WHOLE, First, Source
+from ._loop import Loop, Place
 
-#: Chunks in flight ahead of a loop: at first, and at most. Between these, twice as many as the loop has read.
-AHEAD_FIRST, AHEAD_MAX = 4, 64
+#: Chunks in flight ahead of a loop: at first, and at most; and at most if they are parts of shards, which share
+#: requests. Smaller: a fast loop waits for the store; larger: more unused bytes when it ends.
+AHEAD_FIRST, AHEAD_MAX, AHEAD_PARTS = 4, 64, 1024
+#: Between the first and the most, chunks in flight for each that the loop has read; and if they are parts of shards.
+SHARE, SHARE_PARTS = 2, 1
 #: Bytes in flight ahead of a loop. Smaller: chunks of a few MiB wait for the store; larger: more unused bytes when it ends.
 AHEAD_BYTES = 64 << 20
+#: Bytes of shards' indexes that are remembered for an array. Less: a loop over small parts of many shards forgets them.
+INDEX_BYTES = 16 << 20
 
-_PLACE = re.compile(r"\d+(?:[./]\d+)*")
+_CHUNK = re.compile(r"((?:c[./])?)(\d+(?:[./]\d+)*)")
+#: Offset and length in a shard's index of a chunk that is not stored.
+_ABSENT = (1 << 64) - 1
 
 
-class _Loop:
-    """A loop over the chunks of an array."""
+class _Shards:
+    """The chunks in the shards of an array, and the indexes that tell where they are."""
 
-    def __init__(self) -> None:
-        #: The last chunk that was requested, and the last one that was read.
-        self.place: tuple[int, ...] | None = None
-        self.read: tuple[int, ...] | None = None
-        #: Bytes of a chunk.
-        self.bytes = 1
-        #: The chunks in flight behind it, and how many it has read in order.
-        self.ahead: list[tuple[int, ...]] = []
-        self.count = 0
+    def __init__(self, grid: Place, parts: Place, index_bytes: int, at_end: bool) -> None:
+        #: Chunks of a shard in each direction.
+        self.parts, self._count = parts, math.prod(parts)
+        self.index_bytes = index_bytes
+        self.request = SuffixByteRequest(index_bytes) if at_end else RangeByteRequest(0, index_bytes)
+        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_PARTS, AHEAD_BYTES, SHARE_PARTS, self._absent)
+        #: Offsets and lengths of the chunks, by shard; none of a shard that is not stored.
+        self._indexes: OrderedDict[Place, numpy.ndarray[Any, Any] | None] = OrderedDict()
+        #: Requests in flight, and the shards of the current read.
+        self.reading = 0
+        self.read: set[Place] = set()
+
+    def learn(self, shard: Place, data: bytes | None) -> None:
+        """The index of a shard."""
+        if data is not None and len(data) != self.index_bytes:
+            return
+        self._indexes[shard] = None if data is None else numpy.frombuffer(data, "<u8", 2 * self._count).reshape(-1, 2)
+        self._indexes.move_to_end(shard)
+        while len(self._indexes) > max(AHEAD_MAX, INDEX_BYTES // self.index_bytes):
+            self._indexes.popitem(last=False)
+
+    def knows(self, shard: Place) -> bool:
+        """Whether its index is known."""
+        return shard in self._indexes
+
+    def split(self, place: Place) -> tuple[Place, int]:
+        """The shard of a chunk, and its number in the shard's index."""
+        number = 0
+        for at, side in zip(place, self.parts, strict=True):
+            number = number * side + at % side
+        return tuple(at // side for at, side in zip(place, self.parts, strict=True)), number
+
+    def bytes_of(self, shard: Place, number: int) -> tuple[int, int] | None:
+        """Start and end of a chunk, if it is stored and the index is known."""
+        index = self._indexes.get(shard)
+        if index is None:
+            return None
+        start, length = (int(value) for value in index[number])
+        return None if start == _ABSENT else (start, start + length)
+
+    def chunk_at(self, shard: Place, start: int) -> Place | None:
+        """The chunk that begins there."""
+        index = self._indexes.get(shard)
+        if index is None or len(found := numpy.flatnonzero(index[:, 0] == numpy.uint64(start))) == 0:
+            return None
+        inner = numpy.unravel_index(int(found[0]), self.parts)
+        return tuple(at * side + int(within) for at, side, within in zip(shard, self.parts, inner, strict=True))
+
+    def _absent(self, place: Place) -> bool:
+        shard, number = self.split(place)
+        return shard in self._indexes and self.bytes_of(shard, number) is None
+
+
+class _Array:
+    """The loops over an array."""
+
+    def __init__(self, prefix: str, grid: Place, shards: _Shards | None) -> None:
+        self.prefix, self.grid, self.shards = prefix, grid, shards
+        self.loop = Loop(grid, AHEAD_FIRST, AHEAD_MAX, AHEAD_BYTES, SHARE)
+        self.lock = _stores.ForkLock()
+        #: What the keys of its chunks begin with, and the separator of their numbers.
+        self.lead, self.separator = "", "/"
+
+    def place(self, rest: str) -> Place | None:
+        """The chunk or shard of a key, behind the prefix."""
+        match = _CHUNK.fullmatch(rest)
+        if match is None:
+            return None
+        place = tuple(int(part) for part in re.split("[./]", match[2]))
+        if len(place) != len(self.grid):
+            return None
+        self.lead = match[1]
+        self.separator = "." if "." in rest else "/"
+        return place
+
+    def key(self, place: Place) -> str:
+        return self.prefix + self.lead + self.separator.join(map(str, place))
 
 
 class Store(_Store):
@@ -60,10 +140,9 @@ class Store(_Store):
         self.url, self.options = url.rstrip("/") + "/", options
         self._access = _stores.access_of(options)
         self._ahead = Ahead(Opener(options, self.url), first=WHOLE)
-        #: Loops over chunks, by prefix of the key.
-        self._loops: dict[str, _Loop] = {}
-        #: Chunks in each direction, by prefix of the array.
-        self._grids: dict[str, tuple[int, ...]] = {}
+        #: Metadata of arrays, by prefix of their keys; and those that were read.
+        self._known: dict[str, dict[str, Any]] = {}
+        self._arrays: dict[str, _Array | None] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Store) and (
@@ -92,19 +171,67 @@ class Store(_Store):
             from zarr.core.buffer import default_buffer_prototype
 
             prototype = default_buffer_prototype()
-        loop = self._predict(key) if byte_range is None else None
+        array, place = self._chunk(key)
+        if array is None or place is None:
+            data = await self._bytes(key, byte_range)
+            if byte_range is None:
+                self._ahead.forget(key)
+                self._learn(key, data or b"")
+        elif byte_range is None:
+            with array.lock:
+                ahead = array.loop.request(place)
+            self._ahead.announce(array.key(after) for after in ahead)
+            data = await self._bytes(key, None)
+            with array.lock:
+                array.loop.end(len(data or b""))
+            self._ahead.keep(key)
+        elif array.shards is not None:
+            data = await self._part(array, array.shards, place, key, byte_range)
+        else:
+            data = await self._bytes(key, byte_range)
+        return None if data is None else prototype.buffer.from_bytes(data)
+
+    async def _bytes(self, key: str, byte_range: ByteRequest | None, exact: bool = False) -> bytes | None:
+        """Bytes of an object; none if it is missing. Nothing else of it is read ahead if the range is `exact`."""
         try:
-            handle = (await in_thread(self._ahead.source, key, _first(byte_range))).handle()
+            handle = (await self._ahead.source_async(key, _first(byte_range))).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            self._ahead.keep(key)
             return None
-        start, end = _range(byte_range, handle.size)
-        data = await read(handle, start, end - start)
-        if byte_range is None:
-            self._learn(key, data)
+        except Exception:
             self._ahead.forget(key)
-        if loop is not None:
-            loop.read, loop.bytes = loop.place, max(1, len(data))
-        return prototype.buffer.from_bytes(data)
+            raise
+        if exact:
+            handle.advise("random", 0, handle.size)
+        start, end = _range(byte_range, handle.size)
+        return await read(handle, start, end - start)
+
+    async def _part(self, array: _Array, shards: _Shards, shard: Place, key: str, request: ByteRequest) -> bytes | None:
+        """Bytes of a shard: its index, or a chunk."""
+        index = request == shards.request
+        ahead: list[Place] = []
+        with array.lock:
+            if index:
+                # Each read requests the indexes of its shards first, and then its chunks, one or more at a time.
+                if shards.reading == 0 or shard in shards.read:
+                    shards.read.clear()
+                    ahead = shards.loop.begin()
+                shards.read.add(shard)
+            elif isinstance(request, RangeByteRequest) and (place := shards.chunk_at(shard, request.start)) is not None:
+                ahead = shards.loop.request(place)
+            shards.reading += 1
+        try:
+            self._fetch(array, shards, ahead)
+            data = await self._bytes(key, request, exact=index)
+        finally:
+            with array.lock:
+                shards.reading -= 1
+        with array.lock:
+            if index:
+                shards.learn(shard, data)
+            else:
+                shards.loop.end(len(data or b""))
+        return data
 
     async def get_partial_values(self, prototype: BufferPrototype,
                                  key_ranges: Iterable[tuple[str, ByteRequest | None]]) -> list[Buffer | None]:
@@ -123,51 +250,47 @@ class Store(_Store):
     # The next chunks.
 
     def _learn(self, key: str, data: bytes) -> None:
-        """The grid of an array, from its metadata."""
+        """The arrays of which metadata tells: of an array, or consolidated of a group."""
         prefix, _, name = key.rpartition("/")
         prefix += "/" if prefix else ""
-        if name not in ("zarr.json", ".zarray"):
+        if name not in ("zarr.json", ".zarray", ".zmetadata"):
             return
         try:
             meta = json.loads(data)
-            shape = meta["shape"]
-            chunks = meta["chunks"] if name == ".zarray" else meta["chunk_grid"]["configuration"]["chunk_shape"]
-            grid = tuple(-(-int(side) // int(chunk)) for side, chunk in zip(shape, chunks, strict=True))
-        except (ValueError, KeyError, TypeError, ZeroDivisionError):
-            # A group, or metadata of another kind.
+            if name == ".zmetadata":
+                nodes = {path.removesuffix(".zarray"): node for path, node in meta["metadata"].items()
+                         if path.endswith(".zarray")}
+            else:
+                below = (meta.get("consolidated_metadata") or {}).get("metadata") or {}
+                nodes = {"": meta, **{f"{path}/": node for path, node in below.items()}}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # Metadata of another kind.
             return
-        self._grids[prefix] = self._grids[prefix + "c/"] = grid
+        for path, node in nodes.items():
+            at = prefix + path
+            if isinstance(node, dict) and "shape" in node and self._known.get(at) != node:
+                self._known[at] = node
+                self._arrays.pop(at, None)
 
-    def _predict(self, key: str) -> _Loop | None:
-        """Fetches the next chunks of a loop, which reads whole chunks one after another."""
+    def _chunk(self, key: str) -> tuple[_Array | None, Place | None]:
+        """The array of a key, and its chunk or shard."""
         cuts = (at + 1 for at in range(len(key) - 1, -1, -1) if key[at] == "/")
-        prefix = next((key[:cut] for cut in (*cuts, 0) if key[:cut] in self._grids), None)
-        if prefix is None or _PLACE.fullmatch(text := key[len(prefix):]) is None:
-            return None
-        grid = self._grids[prefix]
-        separator = "." if "." in text else "/"
-        place = tuple(int(part) for part in re.split("[./]", text))
-        if len(grid) != len(place):
-            return None
-        loop = self._loops.setdefault(prefix, _Loop())
-        # Chunks that are requested together are one read, which says nothing of the next.
-        follows = loop.read is not None and loop.read == loop.place and _next(loop.place, grid) == place
-        if not follows and loop.place is not None and place in loop.ahead:
-            # The same read as the chunk before, of a loop that reads several at a time.
-            follows = True
-        loop.place = place
-        if not follows:
-            loop.ahead, loop.count = [], 1
-            return loop
-        loop.ahead = loop.ahead[loop.ahead.index(place) + 1:] if place in loop.ahead else []
-        loop.count += 1
-        distance = max(1, min(max(AHEAD_FIRST, 2 * loop.count), AHEAD_MAX, AHEAD_BYTES // loop.bytes))
-        new, at = [], loop.ahead[-1] if loop.ahead else place
-        while len(loop.ahead) < distance and (after := _next(at, grid)) is not None:
-            loop.ahead.append(at := after)
-            new.append(prefix + separator.join(map(str, at)))
-        self._ahead.announce(new)
-        return loop
+        prefix = next((key[:cut] for cut in (*cuts, 0) if key[:cut] in self._known), None)
+        if prefix is None:
+            return None, None
+        if prefix not in self._arrays:
+            self._arrays[prefix] = _array_of(prefix, self._known[prefix])
+        array = self._arrays[prefix]
+        return array, None if array is None else array.place(key[len(prefix):])
+
+    def _fetch(self, array: _Array, shards: _Shards, places: Iterable[Place]) -> None:
+        """Fetches chunks of shards, without waiting."""
+        numbers: dict[Place, list[int]] = {}
+        for place in places:
+            shard, number = shards.split(place)
+            numbers.setdefault(shard, []).append(number)
+        for shard, found in numbers.items():
+            self._ahead.then(array.key(shard), _first(shards.request), partial(_fetch, array, shards, shard, found))
 
     # Listings.
 
@@ -269,6 +392,60 @@ class Store(_Store):
         self._ahead.forget(key)
 
 
+def _fetch(array: _Array, shards: _Shards, shard: Place, numbers: list[int], source: Source) -> None:
+    """Fetches chunks of a shard, in a thread."""
+    handle = source.handle()
+    if not shards.knows(shard):
+        # The chunks that are read are known.
+        handle.advise("random", 0, handle.size)
+        start, end = _range(shards.request, handle.size)
+        data = handle.pread(start, end - start)
+        with array.lock:
+            shards.learn(shard, data)
+    with array.lock:
+        ranges = sorted(filter(None, (shards.bytes_of(shard, number) for number in numbers)))
+    merged: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if merged and start <= merged[-1][1]:
+            start, end = merged[-1][0], max(end, merged.pop()[1])
+        merged.append((start, end))
+    for start, end in merged:
+        if end <= handle.size:
+            handle.advise("willneed", start, end - start)
+
+
+def _array_of(prefix: str, meta: dict[str, Any]) -> _Array | None:
+    """An array, if its metadata is of a kind with regular chunks."""
+    try:
+        shape = meta["shape"]
+        chunks = meta["chunks"] if "chunks" in meta else meta["chunk_grid"]["configuration"]["chunk_shape"]
+        shards = None
+        codecs = meta.get("codecs") or []
+        if len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed":
+            shards = _shards_of(shape, chunks, codecs[0]["configuration"])
+        return _Array(prefix, _grid(shape, chunks), shards)
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        return None
+
+
+def _shards_of(shape: list[int], shards: list[int], configuration: dict[str, Any]) -> _Shards | None:
+    parts = _grid(shards, configuration["chunk_shape"])
+    size = 16 * math.prod(parts)
+    for codec in configuration["index_codecs"]:
+        if codec["name"] == "crc32c":
+            size += 4
+        elif codec["name"] != "bytes" or (codec.get("configuration") or {}).get("endian", "little") != "little":
+            # Only zarr knows what is in it.
+            return None
+    return _Shards(_grid(shape, configuration["chunk_shape"]), parts, size,
+                   configuration.get("index_location", "end") == "end")
+
+
+def _grid(shape: list[int], chunks: list[int]) -> Place:
+    """Chunks in each direction."""
+    return tuple(-(-int(side) // int(chunk)) for side, chunk in zip(shape, chunks, strict=True))
+
+
 def _range(request: ByteRequest | None, size: int) -> tuple[int, int]:
     if isinstance(request, RangeByteRequest):
         return request.start, min(request.end, size)
@@ -291,13 +468,3 @@ def _first(request: ByteRequest | None) -> First:
         return -request.suffix, None
     return WHOLE
 
-
-def _next(place: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The chunk after `place` in the order of C; none after the last one."""
-    after = list(place)
-    for at in reversed(range(len(grid))):
-        after[at] += 1
-        if after[at] < grid[at]:
-            return tuple(after)
-        after[at] = 0
-    return None
