@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 #: Threads for lookups, which the engine cannot wait for in an event loop.
 LOOKUPS = 64
+#: Bytes of the longest read whose memory is not tried first. Larger: a system without overcommit may end the process.
+TRIED_MIN = 1 << 30
 
 
 class _Reads:
@@ -57,6 +59,13 @@ _lookups: tuple[int, ThreadPoolExecutor] | None = None
 
 async def read(handle: _bowwave.Handle, offset: int, length: int) -> bytes:
     """Reads without blocking the event loop."""
+    length = min(length, max(0, handle.size - offset))
+    if length > TRIED_MIN:
+        # The size is what the server announced, and the engine's own allocation ends the process if it fails.
+        try:
+            bytes(length)
+        except (MemoryError, OverflowError):
+            raise MemoryError(f"{length} bytes do not fit into memory; read fewer at a time") from None
     loop = asyncio.get_running_loop()
     reads = _reads.get(loop)
     if reads is None:

@@ -5,6 +5,7 @@ The file system's own fetcher brings the bytes, several requests at a time; boww
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import weakref
@@ -42,7 +43,8 @@ class BowwaveCache(BaseCache):
             engine = _stores.engine_of(self._settings, True)
             # Of another process, or of another file: other bytes.
             tag = f'"{os.getpid()}-{next(_numbers)}"'
-            store = engine.fetcher(self._place(), self.size, tag, _fetcher_of(self.fetcher))
+            place = self._place()
+            store = engine.fetcher(place, self.size, tag, whole(place, _fetcher_of(self.fetcher)))
             self._handle = (now, store, store.open(""))
         return self._handle[2]
 
@@ -111,6 +113,21 @@ class BowwaveCache(BaseCache):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["args"], **state["options"])  # type: ignore[misc]
+
+
+def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """The fetcher, whose answers of another length are an error: a server that ignores ranges sends all of the object, and
+    its first bytes are not those of the range."""
+
+    def fetch(start: int, end: int) -> bytes:
+        data = fetcher(start, end)
+        count = memoryview(data).nbytes
+        if count != end - start:
+            raise OSError(errno.EIO, f"{place}: requested were bytes {start}-{end - 1}, but {count} bytes came: check that "
+                          "the server supports ranges and that the object has not been replaced, and open it again")
+        return data
+
+    return fetch
 
 
 def _fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:

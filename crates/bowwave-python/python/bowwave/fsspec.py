@@ -13,20 +13,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, wraps
 from time import monotonic
 from typing import Any
 
 import fsspec as _fsspec
-from fsspec.asyn import AsyncFileSystem
+from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
-from ._cache import BowwaveCache
+from ._cache import BowwaveCache, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of
 from ._stores import Access, Place
@@ -370,6 +372,27 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         return of_system(self)
 
 
+def _synchronous(name: str) -> Callable[..., Any]:
+    """As fsspec's own synchronous method, which raises timeouts without their message."""
+
+    @wraps(getattr(AbstractFileSystem, name))
+    def call(self: BowwaveFileSystem, *arguments: Any, **options: Any) -> Any:
+        try:
+            return sync(self.loop, getattr(self, f"_{name}"), *arguments, **options)
+        except FSTimeoutError as error:
+            if error.__cause__ is None or not str(error.__cause__):
+                raise
+            raise error.__cause__ from None
+
+    return call
+
+
+for _name in dir(BowwaveFileSystem):
+    _own = getattr(BowwaveFileSystem, _name[1:], None)
+    if asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, _name)) and _own is getattr(AbstractFileSystem, _name[1:], ""):
+        setattr(BowwaveFileSystem, _name[1:], _synchronous(_name[1:]))
+
+
 class FileOfSystem(File):
     """A file of a `BowwaveFileSystem`, with what fsspec's own files have."""
 
@@ -424,7 +447,7 @@ class _Fetched:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
                 engine = _stores.engine_of(self.fs._access.settings, True)
-                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
+                store = engine.fetcher(self.url, self.size, self.identity[0], whole(self.url, fetch))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 
