@@ -132,6 +132,8 @@ class Transport(HTTPFileSystem):
     """fsspec's own HTTP, which remembers what it delivered and raised."""
 
     cachable = False
+    # Its reads are not the engine's own.
+    protocol = "transport"
 
     def __init__(self):
         super().__init__(client_kwargs={"timeout": aiohttp.ClientTimeout(total=2)})
@@ -174,16 +176,17 @@ def by_cache_type(server, options, late):
     with TransportFile(fs, server.url, session=session, block_size=4096, size=size, loop=fs.loop, cache_type="bowwave",
                        cache_options=settings) as file:
         yield
-        return fs.checked(file.read(), size)
+        # A read of everything would not use the cache.
+        return fs.checked(file.read(size // 3) + b"".join(iter(lambda: file.read(100_000), b"")), size)
 
 
 def by_fetcher(server, options, late):
     server.transport = target = Transport()
     settings = {name: options[name] for name in ("timeout", "retries", "cache")}
     fs = bowwave.fsspec.BowwaveFileSystem(fs=target, attribute_timeout=60, skip_instance_cache=True, **settings)
-    size = fs.info(server.url)["size"] or 0
-    yield
-    return target.checked(fs.cat_file(server.url), size)
+    with fs.open(server.url) as file:
+        yield
+        return target.checked(file.read(), file.size)
 
 
 def by_list_dir(server, options, late):
@@ -199,10 +202,10 @@ def by_list_dir(server, options, late):
 def by_set(server, options, late):
     store = bowwave.zarr.Store(server.base, read_only=False, **options)
     server.key = f"write/new-{next(server.numbers)}"
-    value = default_buffer_prototype().buffer.from_bytes(FIRST)
+    value = default_buffer_prototype().buffer.from_bytes(server.value)
     yield
     asyncio.run(store.set(server.key, value))
-    return FIRST
+    return server.value
 
 
 READS = {"open": by_open, "cat_file": by_cat_file, "cat_ranges": by_cat_ranges, "map": by_map,
@@ -238,6 +241,8 @@ def run(cell, server, number):
     """Runs a cell on an honest server, and leaves it honest."""
     options = {**server.options, "cache": f"{16 + number % 512}MiB"}
     way = WAYS[cell.way](server, options, cell.late)
+    # Completions are those of multipart uploads.
+    server.value = FIRST * (31 if cell.mode in ("upload-error-in-200", "upload-done-but-404") else 1)
     server.transport, begun, opened = None, time.monotonic(), False
     result = Result(cell, "", 0)
     try:
@@ -256,7 +261,7 @@ def run(cell, server, number):
     except StopIteration as end:
         result.outcome, result.wrong = "right", bytes_wrong(cell, server, end.value)
     except AssertionError as error:
-        result.outcome, result.wrong = "wrong", str(error)
+        result.outcome, result.wrong = "wrong", str(error).partition("\n")[0]
     except BaseException as error:
         result.outcome, result.message = type(error).__name__, str(error)
         result.wrong = error_wrong(cell, server, error, opened)
@@ -285,9 +290,11 @@ def bytes_wrong(cell, server, value):
 def error_wrong(cell, server, error, opened):
     """What is wrong with an exception, in words."""
     row, text = expected(cell), str(error)
-    if cell.way in THROUGH and (not opened or error in server.transport.raised or error.__cause__ in server.transport.raised):
-        # The transport's, as it is.
-        return ""
+    if cell.way in THROUGH:
+        if not opened or error in server.transport.raised or "but" not in text and "no response" not in text:
+            # The transport's, as it is.
+            known = server.transport.raised + [raised.__cause__ for raised in server.transport.raised]
+            return "" if not opened or error in known else "is not the transport's exception"
     found = []
     if row.letter(cell) == "+":
         found.append("should work")
@@ -296,11 +303,16 @@ def error_wrong(cell, server, error, opened):
     if "\n" in text or len(text) > 500:
         found.append("is no short line")
     place = server.base + {"list_dir": "/list", "set": "/" + getattr(server, "key", "")}.get(cell.way, "/a")
-    if place not in text:
+    # Some messages name only the key, and those of listings, writes and deadlines the store. None may be added.
+    short = [place, "a: the object has changed", "data/a: the object has changed"]
+    if cell.way in OTHERS or type(error) is TimeoutError:
+        short.append(server.base + ":")
+    if not text.partition("] ")[2].startswith(tuple(short)) and not text.startswith(place):
         found.append("does not name its URL")
-    if not re.search(row.cause, text):
-        found.append(f"does not name the cause: {row.cause}")
-    if not REMEDY.search(text):
+    cause = row.cause.format(*re.findall("[0-9]+", cell.mode)[-1:])
+    if cell.way not in THROUGH and not re.search(cause, text):
+        found.append(f"does not name the cause: {cause}")
+    if not re.search(REMEDIES, text) and not re.search(WITHOUT_REMEDY, text):
         found.append("has no remedy")
     return "; ".join(found)
 
@@ -312,7 +324,7 @@ def afterwards(result, server, options):
         if cell.way == "set":
             # By another engine, without names and pages of the first.
             with bowwave.open(f"{server.base}/{server.key}", **{**options, "cache": "15MiB"}) as file:
-                assert file.read() == FIRST, "half an object"
+                assert file.read() == server.value, "another object than was written"
         with bowwave.open(server.url, **options) as file:
             assert server.is_version(file.read()), "wrong bytes"
     except FileNotFoundError as error:
@@ -337,11 +349,63 @@ class Row:
         return self.letters.replace(" ", "")[2 * (cell.store == "http") + cell.late]
 
 
-#: What is right whatever the mode.
-ANY = Row(".*", "?? ??", (OSError, TimeoutError, PermissionError))
-#: The first row whose expression a mode matches.
-ROWS = [ANY]
-REMEDY = re.compile(".")
+#: The first row whose expression a mode matches is its row. In a cause, `{}` is the last number of the mode.
+ROWS = [
+    Row("honest|body-long|extra-response|http-1.0|range-part-200|range-whole-200|.*,.*", "++ ++"),
+    # Requests to a cloud store are signed: they are not redirected. Web servers redirect routinely.
+    Row("redirect-3.*-host", "FF ++", cause="the store redirects"),
+    Row("redirect-.*", "FF FF", cause="redirect"),
+    Row("status-204", "FF FF", cause="no size|not tell the size|204|empty"),
+    # A GET without a condition fails as one with a condition does in writes.
+    Row("status-412", "FF FF", (OSError, FileExistsError), "condition|changed|412"),
+    Row("status-.*", "FF FF", cause="{}|another writer"),
+    Row("retry-after.*-429", "FF FF", cause="429"),
+    Row("retry-after.*", "FF FF", cause="503"),
+    Row("reset.*", "FF FF", cause="reset by peer"),
+    Row("refused", "FF FF", cause=r"cannot connect to 127\.0\.0\.1:\d+"),
+    Row("error-body-unannounced", "FF FF", (PermissionError,), "403"),
+    Row("error-body.*-of-.*", "FF FF", cause="{}"),
+    Row("error-body.*", "FF FF", cause="400"),
+    Row("endless.*", "FF FF", cause="head is too large"),
+    # Without a range, the announced size is that of the object.
+    Row("huge-length", "FF FF", (OSError, MemoryError), "announces|do not fit into memory"),
+    Row("portal|empty-200", "FF .F", cause="not the expected document|leaves out the ETag"),
+    Row("no-validators", "FF +F", cause="ETag"),
+    # Objects that were read with one request are right.
+    Row("replaced-tag-dropped-in-gets|replaced-no-validators.*", "FF FF", cause="changed|ETag"),
+    Row("replaced-after-head", "?+ ?+", cause="changed"),
+    Row("replaced-.*", "?? ??", cause="changed|leaves out the ETag"),
+    Row("range-other.*", "+? ??", cause="changed"),
+    Row("range-short", "+? ??", cause="requested were bytes"),
+    Row("range-gzip|range-multipart", "+? FF", cause="encoded"),
+    Row("body-short", "FF FF", cause="ended early"),
+    Row("two-lengths", "FF FF", cause="content-length|no size"),
+    Row("chunked-garbage", "FF FF", (OSError, TimeoutError), "chunk size|deadline"),
+    Row("header-garbage", "FF FF", cause="invalid HTTP header"),
+    Row("http-0.9", "FF FF", cause="invalid HTTP version|before message completed"),
+    Row("silent.*|drip.*|trickle|informational-flood", "FF FF", (TimeoutError,),
+        "no response|not all bytes|nothing came|bytes came in"),
+    Row("flip", "FF ..", cause="checksum"),
+    Row("list-(10000|attributes|duplicate-keys|hostile-keys|token-at-the-end)", "+. .."),
+    Row("list-endless", "F. ..", (TimeoutError, OSError), "deadline|larger"),
+    Row("list-(repeated|empty|truncated).*", "F. ..", cause="the listing is given up"),
+    Row("list-.*", "F. ..", cause="not the expected document"),
+    Row("upload-(half-read|unread)", "F. ..", (TimeoutError,), "no response"),
+    # Not in the store although the server says so.
+    Row("upload-discarded", "F. ..", (FileNotFoundError,), "removed since"),
+    Row("upload-error-in-200", "F. ..", cause="."),
+    Row("upload-no-tag", "F. ..", cause="ETag"),
+    Row("upload-.*", "+. .."),
+]
+#: What to do, in words of a message.
+REMEDIES = (r"open it again|check|is there a proxy|is the server up|use (a|another|http)|give credentials|read fewer|raise|"
+            r"\(?--(timeout|deadline|min-rate)")
+#: Messages that name no remedy yet. None may be added.
+WITHOUT_REMEDY = (
+    r"the server has failed|asks to slow down|the connection broke|the body ended early|refuses the request|do not suffice|"
+    r"leaves out the ETag|the body is encoded|another writer is at it|the condition does not hold|requested were .* the server|"
+    r"no response to a range request|without a Location|redirections in a row|to another scheme|damaged on the way|"
+    r"the listing is given up|the response is larger|has been removed since|Unable to extract metadata|accepts nothing")
 #: Modes for a part of the requests, which are repeated.
 PARTIAL = ["status-503,first=1", "reset-before-head,every=3", "reset-in-body,calls=reads,every=3"]
 
@@ -355,6 +419,8 @@ def is_possible(mode, store, way, late):
         return False
     if store == "az" and mode in ("list-token-at-the-end", "list-truncated-without-token", "upload-done-but-404"):
         # Azure's protocol has no such thing.
+        return False
+    if way in OTHERS and mode.startswith(("replaced", "range", "flip", "no-validators", "huge-length")):
         return False
     if mode.startswith(("list", "upload")):
         return way == ("list_dir" if mode.startswith("list") else "set")
@@ -436,6 +502,10 @@ def test_a_hostile_server_never_gives_wrong_bytes_or_hangs(modes):
     if not every:
         assert {cell.mode for cell in chosen} == set(modes) and {cell.way for cell in chosen} == set(WAYS)
     results = run_all(chosen)
+    for at, result in enumerate(results):
+        # The machine may have been busy with others.
+        if result.wrong and (result.seconds > LIMIT or "TimeoutError" in result.outcome):
+            results[at:at + 1] = run_all([result.cell])
     if file := os.environ.get("BOWWAVE_HOSTILE_TABLE"):
         with open(file, "w") as table:
             for result in results:

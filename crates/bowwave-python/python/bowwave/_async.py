@@ -57,15 +57,15 @@ _reads: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reads] = weakref.W
 _lookups: tuple[int, ThreadPoolExecutor] | None = None
 
 
-async def read(handle: _bowwave.Handle, offset: int, length: int) -> bytes:
-    """Reads without blocking the event loop."""
+async def read(handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
+    """Reads without blocking the event loop. `place` names the object in messages."""
     length = min(length, max(0, handle.size - offset))
     if length > TRIED_MIN:
         # The size is what the server announced, and the engine's own allocation ends the process if it fails.
         try:
             bytes(length)
         except (MemoryError, OverflowError):
-            raise MemoryError(f"{length} bytes do not fit into memory; read fewer at a time") from None
+            raise MemoryError(f"{place}: {length} bytes do not fit into memory; read fewer at a time") from None
     loop = asyncio.get_running_loop()
     reads = _reads.get(loop)
     if reads is None:
@@ -107,11 +107,11 @@ class AsyncFile:
         left = max(0, self.size - start)
         length = left if length < 0 else min(length, left)
         self._position += length
-        return await read(self._live(), start, length)
+        return await read(self._live(), start, length, self.name)
 
     async def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
-        return await read(self._live(), offset, length)
+        return await read(self._live(), offset, length, self.name)
 
     async def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """The bytes of half-open ranges, all of them in flight at once."""

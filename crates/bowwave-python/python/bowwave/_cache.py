@@ -116,15 +116,22 @@ class BowwaveCache(BaseCache):
 
 
 def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
-    """The fetcher, whose answers of another length are an error: a server that ignores ranges sends all of the object, and
-    its first bytes are not those of the range."""
+    """The fetcher, with an error for bytes of another length and with a message for timeouts without one.
+
+    A server that ignores ranges sends the whole object, whose first bytes are not the requested ones."""
 
     def fetch(start: int, end: int) -> bytes:
-        data = fetcher(start, end)
+        try:
+            data = fetcher(start, end)
+        except TimeoutError as error:
+            if str(error):
+                raise
+            what = f"{place}: no response within the timeout of its file system; raise that timeout, or check the server"
+            raise TimeoutError(errno.ETIMEDOUT, what) from error
         count = memoryview(data).nbytes
         if count != end - start:
-            raise OSError(errno.EIO, f"{place}: requested were bytes {start}-{end - 1}, but {count} bytes came: check that "
-                          "the server supports ranges and that the object has not been replaced, and open it again")
+            raise OSError(errno.EIO, f"{place}: requested were bytes {start}-{end - 1}, but {count} bytes came; check that the "
+                          "server supports ranges, and open the object again in case it was replaced")
         return data
 
     return fetch

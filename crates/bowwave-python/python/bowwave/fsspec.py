@@ -182,11 +182,12 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     # Reads.
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        handle = (await in_thread(self._source, self._strip_protocol(path), _first(start, end))).handle()
+        source = await in_thread(self._source, self._strip_protocol(path), _first(start, end))
+        handle = source.handle()
         first, last = _clipped(start, end, handle.size)
         if last - first > 1 << 20:
             handle.plan([(first, last)])
-        return await read(handle, first, last - first)
+        return await read(handle, first, last - first, source.url)
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                           batch_size: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
@@ -204,14 +205,15 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         async def one(path: str, places: list[int]) -> None:
             try:
                 first = _first(starts[places[0]], ends[places[0]])
-                handle = (await in_thread(self._source, path, first)).handle()
+                source = await in_thread(self._source, path, first)
+                handle = source.handle()
                 ranges = [_clipped(starts[at], ends[at], handle.size) for at in places]
                 handle.plan(sorted(ranges))
             except Exception as error:
                 for at in places:
                     result[at] = error
                 return
-            reads = (read(handle, first, last - first) for first, last in ranges)
+            reads = (read(handle, first, last - first, source.url) for first, last in ranges)
             for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
                 result[at] = data
 
@@ -237,7 +239,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         out = outfile or open(lpath, "wb")
         try:
             for offset in range(0, handle.size, CHUNK):
-                data = await read(handle, offset, CHUNK)
+                data = await read(handle, offset, CHUNK, rpath)
                 await in_thread(out.write, data)
                 callback.relative_update(len(data))
         finally:

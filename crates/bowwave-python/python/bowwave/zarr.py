@@ -95,7 +95,7 @@ class Store(_Store):
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         start, end = _range(byte_range, handle.size)
-        data = await read(handle, start, end - start)
+        data = await read(handle, start, end - start, self.url + key)
         if byte_range is None:
             self._learn(key, data)
             self._ahead.forget(key)
