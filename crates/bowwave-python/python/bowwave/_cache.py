@@ -126,12 +126,13 @@ def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, in
         except TimeoutError as error:
             if str(error):
                 raise
-            what = f"{place}: no response within the timeout of its file system; raise that timeout, or check the server"
-            raise TimeoutError(errno.ETIMEDOUT, what) from error
+            what = "no response within the timeout of its file system; raise that timeout, or check the server"
+            raise TimeoutError(errno.ETIMEDOUT, f"{place}: {what}") from error
         count = memoryview(data).nbytes
         if count != end - start:
-            raise OSError(errno.EIO, f"{place}: requested were bytes {start}-{end - 1}, but {count} bytes came; check that the "
-                          "server supports ranges, and open the object again in case it was replaced")
+            what = f"requested were bytes {start}-{end - 1}, but {count} bytes came"
+            remedy = "check that the server supports ranges, and open the object again in case it was replaced"
+            raise OSError(errno.EIO, f"{place}: {what}; {remedy}")
         return data
 
     return fetch

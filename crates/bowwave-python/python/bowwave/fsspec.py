@@ -389,10 +389,10 @@ def _synchronous(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in dir(BowwaveFileSystem):
-    _own = getattr(BowwaveFileSystem, _name[1:], None)
-    if asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, _name)) and _own is getattr(AbstractFileSystem, _name[1:], ""):
-        setattr(BowwaveFileSystem, _name[1:], _synchronous(_name[1:]))
+for _name in dir(AbstractFileSystem):
+    if (asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
+            and getattr(BowwaveFileSystem, _name) is getattr(AbstractFileSystem, _name)):
+        setattr(BowwaveFileSystem, _name, _synchronous(_name))
 
 
 class FileOfSystem(File):
