@@ -174,18 +174,6 @@ def test_bad_settings_name_what_is_known():
         bowwave.open("pattern:/1MiB").seek(-1)
 
 
-def test_missing_keys_and_objects(served):
-    server = served(a=b"x")
-    with pytest.raises(FileNotFoundError):
-        bowwave.open(server.http + "b")
-    with pytest.raises(FileNotFoundError):
-        bowwave.open(server.bucket + "b", **server.options)
-    with pytest.raises(PermissionError):
-        bowwave.open(server.bucket + "a", **{**server.options, "secret": "wrong"})
-    with pytest.raises(IsADirectoryError):
-        bowwave.open(server.path)
-
-
 def test_clusters_are_fetched_at_once(shaped):
     import random
 

@@ -46,7 +46,11 @@ CHUNK = 8 << 20
 HANDLES = 4096
 
 
-class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
+class _Synchronous(AsyncFileSystem):
+    """fsspec's synchronous methods, whose timeouts keep their message."""
+
+
+class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     """A file system whose reads go through bowwave's cache.
 
     `bowwave::s3://bucket/key`, and the same with gs, az, http, https and file, are read by the engine itself. Other
@@ -392,7 +396,7 @@ def _synchronous(name: str) -> Callable[..., Any]:
 for _name in dir(AbstractFileSystem):
     if (asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
             and getattr(BowwaveFileSystem, _name) is getattr(AbstractFileSystem, _name)):
-        setattr(BowwaveFileSystem, _name, _synchronous(_name))
+        setattr(_Synchronous, _name, _synchronous(_name))
 
 
 class FileOfSystem(File):
