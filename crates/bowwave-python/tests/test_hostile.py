@@ -547,7 +547,7 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def refusing():
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -635,10 +635,11 @@ def test_unreachable_servers_are_named(served):
         texts = [f"cannot connect to {address}; is the server up and the address right", "Connection refused"]
         fails(OSError, f"http://{address}/a", [f"http://{address}/a: ", *texts])
         fails(OSError, "s3://b/a", ["s3://b/a: ", *texts], endpoint=f"http://{address}", **keys)
-    url = "http://no-such-host.invalid/a"
-    fails(OSError, url, [f"{url}: no-such-host.invalid:80 has no address; check the name"])
-    fails(OSError, "s3://b/a", ["s3://b/a: ", "no-such-host.invalid:80 has no address; check the name"],
-          endpoint="http://no-such-host.invalid", **keys)
+    # The resolver fails without a query: a label has at most 63 letters.
+    host = "n" * 64 + ".invalid"
+    texts = [f"{host}:80 has no address; check the name"]
+    fails(OSError, f"http://{host}/a", [f"http://{host}/a: ", *texts])
+    fails(OSError, "s3://b/a", ["s3://b/a: ", *texts], endpoint=f"http://{host}", **keys)
     server = served(a=b"x")
     url = server.http.replace("http:", "https:") + "a"
     fails(OSError, url, [f"{url}: the server does not speak TLS; use http://"])
