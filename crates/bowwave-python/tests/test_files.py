@@ -196,18 +196,6 @@ def test_ranges_that_are_none_are_refused():
         assert file.read_ranges([(0, 0), (2 << 20, 3 << 20)]) == [b"", b""], "empty, and behind the end"
 
 
-def test_missing_keys_and_objects(served):
-    server = served(a=b"x")
-    with pytest.raises(FileNotFoundError):
-        bowwave.open(server.http + "b")
-    with pytest.raises(FileNotFoundError):
-        bowwave.open(server.bucket + "b", **server.options)
-    with pytest.raises(PermissionError):
-        bowwave.open(server.bucket + "a", **{**server.options, "secret": "wrong"})
-    with pytest.raises(IsADirectoryError):
-        bowwave.open(server.path)
-
-
 def test_clusters_are_fetched_at_once(shaped):
     import random
 

@@ -6,6 +6,7 @@ The file system's own fetcher brings the bytes, several requests at a time; boww
 from __future__ import annotations
 
 import atexit
+import errno
 import itertools
 import os
 import weakref
@@ -58,7 +59,8 @@ class BowwaveCache(BaseCache):
             engine = _stores.engine_of(self._settings, True)
             # Of another process, or of another file: other bytes.
             tag = f'"{os.getpid()}-{next(_numbers)}"'
-            store = engine.fetcher(self._place, self.size, tag, fetcher_of(self.fetcher))
+            fetch = whole(self._place, fetcher_of(self.fetcher))
+            store = engine.fetcher(self._place, self.size, tag, fetch)
             self._handle = (now, store, store.open(""))
             self._watcher, self._begun = watcher_of(self._place), False
         return self._handle[2]
@@ -155,6 +157,29 @@ class BowwaveCache(BaseCache):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["args"], **state["options"])  # type: ignore[misc]
+
+
+def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """The fetcher, with an error for bytes of another length and with a message for timeouts without one.
+
+    A server that ignores ranges sends the whole object, whose first bytes are not the requested ones."""
+
+    def fetch(start: int, end: int) -> bytes:
+        try:
+            data = fetcher(start, end)
+        except TimeoutError as error:
+            if str(error):
+                raise
+            what = "no response within the timeout of its file system; raise that timeout, or check the server"
+            raise TimeoutError(errno.ETIMEDOUT, f"{place}: {what}") from error
+        count = memoryview(data).nbytes
+        if count != end - start:
+            what = f"requested were bytes {start}-{end - 1}, but {count} bytes came"
+            remedy = "check that the server supports ranges, and open the object again in case it was replaced"
+            raise OSError(errno.EIO, f"{place}: {what}; {remedy}")
+        return data
+
+    return fetch
 
 
 def connections_of(fs: Any) -> dict[str, Any]:

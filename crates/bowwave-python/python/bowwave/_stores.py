@@ -72,7 +72,10 @@ def place_of(url: str) -> Place:
         bucket, _, key = rest[2:].partition("/")
         return Place(f"{scheme}://{bucket}/", key)
     if scheme in ("http", "https"):
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ValueError(f"{url}: {error}; write http://host/path") from None
         path = unquote(parts.path.lstrip("/"))
         plain = path and not parts.query and not parts.fragment and not path.endswith("/")
         if plain and all(part not in ("", ".", "..") for part in path.split("/")):

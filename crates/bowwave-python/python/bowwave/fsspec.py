@@ -13,20 +13,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, wraps
 from time import monotonic
 from typing import Any
 
 import fsspec as _fsspec
-from fsspec.asyn import AsyncFileSystem
+from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
-from ._cache import BowwaveCache, connections_of, fetcher_of
+from ._cache import BowwaveCache, connections_of, fetcher_of, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of, settings_of
 from ._stores import Access, Place
@@ -60,7 +62,11 @@ CHUNK = 8 << 20
 HANDLES = 4096
 
 
-class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
+class _Synchronous(AsyncFileSystem):
+    """fsspec's synchronous methods, whose timeouts keep their message."""
+
+
+class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     """A file system whose reads go through bowwave's cache.
 
     `bowwave::s3://bucket/key`, and the same with gs, az, http, https and file, are read by the engine itself. Other
@@ -208,11 +214,12 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     # Reads.
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        handle = (await in_thread(self._source, self._strip_protocol(path), _first(start, end))).handle()
+        source = await in_thread(self._source, self._strip_protocol(path), _first(start, end))
+        handle = source.handle()
         first, last = _clipped(start, end, handle.size)
         if last - first > 1 << 20:
             handle.plan([(first, last)])
-        return await read(handle, first, last - first)
+        return await read(handle, first, last - first, source.url)
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                           batch_size: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
@@ -230,14 +237,15 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         async def one(path: str, places: list[int]) -> None:
             try:
                 first = _first(starts[places[0]], ends[places[0]])
-                handle = (await in_thread(self._source, path, first)).handle()
+                source = await in_thread(self._source, path, first)
+                handle = source.handle()
                 ranges = [_clipped(starts[at], ends[at], handle.size) for at in places]
                 handle.plan(sorted(ranges))
             except Exception as error:
                 for at in places:
                     result[at] = error
                 return
-            reads = (read(handle, first, last - first) for first, last in ranges)
+            reads = (read(handle, first, last - first, source.url) for first, last in ranges)
             for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
                 result[at] = data
 
@@ -263,7 +271,7 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         out = outfile or open(lpath, "wb")
         try:
             for offset in range(0, handle.size, CHUNK):
-                data = await read(handle, offset, CHUNK)
+                data = await read(handle, offset, CHUNK, rpath)
                 await in_thread(out.write, data)
                 callback.relative_update(len(data))
         finally:
@@ -398,6 +406,27 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
         return of_system(self)
 
 
+def _synchronous(name: str) -> Callable[..., Any]:
+    """As fsspec's own synchronous method, which raises timeouts without their message."""
+
+    @wraps(getattr(AbstractFileSystem, name))
+    def call(self: BowwaveFileSystem, *arguments: Any, **options: Any) -> Any:
+        try:
+            return sync(self.loop, getattr(self, f"_{name}"), *arguments, **options)
+        except FSTimeoutError as error:
+            if error.__cause__ is None or not str(error.__cause__):
+                raise
+            raise error.__cause__ from None
+
+    return call
+
+
+for _name in dir(AbstractFileSystem):
+    if (asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
+            and getattr(BowwaveFileSystem, _name) is getattr(AbstractFileSystem, _name)):
+        setattr(_Synchronous, _name, _synchronous(_name))
+
+
 class FileOfSystem(File):
     """A file of a `BowwaveFileSystem`, with what fsspec's own files have."""
 
@@ -452,7 +481,8 @@ class _Fetched:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
                 engine = _stores.engine_of(self.fs._access_of(path).settings, True)
-                store = engine.fetcher(self.url, self.size, self.identity[0], fetcher_of(fetch))
+                fetch = whole(self.url, fetcher_of(fetch))
+                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 
