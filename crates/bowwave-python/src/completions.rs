@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -106,8 +106,13 @@ impl Completions {
         let inner = self.inner.get()?;
         let file = Arc::clone(handle.get().file()?);
         let len = usize::try_from(file.size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
+        let mut bytes = Vec::new();
+        // Not more than a server may have announced in vain.
+        bytes.try_reserve_exact(len).map_err(|_| {
+            PyMemoryError::new_err(format!("{len} bytes do not fit into memory; read fewer at a time"))
+        })?;
         let mut read: Read = Box::pin(async move {
-            let mut bytes = vec![0; len];
+            bytes.resize(len, 0);
             let count = file.read_at_async(offset, &mut bytes).await?;
             bytes.truncate(count);
             Ok(bytes)

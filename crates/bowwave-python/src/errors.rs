@@ -17,14 +17,33 @@ pub(crate) fn raised(error: &bowwave_engine::Error) -> PyErr {
 }
 
 pub(crate) fn store_raised(error: &bowwave_engine::backend::Error) -> PyErr {
+    let text = worded(&error.to_string());
     let errno = match error.kind() {
-        ErrorKind::InvalidUrl => return PyValueError::new_err(error.to_string()),
+        ErrorKind::InvalidUrl => return PyValueError::new_err(text),
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Unauthenticated => libc::EACCES,
         _ => error.program_errno(),
     };
-    PyOSError::new_err((errno, error.to_string()))
+    PyOSError::new_err((errno, text))
 }
+
+/// A message that names options of the command, with the settings of Python in their place.
+fn worded(text: &str) -> String {
+    OPTIONS.iter().fold(text.to_owned(), |text, (option, setting)| text.replace(option, setting))
+}
+
+/// Options of the command in messages of stores, and how Python writes them.
+const OPTIONS: [(&str, &str); 9] = [
+    ("--allow-http", "allow_http=True"),
+    ("--anonymous", "anonymous=True"),
+    ("--connections", "connections"),
+    ("--deadline", "deadline"),
+    ("--endpoint", "endpoint"),
+    ("--region ", "region="),
+    ("--region", "region"),
+    ("--retries", "retries"),
+    ("--timeout", "timeout"),
+];
 
 pub(crate) fn region_raised(error: &bowwave_region::Error) -> PyErr {
     match error {

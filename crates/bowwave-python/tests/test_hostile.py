@@ -407,11 +407,10 @@ REMEDIES = (r"open it again|check|is there a proxy|is the server up|use (a|anoth
             r"raise|--(timeout|deadline|min-rate)")
 #: Messages that name no remedy yet. None may be added.
 WITHOUT_REMEDY = (
-    r"the server has failed|asks to slow down|the connection broke|the body ended early|refuses the request|"
-    r"do not suffice|leaves out the ETag|the body is encoded|another writer is at it|the condition does not hold|"
-    r"requested were .* the server|no response to a range request|without a Location|redirections in a row|"
-    r"to another scheme|damaged on the way|the listing is given up|the response is larger|"
-    r"has been removed since|Unable to extract metadata|accepts nothing")
+    r"the store asks to slow down|the body ended early|refuses the request|leaves out the ETag|the body is encoded|"
+    r"another writer is at it|the condition does not hold|requested were .* the server|no response to a range request|"
+    r"without a Location|redirections in a row|to another scheme|damaged on the way|the listing is given up|"
+    r"the response is larger|has been removed since|Unable to extract metadata|accepts nothing")
 #: Modes for a part of the requests, which are repeated.
 PARTIAL = ["status-503,first=1", "reset-before-head,every=3", "reset-in-body,calls=reads,every=3"]
 

@@ -18,13 +18,19 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
     let (kind, remedy) = match status.as_u16() {
         200..=299 => return None,
         401 => (ErrorKind::Unauthenticated, "; give credentials"),
-        403 => (ErrorKind::PermissionDenied, "; the credentials, or their absence, do not suffice"),
+        403 => (
+            ErrorKind::PermissionDenied,
+            "; the credentials, or their absence, do not suffice: check the key, its secret and its rights",
+        ),
         404 | 410 => (ErrorKind::NotFound, ""),
         408 => (ErrorKind::TimedOut, ""),
         412 => (ErrorKind::Changed, ": the object has changed since it was opened; open it again"),
-        429 | 503 => (ErrorKind::Throttled, ": the server asks to slow down"),
+        429 | 503 => (
+            ErrorKind::Throttled,
+            ": the server asks to slow down; try again later, or use fewer --connections",
+        ),
         501 => (ErrorKind::Unsupported, ": the server does not know this kind of request"),
-        500..=599 => (ErrorKind::Unavailable, ": the server has failed"),
+        500..=599 => (ErrorKind::Unavailable, ": the server has failed; try again later, or raise --retries"),
         300..=399 => {
             (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")
         }
@@ -54,7 +60,7 @@ pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> 
 
 fn client_error(place: &str, error: &reqwest::Error) -> Error {
     let (kind, what) = if error.is_timeout() {
-        (ErrorKind::TimedOut, "no answer in time")
+        (ErrorKind::TimedOut, "no answer in time; check the server, or raise --timeout")
     } else if error.is_connect() && root(error).contains("certificate") {
         let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
         let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
@@ -76,7 +82,10 @@ fn client_error(place: &str, error: &reqwest::Error) -> Error {
     } else if error.is_builder() || error.is_redirect() {
         (ErrorKind::Protocol, "the request cannot be made")
     } else {
-        (ErrorKind::Unavailable, "the connection broke")
+        (
+            ErrorKind::Unavailable,
+            "the connection broke; check the network and proxies in between, or raise --retries",
+        )
     };
     Error::new(kind, format!("{place}: {what} ({})", root(error)))
 }

@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 #: Threads for lookups, which the engine cannot wait for in an event loop.
 LOOKUPS = 64
-#: Bytes of the longest read whose memory is not tried first. Larger: a system without overcommit may end the process.
-TRIED_MIN = 1 << 30
 
 
 class _Reads:
