@@ -33,7 +33,9 @@ fn worded(text: &str) -> String {
 }
 
 /// Options of the command in messages of stores, and how Python writes them.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 11] = [
+    ("(--deadline)", "(raise deadline)"),
+    ("(--timeout)", "(raise timeout)"),
     ("--allow-http", "allow_http=True"),
     ("--anonymous", "anonymous=True"),
     ("--connections", "connections"),

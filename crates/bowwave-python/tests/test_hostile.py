@@ -404,7 +404,7 @@ ROWS = [
 ]
 #: What to do, in words of a message.
 REMEDIES = (r"open it again|check|is there a proxy|is the server up|use (a|another|http)|give credentials|read fewer|"
-            r"raise|--(timeout|deadline|min-rate)")
+            r"raise|try again later|--min-rate")
 #: Messages that name no remedy yet. None may be added.
 WITHOUT_REMEDY = (
     r"the store asks to slow down|the body ended early|refuses the request|leaves out the ETag|the body is encoded|"
