@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from . import _stores
 from ._files import File, First, Source
+from ._threads import Threads, run
 
 #: Lookups at once: each waits for a time to first byte.
 LOOKUPS = 32
@@ -31,20 +32,18 @@ class Ahead:
         self._generation = _stores.generation()
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, Future[Source]] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
 
-    def _future(self, key: str, fetch: bool, first: First | None) -> Future[Source]:
+    def _locked(self) -> threading.Lock:
+        """The lock of this process."""
         if self._generation != _stores.generation():
             self._begin()
-        with self._lock:
-            future = self._opened.get(key)
-            if future is None:
-                if self._threads is None:
-                    self._threads = ThreadPoolExecutor(LOOKUPS, "bowwave-ahead")
-                future = self._opened[key] = self._threads.submit(self._open, key, fetch, first)
-                while len(self._opened) > OBJECTS:
-                    self._opened.popitem(last=False)
-            return future
+        return self._lock
+
+    def _remember(self, key: str, future: Future[Source]) -> None:
+        self._opened[key] = future
+        while len(self._opened) > OBJECTS:
+            self._opened.popitem(last=False)
 
     def _open(self, key: str, fetch: bool, first: First | None) -> Source:
         source = self._source_of(key)
@@ -55,17 +54,30 @@ class Ahead:
 
     def announce(self, keys: Iterable[str]) -> None:
         """Looks up and fetches these objects, without waiting. One that is missing is an error only when it is opened."""
-        for key in keys:
-            self._future(key, True, self._first)
+        with self._locked():
+            for key in keys:
+                if key not in self._opened:
+                    if self._threads is None:
+                        self._threads = Threads(LOOKUPS, "bowwave-ahead")
+                    self._remember(key, self._threads.submit(self._open, key, True, self._first))
 
     def source(self, key: str, first: First | None = None) -> Source:
         """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
-        future = self._future(key, False, first)
+        with self._locked():
+            future = self._opened.get(key)
+            announced = future is not None
+            own = future is None or future.cancel()
+            if future is None or own:
+                # It waits for no thread: those may be busy with lookups of objects that are read later.
+                future = Future()
+                future.set_running_or_notify_cancel()
+                self._remember(key, future)
+        if own:
+            run(future, self._open, key, announced, self._first if announced else first)
         try:
             return future.result()
-        except Exception:
-            with self._lock:
-                self._opened.pop(key, None)
+        except BaseException:
+            self.forget(key)
             raise
 
     def open(self, key: str) -> File:
@@ -74,7 +86,7 @@ class Ahead:
 
     def forget(self, key: str) -> None:
         """The next use looks up the object again."""
-        with self._lock:
+        with self._locked():
             self._opened.pop(key, None)
 
     def __getstate__(self) -> tuple[Callable[[str], Source], int, First | None]:

@@ -102,8 +102,8 @@ class Files(Sequence[bytes]):
     def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
         ahead = getattr(index, "ahead", ())
         url = self.urls[index]
-        self._ahead.announce([url, *(self.urls[other] for other in ahead)])
-        source = self._ahead.source(url)
+        self._ahead.announce(self.urls[other] for other in ahead)
+        source = self._ahead.source(url, WHOLE)
         handle = source.handle()
         data = handle.pread(0, handle.size)
         self._ahead.forget(url)
