@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _bowwave, _stores
+from ._threads import interruptible
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -56,10 +57,16 @@ class Source:
         if opened is not None and opened[0] == now:
             return opened[1]
         with self._lock:
-            handle = self.store().open(self.place.path, first)
+            handle = self._open_object(first)
             self._check(handle)
             self._opened = (now, handle)
             return handle
+
+    def _open_object(self, first: First | None) -> _bowwave.Handle:
+        store = self.store()
+        if _stores.is_far(self.place.store):
+            return interruptible(store.open, self.place.path, first)
+        return store.open(self.place.path, first)
 
     def _check(self, handle: _bowwave.Handle) -> None:
         if self.identity is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from . import _bowwave
 from ._files import Source, source_of
+from ._threads import Threads
 
 #: Bytes of one read into the memory.
 PIECE = 8 << 20
@@ -80,13 +81,20 @@ def _copied(source: Source) -> Map:
         if len(pieces) == 1:
             read(0)
         else:
-            with ThreadPoolExecutor(THREADS) as threads:
-                for _ in threads.map(read, pieces):
-                    pass
+            threads = Threads(THREADS, "bowwave-map")
+            copies = [threads.submit(read, offset) for offset in pieces]
+            try:
+                for copy in copies:
+                    copy.result()
+            finally:
+                for copy in copies:
+                    copy.cancel()
     except BaseException:
         handle.end_plan()
         view.release()
-        memory.close()
+        # A thread that still reads into the memory releases it: Ctrl-C waits for none.
+        with suppress(BufferError):
+            memory.close()
         raise
     view.release()
     return memory
