@@ -1,5 +1,6 @@
 """Forks, spawned processes, signals and ends."""
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -129,21 +130,76 @@ def test_a_process_ends_in_the_middle_of_fetches():
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_ctrl_c_ends_a_read():
-    begun = time.monotonic()
-    ended = run("""
-        import os, signal, threading, bowwave
-        # A shell starts background processes with SIGINT ignored.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        file = bowwave.open("emulate:s3,latency=20s/64MiB")
+PRELUDE = """
+import json, os, signal, sys, threading, time
+import bowwave, bowwave.fsspec, bowwave.tar, bowwave.torch
+bucket, options, server, interrupted = json.loads(sys.argv[1])
+urls = [f"{bucket}{number}" for number in range(100)]
+# A shell starts background processes with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def hang():
+    # What was announced arrives; from now on, nothing does.
+    time.sleep(0.3)
+    os.kill(server, signal.SIGSTOP)
+    if interrupted:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        try:
-            file.read(10)
-        except KeyboardInterrupt:
-            print("interrupted")
-    """)
-    assert ended.stdout == "interrupted\n", ended.stderr
-    assert time.monotonic() - begun < 10
+"""
+#: Programs whose server hangs. The first line of each is read before, and the last ones wait.
+PROGRAMS = {
+    "open": ("hang()", "bowwave.open(urls[0], **options)"),
+    "read": ("file = bowwave.open(bucket + 'large', **options); hang()", "file.read()"),
+    "map": ("hang()", "bowwave.map(bucket + 'large', **options)"),
+    "copy": ("file = bowwave.open(bucket + 'large', **options); source = file._source; hang()",
+             "import bowwave._map; bowwave._map._copied(source)"),
+    "cat": ("import fsspec; hang()",
+            "target = {'key': options['key'], 'secret': options['secret'], 'endpoint_url': options['endpoint']}",
+            "system = fsspec.filesystem('bowwave', target_protocol='s3', target_options=target)",
+            "system.cat([url.removeprefix('s3://') for url in urls])"),
+    "tar": ("shards = bowwave.tar.shards(urls, ahead=40, **options); next(shards).read(); hang(); next(shards)",
+            "for shard in shards: shard.read()"),
+    "torch": ("files = bowwave.torch.Files(urls, **options); files[0]; hang(); files._ahead.announce(urls)", "files[1]"),
+    "zarr": ("import zarr, bowwave.zarr; array = zarr.open_array(bowwave.zarr.Store(bucket + 'array', **options))",
+             "for at in range(3): array[at]",
+             "hang()",
+             "for at in range(3, 64): array[at]"),
+    "asyncio": ("import asyncio; hang()",
+                "async def main(): await asyncio.gather(*(bowwave.open_async(url, **options) for url in urls))",
+                "asyncio.run(main())"),
+}
+
+
+def run_over_a_server_that_hangs(program, served, interrupted):
+    server = served(large=bytes(40 << 20), **{str(number): bytes(1000) for number in range(100)})
+    if "zarr" in program:
+        import zarr
+
+        array = zarr.create_array(str(server.path / "array"), shape=(64,), chunks=(1,), dtype="u1", compressors=None)
+        array[:] = 1
+    arguments = json.dumps([server.bucket, server.options, server.child.pid, interrupted])
+    begun = time.monotonic()
+    try:
+        ended = subprocess.run([sys.executable, "-c", PRELUDE + program, arguments], timeout=60, capture_output=True, text=True)
+    finally:
+        os.kill(server.child.pid, signal.SIGCONT)
+    # A request of a store that hangs ends after 30 s.
+    assert time.monotonic() - begun < 20, ended
+    return ended
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ctrl_c_ends_a_program_whose_store_hangs(name, served):
+    lines = "".join(f"    {line}\n" for line in PROGRAMS[name])
+    program = f"try:\n{lines}except KeyboardInterrupt:\n    print('interrupted')\n"
+    ended = run_over_a_server_that_hangs(program, served, True)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("interrupted\n", "", 0)
+
+
+@pytest.mark.parametrize("name", ["tar", "torch", "zarr"])
+def test_a_program_that_ends_early_waits_for_no_announced_lookup(name, served):
+    announced = "array[3]" if name == "zarr" else "pass"
+    ended = run_over_a_server_that_hangs("\n".join([*PROGRAMS[name][:-1], announced]), served, False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
 
 
 def test_small_reads_leak_nothing():
