@@ -1,10 +1,14 @@
 """`DataLoader` of torch over `bowwave.torch`: right bytes from 8 workers that are forked and spawned, and no hang.
 
+In each round the workers read all files. Workers that are forked, by this process or by a fork server, run one round. A
+spawned worker, which imports torch, runs ten.
+
     python3 torch_loader.py [ROUNDS]      with PYTHONPATH at the package, by tools/python_suites.sh
 
 It is a program and no test of pytest, since it runs in the interpreter that has torch, such as Debian's.
 """
 
+import faulthandler
 import multiprocessing
 import os
 import re
@@ -21,7 +25,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 WORKERS = 8
-SECONDS = 60
+#: Seconds for a batch, before a loader counts as stuck. Smaller: the first batch of spawned workers comes too late on a
+#: busy machine, where 8 of them import torch, and nothing else, in more than 40 s.
+SECONDS = 300
 
 
 class Numbers(Dataset):
@@ -124,5 +130,7 @@ def main():
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # For this process and forked workers, and for the others.
+    faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     main()
