@@ -101,8 +101,8 @@ def check(urls, method, rounds, starts):
                 assert sorted(seen) == list(range(len(urls))), f"{method}, round {number}: {len(seen)} files"
                 assert opened.pread(0, 1) == b"\5"
             del loader
-    print(f"{method}: {rounds} rounds, {WORKERS} workers started {starts} times, {time.monotonic() - begun:.0f} s; slowest "
-          f"first batch {slowest.first:.1f} s, slowest other {slowest.other:.1f} s", flush=True)
+    print(f"{method}: {rounds} rounds, {WORKERS} workers started {starts} times, {time.monotonic() - begun:.0f} s; "
+          f"slowest first batch {slowest.first:.1f} s, slowest other {slowest.other:.1f} s", flush=True)
 
 
 def main():

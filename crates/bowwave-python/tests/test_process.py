@@ -173,7 +173,8 @@ PROGRAMS = {
             "system.cat([url.removeprefix('s3://') for url in urls])"),
     "tar": ("shards = bowwave.tar.shards(urls, ahead=40, **options); next(shards).read(); hang(); next(shards)",
             "for shard in shards: shard.read()"),
-    "torch": ("files = bowwave.torch.Files(urls, **options); files[0]; hang(); files._ahead.announce(urls)", "files[1]"),
+    "torch": ("files = bowwave.torch.Files(urls, **options); files[0]; hang(); files._ahead.announce(urls)",
+              "files[1]"),
     "zarr": ("import zarr, bowwave.zarr; array = zarr.open_array(bowwave.zarr.Store(bucket + 'array', **options))",
              "for at in range(3): array[at]",
              "hang()",
@@ -194,7 +195,8 @@ def run_over_a_server_that_hangs(program, served, interrupted):
     arguments = json.dumps([server.bucket, server.options, server.child.pid, interrupted])
     begun = time.monotonic()
     try:
-        ended = subprocess.run([sys.executable, "-c", PRELUDE + program, arguments], timeout=60, capture_output=True, text=True)
+        ended = subprocess.run([sys.executable, "-c", PRELUDE + program, arguments], timeout=60, capture_output=True,
+                               text=True)
     finally:
         os.kill(server.child.pid, signal.SIGCONT)
     # A request of a store that hangs ends after 30 s.

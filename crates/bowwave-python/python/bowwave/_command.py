@@ -19,7 +19,9 @@ def command() -> str:
 
 
 def ran(arguments: Sequence[str], data: bytes | str | None = None) -> bytes:
-    """What the command prints. Its standard input is `data`, or the file of that path. Raises `ValueError` for arguments that it does not accept, and `OSError` otherwise."""
+    """What the command prints. Its standard input is `data`, or the file of that path.
+
+    Raises `ValueError` for arguments that it does not accept, and `OSError` otherwise."""
     if isinstance(data, str):
         with open(data, "rb") as file:
             ended = subprocess.run([command(), *arguments], stdin=file, capture_output=True)

@@ -102,16 +102,17 @@ def sweep(trace: Any, policies: Any = "all", devices: Any = "s3", caches: Any = 
     """As `replay`, with each combination as a task of an executor: processes by default, or any
     `concurrent.futures.Executor`, such as Dask's `Client.get_executor()`, of submitit or of Ray.
 
-    Other options may be lists too, and are combined: `ra_pages=["128KiB", "1MiB"]`. Rows are in the order of the lists, and
-    equal for all executors. `keep` names a directory for results: a sweep that is run again continues. `progress` shows a
-    bar, if tqdm is installed.
+    Other options may be lists too, and are combined: `ra_pages=["128KiB", "1MiB"]`. Rows are in the order of the lists,
+    and equal for all executors. `keep` names a directory for results: a sweep that is run again continues. `progress`
+    shows a bar, if tqdm is installed.
 
-    A worker that is killed loses nothing. Without `executor`, and with those that start workers again, such as Dask, its
-    task is run again. Otherwise the exception of the executor is raised, with a note that names the directory of the runs
-    that are finished: `keep` with this directory continues. So it is after any other exception, such as Ctrl-C.
+    A killed worker loses no finished run. Without `executor`, and with executors that start workers again, such as
+    Dask, its run is started again. Other executors raise their exception, with a note that names the directory of the
+    finished runs: `keep` with this directory continues. Any other exception, such as by Ctrl-C, has this note too.
 
-    The trace is sent once: as a file to processes of this machine and to jobs of submitit, as a task of Dask, and by the
-    method `put` of executors that have one, whose result a worker receives as the trace. To all others, with each task.
+    The trace is sent once: in a file to processes of this machine and to jobs of submitit, as a task of Dask, and by
+    the method `put` of an executor that has one, whose result a worker must receive as the trace. An executor without
+    these gets the trace with each task.
     """
     data = csv_of(trace)
     kept = _Kept(keep, data)
@@ -144,7 +145,7 @@ def _shipped(data: bytes, executor: Executor | None, directory: str) -> Any:
         # The directory of submitit, which all its jobs have; below it, each may have its own.
         directory = os.fspath(folder).partition("%")[0]
         return _written(data, directory if directory == os.fspath(folder) else os.path.dirname(directory))
-    client = getattr(executor, "_client", None)
+    client: Any = getattr(executor, "_client", None)
     if hasattr(client, "scatter"):
         # As a task: workers get it from each other, and the scheduler has it for one that is started again.
         with warnings.catch_warnings():
@@ -172,7 +173,8 @@ def _note(error: BaseException, kept: _Kept, data: bytes, lines: list[str], resu
         kept = _Kept(tempfile.mkdtemp(prefix="bowwave-kept-"), data)
         for line, rows in finished.items():
             kept.put(line, rows)
-    error.add_note(f"{len(finished)} of {len(lines)} runs are finished: keep={os.fspath(kept.directory or '')!r} continues")
+    directory = os.fspath(kept.directory or "")
+    error.add_note(f"{len(finished)} of {len(lines)} runs are finished: keep={directory!r} continues")
 
 
 def sweep_commands(trace: str | os.PathLike[str], policies: Any = "all", devices: Any = "s3", caches: Any = "1GiB",

@@ -20,8 +20,8 @@ _waiting: tuple[int, Threads] | None = None
 class Threads:
     """A pool of at most `most` daemon threads, started when calls wait.
 
-    A `ThreadPoolExecutor` runs its whole queue before the process ends: a program that ends early, or by Ctrl-C, would wait
-    for every announced lookup. These threads stop where they next need the interpreter after its end.
+    A `ThreadPoolExecutor` runs its whole queue before the process ends: a program that ends early, or by Ctrl-C, would
+    wait for every announced lookup. Daemon threads stop where they next need the interpreter after its end.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -67,7 +67,9 @@ def run(future: Future[T], call: Callable[P, T], /, *arguments: P.args, **option
 
 
 def interruptible(call: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
-    """Calls a function that ignores signals while it waits. In the main thread, Ctrl-C raises at once, and the call goes on."""
+    """Calls a function that ignores signals while it waits.
+
+    In the main thread, Ctrl-C raises at once, and the call ends in another thread."""
     global _waiting
     if threading.current_thread() is not threading.main_thread():
         return call(*arguments, **options)

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._command import ran
@@ -204,7 +204,7 @@ def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts:
     return Results(_estimate(cache, parts_of, len(chance) * width) for cache, parts_of in found.items())
 
 
-def _estimate(cache: int, parts: Sequence[tuple[int, int, int]], expected: float) -> Mapping[str, Any]:
+def _estimate(cache: int, parts: Sequence[tuple[int, int, int]], expected: float) -> dict[str, Any]:
     """The ratio of a part is its misses over the accesses that its share of pages has on average: a few pages with many
     accesses, which mostly hit, would else decide. As in SHARDS, whose correction it is."""
     ratios = [min(1.0, misses / expected) for misses, _, _ in parts]

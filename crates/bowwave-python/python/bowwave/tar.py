@@ -3,6 +3,16 @@
     for shard in bowwave.tar.shards(f"s3://bucket/train-{n:05}.tar" for n in range(1000)):
         for member in tarfile.open(fileobj=shard, mode="r|"):
             ...
+
+WebDataset reads them with this stage in place of its own that opens URLs:
+
+    def opened(shards):
+        for shard in bowwave.tar.shards(shard["url"] for shard in shards):
+            yield {"url": shard.name, "stream": shard}
+
+    dataset = webdataset.DataPipeline(
+        webdataset.SimpleShardList(urls), webdataset.split_by_worker, opened,
+        webdataset.tariterators.tar_file_expander, webdataset.tariterators.group_by_keys)
 """
 
 from __future__ import annotations
