@@ -147,12 +147,13 @@ def test_submitit_runs_a_sweep(tmp_path):
     executor.update_parameters(timeout_min=5)
     assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
     assert len(list((tmp_path / "jobs").glob("*/*_result.pkl"))) == 2, "the jobs ran there"
+    assert len(list((tmp_path / "jobs").glob("trace-*.csv"))) == 1, "one file for all jobs"
 
 
 class Remote:
     """An executor as the guide has it for Ray: its futures are none of `concurrent.futures`."""
 
-    class Answer:
+    class Reference:
         def __init__(self, future):
             self.result = future.result
 
@@ -166,7 +167,7 @@ class Remote:
     def submit(self, call, *arguments):
         # Ray gives a worker the object in place of its reference.
         arguments = [self.objects[one] if isinstance(one, int) else one for one in arguments]
-        return self.Answer(self.processes.submit(call, *arguments))
+        return self.Reference(self.processes.submit(call, *arguments))
 
 
 def test_an_executor_like_that_of_ray_gets_the_trace_once():

@@ -140,11 +140,10 @@ def _shipped(data: bytes, executor: Executor | None, directory: str) -> Any:
     """A trace as an argument of tasks, which is small where the executor allows it."""
     if isinstance(executor, ProcessPoolExecutor | ThreadPoolExecutor) or executor is None:
         return _written(data, directory)
-    folder = getattr(executor, "folder", None)
-    if folder is not None:
-        # The directory of submitit, which all its jobs have; below it, each may have its own.
-        directory = os.fspath(folder).partition("%")[0]
-        return _written(data, directory if directory == os.fspath(folder) else os.path.dirname(directory))
+    if type(executor).__module__.partition(".")[0] == "submitit":
+        # Its only path is the directory that all its jobs have; with a `%`, each job has its own below it.
+        path = next(os.fspath(value) for value in vars(executor).values() if isinstance(value, os.PathLike))
+        return _written(data, path if "%" not in path else os.path.dirname(path.partition("%")[0]))
     client: Any = getattr(executor, "_client", None)
     if hasattr(client, "scatter"):
         # As a task: workers get it from each other, and the scheduler has it for one that is started again.
