@@ -11,9 +11,9 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/python-suites
 python=$directory/bin/python3
 packages=(pytest==9.2.0 pytest-asyncio pytest-timeout hypothesis fsspec==2026.9.0 s3fs==2026.9.0 'moto[server]' pyarrow==26.0.1
-    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed tqdm requests lxml)
+    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed submitit==1.5.4 webdataset==1.0.2 mypy==2.4.1 tqdm requests lxml)
 
-if ! "$python" -c 'import dask, moto, s3fs, zarr' 2>/dev/null; then
+if ! "$python" -c 'import dask, moto, mypy, s3fs, submitit, webdataset, zarr' 2>/dev/null; then
     echo "python_suites: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2

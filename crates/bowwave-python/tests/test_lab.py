@@ -1,11 +1,14 @@
 """The laboratory, through the command."""
 
 import os
+import re
 import shutil
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import bowwave
+import cloudpickle
 import pytest
 
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target")) / "debug" / "bowwave"
@@ -66,37 +69,135 @@ def test_a_sweep_has_the_same_digits_with_every_executor(tmp_path, monkeypatch):
     assert bowwave.sweep(ROWS, keep=tmp_path / "kept", **grid) == expected, "all results are kept"
 
 
-def test_a_killed_worker_loses_nothing(monkeypatch, tmp_path):
-    script = tmp_path / "bowwave"
-    mark = tmp_path / "killed"
-    # This process asks for the tasks, and workers run them.
-    script.write_text(f"#!/bin/sh\ncase \"$*\" in *--emit-tasks*) ;; *)\n"
-                      f"if ! [ -e {mark} ]; then touch {mark}; kill -9 $PPID; fi;; esac\n"
-                      f"exec {os.environ['BOWWAVE']} \"$@\"\n")
-    script.chmod(0o755)
-    expected = bowwave.replay(ROWS, ["stream", "none"])
-    monkeypatch.setenv("BOWWAVE", str(script))
-    found = bowwave.sweep(ROWS, ["stream", "none"])
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """Puts a script in place of the command, which notes each run and ends its worker before the run `killed`, once."""
+    def put(killed=None):
+        script, log, mark = tmp_path / "bowwave", tmp_path / "runs", tmp_path / "killed"
+        # This process asks for the tasks, and workers run them.
+        script.write_text(f"#!/bin/sh\ncase \"$*\" in *--emit-tasks*) ;; *)\n"
+                          f"if [ -e {log} ] && [ $(wc -l < {log}) = {killed} ] && ! [ -e {mark} ]; then\n"
+                          f"touch {mark}; kill -9 $PPID; exit 1; fi\necho run >> {log};; esac\n"
+                          f"exec {os.environ['BOWWAVE']} \"$@\"\n")
+        script.chmod(0o755)
+        log.touch()
+        monkeypatch.setenv("BOWWAVE", str(script))
+        return mark, lambda: len(log.read_text().splitlines())
+
+    return put
+
+
+POLICIES = ["stream", "none", "linux"]
+
+
+def test_a_killed_worker_loses_nothing(counted):
+    expected = bowwave.replay(ROWS, POLICIES)
+    mark, _ = counted(killed=0)
+    assert bowwave.sweep(ROWS, POLICIES) == expected
     assert mark.exists()
-    assert [row["seconds"] for row in found] == [row["seconds"] for row in expected]
 
 
-def test_dask_runs_a_sweep():
+def test_a_killed_worker_of_a_passed_executor_loses_no_run_that_is_finished(counted):
+    expected = bowwave.replay(ROWS, POLICIES)
+    mark, runs = counted(killed=2)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes, pytest.raises(BrokenExecutor) as raised:
+        bowwave.sweep(ROWS, POLICIES, executor=processes)
+    assert mark.exists() and runs() == 2
+    note, = raised.value.__notes__
+    kept = re.fullmatch(r"2 of 3 runs are finished: keep='(.*)' continues", note)[1]
+    assert bowwave.sweep(ROWS, POLICIES, keep=kept) == expected
+    assert runs() == 3, "the third run only"
+    shutil.rmtree(kept)
+
+
+def test_a_sweep_continues_with_the_runs_that_are_not_kept(tmp_path, counted):
+    _, runs = counted()
+    with ThreadPoolExecutor(2) as threads:
+        expected = bowwave.sweep(ROWS, POLICIES, executor=threads, keep=tmp_path / "kept")
+        assert runs() == 3
+        results = [path for path in (tmp_path / "kept").iterdir() if '"policy"' in path.read_text()]
+        results[0].unlink()
+        results[1].write_text('[{"policy": "st')
+        assert bowwave.sweep(ROWS, POLICIES, executor=threads, keep=tmp_path / "kept") == expected
+        assert runs() == 5
+        # Another grid has runs in common with this one.
+        assert bowwave.sweep(ROWS, POLICIES[:2], executor=threads, keep=tmp_path / "kept") == expected[:2]
+        assert runs() == 5
+        assert bowwave.sweep(ROWS[1:], POLICIES[:1], executor=threads, keep=tmp_path / "kept") != expected[:1]
+        assert runs() == 6, "another trace"
+
+
+def test_dask_runs_a_sweep_although_a_worker_is_killed(counted):
     import distributed
 
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, \
+    expected = bowwave.replay(ROWS, POLICIES)
+    mark, runs = counted(killed=1)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster, \
             distributed.Client(cluster) as client:
         with client.get_executor() as executor:
-            assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
+            assert bowwave.sweep(ROWS, POLICIES, executor=executor) == expected
+    assert mark.exists() and runs() == 4, "the run that was in the memory of the worker is run again"
 
 
 def test_submitit_runs_a_sweep(tmp_path):
-    submitit = pytest.importorskip("submitit", reason="pip install submitit")
+    import submitit
+
     # Jobs as of Slurm, as processes of this machine.
-    executor = submitit.LocalExecutor(tmp_path / "jobs")
+    executor = submitit.AutoExecutor(tmp_path / "jobs" / "%j", cluster="local")
     executor.update_parameters(timeout_min=5)
     assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
-    assert any((tmp_path / "jobs").glob("*_result.pkl")), "the jobs ran there"
+    assert len(list((tmp_path / "jobs").glob("*/*_result.pkl"))) == 2, "the jobs ran there"
+    assert len(list((tmp_path / "jobs").glob("trace-*.csv"))) == 1, "one file for all jobs"
+
+
+class Remote:
+    """An executor as the guide has it for Ray: its futures are none of `concurrent.futures`."""
+
+    class Reference:
+        def __init__(self, future):
+            self.result = future.result
+
+    def __init__(self, processes):
+        self.processes, self.objects = processes, []
+
+    def put(self, value):
+        self.objects.append(value)
+        return len(self.objects) - 1
+
+    def submit(self, call, *arguments):
+        # Ray gives a worker the object in place of its reference.
+        arguments = [self.objects[one] if isinstance(one, int) else one for one in arguments]
+        return self.Reference(self.processes.submit(call, *arguments))
+
+
+def test_an_executor_like_that_of_ray_gets_the_trace_once():
+    with ProcessPoolExecutor(2) as processes:
+        executor = Remote(processes)
+        assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
+        assert len(executor.objects) == 1
+
+
+def test_tasks_are_small_whatever_the_trace(monkeypatch):
+    import distributed.cfexecutor
+
+    rows = [{"offset": at * 4096, "length": 4096} for at in range(20_000)]
+    sizes = []
+
+    def measured(submit):
+        def measuring(self, call, *arguments):
+            sizes.append(len(cloudpickle.dumps((call, arguments))))
+            return submit(self, call, *arguments)
+        return measuring
+
+    for kind in (ProcessPoolExecutor, distributed.cfexecutor.ClientExecutor):
+        monkeypatch.setattr(kind, "submit", measured(kind.submit))
+    expected = bowwave.replay(rows, ["stream", "none"])
+    with ProcessPoolExecutor(2) as processes:
+        assert bowwave.sweep(rows, ["stream", "none"], executor=processes) == expected
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, \
+            distributed.Client(cluster) as client, client.get_executor() as executor:
+        assert bowwave.sweep(rows, ["stream", "none"], executor=executor) == expected
+    assert len(sizes) == 4 and max(sizes) < 4096, sizes
 
 
 def test_a_report_is_one_page(tmp_path):

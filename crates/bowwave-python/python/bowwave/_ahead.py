@@ -7,11 +7,12 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from time import monotonic
 
 from . import _stores
 from ._files import File, First, Source
+from ._threads import Threads, run
 
 #: Lookups at once: each waits for a time to first byte.
 LOOKUPS = 32
@@ -39,21 +40,34 @@ class Ahead:
         self._opened: OrderedDict[str, Future[Source]] = OrderedDict()
         #: When these are looked up again, by key.
         self._kept: OrderedDict[str, float] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
 
-    def _future(self, key: str, fetch: bool, first: First | None) -> Future[Source]:
+    def _locked(self) -> threading.Lock:
+        """The lock of this process."""
         if self._generation != _stores.generation():
             self._begin()
-        with self._lock:
-            if self._kept.get(key, math.inf) < monotonic():
-                del self._opened[key], self._kept[key]
-            future = self._opened.get(key)
+        return self._lock
+
+    def _found(self, key: str) -> Future[Source] | None:
+        """The lookup of an object, unless it is to be looked up again. Call it under the lock."""
+        if self._kept.get(key, math.inf) < monotonic():
+            del self._opened[key], self._kept[key]
+        return self._opened.get(key)
+
+    def _remember(self, key: str, future: Future[Source]) -> None:
+        self._opened[key] = future
+        while len(self._opened) > OBJECTS:
+            self._kept.pop(self._opened.popitem(last=False)[0], None)
+
+    def _future(self, key: str, fetch: bool, first: First | None) -> Future[Source]:
+        """The lookup of an object by a thread."""
+        with self._locked():
+            future = self._found(key)
             if future is None:
                 if self._threads is None:
-                    self._threads = ThreadPoolExecutor(LOOKUPS, "bowwave-ahead")
-                future = self._opened[key] = self._threads.submit(self._open, key, fetch, first)
-                while len(self._opened) > OBJECTS:
-                    self._kept.pop(self._opened.popitem(last=False)[0], None)
+                    self._threads = Threads(LOOKUPS, "bowwave-ahead")
+                future = self._threads.submit(self._open, key, fetch, first)
+                self._remember(key, future)
             return future
 
     def _open(self, key: str, fetch: bool, first: First | None) -> Source:
@@ -75,18 +89,24 @@ class Ahead:
     def _continue(self, future: Future[Source], call: Callable[[Source], None]) -> None:
         threads = self._threads
         if threads is not None and not future.cancelled() and future.exception() is None:
-            try:
-                threads.submit(call, future.result())
-            except RuntimeError:
-                # The interpreter ends.
-                pass
+            threads.submit(call, future.result())
 
     def source(self, key: str, first: First | None = None) -> Source:
         """An object, announced or not, of which `first` is read next; the exception of its lookup otherwise."""
-        future = self._future(key, False, first)
+        with self._locked():
+            future = self._found(key)
+            announced = future is not None
+            own = future is None or future.cancel()
+            if future is None or own:
+                # It waits for no thread: those may be busy with lookups of objects that are read later.
+                future = Future()
+                future.set_running_or_notify_cancel()
+                self._remember(key, future)
+        if own:
+            run(future, self._open, key, announced, self._first if announced else first)
         try:
             return future.result()
-        except Exception:
+        except BaseException:
             self.forget(key)
             raise
 
@@ -102,13 +122,13 @@ class Ahead:
 
     def forget(self, key: str) -> None:
         """The next use looks up the object again."""
-        with self._lock:
+        with self._locked():
             self._opened.pop(key, None)
             self._kept.pop(key, None)
 
     def keep(self, key: str) -> None:
         """Uses of the object within `KEPT_SECONDS` have the same lookup; later ones look it up again."""
-        with self._lock:
+        with self._locked():
             if key not in self._opened:
                 return
             self._kept.setdefault(key, monotonic() + KEPT_SECONDS)

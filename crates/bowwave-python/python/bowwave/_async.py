@@ -6,12 +6,12 @@ import asyncio
 import os
 import weakref
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _bowwave, _stores
 from ._files import File, Source, source_of
+from ._threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class _Reads:
 
 
 _reads: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reads] = weakref.WeakKeyDictionary()
-_lookups: tuple[int, ThreadPoolExecutor] | None = None
+_lookups: tuple[int, Threads] | None = None
 
 
 async def read(handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
@@ -81,9 +81,8 @@ async def in_thread(call: Callable[..., T], *arguments: Any, **options: Any) -> 
     global _lookups
     now = _stores.generation()
     if _lookups is None or _lookups[0] != now:
-        _lookups = (now, ThreadPoolExecutor(LOOKUPS, "bowwave-lookup"))
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_lookups[1], lambda: call(*arguments, **options))
+        _lookups = (now, Threads(LOOKUPS, "bowwave-lookup"))
+    return await asyncio.wrap_future(_lookups[1].submit(call, *arguments, **options))
 
 
 class AsyncFile:

@@ -18,9 +18,15 @@ def command() -> str:
     return found
 
 
-def ran(arguments: Sequence[str], data: bytes | None = None) -> bytes:
-    """What the command prints. Raises `ValueError` for arguments that it does not accept, and `OSError` otherwise."""
-    ended = subprocess.run([command(), *arguments], input=data, capture_output=True)
+def ran(arguments: Sequence[str], data: bytes | str | None = None) -> bytes:
+    """What the command prints. Its standard input is `data`, or the file of that path.
+
+    Raises `ValueError` for arguments that it does not accept, and `OSError` otherwise."""
+    if isinstance(data, str):
+        with open(data, "rb") as file:
+            ended = subprocess.run([command(), *arguments], stdin=file, capture_output=True)
+    else:
+        ended = subprocess.run([command(), *arguments], input=data, capture_output=True)
     if ended.returncode == 0:
         return ended.stdout
     message = ended.stderr.decode(errors="replace").strip().removeprefix("bowwave: error: ")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _bowwave, _stores
 from ._history import HIT, SLOW_S, History
+from ._threads import interruptible
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -57,10 +58,16 @@ class Source:
             if self._opened is not None and self._opened[0] == now:
                 # Another thread was faster.
                 return self._opened[1]
-            handle = self.store().open(self.place.path, first)
+            handle = self._open_object(first)
             self._check(handle)
             self._opened = (now, handle)
             return handle
+
+    def _open_object(self, first: First | None) -> _bowwave.Handle:
+        store = self.store()
+        if _stores.is_far(self.place.store):
+            return interruptible(store.open, self.place.path, first)
+        return store.open(self.place.path, first)
 
     def _check(self, handle: _bowwave.Handle) -> None:
         if self.identity is None:

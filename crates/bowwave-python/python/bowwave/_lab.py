@@ -11,10 +11,11 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._command import ran
 from ._progress import bar
@@ -97,16 +98,9 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-class Task(NamedTuple):
-    """One run of a sweep: a command that reads its trace from standard input."""
-
-    trace: bytes
-    arguments: tuple[str, ...]
-
-
-def run_task(task: Task) -> list[dict[str, Any]]:
-    """Runs one task, in any process that has the command."""
-    return json.loads(ran(task.arguments, task.trace))  # type: ignore[no-any-return]
+def run_task(trace: bytes | str, *arguments: str) -> list[dict[str, Any]]:
+    """Runs the command in any process that has it, with a trace or the file of a trace as its standard input."""
+    return json.loads(ran(arguments, trace))  # type: ignore[no-any-return]
 
 
 def sweep(trace: Any, policies: Any = "all", devices: Any = "s3", caches: Any = "1GiB", *, executor: Executor | None = None,
@@ -114,9 +108,17 @@ def sweep(trace: Any, policies: Any = "all", devices: Any = "s3", caches: Any = 
     """As `replay`, with each combination as a task of an executor: processes by default, or any
     `concurrent.futures.Executor`, such as Dask's `Client.get_executor()`, of submitit or of Ray.
 
-    Other options may be lists too, and are combined: `ra_pages=["128KiB", "1MiB"]`. Rows are in the order of the lists, and
-    equal for all executors. `keep` names a directory for results: a sweep that is run again continues. A worker that is
-    killed loses nothing: its task is run again. `progress` shows a bar, if tqdm is installed.
+    Other options may be lists too, and are combined: `ra_pages=["128KiB", "1MiB"]`. Rows are in the order of the lists,
+    and equal for all executors. `keep` names a directory for results: a sweep that is run again continues. `progress`
+    shows a bar, if tqdm is installed.
+
+    A killed worker loses no finished run. Without `executor`, and with executors that start workers again, such as
+    Dask, its run is started again. Other executors raise their exception, with a note that names the directory of the
+    finished runs: `keep` with this directory continues. Any other exception, such as by Ctrl-C, has this note too.
+
+    The trace is sent once: in a file to processes of this machine and to jobs of submitit, as a task of Dask, and by
+    the method `put` of an executor that has one, whose result a worker must receive as the trace. An executor without
+    these gets the trace with each task.
     """
     data = csv_of(trace)
     kept = _Kept(keep, data)
@@ -125,13 +127,59 @@ def sweep(trace: Any, policies: Any = "all", devices: Any = "s3", caches: Any = 
     if lines is None:
         lines = _commands("-", data, policies, devices, caches, options)
         kept.put(grid, lines)
-    tasks = [Task(data, tuple(shlex.split(line)[1:])) for line in lines]
     results: list[list[dict[str, Any]] | None] = [kept.get(line) for line in lines]
     missing = [at for at, result in enumerate(results) if result is None]
-    for at, rows in _run(tasks, missing, executor, progress):
-        results[at] = rows
-        kept.put(lines[at], rows)
+    try:
+        with tempfile.TemporaryDirectory(prefix="bowwave-sweep-") as directory:
+            shipped = _shipped(data, executor, directory) if missing else data
+            tasks = {at: (shipped, *shlex.split(lines[at])[1:]) for at in missing}
+            for at, rows in _run(tasks, executor, progress):
+                results[at] = rows
+                kept.put(lines[at], rows)
+    except BaseException as error:
+        _note(error, kept, data, lines, results)
+        raise
     return Results(row for rows in results for row in rows or [])
+
+
+def _shipped(data: bytes, executor: Executor | None, directory: str) -> Any:
+    """A trace as an argument of tasks, which is small where the executor allows it."""
+    if isinstance(executor, ProcessPoolExecutor | ThreadPoolExecutor) or executor is None:
+        return _written(data, directory)
+    if type(executor).__module__.partition(".")[0] == "submitit":
+        # Its only path is the directory that all its jobs have; with a `%`, each job has its own below it.
+        path = next(os.fspath(value) for value in vars(executor).values() if isinstance(value, os.PathLike))
+        return _written(data, path if "%" not in path else os.path.dirname(path.partition("%")[0]))
+    client: Any = getattr(executor, "_client", None)
+    if hasattr(client, "scatter"):
+        # As a task: workers get it from each other, and the scheduler has it for one that is started again.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return client.submit(bytes, data)
+    put = getattr(executor, "put", None)
+    return data if put is None else put(data)
+
+
+def _written(data: bytes, directory: str) -> str:
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, f"trace-{hashlib.sha256(data).hexdigest()[:32]}.csv")
+    with tempfile.NamedTemporaryFile("wb", dir=directory, suffix=".part", delete=False) as file:
+        file.write(data)
+    os.replace(file.name, path)
+    return path
+
+
+def _note(error: BaseException, kept: _Kept, data: bytes, lines: list[str], results: list[Any]) -> None:
+    """Keeps the runs that are finished, and tells where."""
+    finished = {line: rows for line, rows in zip(lines, results, strict=True) if rows is not None}
+    if not finished:
+        return
+    if kept.directory is None:
+        kept = _Kept(tempfile.mkdtemp(prefix="bowwave-kept-"), data)
+        for line, rows in finished.items():
+            kept.put(line, rows)
+    directory = os.fspath(kept.directory or "")
+    error.add_note(f"{len(finished)} of {len(lines)} runs are finished: keep={directory!r} continues")
 
 
 def sweep_commands(trace: str | os.PathLike[str], policies: Any = "all", devices: Any = "s3", caches: Any = "1GiB",
@@ -156,36 +204,46 @@ def _commands(trace: str, data: bytes | None, policies: Any, devices: Any, cache
     return commands
 
 
-def _run(tasks: list[Task], missing: list[int], executor: Executor | None,
+def _run(tasks: Mapping[int, tuple[Any, ...]], executor: Executor | None,
          progress: bool) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    left = list(missing)
-    own = executor is None
-    with bar(len(missing), "run", progress) as shown:
+    left = set(tasks)
+    with bar(len(tasks), "run", progress) as shown:
         for restart in range(RESTARTS + 1):
             pool = executor if executor is not None else ProcessPoolExecutor(mp_context=get_context("spawn"))
+            futures: dict[Any, int] = {}
+            broken = None
             try:
-                futures: dict[Future[list[dict[str, Any]]], int] = {pool.submit(run_task, tasks[at]): at for at in left}
-                waiting = futures if own or isinstance(next(iter(futures), None), Future) else None
-                for future in as_completed(waiting) if waiting is not None else _polled(futures):
-                    rows = future.result()
+                for at in sorted(left):
+                    futures[pool.submit(run_task, *tasks[at])] = at
+            except BrokenExecutor as error:
+                broken = error
+            try:
+                for future in _ended(futures):
+                    try:
+                        rows = future.result()
+                    except BrokenExecutor as error:
+                        # A worker was killed: other runs may be finished.
+                        broken = error
+                        continue
                     left.remove(futures[future])
                     shown.update(1)
                     yield futures[future], rows
-                break
-            except BrokenExecutor:
-                # A worker was killed. An executor that was passed cannot be started again.
-                if not own or restart == RESTARTS:
-                    raise
             finally:
-                if own:
+                for future, at in futures.items():
+                    if at in left and hasattr(future, "cancel"):
+                        future.cancel()
+                if executor is None:
                     pool.shutdown(cancel_futures=True)
+            # An executor that was passed cannot be started again.
+            if broken is not None and (executor is not None or restart == RESTARTS):
+                raise broken
+            if broken is None:
+                break
 
 
-def _polled(futures: Mapping[Any, int]) -> Iterator[Any]:
-    """Futures of executors that are no `concurrent.futures.Future`: in order."""
-    for future in futures:
-        future.result()
-        yield future
+def _ended(futures: Mapping[Any, int]) -> Iterable[Any]:
+    """Futures as they end; those of executors that are no `concurrent.futures.Future`, in order."""
+    return as_completed(futures) if all(isinstance(future, Future) for future in futures) else futures
 
 
 class _Kept:

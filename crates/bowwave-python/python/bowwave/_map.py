@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Literal, overload
 
 from . import _bowwave
 from ._files import Source, source_of
 from ._progress import bar
+from ._threads import Threads
 
 #: Bytes of one read into the memory.
 PIECE = 8 << 20
@@ -134,14 +135,21 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
             if len(pieces) == 1:
                 shown.update(read(0))
             else:
-                with ThreadPoolExecutor(THREADS) as threads:
-                    for count in threads.map(read, pieces):
-                        shown.update(count)
+                threads = Threads(THREADS, "bowwave-map")
+                copies = [threads.submit(read, offset) for offset in pieces]
+                try:
+                    for copy in copies:
+                        shown.update(copy.result())
+                finally:
+                    for copy in copies:
+                        copy.cancel()
     except BaseException:
         handle.end_plan()
         view.release()
-        filled.close()
-        memory.close()
+        # A thread that still reads into the memory releases it: Ctrl-C waits for none.
+        with suppress(BufferError):
+            filled.close()
+            memory.close()
         raise
     view.release()
     if filled is not memory:

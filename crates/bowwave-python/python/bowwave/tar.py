@@ -7,6 +7,16 @@
 0.jpg 1000
 1.jpg 1000
 2.jpg 1000
+
+WebDataset reads them with this stage in place of its own that opens URLs:
+
+    def opened(shards):
+        for shard in bowwave.tar.shards(shard["url"] for shard in shards):
+            yield {"url": shard.name, "stream": shard}
+
+    dataset = webdataset.DataPipeline(
+        webdataset.SimpleShardList(urls), webdataset.split_by_worker, opened,
+        webdataset.tariterators.tar_file_expander, webdataset.tariterators.group_by_keys)
 """
 
 from __future__ import annotations

@@ -18,9 +18,12 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
+from urllib.parse import quote
 
-from ._ahead import Ahead, Opener
+from . import _stores
+from ._ahead import LOOKUPS, Ahead, Opener
 from ._files import WHOLE
+from ._threads import Threads
 
 #: Batches of one worker that are announced.
 DEPTH = 2
@@ -90,10 +93,17 @@ class PlannedSampler:
 
 
 class Files(Sequence[bytes]):
-    """Small files by index: images, samples. Those that an index announces are fetched meanwhile."""
+    """Small files by index: images, samples. Those that an index announces are fetched meanwhile.
 
-    def __init__(self, urls: Iterable[str | os.PathLike[str]], **options: Any) -> None:
-        self.urls = [os.fspath(url) for url in urls]
+    `urls` names them, or one directory: all files below it, in the order of their names. The attribute `urls` has the
+    URL of each. Options are the settings of `bowwave.open`.
+
+    Raises `FileNotFoundError` for a directory without files.
+    """
+
+    def __init__(self, urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], **options: Any) -> None:
+        named = _below(os.fspath(urls), options) if isinstance(urls, str | os.PathLike) else urls
+        self.urls = [os.fspath(url) for url in named]
         self._ahead = Ahead(Opener(options), first=WHOLE)
 
     def __len__(self) -> int:
@@ -102,9 +112,29 @@ class Files(Sequence[bytes]):
     def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
         ahead = getattr(index, "ahead", ())
         url = self.urls[index]
-        self._ahead.announce([url, *(self.urls[other] for other in ahead)])
-        source = self._ahead.source(url)
+        self._ahead.announce(self.urls[other] for other in ahead)
+        source = self._ahead.source(url, WHOLE)
         handle = source.handle()
         data = handle.pread(0, handle.size)
         self._ahead.forget(url)
         return data
+
+
+def _below(url: str, options: dict[str, Any]) -> list[str]:
+    """The URLs of all files below a directory, sorted."""
+    url = url.rstrip("/") + "/"
+    access, threads = _stores.access_of(options), Threads(LOOKUPS, "bowwave-list")
+    place = _stores.place_of(url)
+    store, root = _stores.store_of(place.store, access), place.path.rstrip("/")
+    # Keys of buckets and paths are names as they are.
+    is_quoted = "://" in url and url.partition(":")[0] not in _stores.BUCKETS
+    files, directories = [], [""]
+    while directories:
+        listed = [threads.submit(store.list, f"{root}/{directory}".strip("/")) for directory in directories]
+        entries = [(directory + name, kind) for directory, names in zip(directories, listed, strict=True)
+                   for name, kind, *_ in names.result()]
+        directories = [f"{name}/" for name, kind in entries if kind == "directory"]
+        files += [url + (quote(name) if is_quoted else name) for name, kind in entries if kind != "directory"]
+    if not files:
+        raise FileNotFoundError(f"{url}: no files below this directory")
+    return sorted(files)
