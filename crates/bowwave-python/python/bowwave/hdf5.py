@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import os
 import struct
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
@@ -27,6 +28,8 @@ BLOCK = 64 << 10
 #: A longer read of unknown kind is no metadata.
 SMALL = 16 << 10
 PAGE = 4 << 10
+#: Bytes between two pieces that are fetched with them. Larger: more unused bytes; smaller: more requests.
+GAP = 32 << 10
 #: Bytes of metadata that are fetched before any is used. Twice what was used comes on top.
 FREE = 256 << 10
 #: Bytes of chunks that are fetched ahead of a new loop. Half of what the loop has read comes on top, up to `AHEAD_MAX`.
@@ -65,7 +68,7 @@ class Piece(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk of an array at a place of its grid."""
+    """A chunk of an array at a place of its grid; a contiguous array without a place."""
 
     start: int
     length: int
@@ -76,11 +79,14 @@ class Chunk(NamedTuple):
 class Loop:
     """The chunks that a program reads one after another, in the order of C: from `low` on by `step` in each dimension."""
 
-    def __init__(self, place: tuple[int, ...], grid: tuple[int, ...]) -> None:
-        self.low = self.at = self.edge = place
-        self.step = [1] * len(grid)
-        self.high = [side - 1 for side in grid]
-        self.count = self.read = self.ahead = 0
+    def __init__(self, place: tuple[int, ...], grid: tuple[int, ...], like: Loop | None) -> None:
+        self.grid, self.low, self.at, self.edge = grid, place, place, place
+        self.step, self.high = [1] * len(grid), [side - 1 for side in grid]
+        self.count = self.read = self.ahead = self.behind = 0
+        self.goes_on = False
+        if like is not None and like.grid == grid and like.low == place:
+            # The same of another array: programs do with one what they do with the next.
+            self.step, self.high, self.count, self.read = [*like.step], [*like.high], like.count, like.read // 2
 
     def follows(self, place: tuple[int, ...]) -> bool:
         """Goes to the next chunk, if it may be of this loop; what is learned of the loop's bounds may move `edge` back."""
@@ -232,9 +238,11 @@ def _block(head: int, data: bytes) -> Iterator[Piece]:
         yield from _links(data[head:])
 
 
-def _layout(array: Array, body: bytes) -> Iterator[Piece]:
+def _layout(array: Array, body: bytes) -> Iterator[Piece | Chunk]:
     """The index of an array's chunks: a tree, or the fixed array of newer files."""
     sides = body[2] if body[0] == 3 else body[3]
+    if body[:2] in (b"\3\1", b"\4\1"):
+        yield Chunk(*struct.unpack_from("<2Q", body, 2), array, ())
     if body[:2] == b"\3\2":
         start, *chunk = struct.unpack_from(f"<Q{sides}I", body, 3)
         array.chunk = tuple(chunk)
@@ -312,9 +320,13 @@ class Watcher:
         self.costs: dict[int, int] = {}
         self.spent = self.used = 0
         self.chunks: dict[int, Chunk] = {}
+        #: Ranges of arrays without chunks, in the order of the file.
+        self.contiguous: list[tuple[int, int]] = []
         #: The array that was read last. A program that reads the indexes of two arrays and no chunk walks through the file.
         self.array: Array | None = None
         self.walks = False
+        self.end = 0
+        self.loop: Loop | None = None
         self.advice = "normal"
 
     def opened(self, file: Readable) -> None:
@@ -326,14 +338,19 @@ class Watcher:
         if chunk is not None:
             self._advise(file, "random")
             self._read_chunk(file, chunk)
+            self.end = offset + length
         elif offset in self.pieces or offset in self.costs:
             self._advise(file, "random")
             self._read_piece(file, offset, length)
-        elif length <= SMALL:
-            if self._fetch(file, offset // BLOCK * BLOCK, BLOCK):
-                self._advise(file, "normal")
-        else:
+        elif length > SMALL or self._is_contiguous(offset):
             self._advise(file, "normal")
+        else:
+            self._advise(file, "random")
+            self._fetch(file, offset // BLOCK * BLOCK, BLOCK)
+
+    def _is_contiguous(self, offset: int) -> bool:
+        at = bisect_right(self.contiguous, (offset + 1,)) - 1
+        return at >= 0 and offset < self.contiguous[at][1]
 
     def _advise(self, file: Readable, advice: str) -> None:
         """Readahead, only where the next read is not known."""
@@ -360,7 +377,7 @@ class Watcher:
             if array is not None and array is not self.array:
                 self.walks = self.walks or (self.array is not None and self.array.loop is None)
                 self.array = array
-                if self.walks:
+                if self.walks and self.held:
                     self.queue += self.held
                     heapq.heapify(self.queue)
                     self.held = []
@@ -373,11 +390,17 @@ class Watcher:
                 self.rounds.pop(start, None)
                 self._parse(file, *self.pieces.pop(start))
         self.round += 1
-        while self.queue and self.spent < FREE + 2 * self.used:
-            _, start = heapq.heappop(self.queue)
+        left = FREE + 2 * self.used - self.spent
+        new: list[tuple[int, int]] = []
+        while self.queue and left > 0:
+            start = heapq.heappop(self.queue)[1]
             if start in self.pieces:
-                cost = self._fetch(file, start, self.pieces[start][1].length)
-                self.spent, self.costs[start], self.rounds[start] = self.spent + cost, cost, self.round
+                end = start + self.pieces[start][1].length
+                cost = PAGE * sum(page not in self.pages for page in range(start // PAGE, -(-end // PAGE)))
+                self.costs[start], self.rounds[start] = cost, self.round
+                left -= cost
+                new.append((start, end))
+        self.spent += sum(self._fetch(file, start, end - start) for start, end in _merged(new, GAP))
 
     def _parse(self, file: Readable, order: Order, piece: Piece) -> None:
         try:
@@ -385,11 +408,13 @@ class Watcher:
                 self.seen += 1
                 if self.seen > PIECES_MAX:
                     return
-                if found.start + found.length > file.size or found.length > LENGTH_MAX:
+                if found.start + found.length > file.size:
                     continue
-                if isinstance(found, Chunk):
+                if isinstance(found, Chunk) and not found.place:
+                    insort(self.contiguous, (found.start, found.start + found.length))
+                elif isinstance(found, Chunk):
                     self.chunks[found.start] = found.array.chunks[found.place] = found
-                elif found.start not in self.pieces and found.start not in self.costs:
+                elif found.length <= LENGTH_MAX and found.start not in self.pieces and found.start not in self.costs:
                     key = (*order, self.seen)
                     self.pieces[found.start] = (key, found)
                     if found.array is None or found.array is self.array or self.walks:
@@ -406,23 +431,40 @@ class Watcher:
         array = self.array = chunk.array
         loop = array.loop
         if loop is None or not loop.follows(chunk.place):
-            array.loop = loop = Loop(chunk.place, array.grid())
+            array.loop = loop = Loop(chunk.place, array.grid(), self.loop)
+            # From the end of one array to the next: more of them may lie behind.
+            loop.goes_on = loop.count > 0 and 0 <= chunk.start - self.end <= BLOCK
+            self.walks = self.walks or loop.count > 0
+        self.loop = loop
         loop.read += chunk.length
         loop.ahead = max(0, loop.ahead - chunk.length)
         most = min(AHEAD + loop.read, AHEAD_MAX)
-        if loop.at == loop.low or loop.ahead > most // 2:
+        if not loop.count or loop.ahead > most // 2:
             return
-        ranges: list[list[int]] = []
+        ranges: list[tuple[int, int]] = []
         place = loop.next(loop.edge)
         while loop.ahead < most and place is not None and (found := array.chunks.get(place)) is not None:
             loop.edge, loop.ahead = place, loop.ahead + found.length
-            if ranges and ranges[-1][1] == found.start:
-                ranges[-1][1] += found.length
-            else:
-                ranges.append([found.start, found.start + found.length])
+            ranges.append((found.start, found.start + found.length))
             place = loop.next(place)
-        for start, end in ranges:
+        if place is None and loop.goes_on and (last := array.chunks.get(loop.edge)) is not None:
+            start = last.start + last.length + loop.behind
+            length = max(0, min(most - loop.ahead, file.size - start))
+            ranges.append((start, start + length))
+            loop.behind, loop.ahead = loop.behind + length, loop.ahead + length
+        for start, end in _merged(ranges, 0):
             file.advise("willneed", start, end - start)  # type: ignore[attr-defined]
+
+
+def _merged(ranges: list[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]]:
+    """Ranges in the order of the file, joined where no more than a gap is between them."""
+    joined: list[list[int]] = []
+    for start, end in sorted(ranges):
+        if joined and start - joined[-1][1] <= gap:
+            joined[-1][1] = max(end, joined[-1][1])
+        else:
+            joined.append([start, end])
+    return ((start, end) for start, end in joined)
 
 
 def open(url: str | os.PathLike[str], **options: Any) -> File:  # noqa: A001
