@@ -131,10 +131,11 @@ def _links(body: bytes) -> Iterator[Piece]:
         at += 2 + (flags >> 3 & 1) + (flags & 4) * 2 + (flags >> 4 & 1)
         width = 1 << (flags & 3)
         at += width + int.from_bytes(body[at:at + width], "little")
-        if not is_hard:
-            return
-        yield Piece(*struct.unpack_from("<Q", body, at), 512, _header)
-        at += 8
+        if is_hard:
+            yield Piece(*struct.unpack_from("<Q", body, at), 512, _header)
+            at += 8
+        else:
+            at += 2 + int.from_bytes(body[at:at + 2], "little")
 
 
 def _tree2(data: bytes) -> Iterator[Piece]:
@@ -172,14 +173,14 @@ def _block(head: int, data: bytes) -> Iterator[Piece]:
 def _layout(array: Array, body: bytes) -> Iterator[Piece | Chunk]:
     """The data of an array, or the index of its chunks: a tree, or the fixed array of newer files."""
     sides = body[2] if body[0] == 3 else body[3]
-    if body[:2] in (b"\3\1", b"\4\1"):
+    if 3 <= body[0] <= 5 and body[1] == 1:
         yield Chunk(*struct.unpack_from("<2Q", body, 2), array, ())
     elif body[:2] == b"\3\2":
         start, *chunk = struct.unpack_from(f"<Q{sides}I", body, 3)
         array.chunk = tuple(chunk)
         # A node has up to 64 children, and a key more.
         yield Piece(start, 24 + 65 * (8 + 8 * sides) + 64 * 8, partial(_chunks, array), array)
-    elif body[:2] == b"\4\2":
+    elif body[0] in (4, 5) and body[1] == 2:
         width, at = body[4], 5 + body[4] * sides
         array.chunk = tuple(int.from_bytes(body[5 + width * n:5 + width * (n + 1)], "little") for n in range(sides))
         if body[at] == 3:
