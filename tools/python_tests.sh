@@ -12,9 +12,9 @@ target=${CARGO_TARGET_DIR:-target}
 directory=$target/tools/python
 python=${PYTHON:-$directory/bin/python3}
 packages=(pytest==9.2.0 pytest-asyncio==1.5.0 fsspec==2026.9.0 aiohttp==3.14.5 numpy==2.4.6 pyarrow==26.0.1 zarr==3.1.6
-    distributed==2026.8.0 mypy==2.4.1)
+    distributed==2026.8.0 h5py==3.16.0 mypy==2.4.1)
 
-if ! [ -x "$python" ] || ! "$python" -c 'import aiohttp, distributed, mypy, pyarrow, pytest_asyncio, zarr' 2>/dev/null; then
+if ! [ -x "$python" ] || ! "$python" -c 'import aiohttp, distributed, h5py, mypy, pyarrow, pytest_asyncio, zarr' 2>/dev/null; then
     echo "python_tests: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 || {

@@ -18,7 +18,7 @@ Parser: TypeAlias = "Callable[[bytes], Iterable['Piece | Chunk']]"
 
 
 class Array:
-    """A chunked dataset: its shape, the one of its chunks with the size of an element, and the chunks that are known."""
+    """A chunked dataset: its shape, the shape of a chunk followed by the size of an element, and the known chunks."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Array:
 
 
 class Piece(NamedTuple):
-    """Metadata at `start`, which `parse` finds more places in; those of the index of an array have the array."""
+    """Metadata at `start`, in which `parse` finds more places. Pieces of an array's index have the array."""
 
     start: int
     length: int
@@ -206,7 +206,8 @@ def _fixed(array: Array, data: bytes) -> Iterator[Piece]:
         pages = -(-count >> bits) if count > 1 << bits else 0
         head = 14 + (-(-pages // 8) + 4 if pages else 0)
         page = (1 << bits) * entry + 4 if pages else 0
-        yield Piece(start, head + count * entry + 4 * max(1, pages), partial(_entries, array, entry, head, page), array)
+        length = head + count * entry + 4 * max(1, pages)
+        yield Piece(start, length, partial(_entries, array, entry, head, page), array)
 
 
 def _entries(array: Array, entry: int, head: int, page: int, data: bytes) -> Iterator[Chunk]:

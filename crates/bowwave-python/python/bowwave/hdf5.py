@@ -1,10 +1,12 @@
 """HDF5 and NetCDF4: metadata and chunks ahead of their reader.
 
-The metadata of such a file lie scattered in small pieces, each of which names the place of the next, and readers wait for
-one after another. The pieces that pass through a file are parsed, and the ones that they name are fetched together: the
-members of a group, the nodes of trees. When a program reads chunks of an array in a loop, the next chunks of the loop are
-fetched. Contiguous arrays are read ahead as any file. A file whose name ends in `.h5`, `.hdf5`, `.nc` or `.nc4` does so by
-itself; otherwise `bowwave.hdf5.open(url)`, for `h5py.File` and `xarray.open_dataset`.
+The metadata of such a file lie scattered in small pieces. Each names the next ones, and readers wait for one after
+another. The pieces that a program reads are parsed, and the pieces that they name are fetched together: members of a
+group, nodes of a tree. When a program reads chunks of an array in a loop, the next chunks of the loop are fetched. If it
+does so with one array after another, the next array is fetched, too. Contiguous arrays are read ahead as any file.
+
+A file whose name ends in `.h5`, `.hdf5`, `.nc` or `.nc4` does so by itself; otherwise `bowwave.hdf5.open(url)`, for
+`h5py.File` and `xarray.open_dataset`. Damaged metadata mean less readahead, never an error of the package.
 """
 
 from __future__ import annotations
@@ -29,31 +31,33 @@ SMALL = 16 << 10
 PAGE = 4 << 10
 #: Bytes between two pieces that are fetched with them. Larger: more unused bytes; smaller: more requests.
 GAP = 32 << 10
-#: Waste budget of metadata: at most these bytes more than three times what the program used of them. Smaller: more waits
-#: before a walk through the file is at its full speed.
+#: Waste budget of metadata: fetched bytes exceed twice the used ones by about this at most. Smaller: more waits before
+#: a walk through the file is at full speed.
 FREE = 256 << 10
-#: Waste budget of chunks: a loop over an array is read ahead by these bytes more than it has read, up to `AHEAD_MAX`.
+#: Waste budget of chunks: a loop is read ahead by these bytes more than it has read, up to `AHEAD_MAX`.
 AHEAD = 512 << 10
 AHEAD_MAX = 16 << 20
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
 PIECES_MAX = 1 << 17
 LENGTH_MAX = 256 << 10
+
+
 class Loop:
-    """The chunks that a program reads one after another, in the order of C: from `low` on by `step` in each dimension."""
+    """Chunks that a program reads in the order of C: from `low` by `step` to `high` in each dimension."""
 
     def __init__(self, place: tuple[int, ...], grid: tuple[int, ...], like: Loop | None) -> None:
         #: The last chunk that was read, and the last one that was fetched ahead.
         self.grid, self.low, self.at, self.edge = grid, place, place, place
         self.step, self.high = [1] * len(grid), [side - 1 for side in grid]
-        #: Moves; bytes read, fetched ahead, and fetched behind the end of the array.
-        self.count = self.read = self.ahead = self.behind = 0
+        #: Moves; bytes read, fetched ahead, and fetched beyond the array.
+        self.count = self.read = self.ahead = self.beyond = 0
         self.goes_on = False
         if like is not None and like.grid == grid and like.low == place:
-            # The same of another array: programs do with one what they do with the next.
+            # Programs do with an array what they did with the one before.
             self.step, self.high, self.count, self.read = [*like.step], [*like.high], like.count, like.read // 2
 
     def follows(self, place: tuple[int, ...]) -> bool:
-        """Goes to the next chunk, if it may be of this loop; what is learned of the loop's bounds may move `edge` back."""
+        """Moves to the next chunk, if it can be of this loop. What it teaches about the bounds may move `edge` back."""
         was = self.at
         if len(place) != len(was) or place <= was:
             return False
@@ -84,8 +88,8 @@ class Loop:
 class Watcher:
     """Fetches the metadata that parsed metadata name, and the next chunks of a loop over an array."""
 
-    #: Windows of 128 KiB: variables are often smaller than what is read ahead of a long file. Larger ones read more behind
-    #: the end of each variable, and are no faster; smaller ones take more requests.
+    #: Windows of 128 KiB: contiguous arrays are often smaller than what is read ahead of a long file. Larger ones read
+    #: more behind the end of each array; smaller ones take more requests.
     SETTINGS = {"ra_pages": 32}
     #: The superblock and what lies beside it.
     FIRST = (0, BLOCK)
@@ -95,13 +99,13 @@ class Watcher:
     def __init__(self) -> None:
         #: Pages of the file that were fetched.
         self.pages: set[int] = set()
-        #: Named pieces that were not parsed, by their start, each with its place in the order of a walk through the file.
+        #: Named pieces that were not parsed, by their start, with their place in the order of a walk through the file.
         self.pieces: dict[int, tuple[tuple[int, ...], Piece]] = {}
         self.seen = 0
         #: Pieces to fetch, and indexes of arrays that the program has not read.
         self.queue: list[tuple[tuple[int, ...], int]] = []
         self.held: list[tuple[tuple[int, ...], int]] = []
-        #: Pieces in flight with the round in which they were fetched, and the bytes of fetched pieces that were not used.
+        #: Rounds in which pieces in flight were fetched, and bytes of the fetched pieces that were not used.
         self.rounds: dict[int, int] = {}
         self.round = 0
         self.costs: dict[int, int] = {}
@@ -221,15 +225,16 @@ class Watcher:
     # Chunks.
 
     def _read_chunk(self, file: Readable, chunk: Chunk, length: int) -> None:
-        array = self.array = chunk.array
+        before, array = self.array, chunk.array
+        self.array = array
         grid, loop = array.grid(), array.loop
         if len(grid) != len(chunk.place):
             return
         if loop is None or not loop.follows(chunk.place):
             array.loop = loop = Loop(chunk.place, grid, self.loop)
-            # From the end of one array to the next: more of them may lie behind.
+            # This array begins where the one before ended, so the next one may begin at its end.
             loop.goes_on = loop.count > 0 and 0 <= chunk.start - self.end <= BLOCK
-            self.walks = self.walks or loop.count > 0
+            self.walks = self.walks or (loop.count > 0 and array is not before)
         self.loop = loop
         loop.read += length
         loop.ahead = max(0, loop.ahead - length)
@@ -243,10 +248,10 @@ class Watcher:
             ranges.append((found.start, found.start + found.length))
             place = loop.next(place)
         if place is None and loop.goes_on and (last := array.chunks.get(loop.edge)) is not None:
-            start = last.start + last.length + loop.behind
+            start = last.start + last.length + loop.beyond
             end = min(start + most - loop.ahead, file.size)
             ranges.append((start, end))
-            loop.behind, loop.ahead = loop.behind + max(0, end - start), loop.ahead + max(0, end - start)
+            loop.beyond, loop.ahead = loop.beyond + max(0, end - start), loop.ahead + max(0, end - start)
         for start, end in _merged(ranges, 0):
             file.advise("willneed", start, end - start)  # type: ignore[attr-defined]
 
