@@ -48,6 +48,12 @@ class Chunk(NamedTuple):
     place: tuple[int, ...]
 
 
+def _address(data: bytes, at: int) -> int:
+    """An address or a length of 8 bytes."""
+    value: int = struct.unpack_from("<Q", data, at)[0]
+    return value
+
+
 def _nothing(data: bytes) -> Iterable[Piece]:
     return ()
 
@@ -58,7 +64,7 @@ def superblock(data: bytes) -> Iterator[Piece]:
     sizes, base, root = (13, 24 + old, 64 + old) if data[8] < 2 else (9, 12, 36)
     is_known = data[:8] == b"\x89HDF\r\n\x1a\n" and data[8] <= 3
     if is_known and data[sizes:sizes + 2] == b"\x08\x08" and data[base:base + 8] == bytes(8):
-        yield Piece(*struct.unpack_from("<Q", data, root), 512, _header)
+        yield Piece(_address(data, root), 512, _header)
 
 
 def _group(tree: int, heap: int) -> Iterator[Piece]:
@@ -76,7 +82,7 @@ def _members(data: bytes) -> Iterator[Piece]:
     """A node of a group's tree, or its leaf of symbols."""
     if data[:5] == b"TREE\0":
         for at in range(int.from_bytes(data[6:8], "little")):
-            yield Piece(*struct.unpack_from("<Q", data, 32 + 16 * at), 544 if data[5] else 328, _members)
+            yield Piece(_address(data, 32 + 16 * at), 544 if data[5] else 328, _members)
     elif data[:4] == b"SNOD":
         for at in range(int.from_bytes(data[6:8], "little")):
             header, cached, tree, heap = struct.unpack_from("<QI4xQQ", data, 16 + 40 * at)
@@ -105,7 +111,7 @@ def _messages(array: Array, prefix: int, data: bytes) -> Iterator[Piece | Chunk]
         body = data[at + prefix:at + prefix + length]
         at += prefix + length
         if kind == 0x10:
-            yield Piece(*struct.unpack_from("<2Q", body), partial(_messages, array, prefix))
+            yield Piece(_address(body, 0), _address(body, 8), partial(_messages, array, prefix))
         elif kind == 0x11:
             yield from _group(*struct.unpack_from("<2Q", body))
         elif kind == 0x06:
@@ -132,7 +138,7 @@ def _links(body: bytes) -> Iterator[Piece]:
         width = 1 << (flags & 3)
         at += width + int.from_bytes(body[at:at + width], "little")
         if is_hard:
-            yield Piece(*struct.unpack_from("<Q", body, at), 512, _header)
+            yield Piece(_address(body, at), 512, _header)
             at += 8
         else:
             at += 2 + int.from_bytes(body[at:at + 2], "little")
@@ -140,14 +146,14 @@ def _links(body: bytes) -> Iterator[Piece]:
 
 def _tree2(data: bytes) -> Iterator[Piece]:
     if data[:4] == b"BTHD":
-        yield Piece(*struct.unpack_from("<Q", data, 16), *struct.unpack_from("<I", data, 6), _nothing)
+        yield Piece(_address(data, 16), int.from_bytes(data[6:10], "little"), _nothing)
 
 
 def _fractal(links: bool, data: bytes) -> Iterator[Piece]:
     """A heap of links or attributes."""
     if data[:4] != b"FRHP":
         return
-    yield Piece(*struct.unpack_from("<Q", data, 38), 82, _nothing)
+    yield Piece(_address(data, 38), 82, _nothing)
     width, first, most, bits, _, root, rows = struct.unpack_from("<HQQHHQH", data, 110)
     head = 13 + (bits + 7) // 8
     leaf = partial(_block, head + 2 * (data[9] & 2)) if links else _nothing
@@ -161,7 +167,7 @@ def _blocks(head: int, width: int, first: int, most: int, leaf: Parser, data: by
     """The direct blocks of a root block: rows of `width`, each of twice the size but the second."""
     at = 0
     while data[:4] == b"FHIB" and (size := first << max(0, at // width - 1)) <= most:
-        yield Piece(*struct.unpack_from("<Q", data, head + 8 * at), size, leaf)
+        yield Piece(_address(data, head + 8 * at), size, leaf)
         at += 1
 
 
@@ -174,7 +180,7 @@ def _layout(array: Array, body: bytes) -> Iterator[Piece | Chunk]:
     """The data of an array, or the index of its chunks: a tree, or the fixed array of newer files."""
     sides = body[2] if body[0] == 3 else body[3]
     if 3 <= body[0] <= 5 and body[1] == 1:
-        yield Chunk(*struct.unpack_from("<2Q", body, 2), array, ())
+        yield Chunk(_address(body, 2), _address(body, 10), array, ())
     elif body[:2] == b"\3\2":
         start, *chunk = struct.unpack_from(f"<Q{sides}I", body, 3)
         array.chunk = tuple(chunk)
@@ -184,7 +190,7 @@ def _layout(array: Array, body: bytes) -> Iterator[Piece | Chunk]:
         width, at = body[4], 5 + body[4] * sides
         array.chunk = tuple(int.from_bytes(body[5 + width * n:5 + width * (n + 1)], "little") for n in range(sides))
         if body[at] == 3:
-            yield Piece(*struct.unpack_from("<Q", body, at + 2), 28, partial(_fixed, array), array)
+            yield Piece(_address(body, at + 2), 28, partial(_fixed, array), array)
 
 
 def _chunks(array: Array, data: bytes) -> Iterator[Piece | Chunk]:

@@ -2,8 +2,8 @@
 
 The metadata of such a file lie scattered in small pieces. Each names the next ones, and readers wait for one after
 another. The pieces that a program reads are parsed, and the pieces that they name are fetched together: members of a
-group, nodes of a tree. When a program reads chunks of an array in a loop, the next chunks of the loop are fetched. If it
-does so with one array after another, the next array is fetched, too. Contiguous arrays are read ahead as any file.
+group, nodes of a tree. When a program reads chunks of an array in a loop, the next chunks of the loop are fetched. If
+it does so with one array after another, the next array is fetched, too. Contiguous arrays are read ahead as any file.
 
 A file whose name ends in `.h5`, `.hdf5`, `.nc` or `.nc4` does so by itself; otherwise `bowwave.hdf5.open(url)`, for
 `h5py.File` and `xarray.open_dataset`. Damaged metadata mean less readahead, never an error of the package.
