@@ -9,7 +9,6 @@ import time
 import bowwave
 import bowwave.arrow
 import bowwave.gguf
-import bowwave.hdf5
 import bowwave.parquet
 import bowwave.safetensors
 import bowwave.tar
@@ -310,14 +309,3 @@ def test_announced_files_are_fetched_meanwhile(tmp_path):
         for index in batch:
             assert files[index] == bytes([index]) * 10_000
     assert time.monotonic() - begun < 2, "forty waits one after another are 4 s"
-
-
-def test_metadata_of_hdf5_come_in_blocks(tmp_path):
-    (tmp_path / "a.h5").write_bytes(bytes(4 << 20))
-    with bowwave.open(f"emulate:s3:file://{tmp_path}/a.h5", policy="none") as file:
-        for offset in range(0, 4 << 20, 1 << 20):
-            file.pread(offset + 5000, 100)
-            file.pread(offset + 300, 100)
-        stats = file.stats()
-        assert stats["pages_filled"] == 4 * 16, "a block at each place"
-        assert stats["misses"] == 0 and stats["late"] == 4

@@ -32,10 +32,8 @@ class BowwaveCache(BaseCache):
 
     `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal
     settings share their memory. A file in a known format is read ahead as by `bowwave.open`, and the functions of the
-    formats accept the cache in place of a file:
-
-        file = fs.open("bucket/data.parquet", cache_type="bowwave")
-        bowwave.parquet.plan(file.cache, columns=["price"])
+    formats accept the cache in place of a file: `bowwave.parquet.plan(file.cache, columns=["price"])` of a `file` that
+    fsspec has opened.
     """
 
     name: ClassVar[str] = "bowwave"
