@@ -52,7 +52,8 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     the target's.
 
     `target_protocol` and `target_options`, or `fs`, are the target. Other arguments are settings of the cache
-    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup.
+    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup,
+    by default 1, and 0 for local files.
     """
 
     protocol = "bowwave"
@@ -60,14 +61,13 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
     mirror_sync_methods = True
 
     def __init__(self, target_protocol: str | None = None, target_options: dict[str, Any] | None = None,
-                 fs: Any = None, fo: str | None = None, attribute_timeout: float = 1.0, asynchronous: bool = False,
-                 loop: Any = None, batch_size: int | None = None, **settings: Any) -> None:
+                 fs: Any = None, fo: str | None = None, attribute_timeout: float | None = None,
+                 asynchronous: bool = False, loop: Any = None, batch_size: int | None = None, **settings: Any) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
         if (fs is None) == (target_protocol is None):
             raise ValueError("give one of fs and target_protocol, or chain the URL as in bowwave::s3://bucket/key")
         storage = {"use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
         settings = {name: value for name, value in settings.items() if name not in storage}
-        self.attribute_timeout = attribute_timeout
         if fs is not None:
             self.__dict__["fs"] = fs
             protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
@@ -76,6 +76,10 @@ class BowwaveFileSystem(AsyncFileSystem, ChainedFileSystem):
             protocol, options = str(target_protocol), dict(target_options or {})
         self.target_protocol, self.target_options = protocol, options
         self._scheme, self._access = _native(protocol, options, settings)
+        if attribute_timeout is None:
+            # A lookup of a local file costs little, and other programs write it.
+            attribute_timeout = 0.0 if SCHEMES.get(protocol) == "file" else 1.0
+        self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
 
