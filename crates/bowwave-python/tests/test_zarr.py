@@ -6,7 +6,8 @@ import bowwave.zarr
 import numpy as np
 import pytest
 import zarr
-from zarr.core.buffer import Buffer, cpu
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
 from zarr.testing.store import StoreTests
 
 
@@ -78,6 +79,15 @@ def test_a_read_of_few_chunks_fetches_no_others(tmp_path):
     # Of the loop: the chunks behind the last one.
     ahead = sorted(int(key.split("/")[1]) for key in store._ahead._opened if key.startswith("c/"))
     assert ahead and min(ahead) == 23 and max(ahead) <= 23 + 2 * bowwave.zarr.AHEAD_FIRST
+
+
+async def test_a_range_behind_the_end_is_empty(tmp_path):
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    await store.set("a", cpu.Buffer.from_bytes(b"12"))
+    await store.set("empty", cpu.Buffer.from_bytes(b""))
+    for key, start, end, expected in (("empty", 1, 1, b""), ("a", 3, 9, b""), ("a", 2, 2, b""), ("a", 1, 9, b"2")):
+        data = await store.get(key, default_buffer_prototype(), RangeByteRequest(start, end))
+        assert data.to_bytes() == expected
 
 
 async def test_a_deleted_directory_is_not_listed(tmp_path):
