@@ -3,17 +3,31 @@
 # puts bowwave below them, and the tests that are left out, each with its reason.
 #
 #   tools/python_suites.sh [own|pyarrow|s3fs|dask|zarr|h5py|torch]...     by default all; own: our tests with every library
+#   tools/python_suites.sh --quick [...]     of pyarrow, s3fs, dask, zarr and h5py, the part that `make test` runs
+#
+# A run fails if fewer files or bytes are read through bowwave than it names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 root=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/python-suites
-python=$directory/bin/python3
 packages=(pytest==9.2.0 pytest-asyncio pytest-timeout hypothesis fsspec==2026.9.0 s3fs==2026.9.0 'moto[server]' pyarrow==26.0.1
-    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed submitit==1.5.4 webdataset==1.0.2 mypy==2.4.1 tqdm requests lxml)
+    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed polars==2.1.0 submitit==1.5.4 webdataset==1.0.2
+    mypy==2.4.1 tqdm==4.70.1 aiohttp==3.14.5 requests lxml)
+all=(own pyarrow s3fs dask zarr h5py torch)
+quick=
+if [ "${1:-}" = --quick ]; then
+    quick=yes
+    shift
+    all=(pyarrow s3fs dask zarr h5py)
+    # Beside the packages of tools/python_tests.sh, which has run before.
+    directory=$target/tools/python
+    packages=(pytest-timeout hypothesis s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors pandas==3.1.1 h5py==3.16.0)
+fi
+python=$directory/bin/python3
 
-if ! "$python" -c 'import dask, moto, mypy, s3fs, submitit, webdataset, zarr' 2>/dev/null; then
+if ! "$python" -c 'import distributed, flask_cors, mypy, polars, submitit, webdataset, h5py, hypothesis, moto, pandas, pytest_timeout, s3fs, zarr' 2>/dev/null; then
     echo "python_suites: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
@@ -22,21 +36,34 @@ fi
 PYTHON=$python tools/python_tests.sh --collect-only -q crates/bowwave-python/tests/test_files.py >/dev/null
 
 suites=$root/crates/bowwave-python/suites
-export PYTHONPATH=$target/python:$suites PYTHONDONTWRITEBYTECODE=1 BOWWAVE_DESELECT=$suites/left_out.txt
-export AWS_EC2_METADATA_DISABLED=true
+export PYTHONPATH=$target/python:$suites PYTHONDONTWRITEBYTECODE=1 AWS_EC2_METADATA_DISABLED=true
+# dask's tests start a server by its name.
+export PATH=$suites/bin:$directory/bin:$PATH
 work=$target/python-suites
 mkdir -p "$work"
 
-run() { # run SUITE ARGUMENTS...: pytest in a directory of its own
+run() { # run SUITE FILES BYTES ARGUMENTS...: pytest in a directory of its own
     echo "python_suites: $1" >&2
-    (cd "$work" && "$python" -m pytest -q -p bowwave_suites -p no:cacheprovider --timeout 120 "${@:2}")
+    (cd "$work" && "$python" -W ignore -m pytest -q -p bowwave_suites --bowwave "$1" --bowwave-files "$2" --bowwave-bytes "$3" \
+        -p no:cacheprovider --disable-warnings --timeout 120 "${@:4}")
 }
 
-pyarrow() { run pyarrow --pyargs pyarrow.tests.test_fs pyarrow.tests.test_dataset pyarrow.tests.parquet; }
+pyarrow() {
+    if [ "$quick" ]; then
+        # Tests of S3 wait for hosts of Amazon.
+        run pyarrow 300 1000000 --pyargs pyarrow.tests.test_fs pyarrow.tests.parquet.test_dataset \
+            pyarrow.tests.parquet.test_metadata -k 'not s3'
+    else
+        run pyarrow 2000 25000000 --bowwave-whole --pyargs pyarrow.tests.test_fs pyarrow.tests.test_dataset pyarrow.tests.parquet
+    fi
+}
 
 dask() {
-    local bytes='test_bytes_utils or test_compression or test_local'
-    BOWWAVE_REGISTER=1 run dask --pyargs dask.bytes.tests dask.dataframe.io.tests -k "$bytes or test_csv or test_parquet or test_json"
+    if [ "$quick" ]; then
+        run dask 300 1000000 --pyargs dask.bytes.tests
+    else
+        run dask 5500 15000000 --bowwave-whole --pyargs dask.bytes.tests dask.dataframe.io.tests
+    fi
 }
 
 # Its tests are in the source distribution only.
@@ -46,14 +73,31 @@ s3fs() {
         mkdir -p "$work/s3fs"
         tar -xzf "$work"/s3fs-*.tar.gz -C "$work/s3fs" --strip-components 1
     fi
-    run s3fs -c /dev/null --rootdir "$work/s3fs" -o asyncio_mode=auto "$work/s3fs/s3fs/tests/test_s3fs.py"
+    local options=(-c /dev/null --rootdir "$work/s3fs" -o asyncio_mode=auto "$work/s3fs/s3fs/tests/test_s3fs.py")
+    if [ "$quick" ]; then
+        run s3fs 30 1000000 "${options[@]}" -k "read or seek or text or cat"
+    else
+        run s3fs 100 1000000 --bowwave-whole "${options[@]}"
+    fi
 }
 
 # Its stores' tests are in our own; these are its state machines.
-zarr() { run zarr "$suites/zarr_stateful.py"; }
+zarr() {
+    if [ "$quick" ]; then
+        run zarr 500 1000 "$suites/zarr_stateful.py" -k keys
+    else
+        run zarr 1500 40000 "$suites/zarr_stateful.py"
+    fi
+}
 
 # Files that its tests open by path for reading go through `bowwave.hdf5.open`.
-h5py() { BOWWAVE_H5PY=1 run h5py --pyargs h5py.tests; }
+h5py() {
+    if [ "$quick" ]; then
+        run h5py 20 800000 --pyargs h5py.tests.test_file h5py.tests.test_file2 h5py.tests.test_dataset
+    else
+        run h5py 40 1400000 --bowwave-whole --pyargs h5py.tests
+    fi
+}
 
 # The wheel of the package index has gigabytes; Debian's torch is for the CPU, and for Debian's Python.
 torch() {
@@ -67,14 +111,11 @@ torch() {
 
 own() { PYTHON=$python tools/python_tests.sh; }
 
-for suite in "${@:-own pyarrow s3fs dask zarr h5py torch}"; do
-    for name in $suite; do
-        case $name in
-            own | pyarrow | s3fs | dask | zarr | h5py | torch) "$name" ;;
-            *)
-                echo "python_suites: error: no suite '$name' (one of own, pyarrow, s3fs, dask, zarr, h5py, torch)" >&2
-                exit 2
-                ;;
-        esac
-    done
+[ $# -gt 0 ] || set -- "${all[@]}"
+for name in "$@"; do
+    if ! [[ " ${all[*]} " = *" $name "* ]]; then
+        echo "python_suites: error: no suite '$name' (one of ${all[*]})" >&2
+        exit 2
+    fi
+    "$name"
 done

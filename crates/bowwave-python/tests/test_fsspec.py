@@ -475,6 +475,16 @@ def test_a_configuration_of_fsspec_has_the_cache_with_a_pth_file(served, tmp_pat
     in_a_fresh_process(CONFIGURED, served(a=b"hello").http + "a", tmp_path, FSSPEC_HTTP='{"cache_type": "bowwave"}')
 
 
+def test_a_local_file_that_another_program_writes_is_read_anew(tmp_path):
+    fs = fsspec.filesystem("bowwave", target_protocol="file")
+    path = tmp_path / "a"
+    for data in (b"", b"one", b"three"):
+        path.write_bytes(data)
+        with fs.open(str(path)) as file:
+            assert file.read() == data
+        assert fs.cat_file(str(path)) == data
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="chain the URL"):
         bowwave.fsspec.BowwaveFileSystem()

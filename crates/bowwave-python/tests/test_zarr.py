@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import zarr
 from conftest import Shaped
-from zarr.core.buffer import Buffer, cpu
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
 from zarr.testing.store import StoreTests
 
 
@@ -227,6 +228,15 @@ def test_a_chunk_that_is_read_again_is_not_looked_up_again(server):
     for row in range(SIDES[0]):
         assert array[row, 3] == 1
     assert server.counters()["requests"] == before + 1
+
+
+async def test_a_range_behind_the_end_is_empty(tmp_path):
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    await store.set("a", cpu.Buffer.from_bytes(b"12"))
+    await store.set("empty", cpu.Buffer.from_bytes(b""))
+    for key, start, end, expected in (("empty", 1, 1, b""), ("a", 3, 9, b""), ("a", 2, 2, b""), ("a", 1, 9, b"2")):
+        data = await store.get(key, default_buffer_prototype(), RangeByteRequest(start, end))
+        assert data.to_bytes() == expected
 
 
 async def test_a_deleted_directory_is_not_listed(tmp_path):

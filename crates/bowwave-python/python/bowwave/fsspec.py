@@ -74,7 +74,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     the target's.
 
     `target_protocol` and `target_options`, or `fs`, are the target. Other arguments are settings of the cache
-    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup.
+    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup,
+    by default 1, and 0 for local files.
     """
 
     protocol = "bowwave"
@@ -82,14 +83,13 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     mirror_sync_methods = True
 
     def __init__(self, target_protocol: str | None = None, target_options: dict[str, Any] | None = None,
-                 fs: Any = None, fo: str | None = None, attribute_timeout: float = 1.0, asynchronous: bool = False,
-                 loop: Any = None, batch_size: int | None = None, **settings: Any) -> None:
+                 fs: Any = None, fo: str | None = None, attribute_timeout: float | None = None,
+                 asynchronous: bool = False, loop: Any = None, batch_size: int | None = None, **settings: Any) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size)
         if (fs is None) == (target_protocol is None):
             raise ValueError("give one of fs and target_protocol, or chain the URL as in bowwave::s3://bucket/key")
         settings.pop("skip_instance_cache", None)
         self._listings = {name: settings.pop(name) for name in LISTINGS if name in settings}
-        self.attribute_timeout = attribute_timeout
         if fs is not None:
             self.__dict__["fs"] = fs
             protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
@@ -101,6 +101,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         self._access = _stores.access_of(self._settings)
         #: Settings of the engines that have read for this file system.
         self._used: set[str] = set()
+        if attribute_timeout is None:
+            # A lookup of a local file costs little, and other programs write it.
+            attribute_timeout = 0.0 if SCHEMES.get(protocol) == "file" else 1.0
+        self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
 

@@ -10,13 +10,16 @@
 
 WebDataset reads them with this stage in place of its own that opens URLs:
 
-    def opened(shards):
-        for shard in bowwave.tar.shards(shard["url"] for shard in shards):
-            yield {"url": shard.name, "stream": shard}
-
-    dataset = webdataset.DataPipeline(
-        webdataset.SimpleShardList(urls), webdataset.split_by_worker, opened,
-        webdataset.tariterators.tar_file_expander, webdataset.tariterators.group_by_keys)
+>>> import webdataset
+>>> def opened(shards):
+...     for shard in bowwave.tar.shards(shard["url"] for shard in shards):
+...         yield {"url": shard.name, "stream": shard}
+>>> urls = [f"s3://bucket/train-{n:05}.tar" for n in range(3)]
+>>> dataset = webdataset.DataPipeline(
+...     webdataset.SimpleShardList(urls), webdataset.split_by_worker, opened,
+...     webdataset.tariterators.tar_file_expander, webdataset.tariterators.group_by_keys)
+>>> [sample["__key__"] for sample in dataset]
+['0', '1', '2']
 """
 
 from __future__ import annotations

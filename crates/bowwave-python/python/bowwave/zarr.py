@@ -448,7 +448,7 @@ def _grid(shape: list[int], chunks: list[int]) -> Place:
 
 def _range(request: ByteRequest | None, size: int) -> tuple[int, int]:
     if isinstance(request, RangeByteRequest):
-        return request.start, min(request.end, size)
+        return min(request.start, size), min(request.end, size)
     if isinstance(request, OffsetByteRequest):
         return min(request.offset, size), size
     if isinstance(request, SuffixByteRequest):
