@@ -134,8 +134,7 @@ pub enum WillRead {
 }
 
 impl WillRead {
-    /// All of the object. A directory need not be told from a missing object, which takes a request
-    /// more: both may be `NotFound`.
+    /// All of the object.
     pub const WHOLE: Self = Self::First { start: 0, end: u64::MAX };
     /// Its beginning: all of a small object, and the first reads of a larger one.
     pub const START: Self = Self::First { start: 0, end: crate::SMALL_BYTES };

@@ -211,8 +211,7 @@ impl ObjectBackend {
         let asked = self.cloud.names.asked();
         let (standing, first) = self.requested_standing(path, will_read)?;
         let (key, _) = self.key(path)?;
-        let is_known = !(will_read == WillRead::WHOLE && matches!(standing, Standing::Nothing));
-        if is_known && !key.as_ref().is_empty() {
+        if !key.as_ref().is_empty() {
             if matches!(standing, Standing::Directory { marked: false }) {
                 // No marker, no attributes: `stat` need not request them.
                 self.cloud.names.learn_directory(&format!("{key}/"), Stored::default(), asked);
@@ -243,9 +242,6 @@ impl ObjectBackend {
                     if let Some((found, first)) = found {
                         return Ok(Looked::Object(Box::new(found), first));
                     }
-                    if will_read == WillRead::WHOLE && !is_bucket {
-                        return Ok(Looked::Nothing);
-                    }
                     // No such object; it is a directory if there are keys below it.
                     cloud.page_once(&Pages::below(&prefix, false, 1)).await.map(Looked::Page)
                 })
@@ -254,7 +250,6 @@ impl ObjectBackend {
         let page = match looked {
             Looked::Object(found, first) => return Ok((Standing::Object(found), first)),
             Looked::Page(page) => self.cloud.parse(&page)?,
-            Looked::Nothing => return Ok((Standing::Nothing, First::default())),
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket exists.
@@ -408,8 +403,6 @@ enum Looked {
     Object(Box<Meta>, First),
     /// No object; a page of the keys below.
     Page(Bytes),
-    /// No object, and a directory is none either.
-    Nothing,
 }
 
 impl Backend for ObjectBackend {

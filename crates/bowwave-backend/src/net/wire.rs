@@ -240,17 +240,6 @@ pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
     explain(place, status, &headers, &text)
 }
 
-/// A response says that there is no object; fails if there is no bucket.
-pub(super) async fn no_object(place: &str, incoming: Incoming) -> Result<()> {
-    let (status, headers) = (incoming.status(), incoming.headers().clone());
-    let text = incoming.explanation().await;
-    let code = xml::find(text.as_bytes(), "Error", "Code").unwrap_or_default();
-    match code.trim() {
-        "NoSuchBucket" | "ContainerNotFound" => Err(explain(place, status, &headers, &text)),
-        _ => Ok(()),
-    }
-}
-
 /// The error with the server's explanation, of the kind that its code means.
 pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
     let code = xml::find(body.as_bytes(), "Error", "Code").unwrap_or_default();

@@ -6,7 +6,8 @@ from typing import final
 from typing_extensions import Buffer
 
 __all__ = [
-    "Completions", "Engine", "Forked", "Handle", "Region", "Store", "__version__", "forked", "settings"
+    "Completions", "Engine", "Forked", "Handle", "Region", "Store", "__version__", "end_fetches", "forked",
+    "settings",
 ]
 __version__: str
 

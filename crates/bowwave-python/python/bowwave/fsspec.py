@@ -485,8 +485,7 @@ class _Fetched:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
                 engine = _stores.engine_of(self.fs._access_of(path).settings, True)
-                fetch = whole(self.url, fetcher_of(fetch))
-                store = engine.fetcher(self.url, self.size, self.identity[0], fetch)
+                store = engine.fetcher(self.url, self.size, self.identity[0], whole(self.url, fetcher_of(fetch)))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 

@@ -13,7 +13,7 @@ use super::super::exchange::Incoming;
 use super::super::first::{Body, First};
 use super::super::meta::Meta;
 use super::super::validator::response;
-use super::super::wire::{Outgoing, explained, no_object};
+use super::super::wire::{Outgoing, explained};
 use super::{Cloud, Kind};
 use crate::{Result, WillRead};
 
@@ -77,9 +77,8 @@ impl Cloud {
         }
         let incoming = self.get_once(key, &headers).await?;
         match incoming.status().as_u16() {
+            404 => return Ok(None),
             200..=299 => {}
-            // No request follows that would show a missing bucket.
-            404 => return no_object(place, incoming).await.map(|()| None),
             _ => return Err(explained(place, incoming).await),
         }
         match self.described(key, &incoming) {
