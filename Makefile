@@ -68,6 +68,7 @@ test-crates:
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	MAKEFLAGS= tools/packages.sh
 	MAKEFLAGS= tools/python_tests.sh
+	MAKEFLAGS= tools/python_suites.sh --quick
 	$(CARGO) xtask cost
 
 # Tools that run the command, and the independent models of its decisions.

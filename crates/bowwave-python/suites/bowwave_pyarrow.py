@@ -29,7 +29,8 @@ class Handler(FSSpecHandler):
         if os.path.isabs(selector.base_dir):
             return infos
         # fsspec lists absolute paths.
-        return [FileInfo(os.path.relpath(info.path), info.type, size=info.size, mtime_ns=info.mtime_ns) for info in infos]
+        return [FileInfo(os.path.relpath(info.path), info.type, size=info.size, mtime_ns=info.mtime_ns)
+                for info in infos]
 
 
 class Kind(type):

@@ -60,8 +60,8 @@ class Local(bowwave.fsspec.BowwaveFileSystem):
 def pytest_addoption(parser):
     group = parser.getgroup("bowwave")
     group.addoption("--bowwave", metavar="SUITE", choices=SUITES, help="the project whose tests these are")
-    group.addoption("--bowwave-files", metavar="N", type=int, default=1, help="fail if fewer files are opened by bowwave")
-    group.addoption("--bowwave-bytes", metavar="N", type=int, default=1, help="fail if fewer bytes are read by bowwave")
+    group.addoption("--bowwave-files", metavar="N", type=int, default=1, help="fail if bowwave opens fewer files")
+    group.addoption("--bowwave-bytes", metavar="N", type=int, default=1, help="fail if bowwave reads fewer bytes")
     group.addoption("--bowwave-whole", action="store_true", help="fail if a line of left_out.txt names no test")
 
 
@@ -86,7 +86,7 @@ def pytest_configure(config):
 
 
 def count():
-    """Has the doors of bowwave count what goes through them."""
+    """Counts files and bytes at the entry points of bowwave."""
     import bowwave._async
 
     def counting(original, size):

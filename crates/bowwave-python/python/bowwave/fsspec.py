@@ -74,8 +74,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     the target's.
 
     `target_protocol` and `target_options`, or `fs`, are the target. Other arguments are settings of the cache
-    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a lookup,
-    by default 1, and 0 for local files.
+    (`bowwave.settings()`). `attribute_timeout` is how many seconds a file's version is taken for granted after a
+    lookup, by default 1, and 0 for local files.
     """
 
     protocol = "bowwave"
