@@ -21,15 +21,19 @@ if [ "${1:-}" = --quick ]; then
     quick=yes
     shift
     all=(pyarrow s3fs dask zarr h5py)
-    # Beside the packages of tools/python_tests.sh, which has run before.
-    directory=$target/tools/python
-    packages=(pytest-timeout hypothesis s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors pandas==3.1.1 h5py==3.16.0)
+    # Above the packages of tools/python_tests.sh, which has run before, and whose tests want no s3fs.
+    below=$(echo "$target"/tools/python/lib/python3*/site-packages)
+    directory=$target/tools/python-quick
+    packages=(pytest-timeout hypothesis s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors)
 fi
 python=$directory/bin/python3
 
 if ! "$python" -c 'import distributed, flask_cors, mypy, polars, submitit, webdataset, h5py, hypothesis, moto, pandas, pytest_timeout, s3fs, zarr' 2>/dev/null; then
     echo "python_suites: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
+    if [ "$quick" ]; then
+        echo "$below" > "$(echo "$directory"/lib/python3*/site-packages)/below.pth"
+    fi
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
 fi
 # Builds and stages the package, and runs nothing.
