@@ -32,11 +32,11 @@ PERIOD = 1_048_573
 #: Seconds, and bytes sent for each byte used, that the project wants.
 BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
         "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
-        "hdf5": (0.9, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5)}
+        "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5)}
 FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
-PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5")}
-PEERS |= {"pandas": ["s3fs", "none", "polars", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
-          "zarr": ["s3fs", "bowwave"], "zarr_loop": ["s3fs", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
+PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default")}
+PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
+          "zarr": ["s3fs", "obstore", "bowwave"], "zarr_loop": ["s3fs", "obstore", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
           "safetensors": ["none", "adaptive", "bowwave"]}
 SIZES = {"raw": 256 * MIB, "small": 64 * MIB}
 
@@ -59,11 +59,13 @@ def make_data(directory):
         import zarr
         array = zarr.create_array(path, shape=(64, MIB // 4), chunks=(1, MIB // 4), dtype="f8", compressors=None)
         array[:] = numpy.arange(64)[:, None] + numpy.zeros((64, MIB // 4))
-    path = os.path.join(directory, "vars.h5")
-    if not os.path.exists(path):
+    # Metadata in pages of their own, as files for the cloud have them, and in the layout of h5py's default.
+    for name, layout in (("vars.h5", {"fs_strategy": "page", "fs_page_size": MIB}), ("default.h5", {})):
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            continue
         import h5py
-        # Metadata in pages of their own, as files for the cloud have them.
-        with h5py.File(path, "w", fs_strategy="page", fs_page_size=MIB) as file:
+        with h5py.File(path, "w", **layout) as file:
             for at in range(40):
                 values = rng.random((704, 704))
                 file.create_dataset(f"g{at % 4}/v{at}", data=values, chunks=(64, 64)).attrs["units"] = f"u{at}"
@@ -196,6 +198,15 @@ def pandas(context):
         prefix, options = "bowwave::", {"s3": context.theirs}
     if context.who == "none":
         options = dict(options, default_cache_type="none")
+    if context.who == "cache":
+        import bowwave.fsspec  # noqa: F401
+        options = dict(options, default_cache_type="bowwave")
+    if context.who == "ranges":
+        # fsspec's own way to fetch the ranges of the columns first.
+        import fsspec.parquet
+        with fsspec.parquet.open_parquet_file("s3://data/table.parquet", columns=COLUMNS, storage_options=options,
+                                              engine="pyarrow") as file:
+            return int(pandas.read_parquet(file, columns=COLUMNS).memory_usage(index=False).sum())
     frame = pandas.read_parquet(f"{prefix}s3://data/table.parquet", columns=COLUMNS, storage_options=options)
     return int(frame.memory_usage(index=False).sum())
 
@@ -228,6 +239,11 @@ def zarr_array(context):
     if context.who == "bowwave":
         import bowwave.zarr
         store = bowwave.zarr.Store("s3://data/array.zarr", **context.ours)
+    elif context.who == "obstore":
+        from obstore.store import S3Store
+        objects = S3Store("data", prefix="array.zarr", endpoint=context.url, region="us-east-1", skip_signature=True,
+                          client_options={"allow_http": True})
+        store = zarr.storage.ObjectStore(objects, read_only=True)
     else:
         import s3fs
         store = zarr.storage.FsspecStore(s3fs.S3FileSystem(asynchronous=True, **context.theirs), path="data/array.zarr",
@@ -252,16 +268,20 @@ def zarr_loop(context):
     return useful
 
 
-def hdf5(context):
+def hdf5(context, name="vars.h5"):
     import h5py
     useful, found = 0, []
-    with h5py.File(context.open("vars.h5"), "r") as file:
+    with h5py.File(context.open(name), "r") as file:
         file.visititems(lambda name, item: found.append((name, dict(item.attrs))))
         if len(found) != 44:
             raise SystemExit(f"{len(found)} items")
         useful += file["g1/v5"][:].nbytes
         useful += file["g2/v10"][:128].nbytes
     return useful
+
+
+def hdf5_default(context):
+    return hdf5(context, "default.h5")
 
 
 def tar(context):
@@ -293,7 +313,7 @@ def safetensors(context):
 #: Libraries of a workload, imported before the clock starts.
 LIBRARIES = {"pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"],
              "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
-             "hdf5": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
+             "hdf5": ["h5py"], "hdf5_default": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
 
 
 def measure(row, who, url):

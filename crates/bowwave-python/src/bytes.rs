@@ -1,6 +1,7 @@
 //! `bytes` objects that are read into, buffers of others, and waits that Ctrl-C ends.
 #![allow(unsafe_code, reason = "memory of Python's objects")]
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -110,6 +111,8 @@ impl Wake for Unpark {
 
 thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+    /// Whether the last read of this thread waited for bytes.
+    static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Bytes of the shortest read that is copied from the cache without the GIL while other threads
@@ -118,6 +121,12 @@ const RELEASED_MIN: usize = 64 << 10;
 /// Bytes of the longest read that is copied with the GIL held if no other thread reads. Smaller: a
 /// read loses the GIL to threads that compute, for 5 ms; larger: these wait for the copy.
 const ALONE_MAX: usize = 256 << 10;
+
+/// Whether the last read of this thread waited: it found bytes that were not cached.
+#[pyfunction]
+pub(crate) fn waited() -> bool {
+    WAITED.get()
+}
 
 /// Waits for a read of `len` bytes without the GIL.
 ///
@@ -129,6 +138,7 @@ pub(crate) fn wait<T: Send>(
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
     let waker = WAKER.with(Waker::clone);
+    WAITED.set(false);
     let mut future = pin!(future);
     let held = if !gil::is_free() && gil::is_shared() { len < RELEASED_MIN } else { len <= ALONE_MAX };
     if held && let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -141,6 +151,7 @@ pub(crate) fn wait<T: Send>(
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 return Ok(value);
             }
+            WAITED.set(true);
             let since: &mut Instant = looked.get_or_insert_with(Instant::now);
             thread::park_timeout(SIGNALS);
             if since.elapsed() >= SIGNALS {

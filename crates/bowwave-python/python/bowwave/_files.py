@@ -202,7 +202,7 @@ class File(io.BufferedIOBase):
             if end or not part:
                 break
         if most > 0:
-            self._history.note(begin, offset, self._position - offset)
+            self._history.note(begin, offset, self._position - offset, _bowwave.waited())
         return b"".join(parts)
 
     # Reads elsewhere.
@@ -218,7 +218,7 @@ class File(io.BufferedIOBase):
             data = self._live().pread(offset, length)
         # As `History.note`, without its call.
         end = monotonic()
-        outcome = HIT if end - begin < SLOW_S else self._history.outcome(begin)
+        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
         self._history.reads.append((begin, end, offset, len(data), outcome))
         return data
 
@@ -232,7 +232,7 @@ class File(io.BufferedIOBase):
         except _bowwave.Forked:
             count = self._live().readinto(offset, buffer)
         end = monotonic()
-        outcome = HIT if end - begin < SLOW_S else self._history.outcome(begin)
+        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
         self._history.reads.append((begin, end, offset, count, outcome))
         return count
 

@@ -51,14 +51,14 @@ class History:
         """No read follows: the history may be in use for longer than the file."""
         self._handle = None
 
-    def note(self, begin: float, offset: int, length: int) -> None:
-        """Remembers a read that ends now."""
-        self.note_all(begin, ((offset, length),))
+    def note(self, begin: float, offset: int, length: int, waited: bool = True) -> None:
+        """Remembers a read that ends now, and may have `waited` for the store."""
+        self.note_all(begin, ((offset, length),), waited)
 
-    def note_all(self, begin: float, ranges: Iterable[tuple[int, int]]) -> None:
+    def note_all(self, begin: float, ranges: Iterable[tuple[int, int]], waited: bool = True) -> None:
         """Remembers reads of offsets and lengths that began and end together."""
         end = monotonic()
-        outcome = HIT if end - begin < SLOW_S else self.outcome(begin)
+        outcome = self.outcome(begin) if waited and end - begin >= SLOW_S else HIT
         self.reads.extend((begin, end, offset, length, outcome) for offset, length in ranges)
 
     def outcome(self, begin: float) -> str:
