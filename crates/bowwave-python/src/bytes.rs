@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 use crate::gil;
 
 /// How often a waiting thread looks for signals.
-const SIGNALS: Duration = Duration::from_millis(100);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
 
 /// A new `bytes` of `len` bytes, which `fill` writes; it returns how many of them it wrote.
 ///

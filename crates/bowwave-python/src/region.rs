@@ -3,14 +3,18 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use bowwave_engine::Advice;
 use bowwave_region::{MapOptions, Protection};
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::bytes::SIGNALS;
 use crate::errors::region_raised;
 use crate::handle::{counters, unsigned};
 use crate::process::Owned;
@@ -19,7 +23,7 @@ use crate::store::Store;
 /// A file as memory: pages come from the store when they are touched.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Region {
-    region: Owned<bowwave_region::Region>,
+    region: Owned<Arc<bowwave_region::Region>>,
     writable: bool,
 }
 
@@ -33,18 +37,34 @@ impl Region {
         let region = py
             .detach(|| bowwave_region::Region::map(store, Path::new(path), &options))
             .map_err(|error| region_raised(&error))?;
-        Ok(Self { region: Owned::new(region), writable })
+        Ok(Self { region: Owned::new(Arc::new(region)), writable })
     }
 
     fn __len__(&self) -> PyResult<usize> {
         Ok(self.region.get()?.len())
     }
 
-    /// Fetches and maps a range.
+    /// Fetches and maps a range, in a thread of its own: Ctrl-C does not wait for the store.
     fn populate(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
-        let region = self.region.get()?;
+        let region = Arc::clone(self.region.get()?);
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
-        py.detach(|| region.populate(offset, length)).map_err(|error| region_raised(&error))
+        let (sender, receiver) = sync_channel(1);
+        let populate = move || {
+            // After Ctrl-C nobody waits.
+            sender.send(region.populate(offset, length)).ok();
+        };
+        thread::Builder::new().name("bowwave-populate".into()).spawn(populate)?;
+        let receiver = Mutex::new(receiver);
+        loop {
+            let received = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS);
+            match py.detach(received) {
+                Ok(populated) => return populated.map_err(|error| region_raised(&error)),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(PyRuntimeError::new_err("the thread that populates has ended"));
+                }
+            }
+        }
     }
 
     /// Fetches a range without waiting for it.

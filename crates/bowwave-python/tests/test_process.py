@@ -167,6 +167,7 @@ PROGRAMS = {
     "map": ("hang()", "bowwave.map(bucket + 'large', **options)"),
     "copy": ("file = bowwave.open(bucket + 'large', **options); source = file._source; hang()",
              "import bowwave._map; bowwave._map._copied(source)"),
+    "populate": ("memory = bowwave.map(bucket + 'large', lazy=True, **options); hang()", "memory.populate(0, 40 << 20)"),
     "cat": ("import fsspec; hang()",
             "target = {'key': options['key'], 'secret': options['secret'], 'endpoint_url': options['endpoint']}",
             "system = fsspec.filesystem('bowwave', target_protocol='s3', target_options=target)",

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from . import _bowwave
 from ._files import Source, source_of
 from ._progress import bar
-from ._threads import Threads
+from ._threads import Threads, interruptible
 
 #: Bytes of one read into the memory.
 PIECE = 8 << 20
@@ -85,7 +85,7 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
     if lazy:
         if progress:
             raise ValueError("progress is of a map that is read at once: leave it out with lazy=True")
-        return Region(source.store(), source.place.path, writable)
+        return interruptible(Region, source.store(), source.place.path, writable)
     return _copied(source, writable, progress)
 
 
