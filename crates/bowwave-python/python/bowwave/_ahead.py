@@ -1,4 +1,4 @@
-"""Objects that will be read soon: looked up and fetched by threads, ahead of their reader."""
+"""Threads look up and fetch announced objects, ahead of their reader."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from . import _stores
 from ._files import File, First, Source
 from ._threads import Threads, run
 
-#: Lookups at once: each waits for a time to first byte.
+#: Lookups in flight. Fewer: announced objects wait for each other; more: threads that wait for the store.
 LOOKUPS = 32
 #: Objects whose lookup is remembered.
 OBJECTS = 4096
 #: Objects that stay open after their last read, and seconds for which they do. Less: readers that come back wait for a
 #: lookup; more: open files, and replaced objects that are noticed later.
 KEPT, KEPT_SECONDS = 256, 1.0
-#: Bytes of an object that are fetched ahead; of larger ones the rest is read ahead of the reader.
+#: Bytes of an object that are fetched when it is announced. The rest of a larger one is read ahead once it is read.
 BYTES = 64 << 20
 
 
@@ -78,12 +78,12 @@ class Ahead:
         return source
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Looks up and fetches these objects, without waiting. One that is missing is an error only when it is opened."""
+        """Looks up and fetches these objects, without waiting. A missing object is an error only when it is opened."""
         for key in keys:
             self._future(key, True, self._first)
 
     def then(self, key: str, first: First, call: Callable[[Source], None]) -> None:
-        """Looks up an object of which `first` is read next, and calls with it in a thread, without waiting."""
+        """Looks up an object of which `first` is read next, and passes it to `call` in a thread, without waiting."""
         self._future(key, False, first).add_done_callback(lambda future: self._continue(future, call))
 
     def _continue(self, future: Future[Source], call: Callable[[Source], None]) -> None:
@@ -98,7 +98,7 @@ class Ahead:
             announced = future is not None
             own = future is None or future.cancel()
             if future is None or own:
-                # It waits for no thread: those may be busy with lookups of objects that are read later.
+                # The caller looks it up itself: the threads may be busy with lookups of objects that are read later.
                 future = Future()
                 future.set_running_or_notify_cancel()
                 self._remember(key, future)
@@ -127,7 +127,7 @@ class Ahead:
             self._kept.pop(key, None)
 
     def keep(self, key: str) -> None:
-        """Uses of the object within `KEPT_SECONDS` have the same lookup; later ones look it up again."""
+        """Uses of the object within `KEPT_SECONDS` share this lookup; later ones look it up again."""
         with self._locked():
             if key not in self._opened:
                 return

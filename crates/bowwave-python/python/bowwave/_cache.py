@@ -1,6 +1,6 @@
 """`cache_type="bowwave"` for every fsspec file system.
 
-The file system's own fetcher brings the bytes, several requests at a time; bowwave's engine decides which.
+bowwave's engine decides which bytes to fetch. The file system's own fetcher fetches them, several requests at a time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class BowwaveCache(BaseCache):
         if watcher is not None:
             try:
                 if not self._begun:
-                    # Not before the first read: the file is created around its cache, and its fetcher works only then.
+                    # At the first read, not earlier: the fetcher works only after the file is created, and the cache is
+                    # created first.
                     self._begun = True
                     watcher.opened(self)
                 watcher.before(self, offset, min(length, max(0, self.size - offset)))
@@ -194,7 +195,7 @@ def connections_of(fs: Any) -> dict[str, Any]:
 def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
     """A fetcher as the engine's threads call it.
 
-    It has no reference to its file: the file refers to the cache, and the collector cannot see a circle that leads
+    It has a weak reference to its file: the file refers to the cache, and the garbage collector cannot see a cycle
     through the engine. The end of the interpreter waits for its calls."""
     live: Callable[[], Callable[[int, int], bytes] | None]
     live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
@@ -208,6 +209,6 @@ def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], byt
     return fetch
 
 
-# The calls in progress are awaited: their threads would end in the middle of the engine.
+# Waits for the calls in progress: else their threads would end in the middle of the engine.
 atexit.register(_bowwave.end_fetches, END_S)
 register_cache(BowwaveCache, clobber=True)

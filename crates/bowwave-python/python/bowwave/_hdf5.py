@@ -1,6 +1,7 @@
-"""Metadata of HDF5 (the "HDF5 File Format Specification"): which other places of the file they name.
+"""Parsers of HDF5 metadata (the "HDF5 File Format Specification"): the places of the file that metadata name.
 
-A parser takes the bytes of a piece and yields the places in them, until it meets damaged or cut off bytes.
+A parser takes the bytes of one piece of metadata. It yields the pieces and chunks that these bytes name, and stops at
+damaged or missing bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-#: Failures of a parser on damaged bytes. They mean that nothing is known.
+#: Exceptions of a parser on damaged bytes: the bytes name nothing more.
 DAMAGE = (struct.error, ValueError, IndexError, ArithmeticError)
 
 Parser: TypeAlias = "Callable[[bytes], Iterable['Piece | Chunk']]"

@@ -1,4 +1,4 @@
-"""What a file remembers of its reads: for pictures, and for `bowwave.replay`."""
+"""The last reads of a file: for pictures, and for `bowwave.replay`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 READS = 1000
 #: Files whose reads the picture of a file system can show. With all their reads they take about 10 MB.
 FILES = 32
-#: Seconds after which a read may have waited for the store. Smaller: more reads pay about 1 µs for a look at the
-#: counters; larger: a miss of a fast store is taken for a hit.
+#: Seconds after which a read may have waited for the store. Smaller: more reads pay about 1 µs to check the counters;
+#: larger: a miss of a fast store counts as a hit.
 SLOW_S = 20e-6
-#: Samples of the counters. Fewer: of more concurrent reads than this, some are taken for misses.
+#: Samples of the counters. If more reads than this are concurrent, some hits count as misses.
 SAMPLES = 256
 
 HIT, LATE, MISS = "hit", "late", "miss"
@@ -48,7 +48,7 @@ class History:
         self._samples = deque([_sampled(handle)], maxlen=SAMPLES)
 
     def unbind(self) -> None:
-        """No read follows: the history may be in use for longer than the file."""
+        """Releases the handle: the history may be in use for longer than the file."""
         self._handle = None
 
     def note(self, begin: float, offset: int, length: int, waited: bool = True) -> None:

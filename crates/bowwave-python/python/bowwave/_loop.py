@@ -1,4 +1,4 @@
-"""Nested loops over the chunks of an array: which chunk follows, learned from those that were read."""
+"""Predicts the next chunks of nested loops over an array, from the chunks that a program has read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _difference(one: Place, other: Place) -> Place:
 
 
 class _Level:
-    """One of the nested loops. Its elements are chunks for the innermost, and runs of the next inner one for others."""
+    """One of the nested loops. The innermost has chunks as elements; each other loop has runs of the next inner one."""
 
     def __init__(self, start: Place, step: Place | None = None, count: int = 1, length: int | None = None) -> None:
         #: The first chunk of its current run, and the distance of two elements.
@@ -141,7 +141,7 @@ class Loop:
 
     def __init__(self, grid: Place, first: int, most: int, most_bytes: int, share: int,
                  absent: Callable[[Place], bool] | None = None) -> None:
-        #: Chunks in flight ahead: at first, and at most. Between these, `share` for each that the loop has read.
+        #: Chunks in flight ahead: at first, and at most. Between these, `share` for each chunk that the loop has read.
         self._first, self._most, self._most_bytes, self._share = first, most, most_bytes, share
         #: Whether a chunk of a shard is not stored, where that is known: it is not requested.
         self._absent = absent
@@ -157,8 +157,9 @@ class Loop:
         self._count, self._wrong = 1, 0
         #: Whether a read has ended since the last request.
         self._ended = False
-        #: If the reader tells where its reads begin: the chunks of the current read, those that were fetched because they
-        #: lie between them, the box that is fetched, the order before it, and whether it is in the array's order.
+        #: If the reader announces its reads by `begin`: the chunks of the current read; the chunks that were fetched
+        #: because they are between them; their bounding box; the order before this read; and whether the read is in the
+        #: array's order.
         self._read: list[Place] | None = None
         self._between: set[Place] = set()
         self._filled: list[range] | None = None

@@ -1,4 +1,4 @@
-"""Threads that wait for stores, for which the end of the process does not wait."""
+"""Threads that wait for stores. The end of the process does not wait for these threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import _stores
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Fork generation, and the thread in which the main thread's calls wait.
+#: Fork generation, and the pool of one thread in which the main thread's calls wait.
 _waiting: tuple[int, Threads] | None = None
 
 
@@ -21,7 +21,7 @@ class Threads:
     """A pool of at most `most` daemon threads, started when calls wait.
 
     A `ThreadPoolExecutor` runs its whole queue before the process ends: a program that ends early, or by Ctrl-C, would
-    wait for every announced lookup. Daemon threads stop where they next need the interpreter after its end.
+    wait for every announced lookup. Daemon threads stop when they next request the GIL after the interpreter's end.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -35,7 +35,7 @@ class Threads:
         future: Future[T] = Future()
         with self._lock:
             if not self._idle.acquire(blocking=False) and self._count < self._most:
-                # A thread has no reference to the pool, which ends its threads when it is collected.
+                # The thread has no reference to the pool, so that the pool can be collected, which ends the thread.
                 thread = threading.Thread(target=_work, args=(self._calls, self._idle), daemon=True)
                 thread.name = f"{self._name}_{self._count}"
                 thread.start()
@@ -81,5 +81,5 @@ def interruptible(call: Callable[P, T], /, *arguments: P.args, **options: P.kwar
         return future.result()
     finally:
         if not future.done():
-            # After Ctrl-C its thread still waits: the next call has another one.
+            # After Ctrl-C, the thread still waits for this call: the next call gets another thread.
             _waiting = None

@@ -1,12 +1,13 @@
 """HDF5 and NetCDF4: metadata and chunks ahead of their reader.
 
-The metadata of such a file lie scattered in small pieces. Each names the next ones, and readers wait for one after
-another. The pieces that a program reads are parsed, and the pieces that they name are fetched together: members of a
-group, nodes of a tree. When a program reads chunks of an array in a loop, the next chunks of the loop are fetched. If
-it does so with one array after another, the next array is fetched, too. Contiguous arrays are read ahead as any file.
+It is automatic for names that end in `.h5`, `.hdf5`, `.nc` or `.nc4`. For other names, give `bowwave.hdf5.open(url)` to
+`h5py.File` or `xarray.open_dataset`.
 
-A file whose name ends in `.h5`, `.hdf5`, `.nc` or `.nc4` does so by itself; otherwise `bowwave.hdf5.open(url)`, for
-`h5py.File` and `xarray.open_dataset`. Damaged metadata mean less readahead, never an error of the package.
+The metadata of such a file are many small pieces. Each piece names further pieces, and libraries read one after
+another. The package parses each piece that a program reads, and fetches the pieces that it names together: members of a
+group, nodes of a tree. If a program reads the chunks of an array in a loop, the next chunks of the loop are fetched. If
+it reads arrays that follow each other in the file, the next array is fetched, too. Contiguous arrays are read ahead as
+any file. Damaged metadata mean less readahead, never an error of the package.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LENGTH_MAX = 256 << 10
 
 
 class Loop:
-    """Chunks that a program reads in the order of C: from `low` by `step` to `high` in each dimension."""
+    """A loop over chunks in the order of C: from `low` by `step` to `high` in each dimension."""
 
     def __init__(self, place: tuple[int, ...], grid: tuple[int, ...], like: Loop | None) -> None:
         #: The last chunk that was read, and the last one that was fetched ahead.
@@ -57,7 +58,7 @@ class Loop:
             self.step, self.high, self.count, self.read = [*like.step], [*like.high], like.count, like.read // 2
 
     def follows(self, place: tuple[int, ...]) -> bool:
-        """Moves to the next chunk, if it can be of this loop. What it teaches about the bounds may move `edge` back."""
+        """Moves to a chunk, if it can belong to this loop. Learns step and bounds, which may move `edge` back."""
         was = self.at
         if len(place) != len(was) or place <= was:
             return False
@@ -75,7 +76,7 @@ class Loop:
         return True
 
     def next(self, place: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The place after another one; none at the end of the loop."""
+        """The chunk after `place`; `None` at the end of the loop."""
         after = list(place)
         for axis in reversed(range(len(after))):
             after[axis] += self.step[axis]
@@ -93,7 +94,7 @@ class Watcher:
     SETTINGS = {"ra_pages": 32}
     #: The superblock and what lies beside it.
     FIRST = (0, BLOCK)
-    #: Not beside a plan of the program's own.
+    #: A plan of the program ends the watcher.
     plans = True
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@
 >>> sum(int(array[at:at + 10].sum()) for at in range(0, 100, 10))
 4950
 
-A loop over chunks asks for one after another. Their keys are numbers, so the store knows the next ones. Formats 2 and 3,
-with and without shards.
+A loop over chunks waits for one chunk after another. Keys of chunks have the numbers of the chunks, so the store
+predicts the next keys of the loop and fetches them. It reads formats 2 and 3, with and without shards.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from ._loop import Loop, Place
 AHEAD_FIRST, AHEAD_MAX, AHEAD_PARTS = 4, 64, 1024
 #: Between the first and the most, chunks in flight for each that the loop has read; and if they are parts of shards.
 SHARE, SHARE_PARTS = 2, 1
-#: Bytes in flight ahead of a loop. Smaller: chunks of a few MiB wait for the store; larger: more unused bytes when it ends.
+#: Bytes in flight ahead of a loop. Smaller: loops over chunks of a few MiB wait for the store; larger: more
+#: unused bytes when the loop ends.
 AHEAD_BYTES = 64 << 20
 #: Bytes of shards' indexes that are remembered for an array. Less: a loop over small parts of many shards forgets them.
 INDEX_BYTES = 16 << 20
