@@ -40,7 +40,7 @@ counters! {
     misses,
     /// Fills requested (not pages).
     fills,
-    /// Fills that failed (not pages).
+    /// Fills that failed (not pages), without those that were cancelled or dropped.
     fills_failed,
     /// Readahead fills that a demand read waited for (not pages).
     fills_promoted,

@@ -40,7 +40,9 @@ impl Cache {
                 self.succeed(&state, out);
             }
             Err(error) => {
-                self.stats_mut(state.file).fills_failed += u64::from(error != FillError::DROPPED);
+                // Not by the store, if the cache cancelled or the driver dropped it.
+                let refused = state.cancelled || error == FillError::DROPPED;
+                self.stats_mut(state.file).fills_failed += u64::from(!refused);
                 self.fail(state, error, out);
             }
         }

@@ -60,6 +60,7 @@ if not TYPE_CHECKING:
 
 try:
     from . import _cache as _cache
-except ImportError:
-    # fsspec is not installed.
-    pass
+except ModuleNotFoundError as missing:
+    # Without fsspec there is no cache to register.
+    if missing.name != "fsspec":
+        raise
