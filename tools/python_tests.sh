@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-target=${CARGO_TARGET_DIR:-target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/python
 python=${PYTHON:-$directory/bin/python3}
 packages=(pytest==9.2.0 pytest-asyncio==1.5.0 fsspec==2026.9.0 aiohttp==3.14.5 numpy==2.4.6 pyarrow==26.0.1 zarr==3.1.6
