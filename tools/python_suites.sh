@@ -12,9 +12,11 @@ cd "$(dirname "$0")/.."
 root=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/python-suites
-packages=(pytest==9.2.0 pytest-asyncio pytest-timeout hypothesis fsspec==2026.9.0 s3fs==2026.9.0 'moto[server]' pyarrow==26.0.1
-    pandas==3.1.1 zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 'dask[dataframe]' distributed polars==2.1.0 submitit==1.5.4 webdataset==1.0.2
-    mypy==2.4.1 tqdm==4.70.1 aiohttp==3.14.5 requests lxml)
+# Without these versions pip tries those of years.
+moto=(s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors)
+packages=(pytest==9.2.0 pytest-asyncio==1.5.0 pytest-timeout hypothesis fsspec==2026.9.0 "${moto[@]}" pyarrow==26.0.1 pandas==3.1.1
+    zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 distributed==2026.8.0 'dask[dataframe]==2026.8.0' polars==2.1.0 submitit==1.5.4
+    webdataset==1.0.2 mypy==2.4.1 tqdm==4.70.1 aiohttp==3.14.5 requests lxml)
 all=(own pyarrow s3fs dask zarr h5py torch)
 quick=
 if [ "${1:-}" = --quick ]; then
@@ -24,7 +26,7 @@ if [ "${1:-}" = --quick ]; then
     # Above the packages of tools/python_tests.sh, which has run before, and whose tests want no s3fs.
     below=$(echo "$target"/tools/python/lib/python3*/site-packages)
     directory=$target/tools/python-quick
-    packages=(pytest-timeout hypothesis s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors)
+    packages=(pytest-timeout hypothesis "${moto[@]}")
 fi
 python=$directory/bin/python3
 
