@@ -41,7 +41,7 @@ pub(crate) struct FileEntry {
     /// Why it is stale, if it was found damaged.
     damage: OnceLock<StoreError>,
     last_error: Mutex<Option<StoreError>>,
-    /// Requests sent for its bytes, and the bytes that they want.
+    /// Requests sent for this file, and their bytes.
     fetched: [AtomicU64; 2],
     pub(crate) writing: Writing,
     /// The upload, if the object is being written to a store that accepts only complete objects.
@@ -124,7 +124,7 @@ impl FileEntry {
         *lock(&self.key) = key;
     }
 
-    /// A request for `bytes` of its bytes is sent.
+    /// Counts a request for `bytes` bytes.
     pub(crate) fn note_request(&self, bytes: u64) {
         self.fetched[0].fetch_add(1, Ordering::Relaxed);
         self.fetched[1].fetch_add(bytes, Ordering::Relaxed);

@@ -311,8 +311,8 @@ impl File {
         self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
     }
 
-    /// Requests that were sent for bytes of this file, and the bytes that they want, over all
-    /// handles since the file became known to the engine. Hedges are not counted.
+    /// Requests sent for this file, and their bytes, over all handles since the engine first opened
+    /// it. Hedges are not counted.
     pub fn fetched(&self) -> (u64, u64) {
         self.entry.fetched()
     }

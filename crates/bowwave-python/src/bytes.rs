@@ -122,7 +122,7 @@ const RELEASED_MIN: usize = 64 << 10;
 /// read loses the GIL to threads that compute, for 5 ms; larger: these wait for the copy.
 const ALONE_MAX: usize = 256 << 10;
 
-/// Whether the last read of this thread waited: it found bytes that were not cached.
+/// Whether the last read of this thread waited for bytes that were not cached.
 #[pyfunction]
 pub(crate) fn waited() -> bool {
     WAITED.get()

@@ -217,9 +217,9 @@ impl Pool {
     }
 }
 
-/// Before the interpreter ends: waits up to `seconds` for the calls of fetchers in progress, as the
-/// end of a `ThreadPoolExecutor` does, and fails all others. CPython ends a thread that wants the
-/// interpreter later, in the middle of the engine, and with it the process.
+/// Call before the interpreter ends. Waits up to `seconds` for the fetcher calls in progress, and
+/// fails all others. A thread that requests the GIL after the end is ended by CPython in the middle
+/// of the engine, which aborts the process.
 #[pyfunction]
 pub(crate) fn end_fetches(py: Python<'_>, seconds: f64) {
     py.detach(|| pool().end(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)));
@@ -242,7 +242,7 @@ impl Job {
         sink.done(buf, result.unwrap_or_else(|| Err(ended())));
     }
 
-    /// Fails the read: nothing is called any more.
+    /// Fails the read without a call.
     fn refuse(self) {
         self.sink.done(self.buf, Err(ended()));
     }

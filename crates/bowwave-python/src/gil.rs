@@ -15,7 +15,7 @@ const ALONE: u32 = 64;
 /// about to be released; more: processor time is lost if the other thread computes.
 const SPINS: u32 = 400;
 
-/// Whether the interpreter was built or started without a GIL.
+/// Whether the interpreter has no GIL, by its build or its options.
 static FREE: AtomicBool = AtomicBool::new(false);
 
 /// Whether a thread has returned from a copy and has not started the next one: most likely it
@@ -32,7 +32,7 @@ thread_local! {
     static ADDRESS: u8 = const { 0 };
 }
 
-/// Looks whether the interpreter has a GIL.
+/// Records whether the interpreter has a GIL.
 ///
 /// # Errors
 /// Those of Python.
@@ -44,7 +44,7 @@ pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether threads run at the same time as they are.
+/// Whether the interpreter has no GIL.
 pub(crate) fn is_free() -> bool {
     FREE.load(Ordering::Relaxed)
 }

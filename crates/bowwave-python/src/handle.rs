@@ -154,7 +154,7 @@ impl Handle {
         py.detach(|| file.sync(false)).map_err(|error| raised(&error))
     }
 
-    /// Counters of the file, in pages, its requests and the bytes that they fetched.
+    /// Counters of the file: pages, requests and requested bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let file = self.file()?;
         let all = counters(py, &py.detach(|| file.stats()))?;
@@ -175,7 +175,7 @@ fn range((start, end): (i64, i64)) -> PyResult<Range<u64>> {
     }
 }
 
-/// A number of bytes that a program gives.
+/// Checks an offset or a length from Python.
 pub(crate) fn unsigned(what: &str, value: i64) -> PyResult<u64> {
     u64::try_from(value).map_err(|_| {
         PyValueError::new_err(format!("{what} is {value}, but must be 0 or more: bytes count from the start"))

@@ -50,7 +50,7 @@ impl Region {
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         let (sender, receiver) = sync_channel(1);
         let populate = move || {
-            // After Ctrl-C nobody waits.
+            // After Ctrl-C, no caller waits.
             sender.send(region.populate(offset, length)).ok();
         };
         thread::Builder::new().name("bowwave-populate".into()).spawn(populate)?;

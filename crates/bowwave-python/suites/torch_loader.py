@@ -25,9 +25,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 WORKERS = 8
-#: Seconds for a batch, before a loader counts as stuck. Smaller: the first batch of spawned workers comes too late on a
-#: busy machine, where 8 of them import torch, and nothing else, in more than 40 s.
-SECONDS = 300
+#: Seconds for a batch, before a loader counts as stuck. On a busy machine, 8 workers that only import torch have taken
+#: more than 40 s, and the first batch of spawned ones has taken longer than this.
+SECONDS = 60
 
 
 class Numbers(Dataset):

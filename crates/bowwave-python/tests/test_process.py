@@ -220,6 +220,23 @@ def test_a_program_that_ends_early_waits_for_no_announced_lookup(name, served):
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
 
 
+def test_ctrl_c_ends_a_read():
+    begun = time.monotonic()
+    ended = run("""
+        import os, signal, threading, bowwave
+        # A shell starts background processes with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        file = bowwave.open("emulate:s3,latency=20s/64MiB")
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            file.read(10)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert ended.stdout == "interrupted\n", ended.stderr
+    assert time.monotonic() - begun < 10
+
+
 def test_small_reads_leak_nothing():
     with bowwave.open("pattern:/4MiB") as file:
         file.read()

@@ -40,7 +40,7 @@ impl Cache {
                 self.succeed(&state, out);
             }
             Err(error) => {
-                // Not by the store, if the cache cancelled or the driver dropped it.
+                // The store did not fail if the cache cancelled the fill or the driver dropped it.
                 let refused = state.cancelled || error == FillError::DROPPED;
                 self.stats_mut(state.file).fills_failed += u64::from(!refused);
                 self.fail(state, error, out);

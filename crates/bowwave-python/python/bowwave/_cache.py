@@ -193,12 +193,11 @@ def connections_of(fs: Any) -> dict[str, Any]:
 
 
 def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
-    """A fetcher as the engine's threads call it.
-
-    It has a weak reference to its file: the file refers to the cache, and the garbage collector cannot see a cycle
-    through the engine. The end of the interpreter waits for its calls."""
-    live: Callable[[], Callable[[int, int], bytes] | None]
-    live = weakref.WeakMethod(fetcher) if hasattr(fetcher, "__self__") else lambda: fetcher
+    """The fetcher with a weak reference to its file: the file refers to the cache, and the garbage collector cannot see a
+    cycle through the engine."""
+    if not hasattr(fetcher, "__self__"):
+        return fetcher
+    live = weakref.WeakMethod(fetcher)
 
     def fetch(start: int, end: int) -> bytes:
         method = live()
@@ -209,6 +208,6 @@ def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], byt
     return fetch
 
 
-# Waits for the calls in progress: else their threads would end in the middle of the engine.
+# Without this wait, CPython ends threads of calls in progress in the middle of the engine.
 atexit.register(_bowwave.end_fetches, END_S)
 register_cache(BowwaveCache, clobber=True)

@@ -28,7 +28,7 @@ from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
-from ._cache import BowwaveCache, connections_of, fetcher_of, whole
+from ._cache import BowwaveCache, connections_of, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of, settings_of
 from ._stores import Access, Place
@@ -485,7 +485,7 @@ class _Fetched:
                     return target.cat_file(path, start=start, end=end)  # type: ignore[no-any-return]
 
                 engine = _stores.engine_of(self.fs._access_of(path).settings, True)
-                store = engine.fetcher(self.url, self.size, self.identity[0], whole(self.url, fetcher_of(fetch)))
+                store = engine.fetcher(self.url, self.size, self.identity[0], whole(self.url, fetch))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
 
