@@ -2,11 +2,12 @@
 //! measures mounts with it.
 //!
 //! `cargo run --release -p bowwave-testkit --example shaped -- FIRST_BYTE_MS CONNECTION_MB_S
-//! TOTAL_MB_S KEY=BYTES… KEY=@PATH…`
+//! TOTAL_MB_S KEY=BYTES… KEY=@PATH… [--log=FILE]`
 //!
 //! A path is a file, or a directory whose files are below the key; both are kept in memory. A rate
 //! of 0 is unlimited. The first line of output is the server's URL; its bucket is `data`,
-//! and signatures are not checked.
+//! and signatures are not checked. `--log` has a line for each request:
+//! milliseconds since the start, method, path with query, and range.
 #![expect(clippy::print_stdout, reason = "tells where it listens")]
 
 use std::fs;
@@ -25,15 +26,19 @@ fn main() -> io::Result<()> {
         connection_rate: number()? * 1_000_000,
         total_rate: number()? * 1_000_000,
     };
-    let mut objects = Vec::new();
+    let (mut objects, mut log) = (Vec::new(), None);
     for text in arguments {
+        if let Some(path) = text.strip_prefix("--log=") {
+            log = Some(fs::File::create(path)?);
+            continue;
+        }
         let (key, value) = text.split_once('=').ok_or_else(usage)?;
         match value.strip_prefix('@') {
             Some(path) => add(key, Path::new(path), &mut objects)?,
             None => objects.push((key.to_owned(), Content::Pattern(value.parse().map_err(|_| usage())?))),
         }
     }
-    let server = ShapedS3::serve(shape, objects)?;
+    let server = ShapedS3::serve_logged(shape, objects, log)?;
     println!("{}", server.endpoint());
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }

@@ -7,7 +7,8 @@
 mod alarm;
 mod answer;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::Service;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, header};
 use tokio::sync::Mutex;
 
 use self::alarm::Alarm;
@@ -82,6 +83,8 @@ struct Shared {
     bytes: AtomicU64,
     in_flight: AtomicU64,
     in_flight_max: AtomicU64,
+    log: Option<File>,
+    started: Instant,
 }
 
 /// A response in progress.
@@ -116,7 +119,21 @@ impl ShapedS3 {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn serve(shape: Shape, mut objects: Vec<(String, Content)>) -> io::Result<Self> {
+    pub fn serve(shape: Shape, objects: Vec<(String, Content)>) -> io::Result<Self> {
+        Self::serve_logged(shape, objects, None)
+    }
+
+    /// As [`serve`](Self::serve). Writes a line to `log` as each request arrives: milliseconds
+    /// since the start, method, path with query, and range.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn serve_logged(
+        shape: Shape,
+        mut objects: Vec<(String, Content)>,
+        log: Option<File>,
+    ) -> io::Result<Self> {
         let half = pattern();
         objects.sort_by(|a, b| a.0.cmp(&b.0));
         let contents = objects.iter().map(|(_, content)| content.clone()).collect();
@@ -134,6 +151,8 @@ impl ShapedS3 {
             bytes: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             in_flight_max: AtomicU64::new(0),
+            log,
+            started: Instant::now(),
         };
         Ok(Self { serving: serve::start(Front(Arc::new(shared)))? })
     }
@@ -197,6 +216,18 @@ impl Shared {
     /// Counts a request: those that are neither HEAD nor a listing are reads of objects.
     fn count<B>(&self, request: &Request<B>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if let Some(mut log) = self.log.as_ref() {
+            let range = request.headers().get(header::RANGE).and_then(|range| range.to_str().ok());
+            let line = format!(
+                "{:.1} {} {} {}\n",
+                self.started.elapsed().as_secs_f64() * 1e3,
+                request.method(),
+                request.uri(),
+                range.unwrap_or("-")
+            );
+            // A full disk must not end a measurement.
+            let _ = log.write_all(line.as_bytes());
+        }
         let is_list = request.uri().path().trim_end_matches('/') == "/data";
         let counter = match *request.method() {
             Method::HEAD => &self.heads,
