@@ -6,6 +6,8 @@
 //! before them.
 
 mod ahead;
+mod attributes;
+mod prior;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +18,8 @@ use bowwave_core::network::Validators;
 use http::HeaderMap;
 use object_store::path::Path as Key;
 
+use self::attributes::keep_attributes;
+use self::prior::{LOOKUPS_MAX, ListingPrior};
 use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
@@ -54,6 +58,8 @@ struct State {
     walks: Walks,
     /// Directories to list ahead; each counts as being listed.
     ahead: Vec<String>,
+    /// Whether listings pay, as directories have shown.
+    prior: ListingPrior,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +76,10 @@ struct Directory {
     lookups: u32,
     /// Lookups since the last listing that are worth another one.
     worth: u32,
+    /// Pages of its last complete listing.
+    pages: u32,
+    /// Its first name was looked up, and the listing has not answered [`LOOKUPS_MAX`] lookups yet.
+    is_entered: bool,
     /// A thread lists it.
     is_being_listed: bool,
     /// It was listed ahead, and not used yet.
@@ -262,9 +272,15 @@ impl NameCache {
             };
             if let Some((known, until)) = known {
                 directory.lookups = directory.lookups.saturating_add(1);
+                let pays = complete.is_some() && directory.lookups >= LOOKUPS_MAX;
+                let has_paid = pays && std::mem::take(&mut directory.is_entered);
                 if std::mem::take(&mut directory.is_ahead) {
                     self.used_ahead(&mut state, prefix);
                 }
+                if has_paid {
+                    state.prior.paid();
+                }
+                self.renew(&mut state, prefix, now);
                 return Lookup::Known(known, until);
             }
             // A complete listing would not tell more.
@@ -272,12 +288,16 @@ impl NameCache {
                 return Lookup::Request(Asked { changes, at: now });
             }
             if !directory.is_being_listed {
-                let lookups = directory.lookups;
+                let (lookups, worth) = (directory.lookups, directory.worth);
                 directory.lookups = lookups.saturating_add(1);
-                if lookups < directory.worth.max(LOOKUPS_MAX) || !self.lists() {
+                if lookups == 0 && worth == 0 {
+                    directory.is_entered = true;
+                    state.prior.entered();
+                }
+                if lookups < worth.max(state.prior.lookups_min()) || !self.lists() {
                     return Lookup::Request(Asked { changes, at: now });
                 }
-                directory.is_being_listed = true;
+                state.directory(prefix).is_being_listed = true;
                 return Lookup::List(self.listing(prefix, changes));
             }
             let Some(left) = WAIT_MAX.checked_sub(begun.elapsed()) else {
@@ -611,6 +631,7 @@ impl State {
             // The lookups of the time to come decide whether it is listed again.
             (directory.complete, directory.lookups) = (Some(until), 0);
             directory.worth = found.pages.saturating_mul(2);
+            directory.pages = found.pages;
             (directory.is_marked, directory.has_others) = (found.is_marked, found.has_others);
             // Without a marker, nothing is stored.
             let is_plain = !found.is_marked && is_unchanged;
@@ -658,30 +679,11 @@ impl State {
     }
 }
 
-/// A listing shows the version whose attributes are known. Two versions with one tag and one time
-/// have other attributes only if both were stored within a second; so not if that has just passed.
-fn keep_attributes(old: &Known, new: &mut Known) {
-    let (Known::Object(old), Known::Object(new)) = (old, new) else { return };
-    let is_settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > JUST_STORED);
-    if (&old.etag, old.modified) == (&new.etag, new.modified) && old.modified.is_some_and(is_settled) {
-        if new.kept == Kept::Unknown {
-            new.kept = old.kept.clone();
-        }
-        if new.head.is_none() {
-            new.head = old.head.clone();
-        }
-    }
-}
-
 /// The directory of a key, with its slash, and the name in it.
 fn split(key: &str) -> (&str, &str) {
     key.rfind('/').map_or(("", key), |at| key.split_at(at + 1))
 }
 
-/// Lookups in a directory that are requested one by one before it is listed. More: programs that
-/// look up many names of it wait longer. Fewer: up to [`PAGES_MAX`] pages are listed for a program
-/// that uses one or two files.
-const LOOKUPS_MAX: u32 = 2;
 /// Pages that lookups may list: a program that looks up some files of a larger directory does not
 /// wait for all of it.
 pub(super) const PAGES_MAX: u32 = 8;
@@ -692,8 +694,6 @@ const DIRECTORY_BYTES: usize = 300;
 const HEAD_BYTES: usize = 120;
 /// Memory of all names: about a million of them.
 const BYTES_MAX: usize = 270 << 20;
-/// Age at which the time of an object tells its versions apart.
-const JUST_STORED: Duration = Duration::from_secs(3);
 /// How long a lookup waits for a listing by another thread. Longer: a program waits for the listing
 /// of a huge directory. Shorter: it sends a request that the listing makes unnecessary.
 const WAIT_MAX: Duration = Duration::from_millis(500);

@@ -41,7 +41,7 @@ impl Namespace for ObjectBackend {
 
     fn lookup(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let known = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
+        let known = if self.cloud.names.is_on() { Some(self.cached_early(path)?) } else { None };
         match known {
             Some((Standing::Object(meta), validity)) => {
                 let partial = self.lacks_attributes() && !meta.has_attributes();
@@ -61,7 +61,7 @@ impl Namespace for ObjectBackend {
             Standing::Object(meta) => self.cloud.attributes && !meta.has_attributes(),
             _ => false,
         };
-        let cached = if self.cloud.names.is_on() { Some(self.cached(path)?) } else { None };
+        let cached = if self.cloud.names.is_on() { Some(self.cached_early(path)?) } else { None };
         let (standing, validity) = match cached.filter(|(standing, _)| !lacks(standing)) {
             Some(known) => known,
             None => {
@@ -306,6 +306,13 @@ impl Write for ObjectBackend {
 }
 
 impl ObjectBackend {
+    /// As [`cached`](Self::cached); it is looked up again before the listing of its directory
+    /// expires.
+    fn cached_early(&self, path: &Path) -> Result<(Standing, Validity)> {
+        let (standing, validity) = self.cached(path)?;
+        Ok((standing, Validity(validity.0.map(|until| self.cloud.names.kept_until(until)))))
+    }
+
     fn rename_entry(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
         let (from_key, from_place) = self.key(from)?;
         let (to_key, to_place) = self.new_key(to)?;

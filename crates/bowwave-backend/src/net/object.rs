@@ -104,8 +104,9 @@ impl ObjectBackend {
         }
         if path.as_os_str().is_empty() {
             // The root is no name of a directory in this store.
-            return match names.complete_until(&self.prefix_of(path)?) {
+            return match names.root_until(&self.prefix_of(path)?) {
                 Some(until) => {
+                    self.list_ahead();
                     let marked = self.cloud.attributes && !key.as_ref().is_empty();
                     Ok((Standing::Directory { marked }, Validity(Some(until))))
                 }

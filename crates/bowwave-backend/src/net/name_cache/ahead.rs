@@ -1,4 +1,5 @@
-//! Directories that are listed ahead of a program that walks a tree.
+//! Directories that are listed ahead: of a program that walks a tree, and before a listing that
+//! lookups use expires.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,6 +35,38 @@ impl NameCache {
         }
     }
 
+    /// Plans to list a directory again while its listing is still valid: a lookup uses it in the
+    /// last quarter of its time. Directories of several pages are not: a second listing may cost
+    /// more than the lookups to come.
+    pub(super) fn renew(&self, state: &mut State, prefix: &str, now: Instant) {
+        let margin = self.margin();
+        let directory = state.directory(prefix);
+        let is_due = directory.complete.is_some_and(|until| until < now + margin && until > now);
+        if is_due && directory.pages == 1 && !directory.is_being_listed && self.lists() {
+            directory.is_being_listed = true;
+            state.ahead.push(prefix.to_owned());
+            self.has_planned.store(true, Ordering::Release);
+        }
+    }
+
+    /// Until when the kernel may keep a name that is valid until then: a lookup comes early enough
+    /// to [`renew`](Self::renew) the listing, so that no program waits for that.
+    pub(in super::super) fn kept_until(&self, until: Instant) -> Instant {
+        let early = until.checked_sub(self.margin());
+        early.filter(|&early| early > Instant::now()).unwrap_or(until)
+    }
+
+    fn margin(&self) -> Duration {
+        (self.ttl() / 4).min(MARGIN_MAX)
+    }
+
+    /// The root of the store, which is no name of a directory: until when its listing is valid.
+    pub(in super::super) fn root_until(&self, directory: &str) -> Option<Instant> {
+        let until = self.complete_until(directory)?;
+        self.renew(&mut self.lock(), directory, Instant::now());
+        Some(until)
+    }
+
     /// The directories to list ahead now. The caller ends each with
     /// [`listed_ahead`](Self::listed_ahead).
     pub(in super::super) fn take_ahead(&self) -> Vec<String> {
@@ -49,11 +82,13 @@ impl NameCache {
     pub(in super::super) fn listed_ahead(&self, directory: &str, asked: Asked, found: Option<Found>) {
         let until = self.until(asked.at);
         let mut state = self.lock();
-        state.directory(directory).is_being_listed = false;
+        let known = state.directory(directory);
+        known.is_being_listed = false;
+        let is_renewed = known.complete.is_some() && !known.is_ahead;
         if let Some(found) = found.filter(|_| asked.changes >= state.evicted && self.is_on()) {
             state.walks.arrived(directory, found.directories());
             state.replace(directory, found, until, asked.changes);
-            state.directory(directory).is_ahead = true;
+            state.directory(directory).is_ahead = !is_renewed;
             state.shrink(self.bytes_max);
         }
         drop(state);
@@ -95,3 +130,7 @@ impl Found {
         self.names.iter().filter(is_directory).map(|(name, _)| &**name)
     }
 }
+
+/// Longest time before its end at which a listing is renewed. Longer: more listings. Shorter than a
+/// listing takes: programs wait for it.
+const MARGIN_MAX: Duration = Duration::from_secs(10);

@@ -355,3 +355,45 @@ fn an_upload_that_the_store_discards_is_an_error() {
         assert!(object.finish().is_err(), "{number}");
     }
 }
+
+#[test]
+fn a_listing_that_lookups_use_is_renewed_before_it_expires() {
+    let (server, _served, store) = bucket(5, false);
+    let ttl = Duration::from_secs(2);
+    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }));
+    store.list("d".as_ref()).unwrap();
+    let sent = requests(&server, || {
+        // Two and a half times to live.
+        for _ in 0..50 {
+            let entry = store.lookup(name(3).as_ref()).unwrap();
+            assert!(entry.validity.0.unwrap() > std::time::Instant::now());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    // No lookup sends a request of its own, and a listing is sent each 1.5 s or more.
+    let is_listing = |request: &String| request.contains("delimiter") && !request.contains("max-keys");
+    assert!(sent.iter().all(is_listing) && (2..=3).contains(&sent.len()), "{sent:?}");
+}
+
+#[test]
+fn an_unused_listing_is_not_renewed() {
+    let (server, _served, store) = bucket(5, false);
+    let ttl = Duration::from_millis(400);
+    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }));
+    store.list("d".as_ref()).unwrap();
+    let sent = requests(&server, || std::thread::sleep(Duration::from_millis(800)));
+    assert!(sent.is_empty(), "{sent:?}");
+}
+
+#[test]
+fn a_directory_is_listed_at_its_first_lookup_once_listings_of_others_paid() {
+    let (server, served, store) = bucket(0, false);
+    let put = |directory: &str| (0..9).for_each(|n| served.put(&format!("{directory}/{n}"), b"x"));
+    ["a", "b", "c"].into_iter().for_each(put);
+    let look = |directory: &str| {
+        requests(&server, || {
+            (0..9).for_each(|n| assert!(store.stat(format!("{directory}/{n}").as_ref()).is_ok()));
+        })
+    };
+    assert_eq!(["a", "b", "c"].map(|directory| look(directory).len()), [3, 3, 1]);
+}
