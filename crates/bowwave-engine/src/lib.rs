@@ -46,8 +46,8 @@ pub use ahead::AheadBudget;
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
 pub use bowwave_core::readahead::{
-    SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, SiblingReason, Siblings, sibling_bytes,
-    sibling_room,
+    SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingReason, Siblings,
+    sibling_bytes, sibling_room,
 };
 pub use bowwave_core::schedule::{Algorithm, Priority, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};

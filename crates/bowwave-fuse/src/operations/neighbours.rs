@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, EntryKind};
 use bowwave_engine::{
-    Advice, File, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, Siblings, sibling_bytes, sibling_room,
+    Advice, File, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, Siblings, sibling_bytes,
+    sibling_room,
 };
 
 use super::Operations;
@@ -37,6 +38,8 @@ struct Shared {
 struct State {
     /// By inode.
     directories: HashMap<u64, Directory>,
+    /// What samples in all directories have shown.
+    prior: SamplePrior,
     /// Directory of the last open.
     last: u64,
     planned: VecDeque<Planned>,
@@ -223,7 +226,7 @@ impl State {
             if *parent == inode
                 && let Some(place) = directory.place(name)
             {
-                directory.siblings.opened(place, 0, &mut Vec::new());
+                directory.siblings.opened(place, 0, &mut self.prior, &mut Vec::new());
             }
             *parent != inode
         });
@@ -256,7 +259,7 @@ impl State {
             self.uses += 1;
             (directory.used, directory.steps) = (self.uses, 0);
             let room = sibling_room(room, directory.average()).saturating_sub(plan.len() as u32);
-            directory.siblings.opened(place, room, &mut plan);
+            directory.siblings.opened(place, room, &mut self.prior, &mut plan);
         }
         for sibling in plan {
             let (name, size) = &directory.files[sibling.index as usize];

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use bowwave_core::readahead::{
-    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, SiblingReason, Siblings, sibling_bytes, sibling_room,
+    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingReason, Siblings, sibling_bytes,
+    sibling_room,
 };
 use bowwave_core::{Advice, Event, FileId, Instant, PageRange};
 
@@ -15,6 +16,8 @@ use super::Machine;
 pub struct Directories {
     /// In the order of their paths, as a program that walks a tree comes to them.
     directories: Vec<Directory>,
+    /// What samples in all directories have shown.
+    prior: SamplePrior,
     /// Directory of the last open.
     last: usize,
     /// Directory and position in its listing, by file.
@@ -72,7 +75,8 @@ impl Directories {
             let siblings = Siblings::of(&names);
             directories.push(Directory { files, siblings, bytes: average });
         }
-        Self { directories, last: usize::MAX, places, sizes, ahead: BTreeMap::new(), bytes: 0 }
+        let prior = SamplePrior::default();
+        Self { directories, prior, last: usize::MAX, places, sizes, ahead: BTreeMap::new(), bytes: 0 }
     }
 
     /// A program opens a file. Returns the files that are no longer read ahead, and those to read
@@ -95,7 +99,7 @@ impl Directories {
         let room = sibling_room(left, self.directories[directory].bytes);
         let mut plan: Vec<Sibling> = Vec::new();
         let room = room.saturating_sub(planned.len() as u32);
-        self.directories[directory].siblings.opened(place, room, &mut plan);
+        self.directories[directory].siblings.opened(place, room, &mut self.prior, &mut plan);
         planned.extend(self.files(directory, &plan));
         let mut at = directory;
         while self.directories[at].siblings.goes_on() && at + 1 < self.directories.len() {

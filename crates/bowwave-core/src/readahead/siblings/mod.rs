@@ -8,7 +8,8 @@
 //! | the first two, neighbours in an order | [`Sequence`](SiblingReason::Sequence) | the next two |
 //! | three at one distance in an order, forwards or backwards | [`Sequence`](SiblingReason::Sequence), [`Stride`](SiblingReason::Stride), [`Again`](SiblingReason::Again) | the next at that distance, as many as the run has had |
 //! | distances in the listing that repeat | [`Jumps`](SiblingReason::Jumps) | the next by these distances, as many as fitted |
-//! | eight in no order, none twice | [`Sample`](SiblingReason::Sample) | files that were not opened |
+//! | eight in no order, none twice | [`Sample`](SiblingReason::Sample) | files that were not opened, with extensions that were |
+//! | fewer, after samples in other directories paid | [`Sample`](SiblingReason::Sample) | the same ([`SamplePrior`]) |
 //!
 //! **Readers overtake each other.** Several processes that take files from one list open them
 //! almost in its order. So a run goes on with an open near the one that it expects: half its length
@@ -27,6 +28,7 @@
 //! was.
 
 mod orders;
+mod prior;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +37,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use orders::{Opens, Order, Ranked};
+use orders::{Kinds, Opens, Order, Ranked};
+pub use prior::SamplePrior;
 
 /// Why a file is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +82,7 @@ pub struct Sibling {
 pub struct Siblings {
     files: Vec<State>,
     numeric: Option<Ranked>,
+    kinds: Kinds,
     opens: Opens,
     runs: VecDeque<Run>,
     jumps: Option<Jumps>,
@@ -105,7 +109,15 @@ pub struct Siblings {
 enum State {
     Unread,
     Ahead,
+    /// Read ahead, by a sample.
+    Sampled,
     Opened,
+}
+
+impl State {
+    fn is_ahead(self) -> bool {
+        matches!(self, Self::Ahead | Self::Sampled)
+    }
 }
 
 /// Opens at one distance in an order. Several readers have one each.
@@ -138,6 +150,7 @@ impl Siblings {
         Self {
             files: vec![State::Unread; files as usize],
             numeric: None,
+            kinds: Kinds::default(),
             opens: Opens::new(files),
             runs: VecDeque::with_capacity(RUNS),
             jumps: None,
@@ -157,7 +170,7 @@ impl Siblings {
     pub fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
         // A directory has fewer files.
         let files = names.len().min(u32::MAX as usize) as u32;
-        Self { numeric: Ranked::by_numbers(names), ..Self::new(files) }
+        Self { numeric: Ranked::by_numbers(names), kinds: Kinds::of(names), ..Self::new(files) }
     }
 
     /// Files that were read ahead and not opened yet.
@@ -166,14 +179,18 @@ impl Siblings {
     }
 
     /// A program opens a file. Appends the files to read ahead, in this order; memory has space for
-    /// `room` more.
-    pub fn opened(&mut self, index: u32, room: u32, out: &mut Vec<Sibling>) {
+    /// `room` more. `prior` is that of all directories of a mount.
+    pub fn opened(&mut self, index: u32, room: u32, prior: &mut SamplePrior, out: &mut Vec<Sibling>) {
         let Some(&before) = self.files.get(index as usize) else { return };
         if before == State::Opened && self.opens.recent(AT_ONCE).any(|other| other == index) {
             // The same program opens it twice, for its type and for its bytes.
             return;
         }
         self.count(index, before);
+        self.kinds.opened(index);
+        if before == State::Sampled {
+            prior.hit();
+        }
         let run = self.follow(index, before);
         self.opens.push(index);
         let jumps = self.jumps();
@@ -181,7 +198,7 @@ impl Siblings {
             (Some(run), Some(jumps)) if jumps.length > run.length => self.jump(jumps, room, out),
             (Some(_), _) => self.extend(room, out),
             (None, Some(jumps)) => self.jump(jumps, room, out),
-            (None, None) => self.sample(index, room, out),
+            (None, None) => self.sample(index, room, prior, out),
         }
     }
 
@@ -220,7 +237,7 @@ impl Siblings {
     /// A file that was read ahead lost its memory before it was opened, or could not be read.
     pub fn dropped(&mut self, index: u32) {
         let Some(state) = self.files.get_mut(index as usize) else { return };
-        if *state == State::Ahead {
+        if state.is_ahead() {
             *state = State::Unread;
             self.ahead -= 1;
             self.wasted += 1;
@@ -229,7 +246,7 @@ impl Siblings {
 
     /// A planned file needs no readahead: memory has it.
     pub fn resident(&mut self, index: u32) {
-        if let Some(state) = self.files.get_mut(index as usize).filter(|state| **state == State::Ahead) {
+        if let Some(state) = self.files.get_mut(index as usize).filter(|state| state.is_ahead()) {
             *state = State::Opened;
             self.ahead -= 1;
         }
@@ -237,7 +254,7 @@ impl Siblings {
 
     /// Whether a file is read ahead and not opened yet.
     pub fn is_ahead(&self, index: u32) -> bool {
-        self.files.get(index as usize) == Some(&State::Ahead)
+        self.files.get(index as usize).is_some_and(|state| state.is_ahead())
     }
 
     fn count(&mut self, index: u32, before: State) {
@@ -251,7 +268,7 @@ impl Siblings {
                 self.pass = self.opens.end();
             }
             State::Opened => self.repeated += 1,
-            State::Ahead => {
+            State::Ahead | State::Sampled => {
                 self.ahead -= 1;
                 // A run may have read it ahead again.
                 self.opened += u32::from(i64::from(self.opens.numbers[index as usize][0]) < self.pass);
@@ -293,7 +310,7 @@ impl Siblings {
             let mut run = self.runs.remove(at)?;
             if steps >= 0 {
                 run.next += (steps + 1) * run.distance;
-                run.again = before == State::Opened || before == State::Ahead && run.again;
+                run.again = before == State::Opened || before.is_ahead() && run.again;
             }
             run.length += 1;
             self.runs.push_back(run);
@@ -434,33 +451,52 @@ impl Siblings {
         }
     }
 
-    fn sample(&mut self, index: u32, room: u32, out: &mut Vec<Sibling>) {
+    fn sample(&mut self, index: u32, room: u32, prior: &mut SamplePrior, out: &mut Vec<Sibling>) {
         let returns = self.repeated.saturating_mul(REPEATED_SHARE) > self.opened;
-        if self.opened < SAMPLE_MIN || returns {
+        if returns {
             return;
         }
+        prior.opened();
+        // What other directories have shown.
+        let early = self.ahead.saturating_add(self.wasted).saturating_add(prior.left());
+        let (most, step) = if self.opened < SAMPLE_MIN {
+            if self.opened < prior.opens_min() {
+                return;
+            }
+            (early, SIBLING_WINDOW_MAX)
+        } else {
+            // Opens with replacement would repeat a file n * n / 2N times in n opens of N files.
+            let by_chance = u64::from(self.opened).pow(2) / (2 * self.files.len() as u64);
+            let is_sure = self.opened_before > 0 || self.repeated == 0 && by_chance >= SURE_REPEATS;
+            let most = if is_sure { self.opened_at_all() } else { self.opened / 2 };
+            (if prior.pays() { most.max(early) } else { most }, SAMPLE_STEP)
+        };
+        let mut left = self.left(most).min(room).min(step);
+        // A single open of a kind is often one of a program that reads another kind.
+        let opens = self.opened.min(2);
         if self.cursor == 0 {
             self.cursor = index;
         }
-        // Opens with replacement would repeat a file n * n / 2N times in n opens of N files.
-        let by_chance = u64::from(self.opened).pow(2) / (2 * self.files.len() as u64);
-        let is_sure = self.opened_before > 0 || self.repeated == 0 && by_chance >= SURE_REPEATS;
-        let most = if is_sure { self.opened_at_all() } else { self.opened / 2 };
-        let mut left = self.left(most).min(room).min(SAMPLE_STEP);
-        for _ in 0..self.files.len() {
-            if left == 0 {
-                break;
-            }
-            self.cursor = (self.cursor + 1) % self.files.len() as u32;
-            if self.files[self.cursor as usize] == State::Unread {
-                self.read_ahead(self.cursor, SiblingReason::Sample, out);
-                left -= 1;
+        for kind in 0..self.kinds.opened_count() {
+            let begin = self.cursor;
+            for step in 1..=self.files.len() as u32 {
+                if left == 0 {
+                    return;
+                }
+                let at = ((u64::from(begin) + u64::from(step)) % self.files.len() as u64) as u32;
+                if self.files[at as usize] == State::Unread && self.kinds.is_of(at, kind, opens) {
+                    self.cursor = at;
+                    self.read_ahead(at, SiblingReason::Sample, out);
+                    prior.planned();
+                    left -= 1;
+                }
             }
         }
     }
 
     fn read_ahead(&mut self, index: u32, reason: SiblingReason, out: &mut Vec<Sibling>) {
-        self.files[index as usize] = State::Ahead;
+        let is_sample = reason == SiblingReason::Sample;
+        self.files[index as usize] = if is_sample { State::Sampled } else { State::Ahead };
         self.ahead += 1;
         out.push(Sibling { index, reason });
     }

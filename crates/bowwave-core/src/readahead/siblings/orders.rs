@@ -42,6 +42,59 @@ impl Ranked {
     }
 }
 
+/// The kinds of the files of a directory: their extensions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kinds {
+    /// By file; empty if all are of kind 0.
+    of: Vec<u8>,
+    /// Kinds of opened files and their opens, the last one first.
+    opened: Vec<(u8, u32)>,
+}
+
+impl Kinds {
+    pub(super) fn of<N: AsRef<[u8]>>(names: &[N]) -> Self {
+        let mut kinds: Vec<&[u8]> = Vec::new();
+        let mut of = Vec::with_capacity(names.len());
+        for name in names {
+            let extension = extension(name.as_ref());
+            let known = kinds.iter().position(|known| *known == extension);
+            of.push(known.unwrap_or(kinds.len()) as u8);
+            if known.is_none() && kinds.len() < KINDS_MAX {
+                kinds.push(extension);
+            }
+        }
+        Self { of: if kinds.len() > 1 { of } else { Vec::new() }, opened: Vec::new() }
+    }
+
+    fn kind(&self, index: u32) -> u8 {
+        self.of.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether a file is of the kind that was opened this many kinds before the last one, and at
+    /// least `opens` times.
+    pub(super) fn is_of(&self, index: u32, kinds_ago: usize, opens: u32) -> bool {
+        let kind = self.opened.get(kinds_ago);
+        kind.is_some_and(|&(kind, count)| kind == self.kind(index) && count >= opens)
+    }
+
+    pub(super) fn opened(&mut self, index: u32) {
+        let kind = self.kind(index);
+        let known = self.opened.iter().position(|&(other, _)| other == kind);
+        let count = known.map_or(0, |at| self.opened.remove(at).1);
+        self.opened.insert(0, (kind, count.saturating_add(1)));
+    }
+
+    /// How many kinds have opened files.
+    pub(super) fn opened_count(&self) -> usize {
+        self.opened.len()
+    }
+}
+
+/// The part of a name after its last dot; empty without one.
+fn extension(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|&byte| byte == b'.').map_or(&[], |dot| &name[dot + 1..])
+}
+
 /// The last opens, as many as there are files. They are numbered from 1.
 #[derive(Clone, Debug)]
 pub(super) struct Opens {
@@ -117,3 +170,6 @@ fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
 
 /// Most files that are also ordered by the numbers in their names: 10^6 take a second.
 const NUMERIC_FILES_MAX: usize = 100_000;
+/// Most kinds of files in a directory; others count as one. Names that end in numbers have as many
+/// as there are files.
+const KINDS_MAX: usize = 15;

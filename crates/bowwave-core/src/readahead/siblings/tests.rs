@@ -7,11 +7,15 @@ use alloc::string::String;
 
 /// Opens files in order; returns what is read ahead after each.
 fn run(siblings: &mut Siblings, opens: &[u32]) -> Vec<Vec<u32>> {
+    run_after(siblings, &mut SamplePrior::default(), opens)
+}
+
+fn run_after(siblings: &mut Siblings, prior: &mut SamplePrior, opens: &[u32]) -> Vec<Vec<u32>> {
     opens
         .iter()
         .map(|&index| {
             let mut out = Vec::new();
-            siblings.opened(index, u32::MAX, &mut out);
+            siblings.opened(index, u32::MAX, prior, &mut out);
             out.iter().map(|sibling| sibling.index).collect()
         })
         .collect()
@@ -51,11 +55,11 @@ fn a_shuffled_epoch_is_read_ahead_and_each_file_once() {
         order.swap(at, random.below(at as u64 + 1) as usize);
     }
     let mut siblings = Siblings::new(2000);
-    let (mut seen, mut hits) = (vec![0; 2000], 0);
+    let (mut seen, mut hits, mut prior) = (vec![0; 2000], 0, SamplePrior::default());
     for (done, &index) in order.iter().enumerate() {
         hits += seen[index as usize];
         let mut out = Vec::new();
-        siblings.opened(index, u32::MAX, &mut out);
+        siblings.opened(index, u32::MAX, &mut prior, &mut out);
         assert!(siblings.ahead() as usize <= done + 1, "waste");
         out.iter().for_each(|sibling| seen[sibling.index as usize] += 1);
     }
@@ -93,11 +97,11 @@ fn a_cycle_of_few_files_is_read_ahead_again_and_again() {
 #[test]
 fn waste_ends_readahead() {
     let mut siblings = Siblings::new(100_000);
-    let (mut out, mut total) = (Vec::new(), 0);
+    let (mut out, mut total, mut prior) = (Vec::new(), 0, SamplePrior::default());
     for step in 0..1000_u32 {
         out.clear();
         // No order, and nothing that was read ahead is ever opened.
-        siblings.opened(step * step * 97 % 99_991, u32::MAX, &mut out);
+        siblings.opened(step * step * 97 % 99_991, u32::MAX, &mut prior, &mut out);
         total += out.len();
         out.iter().for_each(|sibling| siblings.dropped(sibling.index));
     }
@@ -108,10 +112,11 @@ fn waste_ends_readahead() {
 fn memory_bounds_what_is_read_ahead() {
     let mut siblings = Siblings::new(100);
     let mut out = Vec::new();
-    (0..10).for_each(|index| siblings.opened(index, 1, &mut out));
+    let mut prior = SamplePrior::default();
+    (0..10).for_each(|index| siblings.opened(index, 1, &mut prior, &mut out));
     assert!(out.len() <= 10, "{out:?}");
-    siblings.opened(10, 0, &mut out);
-    siblings.opened(1_000_000, 9, &mut out);
+    siblings.opened(10, 0, &mut prior, &mut out);
+    siblings.opened(1_000_000, 9, &mut prior, &mut out);
     assert!(out.len() <= 10, "{out:?}");
 }
 
@@ -126,10 +131,10 @@ fn shuffled(files: u32, seed: u64) -> Vec<u32> {
 
 /// Opens that find their file read ahead.
 fn hits(siblings: &mut Siblings, opens: &[u32]) -> usize {
-    let mut out = Vec::new();
+    let (mut out, mut prior) = (Vec::new(), SamplePrior::default());
     let hit = |&&index: &&u32| {
         let was_ahead = siblings.is_ahead(index);
-        siblings.opened(index, u32::MAX, &mut out);
+        siblings.opened(index, u32::MAX, &mut prior, &mut out);
         was_ahead
     };
     opens.iter().filter(hit).count()
@@ -288,4 +293,70 @@ fn waste_in_the_next_directories_ends_readahead() {
         unopened += out.len();
     }
     assert_eq!(unopened, 20, "at most as many as were opened");
+}
+
+/// The names of a directory of a Python package.
+fn package(modules: u32) -> Vec<String> {
+    (0..modules).flat_map(|n| [format!("module{n:02}.py"), format!("module{n:02}.pyi")]).collect()
+}
+
+/// Opens modules of a package in an order without a pattern; returns how many opens found their
+/// file read ahead by a sample, and how many files were.
+fn import(prior: &mut SamplePrior, seed: u64, modules: u32, opens: usize) -> (usize, usize) {
+    let names = package(modules);
+    let mut siblings = Siblings::of(&names);
+    let mut order: Vec<u32> = (0..modules).map(|module| module * 2).collect();
+    let mut random = Random::new(seed);
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let (mut hits, mut sampled, mut out) = (0, Vec::new(), Vec::new());
+    for &index in &order[..opens] {
+        hits += usize::from(sampled.contains(&index));
+        out.clear();
+        siblings.opened(index, u32::MAX, prior, &mut out);
+        for sibling in out.iter().filter(|sibling| sibling.reason == SiblingReason::Sample) {
+            let name = &names[sibling.index as usize];
+            assert!(name.ends_with(".py"), "{name}: an extension that was not opened");
+            sampled.push(sibling.index);
+        }
+    }
+    (hits, sampled.len())
+}
+
+#[test]
+fn samples_that_paid_in_one_directory_begin_at_once_in_the_next() {
+    let mut prior = SamplePrior::default();
+    (0..2).for_each(|seed| drop(import(&mut prior, seed, 30, 28)));
+    assert!(prior.pays());
+    let (hits, _) = import(&mut prior, 9, 20, 18);
+    let (alone, _) = import(&mut SamplePrior::default(), 9, 20, 18);
+    assert!(hits >= 14 && hits >= alone + 6, "{hits}, and {alone} without the others");
+}
+
+#[test]
+fn one_file_in_each_of_many_directories_causes_no_readahead() {
+    let mut prior = SamplePrior::default();
+    let planned: usize = (0..500).map(|seed| import(&mut prior, seed, 500, 1).1).sum();
+    assert_eq!(planned, 0);
+}
+
+#[test]
+fn few_files_in_each_of_many_directories_cause_no_more_readahead_than_the_trial() {
+    let mut prior = SamplePrior::default();
+    let planned: usize = (0..500).map(|seed| import(&mut prior, seed, 500, 4).1).sum();
+    assert!(planned <= 16, "{planned}");
+}
+
+#[test]
+fn after_directories_that_paid_unopened_files_are_at_most_as_many_as_opened_ones() {
+    let mut prior = SamplePrior::default();
+    let (mut hits, mut planned) = (0, 0);
+    let mut add = |(more_hits, more_planned)| {
+        hits += more_hits;
+        planned += more_planned;
+    };
+    (0..4).for_each(|seed| add(import(&mut prior, seed, 30, 28)));
+    (0..500).for_each(|seed| add(import(&mut prior, seed, 500, 1)));
+    assert!(planned - hits <= 4 * 28 + 1, "{planned} read ahead, {hits} opened");
 }
