@@ -3,6 +3,7 @@
 
     tools/bench_programs.py [--bowwave PATH] [--server PATH] [--python PATH] [--rounds N] [--only PROGRAM,...]
                             [--who NAME,...] [--mount-options TEXT] [--mount-s3 PATH] [--disk] [--limit S] [--json FILE]
+    tools/bench_programs.py --simulate [--only PROGRAM,...] [--rounds N]
 
 The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection.
 Each program runs three times: `cold` on a new mount, `warm` once more, and `second` on another new mount. With --disk,
@@ -10,6 +11,10 @@ both mounts have the same disk cache. Contenders alternate within a round. Figur
 programs are those after their imports, of others those of the process. The server counts requests and bytes. The last
 column has bytes fetched for each byte that the program needs. What a program prints must be the same on each mount and
 on the files themselves.
+
+With --simulate, each program runs on a new mount with `--trace`, and `bowwave replay --pace think` replays its reads on
+the device s3-steady with the latency of the server. A table compares seconds from the first read to the end of the last
+one, and requests for bytes, with the predicted ones.
 
 Contenders that are not installed are left out: stream (bowwave), rclone, s3fs, mount-s3; and `own`, the program's own
 S3 reader, where it has one. Programs that are missing are left out, too.
@@ -34,7 +39,7 @@ import tempfile
 import time
 
 import bench_files
-from bench_compare import KEYS, Mount, Server
+from bench_compare import ENGINE, KEYS, Mount, Server, bytes_of
 from mounts import can_mount, end_mounts_when_stopped
 from programs import CLOCK, SQLITE
 
@@ -284,6 +289,46 @@ def table(samples, needed):
     return "\n".join(lines), rows
 
 
+def read_span(trace):
+    """Seconds from the first read of a trace to the end of the last one; requires rows in the order of time."""
+    with open(trace) as file:
+        times = [int(line.split(",", 1)[0]) for line in file if line[0].isdigit()]
+    return (times[-1] - times[0]) / 1e9 if times else 0.0
+
+
+def simulate(names, known, expected, options, server, directory):
+    """Measured and predicted seconds and requests of each program, as Markdown."""
+    device = f"s3-steady:{ENGINE},first_byte_ms={server.first_byte_ms():.2f},total_mb_s=0"
+    lines = ["| program | seconds | predicted | ratio | GET | predicted | ratio |", "|---" * 7 + "|"]
+    for name in names:
+        measured_of, predicted_of = [], []
+        for turn in range(options.rounds):
+            trace = os.path.join(directory, f"{name}{turn}.csv")
+            mount = Mount("stream", options, server.url, directory, options.cache, f"--trace {trace}")
+            try:
+                sample, printed = measured(server, lambda: known[name].run(mount.at, options.limit))
+            finally:
+                mount.end()
+            if printed != expected[name]:
+                raise SystemExit(f"{name}: {printed!r} and not {expected[name]!r}"[:2000])
+            command = [options.bowwave, "replay", trace, "--policy", "stream", "--ra-pages", "256", "--pace", "think", "--cache",
+                       str(bytes_of(options.cache)), "--device", device, "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+            row = json.loads(done.stdout)[0]
+            measured_of.append((read_span(trace), sample["gets"]))
+            predicted_of.append((row["seconds"], row["requests"]))
+        middle = lambda samples, at: statistics.median(sample[at] for sample in samples)
+        cells = []
+        for at, digits in ((0, 2), (1, 0)):
+            seen, predicted = middle(measured_of, at), middle(predicted_of, at)
+            cells += [f"{seen:.{digits}f}", f"{predicted:.{digits}f}", f"{predicted / seen:.2f}" if seen else "–"]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines)
+
+
 def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(root, "target"))
@@ -299,6 +344,7 @@ def main():
     parser.add_argument("--mount-s3", default="mount-s3")
     parser.add_argument("--disk", action="store_true", help="with a disk cache, which the second mount has, too")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a program may take (default 60)")
+    parser.add_argument("--simulate", action="store_true", help="compare with a simulation of the recorded reads")
     parser.add_argument("--files", help="keep the created files in this directory, and use them again")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -325,6 +371,9 @@ def main():
         expected = {name: known[name].run(files, options.limit)[1] for name in names}
         server = Server(options.server, objects={name: f"@{files}/{name}" for name in os.listdir(files)})
         try:
+            if options.simulate:
+                print(simulate(names, known, expected, options, server, directory))
+                return
             for turn in range(options.rounds):
                 for name in names:
                     for who in whos[turn % len(whos):] + whos[:turn % len(whos)]:

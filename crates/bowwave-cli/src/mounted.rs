@@ -9,6 +9,7 @@ use bowwave_backend::Error;
 use bowwave_fuse::{Listener, Told};
 use log::warn;
 
+use crate::commands::mount::ReadTrace;
 use crate::logging::CALLS;
 
 /// libc constants with their names.
@@ -47,8 +48,8 @@ pub(crate) struct Call {
 }
 
 impl Calls {
-    /// A listener for failed calls.
-    pub(crate) fn listener(self: &Arc<Self>) -> Listener {
+    /// A listener for failed calls, and for reads, which go to `trace`.
+    pub(crate) fn listener(self: &Arc<Self>, trace: Option<Arc<ReadTrace>>) -> Listener {
         let calls = Arc::clone(self);
         Box::new(move |path: &Path, told: Told<'_>| match told {
             Told::Failed(error) => calls.failed(path, error),
@@ -57,6 +58,11 @@ impl Calls {
                 "{}: the store gives {why} (--require-version refuses such files); said once",
                 path.display()
             ),
+            Told::Read(call) => {
+                if let Some(trace) = &trace {
+                    trace.write(path, call);
+                }
+            }
         })
     }
 
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn calls_that_fail_in_the_same_way_are_counted_and_the_last_ones_are_kept() {
         let calls = Arc::new(Calls::default());
-        let listener = calls.listener();
+        let listener = calls.listener(None);
         for _ in 0..3 {
             listener(Path::new("a"), Told::Failed(&Error::new(ErrorKind::Unavailable, "it is down")));
         }

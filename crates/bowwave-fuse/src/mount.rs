@@ -38,6 +38,21 @@ pub enum Told<'a> {
     /// For the first opened file whose versions cannot be distinguished reliably: the reason. Needs
     /// [`MountOptions::warns_unversioned`].
     Unversioned(&'a str),
+    /// A read of a file begins or has ended. Needs [`MountOptions::tells_reads`].
+    Read(ReadCall),
+}
+
+/// A read that the kernel requests: part of one by a program, or its own readahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadCall {
+    /// The thread that reads.
+    pub thread: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, within the file; at least 1.
+    pub length: u64,
+    /// Whether it has ended.
+    pub has_ended: bool,
 }
 
 /// A mounted store. Dropping it unmounts, by force if necessary.

@@ -65,6 +65,8 @@ pub struct MountOptions {
     /// Report the first file whose versions cannot be distinguished, once; for stores behind a
     /// network. Default: no.
     pub warns_unversioned: bool,
+    /// Tell the listener of each read when it begins and when it has ended. Default: no.
+    pub tells_reads: bool,
     /// Whether directory listings have sizes and times that the kernel may use. Default: yes.
     pub lists_sizes: bool,
     /// Whether other users may use the mount. For a mount by a user, `/etc/fuse.conf` must allow
@@ -102,6 +104,7 @@ impl Default for MountOptions {
             consistency: Consistency::Ttl,
             requests_max: 64,
             warns_unversioned: false,
+            tells_reads: false,
             lists_sizes: true,
             allow_other: false,
             uid: None,

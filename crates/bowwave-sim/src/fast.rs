@@ -295,6 +295,7 @@ impl Machine {
                 self.plan(handle, request.range);
                 return Ok(());
             }
+            Op::Done => return Ok(()),
             Op::Read | Op::Load | Op::Write | Op::Store | Op::Fsync => {
                 self.outcome.left_out += 1;
                 return Ok(());

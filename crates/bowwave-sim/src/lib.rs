@@ -18,5 +18,6 @@ pub mod report;
 pub mod reproduce;
 pub mod swap;
 pub mod sweep;
+mod think;
 
 pub use bowwave_device as device;

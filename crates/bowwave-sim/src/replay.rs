@@ -11,9 +11,10 @@ use bowwave_trace::import::{self, Import, Repair};
 use bowwave_trace::{Error, Op, Record};
 
 use crate::fast::{self, Writes};
-use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
+use crate::machine::{Access, AccessOp, Host, Links, Machine, Pace, Process, Walk};
 use crate::record::Run;
 use crate::sweep::{Case, Common, SweepError};
+use crate::think;
 
 /// Alignment of files on the device: no two share a track or an erase block.
 const FILE_ALIGNMENT: u64 = 1 << 20;
@@ -38,6 +39,8 @@ pub struct Workload {
     counts: Counts,
     /// Whether each file ends with its last access.
     ends_with_rows: bool,
+    /// By row; empty if the trace has no end of a read.
+    links: Arc<Links>,
 }
 
 /// Options of a replay.
@@ -65,6 +68,9 @@ bowwave_core::named_enum! {
         Trace = "trace",
         /// At its own time, however many are in flight.
         Open = "open",
+        /// As long after the end of the read before it, of any process, as in the trace, which has
+        /// the end of each read: predicts a program on another store.
+        Think = "think",
     }
 }
 
@@ -154,15 +160,22 @@ impl Workload {
         };
         let files = places(&trace, file_bytes)?;
         let ends_with_rows = file_bytes.is_none();
-        Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts, ends_with_rows })
+        let links = Arc::new(think::links(&trace)?);
+        Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts, ends_with_rows, links })
     }
 
     /// Checks whether the trace can be replayed with these options.
     ///
     /// # Errors
     ///
-    /// Times that matter and span more than 146 years, as mixed-up columns do.
+    /// Times that matter and span more than 146 years, as mixed-up columns do. For
+    /// [`ReplayPace::Think`], a trace without the ends of its reads.
     pub fn check(&self, options: ReplayOptions) -> Result<(), Error> {
+        if options.pace == ReplayPace::Think && self.links.of.is_empty() {
+            let what = "it has no row `done`, the end of a read, and `think` needs them: record with \
+                        `bowwave mount --trace`";
+            return Err(Error::unfit(self.name(), what.to_owned()));
+        }
         let Counts { span_ns, .. } = self.counts;
         if options.pace != ReplayPace::Closed && span_ns > SPAN_NS_MAX {
             let what = format!("its times span {span_ns} ns; at its own times a trace may span 146 years");
@@ -262,6 +275,10 @@ impl Workload {
     /// next file may start.
     pub fn add_at(&self, machine: &mut Machine, address: u64, options: ReplayOptions) -> u64 {
         let first_file = machine.file_count();
+        let is_linked = options.pace == ReplayPace::Think;
+        if is_linked {
+            machine.set_links(Arc::clone(&self.links));
+        }
         for file in self.files.iter() {
             machine.add_file(&file.name, file.bytes, address.saturating_add(file.address));
         }
@@ -273,11 +290,13 @@ impl Workload {
                 rows: reader.clone(),
                 next: 0,
                 first_ns: self.first_ns,
+                is_linked,
             };
             let pace = match options.pace {
                 ReplayPace::Closed => Pace::Closed { think_ns: options.think_ns },
                 ReplayPace::Trace => Pace::Trace,
                 ReplayPace::Open => Pace::Open,
+                ReplayPace::Think => Pace::Linked,
             };
             // In a closed loop all processes start at once, however late they start in the trace.
             let start = Instant(0);
@@ -344,6 +363,8 @@ struct Source {
     first_ns: u64,
     first_file: u32,
     writes: Writes,
+    /// Accesses have the numbers of their rows in place of times.
+    is_linked: bool,
 }
 
 impl Iterator for Source {
@@ -368,10 +389,11 @@ impl Iterator for Source {
                 Op::Plan => AccessOp::Plan,
                 Op::Evict => AccessOp::Evict,
                 Op::Write | Op::Store if self.writes == Writes::AsReads => AccessOp::Read,
-                Op::Write | Op::Store | Op::Fsync => continue,
+                Op::Write | Op::Store | Op::Fsync | Op::Done => continue,
             };
             let file = FileId(self.first_file + self.trace.stream(row.stream).file);
-            let at = Instant(row.time_ns.saturating_sub(self.first_ns));
+            let time = row.time_ns.saturating_sub(self.first_ns);
+            let at = Instant(if self.is_linked { number } else { time });
             // Announced ranges are read ahead and held in memory all at once.
             let bytes = if row.op == Op::WillNeed { row.length.min(ROW_BYTES_MAX) } else { row.length };
             return Some(Access { at, op, file, offset: row.offset, bytes });

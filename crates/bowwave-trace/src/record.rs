@@ -50,6 +50,9 @@ texts! {
         /// A read plan: the reader announces that it will read this range after those announced
         /// before. No bytes: the plan ends.
         Plan = "plan",
+        /// The earlier read of this process and range has ended: in traces that have the time from
+        /// the end of a read to the next one.
+        Done = "done",
     }
 }
 

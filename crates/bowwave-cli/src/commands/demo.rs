@@ -204,7 +204,7 @@ impl Through {
     fn mounted(store: Store, options: MountOptions) -> Result<Self, Failure> {
         let dir = new_directory()?;
         logging::to_stderr();
-        match Mount::with_listener(store, &dir, options, Arc::<Calls>::default().listener()) {
+        match Mount::with_listener(store, &dir, options, Arc::<Calls>::default().listener(None)) {
             Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
             Err(error) => {
                 let _best_effort = fs::remove_dir(&dir);

@@ -162,6 +162,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
                 }
             }
             Op::Write | Op::Fsync | Op::DontNeed => left_out += 1,
+            Op::Done => {}
         }
         access += 1;
         if access % ROWS_A_REPORT == 0 {

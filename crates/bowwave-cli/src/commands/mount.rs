@@ -4,6 +4,7 @@ mod background;
 mod counters;
 mod owners;
 mod subject;
+mod trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::{Failure, values};
 use counters::Monitor;
 use owners::OwnerArgs;
 use subject::Mounted;
+pub(crate) use trace::ReadTrace;
 
 /// Arguments of `bowwave mount`.
 #[derive(Debug, clap::Args)]
@@ -95,6 +97,14 @@ pub(crate) struct Args {
     /// Bytes of two versions never mix, in any mode. docs/SEMANTICS.md has the promises of each.
     #[arg(long, value_enum, value_name = "MODE", default_value = "ttl", hide_short_help = true)]
     consistency: Mode,
+
+    /// Write the reads of programs to this file, as a trace for 'bowwave replay' and 'bowwave
+    /// explain'
+    ///
+    /// Each row is a read that the kernel requests, with time, thread, file, offset and length; a
+    /// second row has its end. docs/guide-traces.md describes them.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    trace: Option<PathBuf>,
 
     /// At the end, print the counters of the cache
     #[arg(long, conflicts_with = "daemon")]
@@ -197,10 +207,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         lists_sizes: opened.store.profile().lists_sizes,
         metadata,
         assumes_plain: args.owners.assumes_plain(),
+        tells_reads: args.trace.is_some(),
         ..args.options()
     };
     let calls = Arc::<Calls>::default();
-    let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, calls.listener())
+    let trace = args.trace.as_deref().map(ReadTrace::create).transpose()?.map(Arc::new);
+    let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, calls.listener(trace.clone()))
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
     let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
@@ -234,6 +246,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         server.end(outcome.as_ref().map(drop).map_err(ToString::to_string));
     }
     drop(mount);
+    let outcome = match trace.map_or(Ok(()), |trace| trace.finish()) {
+        Ok(()) => outcome,
+        Err(failure) => outcome.and(Err(failure)),
+    };
     if args.stats_on_exit {
         let mut output = Output::stdout();
         let printed = counters::print(&mut output, &opened, args.json);

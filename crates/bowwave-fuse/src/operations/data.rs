@@ -97,7 +97,7 @@ impl Operations {
             };
             drop(guard);
             let closing = self.closing(writes, how.process);
-            let mut open = OpenHandle::new(inode, path, file, writes, closing);
+            let mut open = OpenHandle::new(inode, path, file, (writes, how.process), closing);
             self.advised.apply(&open.path, &open.file());
             let opening = open.opening();
             self.caution(&open.path, &opening.identity);
@@ -153,10 +153,19 @@ impl Operations {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
         let mut file = open.file_of(process);
         file.set_priority(priority::of_process(process));
+        let told = self.tell_read(&open, process, (offset, size.into()));
+        let reply = |result: Result<&[u8], Errno>| {
+            // Before the program goes on.
+            drop(told);
+            reply(result);
+        };
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
                     Ok(Some(count)) => {
+                        if open.mapped.is_executable(offset, &buffer[..count], file.size()) {
+                            file.advise(0, file.size(), Advice::WillNeed);
+                        }
                         reply(Ok(&buffer[..count]));
                         // A writer's pages are changed in parts.
                         if cached
@@ -240,6 +249,7 @@ impl Operations {
         if !must_read {
             return Ok(());
         }
+        let _told = self.tell_read(open, open.process, (0, file.size()));
         // The first read of the program waits for the rest, and compares the version, too.
         match block_for(CHECK_WAIT, file.read_at_async(0, &mut [0])).transpose().map_err(Error::from) {
             Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),

@@ -5,10 +5,12 @@ mod announced;
 mod attributes;
 mod data;
 mod directories;
+mod mapped;
 mod names;
 mod neighbours;
 mod objects;
 mod readers;
+mod told;
 mod xattrs;
 
 pub(crate) use attributes::Changes;
@@ -42,6 +44,7 @@ use crate::stamps::Stamps;
 
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
+use mapped::Mapped;
 use neighbours::Neighbours;
 use objects::{Closing, Closings};
 use readers::Readers;
@@ -83,7 +86,10 @@ struct OpenHandle {
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
+    mapped: Mapped,
     writes: bool,
+    /// The thread that opened it.
+    process: u32,
     closing: Closing,
     /// Opened as another version than the kernel may have cached.
     apart: bool,
@@ -96,9 +102,10 @@ impl OfInode for OpenHandle {
 }
 
 impl OpenHandle {
-    fn new(inode: u64, path: PathBuf, file: File, writes: bool, closing: Closing) -> Self {
-        let file = RwLock::new(Arc::new(file));
-        Self { inode, path: path.into(), file, readers: Readers::default(), writes, closing, apart: false }
+    fn new(inode: u64, path: PathBuf, file: File, (writes, process): (bool, u32), closing: Closing) -> Self {
+        let (file, path) = (RwLock::new(Arc::new(file)), path.into());
+        let (readers, mapped) = (Readers::default(), Mapped::default());
+        Self { inode, path, file, readers, mapped, writes, process, closing, apart: false }
     }
 
     fn file(&self) -> Arc<File> {

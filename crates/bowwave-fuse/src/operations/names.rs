@@ -49,7 +49,7 @@ impl Operations {
         };
         let entry = entry.map_err(|error| self.fail(&path, &error))?;
         let closing = self.closing(true, process);
-        let mut open = OpenHandle::new(0, path, file, true, closing);
+        let mut open = OpenHandle::new(0, path, file, (true, process), closing);
         // The name may still have a stale inode; the second lookup finds it unbound.
         for _ in 0..2 {
             let found = self.remember(parent, name, &entry)?;

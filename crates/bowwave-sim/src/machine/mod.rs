@@ -8,6 +8,7 @@
 //! | `driven` | the cache, with or without a checker |
 //! | `reads` | a read in progress, page by page or at once |
 //! | `writes` | a write in progress; write-outs to the device |
+//! | `linked` | accesses that begin after the end of others |
 //! | `siblings` | readahead across files |
 //! | `recorder` | the sums for the table |
 //! | `events` | the events and samples for a report |
@@ -19,6 +20,7 @@ mod classes;
 mod driven;
 mod events;
 mod host;
+mod linked;
 mod process;
 mod reads;
 mod recorder;
@@ -28,7 +30,7 @@ mod tests;
 mod writes;
 
 pub use host::Host;
-pub use process::{Access, AccessOp, Pace, Process};
+pub use process::{Access, AccessOp, Link, Links, Pace, Process};
 pub use recorder::RecordOptions;
 pub use siblings::{Directories, FileAhead};
 
@@ -48,6 +50,7 @@ use crate::faults::Faults;
 use crate::queue::{Completed, Queue};
 use crate::record::Run;
 use driven::Driven;
+use linked::Linked;
 use process::{Descriptors, Running};
 use reads::Read;
 use recorder::Recorder;
@@ -118,6 +121,8 @@ pub struct Machine {
     sibling_bytes_max: u64,
     handles: u32,
     processes: Vec<Running>,
+    /// Of processes with [`Pace::Linked`].
+    linked: Linked,
     /// Descriptors that threads share.
     shared: Vec<Descriptors>,
     /// When processes run next; the number keeps equal times in order.
@@ -176,6 +181,7 @@ impl Machine {
             sibling_bytes_max: if reads_siblings { memory / SIBLING_SHARE } else { 0 },
             handles: 0,
             processes: Vec::new(),
+            linked: Linked::default(),
             shared: Vec::new(),
             agenda: BinaryHeap::new(),
             scheduled: 0,
@@ -215,6 +221,7 @@ impl Machine {
         let mut running = Running::new(process);
         running.ready_at = running.ready_at.max(self.now);
         self.processes.push(running);
+        self.link(id);
         self.schedule(id);
         id
     }
@@ -329,6 +336,7 @@ impl Machine {
                 return;
             }
             let Some(access) = self.processes[id.0 as usize].begin(self.now) else { break };
+            self.link(id);
             self.begin(id, access);
         }
         self.close_if_done(id);

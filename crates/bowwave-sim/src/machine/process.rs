@@ -20,7 +20,8 @@ pub struct Process {
 /// One access of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Earliest start; used by [`Pace::Trace`] and [`Pace::Open`] only.
+    /// Earliest start, with [`Pace::Trace`] and [`Pace::Open`]; its number among the [`Links`], with
+    /// [`Pace::Linked`].
     pub at: Instant,
     /// Kind.
     pub op: AccessOp,
@@ -83,6 +84,25 @@ pub enum Pace {
     Trace,
     /// At the access's own time, however many are in flight.
     Open,
+    /// As long after the end of another access as the machine's [`Links`] say, however many are in
+    /// flight, but not before the previous one started.
+    Linked,
+}
+
+/// Which access begins after the end of which other one, of any process: programs as recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    /// By number of an access.
+    pub of: Vec<Link>,
+}
+
+/// When an access begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Number of the access that ends before; `None` for the begin of the run.
+    pub after: Option<u32>,
+    /// Nanoseconds from then to its begin.
+    pub think_ns: u64,
 }
 
 impl fmt::Debug for Process {
@@ -115,6 +135,9 @@ pub(super) struct Running {
     next: Option<Access>,
     /// Busy until then: thinking, or copying the last read.
     pub(super) ready_at: Instant,
+    /// When the next access starts, with [`Pace::Linked`]; `None` before the access that it waits
+    /// for has ended.
+    linked_at: Option<Instant>,
     /// Reads in flight.
     pub(super) in_flight: u32,
     /// Whether the agenda holds a time for it.
@@ -131,6 +154,7 @@ impl Running {
             shared: None,
             next,
             ready_at,
+            linked_at: None,
             in_flight: 0,
             scheduled: false,
         }
@@ -140,10 +164,13 @@ impl Running {
     /// is done.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let next = self.next.as_ref()?;
+        if self.process.pace == Pace::Linked {
+            return self.linked_at.map(|at| at.max(self.ready_at));
+        }
         let room = self.process.pace == Pace::Open || self.in_flight < self.process.depth.max(1);
         let at = match self.process.pace {
             Pace::Trace | Pace::Open => Instant(self.process.start.0.saturating_add(next.at.0)),
-            Pace::Closed { .. } | Pace::Every { .. } => self.process.start,
+            Pace::Closed { .. } | Pace::Every { .. } | Pace::Linked => self.process.start,
         };
         let ready_at = if self.process.pace == Pace::Open { at } else { at.max(self.ready_at) };
         room.then_some(ready_at)
@@ -153,10 +180,28 @@ impl Running {
     pub(super) fn begin(&mut self, now: Instant) -> Option<Access> {
         let access = self.next.take()?;
         self.next = self.process.source.next();
-        if let Pace::Every { period_ns } = self.process.pace {
-            self.ready_at = Instant(now.0.saturating_add(period_ns));
+        match self.process.pace {
+            Pace::Every { period_ns } => self.ready_at = Instant(now.0.saturating_add(period_ns)),
+            Pace::Linked => (self.ready_at, self.linked_at) = (now, None),
+            Pace::Closed { .. } | Pace::Trace | Pace::Open => {}
         }
         Some(access)
+    }
+
+    /// The number of the next access, if it is linked and its time is not known yet.
+    pub(super) fn unlinked(&self) -> Option<usize> {
+        let next = self.next.filter(|_| self.process.pace == Pace::Linked && self.linked_at.is_none())?;
+        usize::try_from(next.at.0).ok()
+    }
+
+    /// The access that the next one waits for has ended.
+    pub(super) fn link(&mut self, at: Instant) {
+        self.linked_at = Some(at);
+    }
+
+    /// Whether its accesses are numbered.
+    pub(super) fn is_linked(&self) -> bool {
+        self.process.pace == Pace::Linked
     }
 
     /// Takes the next range of a file's read plan, if it is announced now, too.
@@ -168,6 +213,9 @@ impl Running {
 
     /// An access ended and kept the processor busy until `free`.
     pub(super) fn end(&mut self, free: Instant) {
+        if self.is_linked() {
+            return;
+        }
         let think = if let Pace::Closed { think_ns } = self.process.pace { think_ns } else { 0 };
         self.ready_at = self.ready_at.max(Instant(free.0.saturating_add(think)));
     }

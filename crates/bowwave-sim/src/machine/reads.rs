@@ -27,6 +27,8 @@ pub(super) struct Read {
     pub(super) bytes: u64,
     /// A touch of mapped memory.
     mapped: bool,
+    /// Its number among the links.
+    number: Option<u32>,
     waits: u32,
     pub(super) outcome: Outcome,
 }
@@ -45,7 +47,8 @@ pub(super) enum Outcome {
 impl Machine {
     /// Starts a process's next access.
     pub(super) fn begin(&mut self, process: ProcessId, access: Access) {
-        let Access { op, file, offset, bytes, .. } = access;
+        let Access { op, file, offset, bytes, at } = access;
+        let number = u32::try_from(at.0).ok();
         let request = self.page_size.request_of(offset, bytes);
         let range = request.range;
         self.owner = process;
@@ -60,14 +63,14 @@ impl Machine {
         };
         let pages = range.intersect(PageRange::new(0, self.files[file.0 as usize].pages.0));
         if pages.is_empty() {
-            return;
+            return self.ended(process, number, self.now);
         }
         let is_open = self.processes[process.0 as usize].handles.contains_key(&file);
         let handle = self.handle(process, file);
         self.copy_shared(process, file, handle, true);
         let end = pages.end.0.saturating_mul(self.page_size.bytes());
         let bytes = offset.saturating_add(bytes).min(end) - offset;
-        let number = self.reads.insert(Read {
+        let waiter = self.reads.insert(Read {
             process,
             handle,
             file,
@@ -77,11 +80,12 @@ impl Machine {
             next: pages.start,
             bytes,
             mapped,
+            number,
             waits: 0,
             outcome: Outcome::Hit,
         });
         self.processes[process.0 as usize].in_flight += 1;
-        self.continue_read(Waiter(number as u64));
+        self.continue_read(Waiter(waiter as u64));
         self.act();
         if !is_open {
             self.read_siblings(file);
@@ -166,6 +170,7 @@ impl Machine {
         let process = &mut self.processes[read.process.0 as usize];
         process.in_flight -= 1;
         process.end(free);
+        self.ended(read.process, read.number, free);
         self.schedule(read.process);
         self.close_if_done(read.process);
     }

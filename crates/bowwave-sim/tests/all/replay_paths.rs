@@ -235,3 +235,50 @@ fn a_trace_with_a_read_plan_rarely_waits_for_the_store() {
         assert!(told.seconds * 30.0 <= untold.seconds, "{device}: {told:?} {untold:?}");
     }
 }
+
+/// A trace as a mount records it: a thread reads a header, and a second one begins after that.
+fn recorded(rows: &[(u64, u64, Op, u64)]) -> Trace {
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    for &(time_ns, pid, op, offset) in rows {
+        let record = Record { time_ns, pid, op, file: "a".into(), offset, length: 4096 };
+        writer.write(&record).expect("in bounds");
+    }
+    Trace::new(writer.finish().expect("memory takes all").into(), "made").expect("whole")
+}
+
+#[test]
+fn at_the_pace_of_think_a_read_begins_after_the_end_of_the_one_before_as_in_the_trace() {
+    const MS: u64 = 1_000_000;
+    let trace = recorded(&[
+        (7 * MS, 1, Op::Read, 0),
+        (9 * MS, 1, Op::Done, 0),
+        // The second thread begins 5 ms after that, the first one goes on after 8 ms.
+        (14 * MS, 2, Op::Read, 100 << 20),
+        (17 * MS, 1, Op::Read, 200 << 20),
+        (20 * MS, 2, Op::Done, 100 << 20),
+        (21 * MS, 1, Op::Done, 200 << 20),
+    ]);
+    let case = Case {
+        policy: Policy::None,
+        ra_pages: 32,
+        cache_bytes: None,
+        device: "s3-steady:first_byte_ms=30,total_mb_s=0".to_owned(),
+        seed: 0,
+        scheduler: String::new(),
+        workload: String::new(),
+    };
+    let workload = Workload::new(trace, None).expect("good rows");
+    let at = |pace| run_at(pace, &workload, &case, &Common::default()).seconds;
+    // Two round trips and 8 ms of thought; at its own times, the recorder's store counts.
+    let (think, closed) = (at(ReplayPace::Think), at(ReplayPace::Closed));
+    assert!((0.068..0.072).contains(&think), "{think}");
+    assert!((0.060..0.064).contains(&closed), "{closed}");
+}
+
+#[test]
+fn a_trace_without_ends_of_reads_has_no_think_times() {
+    let workload = Workload::new(recorded(&[(0, 1, Op::Read, 0)]), None).expect("good rows");
+    let options = ReplayOptions { pace: ReplayPace::Think, ..ReplayOptions::default() };
+    let error = workload.check(options).expect_err("no row `done`").to_string();
+    assert!(error.contains("bowwave mount --trace"), "{error}");
+}

@@ -221,8 +221,8 @@ impl Layout {
         number: u64,
         file_pages: Option<u64>,
     ) -> Result<(), String> {
-        if record.op == Op::DontNeed {
-            self.left_out += 1;
+        if matches!(record.op, Op::DontNeed | Op::Done) {
+            self.left_out += u64::from(record.op == Op::DontNeed);
             return Ok(());
         }
         let file = match names.get(&record.file) {

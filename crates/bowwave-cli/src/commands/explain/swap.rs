@@ -97,7 +97,7 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
         ))?;
     }
     while rows.read(&mut record).map_err(Failure::failed)? {
-        if matches!(record.op, Op::Read | Op::Write | Op::Fsync | Op::Plan) {
+        if matches!(record.op, Op::Read | Op::Write | Op::Fsync | Op::Plan | Op::Done) {
             left_out += 1;
         } else {
             let at = |message: String| failed!("{name}: row {access}: {message}");

@@ -72,7 +72,7 @@ fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
 fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
     let before = reader.reads().split_last().map_or(&[][..], |(_, before)| before);
     match reader.pace {
-        Pace::Trace | Pace::Open => first_byte_ns,
+        Pace::Trace | Pace::Open | Pace::Linked => first_byte_ns,
         // The first byte comes before the second read begins.
         Pace::Every { period_ns } => (before.len() as u64 * period_ns).max(first_byte_ns),
         Pace::Closed { think_ns } => {

@@ -178,7 +178,7 @@ impl<'a> Server<'a> {
                     let _refused = self.cache.set_read_plan(self.now, handle, &[range], &mut self.actions);
                 }
             }
-            Op::DontNeed => {}
+            Op::DontNeed | Op::Done => {}
         }
         self.act();
     }
