@@ -20,8 +20,8 @@ pub struct Process {
 /// One access of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Earliest start, with [`Pace::Trace`] and [`Pace::Open`]; its number among the [`Links`], with
-    /// [`Pace::Linked`].
+    /// Earliest start, with [`Pace::Trace`] and [`Pace::Open`]; with [`Pace::Linked`], its number
+    /// among the [`Links`].
     pub at: Instant,
     /// Kind.
     pub op: AccessOp,
