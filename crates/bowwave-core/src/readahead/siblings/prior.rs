@@ -4,8 +4,8 @@
 /// Counts of one mount, over its directories.
 ///
 /// **Waste is bounded** over all of them: files that were read ahead before their directory had
-/// enough opens of its own, and not opened, are at most [`TRIAL`]. While half of the sampled files
-/// are opened, they are at most as many as the opened files.
+/// enough opens of its own, and not opened, are at most sixteen, and eight more for each 256 later
+/// opens. While half of the sampled files are opened, they are at most as many as the opened files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SamplePrior {
     /// Opens in no order.
@@ -72,5 +72,6 @@ const OPENS_TRIAL: u32 = 3;
 const HITS_MIN: u32 = 8;
 /// Files that are sampled early before half of them must have been opened.
 const TRIAL: u32 = 16;
-/// Opens that are counted.
+/// Opens that are counted; then all counts are halved, so that each 256 opens allow half a trial
+/// more: another program may run. Fewer: more files that are read ahead in vain.
 const OPENS_MAX: u32 = 512;

@@ -327,7 +327,9 @@ fn import(prior: &mut SamplePrior, seed: u64, modules: u32, opens: usize) -> (us
 #[test]
 fn samples_that_paid_in_one_directory_begin_at_once_in_the_next() {
     let mut prior = SamplePrior::default();
-    (0..2).for_each(|seed| drop(import(&mut prior, seed, 30, 28)));
+    for seed in 0..2 {
+        import(&mut prior, seed, 30, 28);
+    }
     assert!(prior.pays());
     let (hits, _) = import(&mut prior, 9, 20, 18);
     let (alone, _) = import(&mut SamplePrior::default(), 9, 20, 18);
@@ -342,10 +344,10 @@ fn one_file_in_each_of_many_directories_causes_no_readahead() {
 }
 
 #[test]
-fn few_files_in_each_of_many_directories_cause_no_more_readahead_than_the_trial() {
+fn few_files_in_each_of_many_directories_cause_a_trial_of_sixteen_and_one_in_32_opens() {
     let mut prior = SamplePrior::default();
     let planned: usize = (0..500).map(|seed| import(&mut prior, seed, 500, 4).1).sum();
-    assert!(planned <= 16, "{planned}");
+    assert!(planned <= 16 + 500 * 4 / 32, "{planned}");
 }
 
 #[test]
