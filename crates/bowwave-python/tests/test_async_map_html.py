@@ -223,12 +223,40 @@ def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
     with ThreadPoolExecutor(1) as executor:
         rows = [{"offset": 0, "length": 4096}]
         assert "2/2" in shown(lambda: bowwave.sweep(rows, ["stream", "none"], executor=executor, progress=True))
+        rows = [{"offset": at * 4096, "length": 4096} for at in range(4000)]
+        assert "2/2" in shown(lambda: bowwave.miss_ratios(rows, [8 << 20], 0.5, parts=2, executor=executor, progress=True))
     with pytest.raises(ValueError, match="lazy"):
         bowwave.map("pattern:/1MiB", lazy=True, progress=True)
     assert shown(lambda: bowwave.map("pattern:/20MiB")) == ""
     # As where it is not installed.
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     assert shown(lambda: bowwave.map("pattern:/20MiB", progress=True)) == ""
+
+
+def test_a_replay_shows_the_progress_of_the_command(capsys, tmp_path, monkeypatch, command):
+    rows = [{"offset": at * 8192, "length": 4096} for at in range(2000)]
+    expected = bowwave.replay(rows, ["stream", "none"])
+    assert capsys.readouterr().err == ""
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected, "a short one shows none"
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as plain:
+        bowwave.replay(rows, "bogus")
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as shown:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(shown.value) == str(plain.value) and capsys.readouterr().err == ""
+    # As the command on a terminal, whose work takes longer.
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\n[ -t 2 ] && printf '\\r\\033[2Ksimulating 1,000/4,000 rows 9/s 3s' >&2\nsleep 0.1\n"
+                    "[ -t 2 ] && printf '\\r\\033[2Ksimulating 4,000/4,000 rows 9/s 0s\\r\\033[2K' >&2\n"
+                    f"exec {os.environ['BOWWAVE']} \"$@\"\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("BOWWAVE", str(slow))
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected
+    assert "4000/4000" in capsys.readouterr().err
+    bowwave.report(rows, tmp_path / "report.html", ["stream", "none"], progress=True)
+    assert "4000/4000" in capsys.readouterr().err and os.path.getsize(tmp_path / "report.html") > 10_000
+    with pytest.raises(ValueError, match="not a policy") as failed:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(failed.value) == str(plain.value), "without the bar"
 
 
 def test_views_keep_a_map_alive():
