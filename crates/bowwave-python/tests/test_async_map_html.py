@@ -564,6 +564,44 @@ def test_maps_and_caches_of_fsspec_show_themselves():
     assert cache.stats()["misses"] == 3 and agrees(cache._repr_html_(), cache.stats())
 
 
+def test_a_file_system_shows_reads_and_plans_without_a_file(tmp_path):
+    import fsspec
+
+    (tmp_path / "a").write_bytes(bytes(3 << 20))
+    (tmp_path / "a.h5").write_bytes(bytes(1 << 20))
+    system = fsspec.filesystem("bowwave", target_protocol="file", cache="67MiB")
+    system.cat_file(str(tmp_path / "a"))
+    system.cat_ranges([str(tmp_path / "a")] * 2, [0, 1 << 20], [4096, (1 << 20) + 4096])
+    system.get_file(str(tmp_path / "a"), str(tmp_path / "copy"))
+    with system.open(str(tmp_path / "a.h5")) as file:         # in a format, whose settings are others
+        file.pread(1 << 19, 100_000)
+    text = system._repr_html_()
+    assert "2 files" in text and f"{tmp_path}/a, 3.0 MiB" in text and f"{tmp_path}/a.h5" in text
+    # One of `cat_file`, two of `cat_ranges`, one of `get_file`; of the other file, what its watcher looked at, too.
+    assert "The last 6 reads" in text and "3.0 MiB announced" in text, text
+    for _ in range(20):
+        system.cat_file(str(tmp_path / "a"), 0, 100)
+    assert system._repr_html_().count(f"{tmp_path}/a, ") == 1, "one history for an object"
+
+
+def test_maps_and_caches_show_what_was_announced():
+    import bowwave.fsspec
+
+    memory = bowwave.map("emulate:s3/20MiB")
+    text = memory._repr_html_()
+    assert "The last 3 reads" in text and "20.0 MiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 1
+    memory.close()
+    assert "The last 3 reads" in memory._repr_html_()
+    cache = bowwave.fsspec.BowwaveCache(4096, lambda start, end: bytes(end - start), 1 << 20, policy="none")
+    cache.plan([(0, 8192), (65536, 69632)])
+    cache.advise("willneed", 131072, 4096)
+    for start in (0, 4096, 65536, 500_000):
+        cache._fetch(start, start + 4096)
+    text = cache._repr_html_()
+    assert "The last 4 reads" in text and "16.0 KiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 3
+    cache.close()
+
+
 def test_a_report_shows_its_runs(tmp_path, command):
     rows = [{"offset": at * 65536, "length": 65536} for at in range(64)]
     path = bowwave.report(rows, tmp_path / "report.html", ["stream", "none"])
