@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
-from . import _bowwave, _stores
+from . import _bowwave, _stores, _targets
 from ._formats import settings_of, watcher_of
 from ._history import History
 from ._html import of_cache
@@ -223,3 +223,4 @@ def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], byt
 # Without this wait, CPython ends threads of calls in progress in the middle of the engine.
 atexit.register(_bowwave.end_fetches, END_S)
 register_cache(BowwaveCache, clobber=True)
+_targets.register()

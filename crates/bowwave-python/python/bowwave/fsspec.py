@@ -47,6 +47,9 @@ SETTINGS = {
 #: Options that say what the engine reads in the environment.
 VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
              "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
+#: Parts of a connection string of Azure, and the options with their meaning.
+CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_token",
+              "BlobEndpoint": "endpoint_url"}
 #: Options for listings.
 LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
 #: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
@@ -126,8 +129,12 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
                    if name not in ("asynchronous", "loop")}
         try:
             return _fsspec.filesystem(self.target_protocol, **options)
-        except ImportError:
+        except ImportError as error:
             if self._scheme is None:
+                scheme = SCHEMES.get(self.target_protocol)
+                if scheme is not None:
+                    known = ", ".join(sorted(SETTINGS.get(scheme, ())))
+                    error.add_note(f"bowwave reads {scheme}:// itself with no other options than {known}")
                 raise
             from ._native import NativeFileSystem
 
@@ -512,6 +519,7 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if scheme == "gs" and given.get("token") == "anon":
         given["anon"] = bool(given.pop("token"))
     if scheme == "az":
+        given = _connected(given)
         if "account_host" in given:
             given["endpoint_url"] = f"https://{given.pop('account_host')}"
         given = {name: value for name, value in given.items()
@@ -531,6 +539,19 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if str(ours.get("endpoint", "")).startswith("http:"):
         ours["allow_http"] = True
     return scheme, ours
+
+
+def _connected(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of adlfs with those that a connection string stands for in its place, if all its parts are known."""
+    pairs = (part.partition("=") for part in str(given.get("connection_string", "")).split(";") if part)
+    parts = {name: value for name, _, value in pairs}
+    protocol, suffix = parts.pop("DefaultEndpointsProtocol", "https"), parts.pop("EndpointSuffix", None)
+    if not parts or protocol != "https" or not parts.keys() <= CONNECTION.keys():
+        return given
+    if suffix is not None and "AccountName" in parts:
+        parts.setdefault("BlobEndpoint", f"https://{parts['AccountName']}.blob.{suffix}")
+    return ({name: value for name, value in given.items() if name != "connection_string"}
+            | {CONNECTION[name]: value for name, value in parts.items()})
 
 
 def _history_of(source: Source | _Fetched) -> History:
