@@ -224,7 +224,8 @@ def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
         rows = [{"offset": 0, "length": 4096}]
         assert "2/2" in shown(lambda: bowwave.sweep(rows, ["stream", "none"], executor=executor, progress=True))
         rows = [{"offset": at * 4096, "length": 4096} for at in range(4000)]
-        assert "2/2" in shown(lambda: bowwave.miss_ratios(rows, [8 << 20], 0.5, parts=2, executor=executor, progress=True))
+        options = {"parts": 2, "executor": executor, "progress": True}
+        assert "2/2" in shown(lambda: bowwave.miss_ratios(rows, [8 << 20], 0.5, **options))
     with pytest.raises(ValueError, match="lazy"):
         bowwave.map("pattern:/1MiB", lazy=True, progress=True)
     assert shown(lambda: bowwave.map("pattern:/20MiB")) == ""

@@ -28,8 +28,8 @@ def command() -> str:
 
 
 def ran(arguments: Sequence[str], data: bytes | str | None = None, progress: bool = False) -> bytes:
-    """What the command prints. Its standard input is `data`, or the file of that path. `progress` shows a bar of its rows,
-    if it takes more than a second.
+    """What the command prints. Its standard input is `data`, or the file of that path. `progress` shows a bar of its
+    rows, if it takes more than a second.
 
     Raises `ValueError` for arguments that it does not accept, and `OSError` otherwise."""
     run = _shown if progress and hasattr(os, "openpty") else _captured

@@ -1,7 +1,7 @@
 """Parsers of the indexes of HDF5's chunked arrays: where each chunk of an array is stored.
 
-The "HDF5 File Format Specification" has five: a tree of version 1 or 2, a fixed array, an extensible array, and none for
-chunks of equal size that lie one after another. All addresses are relative to the superblock.
+The "HDF5 File Format Specification" has five: a tree of version 1 or 2, a fixed array, an extensible array, and none
+for chunks of equal size that lie one after another. All addresses are relative to the superblock.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Array:
         return tuple(-(-side // step) for side, step in zip(shape, self.chunk, strict=False) if step)
 
     def numbered(self, numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
-        """The places of chunks by their number: in the order of C over the shape to which the array may grow. An unlimited
-        dimension comes first, since numbers must stay when it grows."""
+        """The places of chunks by their number: in the order of C over the shape to which the array may grow. An
+        unlimited dimension comes first, since numbers must stay when it grows."""
         sides = self._counted(self.most)
         axes = sorted(range(len(sides)), key=lambda axis: self.most[axis] != UNLIMITED)
         inner = [(axis, sides[axis]) for axis in reversed(axes[1:])]
@@ -160,8 +160,9 @@ def _fixed(array: Array, data: bytes) -> Iterator[Piece]:
         if count <= 1 << bits:
             yield Piece(start, 14 + count * entry + 4, partial(_fixed_block, array, entry), array)
         else:
+            pages = -(-count >> bits)
             # A bit for each page that was written.
-            head = 14 + -(-(-(-count >> bits)) // 8) + 4
+            head = 14 + -(-pages // 8) + 4
             yield Piece(start, head, nothing, array)
             yield from _pages(array, entry, start + head, 0, count, 1 << bits)
 
@@ -171,8 +172,8 @@ def _fixed_block(array: Array, entry: int, data: bytes) -> Iterator[Chunk]:
         yield from _elements(array, entry, 0, data[14:-4])
 
 
-# Extensible arrays: an index block, with the first elements, of data blocks and of secondary blocks, which have more data
-# blocks. Data blocks grow with their number. Those of equal size are a super block; each second one has twice as many.
+# Extensible arrays: an index block, with the first elements, of data blocks and of secondary blocks, which have more
+# data blocks. Data blocks grow with their number. Those of equal size are a super block; each second one has twice as many.
 
 
 class _Sizes(NamedTuple):
@@ -264,7 +265,7 @@ def tree2(array: Array | None, data: bytes) -> Iterator[Piece]:
 
 
 def _widths(node: int, record: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """For each level above the leaves, the bytes of two numbers in its pointers: records of a child, and of all below."""
+    """For each level above the leaves, the bytes of two numbers in its pointers: records of a child, and all below."""
     most = all_records = (node - 10) // record
     first, second = (most.bit_length() + 7) // 8, 0
     widths: list[tuple[int, int]] = []
@@ -291,6 +292,7 @@ def _node2(array: Array, node: int, record: int, widths: tuple[tuple[int, int], 
         yield Chunk(address(data, at), size, array, place)
     if widths:
         first, second = widths[-1]
-        for at in range(6 + record * count, 6 + record * count + (count + 1) * (8 + first + second), 8 + first + second):
+        start, pointer = 6 + record * count, 8 + first + second
+        for at in range(start, start + (count + 1) * pointer, pointer):
             below = int.from_bytes(data[at + 8:at + 8 + first], "little")
             yield Piece(address(data, at), node, partial(_node2, array, node, record, widths[:-1], below), array)

@@ -75,8 +75,8 @@ def replay(trace: Any, policies: Any = "stream", devices: Any = "s3", caches: An
     A trace is a path of any format that `bowwave import` knows, Parquet, a directory of `write_trace`, rows with `offset`
     and `length` (an iterable of dictionaries or an Arrow table), or a `bowwave.File`: the reads it remembers.
 
-    Options are those of `bowwave replay`, such as `ra_pages="1MiB"` and `pace="trace"`. Equal calls give equal digits. `progress`
-    shows a bar after the first second, if tqdm is installed.
+    Options are those of `bowwave replay`, such as `ra_pages="1MiB"` and `pace="trace"`. Equal calls give equal digits.
+    `progress` shows a bar after the first second, if tqdm is installed.
     """
     arguments = _grid(policies, devices, caches, options)
     if isinstance(trace, str | os.PathLike) and not is_parquet(trace):

@@ -1,7 +1,7 @@
 """Chained URLs without the package of their target.
 
-For `bowwave::s3://bucket/key`, fsspec loads the class of `s3` to split the URL. If its package is not installed, a class
-here stands in for it. It splits URLs, and creating a file system of it is the `ImportError` that fsspec raises.
+For `bowwave::s3://bucket/key`, fsspec loads the class of `s3` to split the URL. If its package is not installed, a
+class here stands in for it. It splits URLs, and creating a file system of it is the `ImportError` that fsspec raises.
 """
 
 from __future__ import annotations

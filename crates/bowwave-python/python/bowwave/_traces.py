@@ -182,8 +182,8 @@ def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts:
 
     `caches` are bytes. The sample is `parts` disjoint ones: each is replayed with a cache that is smaller by its share. A
     row has `cache_bytes`, `miss_ratio`, and `error`, the standard error between the parts: the ratio of the whole trace is
-    within twice of it in about 19 of 20 cases. `options` are those of `sweep`: `executor`, `keep`, `eviction`. `progress`
-    shows a bar of the parts, if tqdm is installed.
+    within twice of it in about 19 of 20 cases. `options` are those of `sweep`: `executor`, `keep`, `eviction`.
+    `progress` shows a bar of the parts, if tqdm is installed.
     """
     from ._lab import Results, sweep
 

@@ -52,9 +52,10 @@ class Reading(Loop):
 
     def __init__(self, array: Array, length: int, like: Reading | None) -> None:
         known = array.chunks.__contains__
-        super().__init__(array.grid(), max(1, AHEAD // max(1, length)), CHUNKS_MAX, AHEAD_MAX, 1, known=known, like=like)
-        #: Whether the array begins where the one before ended, so that the next one may begin at its end; bytes that were
-        #: read, and that were fetched beyond the array.
+        first = max(1, AHEAD // max(1, length))
+        super().__init__(array.grid(), first, CHUNKS_MAX, AHEAD_MAX, 1, known=known, like=like)
+        #: Whether the array begins where the one before ended, so that the next one may begin at its end; bytes that
+        #: were read, and that were fetched beyond the array.
         self.goes_on = False
         self.read = self.beyond = 0
 
