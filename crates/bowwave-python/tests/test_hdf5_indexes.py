@@ -210,3 +210,7 @@ def test_damaged_indexes_never_raise_nor_read_elsewhere(name, written):
         within = chance.choice(metadata)[0] + chance.randrange(64)
         cut = chance.choice([chance.randrange(len(data)), within])
         replayed(data[:cut], reads)
+    # Within each header.
+    for offset, length in metadata:
+        for cut in range(offset + 4, offset + min(length, 73), 4):
+            replayed(data[:cut], reads)

@@ -209,7 +209,7 @@ class _Sizes(NamedTuple):
 def _extensible(array: Array, data: bytes) -> Iterator[Piece]:
     if data[:4] != b"EAHD":
         return
-    sizes = _Sizes(*data[6:12])
+    sizes = _Sizes(*struct.unpack_from("<6B", data, 6))
     if not sizes.entry or not sizes.least or sizes.pointers < 2 or sizes.bits > 64:
         return
     # All data blocks of the first super blocks are in the index block, and of each other one its secondary block.
