@@ -223,12 +223,41 @@ def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
     with ThreadPoolExecutor(1) as executor:
         rows = [{"offset": 0, "length": 4096}]
         assert "2/2" in shown(lambda: bowwave.sweep(rows, ["stream", "none"], executor=executor, progress=True))
+        rows = [{"offset": at * 4096, "length": 4096} for at in range(4000)]
+        options = {"parts": 2, "executor": executor, "progress": True}
+        assert "2/2" in shown(lambda: bowwave.miss_ratios(rows, [8 << 20], 0.5, **options))
     with pytest.raises(ValueError, match="lazy"):
         bowwave.map("pattern:/1MiB", lazy=True, progress=True)
     assert shown(lambda: bowwave.map("pattern:/20MiB")) == ""
     # As where it is not installed.
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     assert shown(lambda: bowwave.map("pattern:/20MiB", progress=True)) == ""
+
+
+def test_a_replay_shows_the_progress_of_the_command(capsys, tmp_path, monkeypatch, command):
+    rows = [{"offset": at * 8192, "length": 4096} for at in range(2000)]
+    expected = bowwave.replay(rows, ["stream", "none"])
+    assert capsys.readouterr().err == ""
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected, "a short one shows none"
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as plain:
+        bowwave.replay(rows, "bogus")
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as shown:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(shown.value) == str(plain.value) and capsys.readouterr().err == ""
+    # As the command on a terminal, whose work takes longer.
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\n[ -t 2 ] && printf '\\r\\033[2Ksimulating 1,000/4,000 rows 9/s 3s' >&2\nsleep 0.1\n"
+                    "[ -t 2 ] && printf '\\r\\033[2Ksimulating 4,000/4,000 rows 9/s 0s\\r\\033[2K' >&2\n"
+                    f"exec {os.environ['BOWWAVE']} \"$@\"\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("BOWWAVE", str(slow))
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected
+    assert "4000/4000" in capsys.readouterr().err
+    bowwave.report(rows, tmp_path / "report.html", ["stream", "none"], progress=True)
+    assert "4000/4000" in capsys.readouterr().err and os.path.getsize(tmp_path / "report.html") > 10_000
+    with pytest.raises(ValueError, match="not a policy") as failed:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(failed.value) == str(plain.value), "without the bar"
 
 
 def test_views_keep_a_map_alive():
@@ -534,6 +563,44 @@ def test_maps_and_caches_of_fsspec_show_themselves():
     cache = bowwave.fsspec.BowwaveCache(4096, lambda start, end: bytes(end - start), 1 << 20, policy="none")
     cache._fetch(0, 10_000)
     assert cache.stats()["misses"] == 3 and agrees(cache._repr_html_(), cache.stats())
+
+
+def test_a_file_system_shows_reads_and_plans_without_a_file(tmp_path):
+    import fsspec
+
+    (tmp_path / "a").write_bytes(bytes(3 << 20))
+    (tmp_path / "a.h5").write_bytes(bytes(1 << 20))
+    system = fsspec.filesystem("bowwave", target_protocol="file", cache="67MiB")
+    system.cat_file(str(tmp_path / "a"))
+    system.cat_ranges([str(tmp_path / "a")] * 2, [0, 1 << 20], [4096, (1 << 20) + 4096])
+    system.get_file(str(tmp_path / "a"), str(tmp_path / "copy"))
+    with system.open(str(tmp_path / "a.h5")) as file:         # in a format, whose settings are others
+        file.pread(1 << 19, 100_000)
+    text = system._repr_html_()
+    assert "2 files" in text and f"{tmp_path}/a, 3.0 MiB" in text and f"{tmp_path}/a.h5" in text
+    # One of `cat_file`, two of `cat_ranges`, one of `get_file`; of the other file, what its watcher looked at, too.
+    assert "The last 6 reads" in text and "3.0 MiB announced" in text, text
+    for _ in range(20):
+        system.cat_file(str(tmp_path / "a"), 0, 100)
+    assert system._repr_html_().count(f"{tmp_path}/a, ") == 1, "one history for an object"
+
+
+def test_maps_and_caches_show_what_was_announced():
+    import bowwave.fsspec
+
+    memory = bowwave.map("emulate:s3/20MiB")
+    text = memory._repr_html_()
+    assert "The last 3 reads" in text and "20.0 MiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 1
+    memory.close()
+    assert "The last 3 reads" in memory._repr_html_()
+    cache = bowwave.fsspec.BowwaveCache(4096, lambda start, end: bytes(end - start), 1 << 20, policy="none")
+    cache.plan([(0, 8192), (65536, 69632)])
+    cache.advise("willneed", 131072, 4096)
+    for start in (0, 4096, 65536, 500_000):
+        cache._fetch(start, start + 4096)
+    text = cache._repr_html_()
+    assert "The last 4 reads" in text and "16.0 KiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 3
+    cache.close()
 
 
 def test_a_report_shows_its_runs(tmp_path, command):

@@ -132,13 +132,13 @@ def maps() -> int:
 
 
 def laboratory() -> float:
-    rows: bowwave.Results = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"])
+    rows: bowwave.Results = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"], progress=True)
     with ThreadPoolExecutor() as executor:
         rows = bowwave.sweep("a.bwt", executor=executor, keep="results", progress=True, ra_pages=["128KiB", "1MiB"])
     commands: list[str] = bowwave.sweep_commands("a.bwt")
     trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
-    ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5)
-    page: str = bowwave.report("a.bwt", "report.html")
+    ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5, progress=True)
+    page: str = bowwave.report("a.bwt", "report.html", progress=True)
     rows = bowwave.report("a.bwt", "report.html").results
     tables = [rows.to_arrow(), ratios.to_pandas()]
     return float(rows.best()["seconds"]) + len(page) + len(commands) + len(tables)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Literal, overload
 
 from . import _bowwave
 from ._files import Source, source_of
+from ._history import History
 from ._progress import bar
 from ._threads import Threads, interruptible
 
@@ -30,6 +32,7 @@ class Map(mmap.mmap):
     name: str
     #: Counters of the file when it had been read.
     counters: dict[str, int]
+    _history: History
     _source: Source
     _writable: bool
 
@@ -118,11 +121,15 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
     memory, filled = _memory(source, size, writable)
     memory.name, memory._source, memory._writable = source.url, source, writable
     view = memoryview(filled)
+    memory._history = history = History(source.url, source.access, listed=False)
+    history.bind(handle)
     handle.plan([(0, size)])
+    history.announce([(0, size)])
 
     def read(offset: int) -> int:
-        end = min(offset + PIECE, size)
+        begin, end = monotonic(), min(offset + PIECE, size)
         count = handle.readinto(offset, view[offset:end])
+        history.note(begin, offset, count)
         if count != end - offset:
             raise OSError(f"{source.url}: it ended at {offset + count}, before its {size} bytes")
         # The copy is what will be used.
@@ -154,5 +161,6 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
     view.release()
     if filled is not memory:
         filled.close()
+    history.unbind()
     memory.counters = handle.stats()
     return memory
