@@ -57,6 +57,8 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-region/src/anonymous/region.rs",
     "crates/bowwave-region/src/anonymous/transfers.rs",
     "crates/bowwave-region/src/anonymous/vec.rs",
+    "crates/bowwave-region/src/copy.rs",
+    "crates/bowwave-region/src/fork.rs",
     "crates/bowwave-region/src/inner.rs",
     "crates/bowwave-region/src/kernel.rs",
     "crates/bowwave-region/src/model.rs",
