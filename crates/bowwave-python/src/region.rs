@@ -90,6 +90,19 @@ impl Region {
         self.len
     }
 
+    /// Whether it may be written.
+    #[getter]
+    fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Entity tag and time of the last modification in nanoseconds, if the store has them.
+    #[getter]
+    fn identity(&self) -> PyResult<(Option<String>, Option<i128>)> {
+        let identity = self.region()?.identity();
+        Ok((identity.etag, identity.modified_ns))
+    }
+
     /// In a child of `fork`, before it has other threads that use the memory: maps the region again
     /// from a store of the child.
     fn map_in_child(&self, py: Python<'_>, store: &Store) -> PyResult<()> {

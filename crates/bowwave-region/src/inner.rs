@@ -205,15 +205,13 @@ impl Inner {
         }
         let mut end = page + stream.file.page_bytes();
         let is_there = stream.file.fault_if_there(offset, self.pattern(), around, |bytes| {
+            // First: the thread goes on as soon as its page is mapped.
+            self.failed().forget(page);
             let count = self.map(bytes.clone());
             end = end.max(bytes.start + count);
             count
         });
-        if !is_there {
-            return None;
-        }
-        self.failed().forget(page);
-        Some(end)
+        is_there.then_some(end)
     }
 
     /// The range that may be mapped with the page of `offset`, and its maximum of unread readahead.
@@ -242,15 +240,14 @@ impl Inner {
         }
         let mut end = page;
         let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
+            // As above.
+            self.failed().forget(page);
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count
         });
         match mapped.await {
-            Ok(()) => {
-                self.failed().forget(page);
-                Ok(end.max(page + stream.page_bytes()))
-            }
+            Ok(()) => Ok(end.max(page + stream.page_bytes())),
             Err(error) => Err(error.into()),
         }
     }

@@ -289,7 +289,7 @@ impl Region {
         while at < end {
             let around = self.inner.around(at, u64::MAX);
             let fetched = task::block_on(self.inner.fetch(self.inner.file(), at, around));
-            let failed = |error: &Error| self.inner.note_failed_call(at, error);
+            let failed = |error: &Error| self.inner.note_failed(at, error);
             at = fetched.inspect_err(failed)?.max(at + 1);
         }
         Ok(())

@@ -68,6 +68,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-region/tests/bad_input.rs",
     "crates/bowwave-region/tests/common/mod.rs",
     "crates/bowwave-region/tests/file_maps.rs",
+    "crates/bowwave-region/tests/forks.rs",
     "crates/bowwave-region/tests/signals.rs",
     "crates/bowwave-region/tests/soak.rs",
     "crates/bowwave-region/tests/swap_model/mod.rs",

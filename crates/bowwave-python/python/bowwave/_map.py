@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import mmap
 import os
 import sys
@@ -24,8 +25,8 @@ THREADS = 2
 RETRY_FOR = 60.0
 
 Region = _bowwave.Region
-#: The lazy maps of this process, which a child of `fork` maps again, and their files.
-_lazy: weakref.WeakKeyDictionary[Region, Source] = weakref.WeakKeyDictionary()
+#: The lazy maps of this process, which a child of `fork` maps again, with their files and `retry_for`.
+_lazy: weakref.WeakKeyDictionary[Region, tuple[Source, float]] = weakref.WeakKeyDictionary()
 
 
 class Map(mmap.mmap):
@@ -94,23 +95,35 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
     process may serve the kernel's faults.
 
     A child of `fork` has a lazy map at the same address, in the same version, with a cache of its own. It keeps what
-    the parent has written. A lazy map does not pickle. It needs Linux's userfaultfd.
+    the parent has written. A lazy map pickles as a `Map` does. It needs Linux's userfaultfd.
     """
     source = source_of(url, options)
     if lazy:
         if progress:
             raise ValueError("progress is of a map that is read at once: leave it out with lazy=True")
-        wait = RETRY_FOR if retry_for is None else retry_for
-        region = interruptible(Region, source.store(), source.place.path, writable, wait)
-        _lazy[region] = source
-        return region
+        return _lazily(source, writable, RETRY_FOR if retry_for is None else retry_for)
     if retry_for is not None:
         raise ValueError("retry_for is of a lazy map: give lazy=True, or use the settings retries and deadline")
     return _copied(source, writable, progress)
 
 
+def _lazily(source: Source, writable: bool, retry_for: float) -> Region:
+    region = interruptible(Region, source.store(), source.place.path, writable, retry_for)
+    source.check(region)
+    _lazy[region] = source, retry_for
+    return region
+
+
+def _reduced(region: Region) -> tuple[Any, ...]:
+    source, retry_for = _lazy[region]
+    return _lazily, (source, region.writable, retry_for)
+
+
+copyreg.pickle(Region, _reduced)
+
+
 def _in_child() -> None:
-    for region, source in list(_lazy.items()):
+    for region, (source, _) in list(_lazy.items()):
         try:
             region.map_in_child(source.store())
         except Exception as error:

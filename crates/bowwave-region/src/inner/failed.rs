@@ -36,9 +36,9 @@ impl Failed {
         self.pages.get(&page).filter(|failure| failure.is_poisoned).map(|failure| failure.cause.as_str())
     }
 
-    /// Records a failure. Returns whether it is the first one of the page.
-    fn note(&mut self, page: u64, error: &Error, is_poisoned: bool) -> bool {
-        self.pages.insert(page, Failure { cause: error.to_string(), is_poisoned }).is_none()
+    /// Records a failure.
+    fn note(&mut self, page: u64, error: &Error, is_poisoned: bool) {
+        self.pages.insert(page, Failure { cause: error.to_string(), is_poisoned });
     }
 
     /// Records that the page could be fetched. An access that has failed stays recorded.
@@ -55,8 +55,8 @@ impl Inner {
         self.failed().pages.iter().map(|(&page, failure)| (page, failure.cause.clone())).collect()
     }
 
-    /// Records that a call could not fetch the page of `offset`. Another call or an access tries again.
-    pub(crate) fn note_failed_call(&self, offset: u64, error: &Error) {
+    /// Records that the page of `offset` could not be fetched. Another call or access tries again.
+    pub(crate) fn note_failed(&self, offset: u64, error: &Error) {
         let page = self.page_of(offset);
         let mut failed = self.failed();
         if failed.poisoned(page).is_none() {
@@ -98,9 +98,11 @@ impl Inner {
         mut error: Error,
     ) -> Result<u64> {
         let (page, begun, mut pause) = (self.page_of(offset), Instant::now(), PAUSE_MIN);
+        let mut is_reported = false;
         while self.may_repeat(&error) {
             let Some(left) = self.retry_for.checked_sub(begun.elapsed()) else { break };
-            if self.failed().note(page, &error, false) {
+            self.note_failed(offset, &error);
+            if !std::mem::replace(&mut is_reported, true) {
                 let (name, seconds) = (&self.name, self.retry_for.as_secs());
                 report(format_args!(
                     "bowwave: cannot read a page of a mapped file at offset {page} of {name}: {error}; its reader waits, at \
