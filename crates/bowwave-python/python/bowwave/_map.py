@@ -128,8 +128,8 @@ def _in_child() -> None:
             region.map_in_child(source.store())
         except Exception as error:
             # A hook cannot raise: methods of the map will.
-            print(f"bowwave: {source.url}: a child of fork cannot map it again: {error}; a touch of its memory ends the child",
-                  file=sys.stderr, flush=True)
+            problem = f"a child of fork cannot map it again: {error}; a touch of its memory ends the child"
+            print(f"bowwave: {source.url}: {problem}", file=sys.stderr, flush=True)
 
 
 # After the hook of `_stores`, which begins a new cache.
