@@ -22,6 +22,7 @@ mod file;
 mod files;
 mod hedge;
 mod journal;
+mod known;
 mod lease;
 mod live;
 mod mapped;

@@ -8,11 +8,8 @@ import importlib.util
 import os
 import pickle
 import re
-import signal
-import subprocess
 import sys
 import time
-import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,19 +17,7 @@ import bowwave
 import numpy as np
 import pytest
 from bowwave._html import ANNOUNCED, COLOURS, HEIGHT, WIDTH
-
-
-def status_of(child):
-    """The status of a forked child that runs a function."""
-    process = os.fork()
-    if process == 0:
-        try:
-            child()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitpid(process, 0)[1]
+from conftest import status_of
 
 
 def test_coroutines_read_at_once(shaped):
@@ -337,77 +322,6 @@ def test_an_empty_file_cannot_be_mapped(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(ValueError, match="empty"):
         bowwave.map(tmp_path / "a")
-
-
-def lazy(url, **options):
-    """A lazy map, where the process may have one."""
-    try:
-        return bowwave.map(url, lazy=True, **options)
-    except OSError as error:
-        if os.environ.get("CI") == "true" or "userfaultfd" not in str(error):
-            raise
-        pytest.skip(str(error))
-
-
-def test_a_lazy_map_fetches_what_is_touched(shaped):
-    memory = lazy("s3://data/large", **dict(shaped.options, cache="32MiB"))
-    before = shaped.counters()["bytes"]
-    array = np.frombuffer(memory, dtype=np.uint8)
-    assert array[50_000_000:50_000_100].tobytes() == shaped.bytes(50_000_000, 100)
-    memory.populate(1 << 20, 1 << 20)
-    assert array[1 << 20:(1 << 20) + 100].tobytes() == shaped.bytes(1 << 20, 100)
-    assert shaped.counters()["bytes"] - before < 8 << 20
-    assert memory.failures() == [] and memory.stats()["faults"] > 0
-
-
-def test_views_keep_a_lazy_map_alive(shaped):
-    import pyarrow
-
-    options = dict(shaped.options, cache="32MiB")
-    array = np.frombuffer(lazy("s3://data/large", **options), np.uint8)
-    buffer = pyarrow.py_buffer(lazy("s3://data/large", writable=False, **options))
-    gc.collect()
-    assert array[33_000_000:33_000_100].tobytes() == shaped.bytes(33_000_000, 100)
-    assert buffer.slice(22_000_000, 100).to_pybytes() == shaped.bytes(22_000_000, 100) and not buffer.is_mutable
-    array[33_000_000] ^= 255
-    assert array[33_000_001:33_000_100].tobytes() == shaped.bytes(33_000_001, 99)
-
-
-def test_a_child_of_fork_maps_again(shaped):
-    options = dict(shaped.options, cache="32MiB")
-    memory = lazy("s3://data/large", **options)
-    assert memoryview(memory)[:10] == shaped.bytes(0, 10)
-
-    def child():
-        again = bowwave.map("s3://data/large", lazy=True, **options)
-        assert memoryview(again)[40_000_000:40_000_100] == shaped.bytes(40_000_000, 100)
-        with pytest.raises(RuntimeError, match="open it again in the child"):
-            memory.populate(0, 4096)
-
-    assert status_of(child) == 0
-    assert memoryview(memory)[50_000_000:50_000_010] == shaped.bytes(50_000_000, 10)
-
-
-def test_populating_a_lazy_map_raises_the_error_of_the_store():
-    memory = lazy("fault:errors=1:pattern:/1MiB", retries=0)
-    assert memory.failures() == []
-    with pytest.raises(OSError, match="fault"):
-        memory.populate(8192, 4096)
-    (offset, cause), = memory.failures()
-    assert offset == 8192 and "fault" in cause
-    with pytest.raises(ValueError, match="4096 bytes from 1048576"):
-        memory.populate(1 << 20, 4096)
-
-
-@pytest.mark.parametrize("before", ["", "try: memory.populate(0, 4096)\nexcept OSError: pass"])
-def test_only_a_touch_of_a_page_that_cannot_be_fetched_is_a_sigbus(before):
-    lazy("pattern:/1MiB")
-    program = f"import bowwave\nmemory = bowwave.map('fault:errors=1:pattern:/1MiB', lazy=True, retries=0)\n{before}\n"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    ended = subprocess.run([sys.executable, "-c", program + "memoryview(memory)[0]"], capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGBUS
-    assert "bowwave: cannot read a page of a mapped file at offset 0" in ended.stderr
 
 
 def rows_of(text):

@@ -5,7 +5,10 @@
 //! swap has a queue of its own.
 
 mod anonymous;
+mod copy;
 mod error;
+#[cfg(not(feature = "model"))]
+mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod inner;
