@@ -151,6 +151,15 @@ fn counters(arrays: &[Array]) -> [u64; 4] {
     })
 }
 
+/// What the counters of these arrays have counted since, as a member of an object.
+fn of_parts(name: &str, arrays: &[Array], before: [u64; 4]) -> String {
+    let after = counters(arrays);
+    let [ra, hit, mapped, wasted]: [u64; 4] = std::array::from_fn(|index| after[index] - before[index]);
+    format!(
+        ",\"{name}\":{{\"swap_ra\":{ra},\"swap_ra_hit\":{hit},\"mapped_ahead\":{mapped},\"wasted\":{wasted}}}"
+    )
+}
+
 /// Runs a writer for each array for a while, in order or at random; returns their access times.
 fn write_side_by_side(ordered: &[Array], scattered: &[Array], time: Duration) -> (Times, Times) {
     let over = &AtomicBool::new(false);
@@ -274,16 +283,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             after.requests - before.requests,
             after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written,
         );
-        for (name, arrays, before) in [
-            ("sequential_regions", &ordered, parts_before[0]),
-            ("random_regions", &scattered, parts_before[1]),
-        ] {
-            let after = counters(arrays);
-            let [ra, hit, mapped, wasted] = std::array::from_fn(|index| after[index] - before[index]);
-            line += &format!(
-                ",\"{name}\":{{\"swap_ra\":{ra},\"swap_ra_hit\":{hit},\"mapped_ahead\":{mapped},\"wasted\":{wasted}}}"
-            );
-        }
+        line += &of_parts("sequential_regions", &ordered, parts_before[0]);
+        line += &of_parts("random_regions", &scattered, parts_before[1]);
     }
     println!("{line}}}");
     Ok(())
