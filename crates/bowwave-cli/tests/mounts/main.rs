@@ -10,6 +10,7 @@ mod many_files;
 mod memory;
 mod metadata;
 mod mount;
+mod priority;
 mod read_servers;
 mod real_writes;
 mod server;

@@ -33,7 +33,7 @@ mod transfers;
 mod vec;
 
 pub use bowwave_core::swap::SwapPolicy;
-pub use bowwave_core::swap::pager::{PagerLoad, Placement, RegionAdvice, SwapStats};
+pub use bowwave_core::swap::pager::{Lists, PagerLoad, Placement, RegionAdvice, SwapStats};
 pub use live::{SWAP_SETTINGS, SwapSetting};
 pub use region::{Swap, SwapOptions, SwapRegion, SwapReport};
 pub use spill::Spill;

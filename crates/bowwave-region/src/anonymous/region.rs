@@ -8,7 +8,7 @@ use std::thread;
 
 use bowwave_core::swap::SwapPolicy;
 use bowwave_core::swap::pager::{
-    Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
+    Lists, Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
 };
 use bowwave_core::{PageIndex, PageRange};
 
@@ -82,6 +82,8 @@ pub struct SwapOptions {
     pub policy: SwapPolicy,
     /// Placement of pages on the spill. [`Placement::Reclaim`] is Linux's, for comparisons.
     pub placement: Placement,
+    /// Which pages compete for memory. [`Lists::Global`] is Linux's, for comparisons.
+    pub lists: Lists,
     /// Maximum pages per readahead; at least 8.
     pub ahead_pages_max: u64,
     /// Handler threads for page faults; by default one per processor, at most two.
@@ -101,6 +103,7 @@ impl Default for SwapOptions {
             address_bytes: None,
             policy: SwapPolicy::Adaptive,
             placement: Placement::Address,
+            lists: Lists::PerRegion,
             ahead_pages_max: 256,
             handlers: None,
             scope: None,
@@ -339,8 +342,8 @@ impl crate::Region {
 /// The pager's configuration while its tables are empty.
 fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
     let own = PagerConfig::own(budget.frames(0), spill.slots);
-    let SwapOptions { policy, placement, ahead_pages_max: ahead_max, .. } = *options;
-    let config = PagerConfig { policy, placement, ahead_max, ..own };
+    let SwapOptions { policy, placement, lists, ahead_pages_max: ahead_max, .. } = *options;
+    let config = PagerConfig { policy, placement, lists, ahead_max, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
 }
