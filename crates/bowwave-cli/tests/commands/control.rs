@@ -130,7 +130,7 @@ const MIB: u64 = 1 << 20;
 fn ctl_changes_the_policy_of_a_program_in_the_middle_of_its_file() {
     let options = ["--map", "emulate:nvme:pattern:/=/shown", "--policy", "none", "--cache", "64MiB"];
     let Some(mut program) = Program::new(&options, READ_FILE) else { return };
-    let mut requests = |program: &mut Program, line: &str| {
+    let requests = |program: &mut Program, line: &str| {
         let before = program.counter("requests");
         assert_eq!(program.order(line), (4 * MIB).to_string());
         program.counter("requests") - before
@@ -155,7 +155,7 @@ fn ctl_changes_the_policy_of_swapped_memory_in_the_middle_of_a_pass() {
     let options = ["--swap", "128MiB", "--memory", "8MiB", "--swap-policy", "none"];
     let Some(mut program) = Program::new(&options, READ_MEMORY) else { return };
     let of = |program: &Program| ["swap_major_faults", "swap_ra"].map(|name| program.counter(name));
-    let mut pass = |program: &mut Program, line: &str| {
+    let pass = |program: &mut Program, line: &str| {
         let before = of(program);
         assert_eq!(program.order(line), "True");
         let after = of(program);
