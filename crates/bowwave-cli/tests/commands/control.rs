@@ -197,7 +197,7 @@ fn status_shows_programs_and_ctl_refuses_what_does_not_fit() {
     let line = list.lines().find(|line| line.split_whitespace().next() == Some(&id)).expect("it is listed");
     assert!(line.contains("python") && line.contains("emulate:nvme:pattern:/ at /shown"), "{list}");
     let rows: Value = serde_json::from_str(&run(&mut program.command(&["status", "--json"]))).expect("JSON");
-    let is_ours = |row: &&Value| row["pid"].to_string() == id;
+    let is_ours = |row: &&Value| row["pid"] == program.child.id();
     let row = rows.as_array().and_then(|rows| rows.iter().find(is_ours)).expect("it is listed");
     assert_eq!((&row["state"], &row["policy"]), (&Value::from("running"), &Value::from("stream")));
     let text = run(&mut program.command(&["status", &id]));
