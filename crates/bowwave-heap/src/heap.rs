@@ -12,6 +12,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_control::{Program, Server};
 use bowwave_interpose::{Inside, no_unwind, say};
 use bowwave_region::{RegionAdvice, Swap, SwapRegion, SwapReport};
 
@@ -55,6 +56,8 @@ pub(crate) struct Heap {
     first_span: usize,
     spans: Spans,
     larges: Larges,
+    /// For `bowwave ctl`. `None` without a place for its socket: the program needs none.
+    server: Option<Server>,
 }
 
 /// The heap's lock, held during a fork.
@@ -204,6 +207,18 @@ pub(crate) fn counters() -> Option<Counters> {
     })
 }
 
+/// Removes the socket of `bowwave ctl` at the end of the process. A signal handler may end the
+/// process while this thread holds the lock: then a later client removes the socket.
+pub(crate) fn leave() {
+    let _inside = Inside::enter();
+    if let Ok(state) = HEAP.try_lock()
+        && let State::Ready(heap) = &*state
+        && let Some(server) = &heap.server
+    {
+        server.leave();
+    }
+}
+
 /// Locks the heap.
 pub(crate) fn hold() -> Held {
     lock()
@@ -262,7 +277,9 @@ impl Heap {
             let arena = swap.region(bytes)?;
             let first_span = (arena.as_ptr() as usize).next_multiple_of(SPAN);
             let spans = Spans::new(bytes / SPAN - 1);
-            Ok(Self { swap, arena, first_span, spans, larges: Larges::default() })
+            let program = Program { swap: Some(swap.clone()), ..Program::default() };
+            let server = program.serve().ok();
+            Ok(Self { swap, arena, first_span, spans, larges: Larges::default(), server })
         });
         created.map_err(|error| error.to_string())
     }

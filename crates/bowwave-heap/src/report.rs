@@ -32,32 +32,11 @@ pub(crate) fn report() {
     if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let (stats, load) = (all.swap.stats, all.swap.load);
-    let counters: [(&str, u64); 24] = [
+    let mut counters = vec![
         ("swap_allocations", all.allocations),
         ("swap_bytes_allocated", all.bytes),
         ("swap_regions", all.regions),
-        ("swap_minor_faults", stats.minor_faults),
-        ("swap_major_faults", stats.major_faults),
-        ("swap_late", stats.late),
-        ("swap_ra", stats.swap_ra),
-        ("swap_ra_hit", stats.swap_ra_hit),
-        ("swap_mapped_ahead", stats.mapped_ahead),
-        ("swap_wasted", stats.wasted),
-        ("swap_in", stats.swap_in),
-        ("swap_out", stats.swap_out),
-        ("swap_dropped", stats.dropped),
-        ("swap_zero_out", stats.zero_out),
-        ("swap_zero_in", stats.zero_in),
-        ("swap_read_errors", stats.read_errors),
-        ("swap_write_errors", stats.write_errors),
-        ("swap_requests", all.swap.requests),
-        ("swap_bytes_read", all.swap.bytes_read),
-        ("swap_bytes_written", all.swap.bytes_written),
-        ("swap_frames", load.frames),
-        ("swap_frames_used", load.frames_used),
-        ("swap_slots", load.slots),
-        ("swap_slots_used", load.slots_used),
     ];
+    counters.extend(bowwave_control::swap_counters(&all.swap));
     leave_counters(path, &counters);
 }

@@ -31,25 +31,13 @@ pub(crate) fn report() {
     }
     let stats = service.engine().stats();
     let regions = maps::counters();
-    let counters: [(&str, u64); 18] = [
+    let mut counters = vec![
         ("reads", READS.load(Ordering::Relaxed)),
         ("bytes_read", BYTES_READ.load(Ordering::Relaxed)),
         ("faults", regions.faults),
         ("pages_mapped", regions.pages_mapped),
         ("pages_poisoned", regions.pages_poisoned),
-        ("page_bytes", stats.page_bytes),
-        ("accesses", stats.cache.accesses),
-        ("hits", stats.cache.hits),
-        ("late", stats.cache.late),
-        ("misses", stats.cache.misses),
-        ("pages_readahead", stats.cache.pages_readahead),
-        ("pages_used", stats.cache.pages_used),
-        ("pages_wasted", stats.cache.pages_wasted),
-        ("pages_evicted", stats.cache.pages_evicted),
-        ("requests", stats.store.requests),
-        ("requests_failed", stats.store.requests_failed),
-        ("retries", stats.store.retries),
-        ("bytes_fetched", stats.store.bytes_fetched),
     ];
+    counters.extend(bowwave_control::cache_counters(&stats));
     leave_counters(path, &counters);
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_control::{Server, Subject};
 use bowwave_core::Policy;
 use bowwave_fuse::{Consistency, Mount, MountOptions, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,13 +20,12 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::HelpArgs;
 use crate::commands::uploads;
-use crate::control;
 use crate::logging::{self, LogArgs};
 use crate::mounted::Calls;
 use crate::output::Output;
 use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::values::{duration_text, size_text};
-use crate::{Failure, values};
+use crate::{Failure, persisted, values};
 use counters::Monitor;
 use owners::OwnerArgs;
 use subject::Mounted;
@@ -155,8 +155,8 @@ impl Mode {
 }
 
 /// Applies the settings that `ctl set --persist` stored for this mount point.
-fn apply_persisted(subject: &dyn control::Subject, point: &Path) {
-    let stored = control::persisted::load(point);
+fn apply_persisted(subject: &dyn Subject, point: &Path) {
+    let stored = persisted::load(point);
     let settings = stored.unwrap_or_else(|error| {
         log::warn!(target: logging::CONTROL, "the stored settings cannot be read: {error}");
         Vec::new()
@@ -206,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
     let subject = Arc::new(args.subject(&opened, calls, &mount));
     apply_persisted(&*subject, mount.point());
-    let server = control::Server::start(subject);
+    let server = Server::start(subject);
     if let Err(error) = &server {
         log::warn!(target: logging::CONTROL, "'bowwave status', 'ctl' and 'umount' cannot ask this mount: {error}");
     }

@@ -5,9 +5,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{bowwave, failure, is_installed, output_with_input, run};
+use crate::common::{bowwave, can_swap, failure, is_installed, output_with_input, run};
 use bowwave_backend::pattern;
-use bowwave_region::uffd::{Delivery, Scope, Uffd};
 use bowwave_testkit::{is_root, skipped};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
@@ -274,15 +273,6 @@ fn a_library_of_another_version_is_refused() {
     fs::write(&library, &bytes).expect("room");
     let (code, text) = failure(bowwave().args(arguments).env("BOWWAVE_PRELOAD", &library));
     assert!(code == 1 && text.contains("is of bowwave 9") && text.contains("install both again"), "{text}");
-}
-
-/// Whether memory can be swapped here, for system calls, too; says why not.
-fn can_swap() -> bool {
-    let opened = Uffd::open(Scope::All, Delivery::Message);
-    if let Err(error) = &opened {
-        skipped(&format_args!("no userfaultfd that serves system calls here: {error}"));
-    }
-    opened.is_ok()
 }
 
 #[test]
