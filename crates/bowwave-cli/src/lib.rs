@@ -19,6 +19,7 @@ mod cli;
 mod commands;
 mod control;
 mod interrupt;
+mod journal;
 mod logging;
 mod mounted;
 mod output;
