@@ -218,3 +218,22 @@ pub fn in_order(mut reads: Vec<SwapIn>) -> Vec<SwapIn> {
     reads.sort_unstable_by_key(|read| read.slot);
     reads
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn names_with_any_letter_are_strings_of_json() {
+        let text = Text("a\"b\\c\n\r\t\u{8}\u{c}\u{1b}\u{7f}é").to_string();
+        assert_eq!(text, "\"a\\\"b\\\\c\\n\\r\\t\\b\\f\\u001b\u{7f}é\"");
+        let files = ["x/1", "x/\"2\""];
+        let line = SiblingLine { access: 3, pid: 7, file: "x/0", reason: "sequence", files: &files };
+        let mut line = line.to_string();
+        let own = r#"{"access":3,"pid":7,"file":"x/0","reason":"sequence","files":["x/1","x/\"2\""]"#;
+        assert_eq!(line, [own, "}"].concat());
+        Added { time_ns: 5, policy: "stream", store: Some("s3://b") }.append_to(&mut line);
+        assert_eq!(line, [own, r#","time_ns":5,"policy":"stream","store":"s3://b"}"#].concat());
+    }
+}

@@ -313,3 +313,91 @@ impl Drop for ActingFor {
 
 /// Most decisions that wait for the file: a tenth of a second of a store that is read at random.
 const WAITING_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use super::*;
+
+    /// A disk that writes only when it is told to, and says what it was given.
+    struct Slow {
+        may: Receiver<io::Result<bool>>,
+        given: SyncSender<String>,
+    }
+
+    impl Sink for Slow {
+        fn write(&mut self, lines: &str) -> io::Result<bool> {
+            let result = self.may.recv().unwrap_or(Ok(true));
+            let _the_test_has_ended = self.given.send(lines.to_owned());
+            result
+        }
+    }
+
+    fn slow() -> (DecisionLog, SyncSender<io::Result<bool>>, Receiver<String>) {
+        let ((may, permission), (given, taken)) = (sync_channel(9), sync_channel(9));
+        let log = DecisionLog::start(Slow { may: permission, given }).expect("a thread");
+        (log, may, taken)
+    }
+
+    fn add(log: &DecisionLog, count: usize) {
+        (0..count).for_each(|number| log.add("none", None, move || format!("{{\"access\":{number}}}")));
+    }
+
+    #[test]
+    fn a_slow_disk_makes_no_reader_wait_and_lost_decisions_are_counted() {
+        let (log, may, taken) = slow();
+        add(&log, 1);
+        // The thread has it, and waits for the disk: nothing else is taken meanwhile.
+        while !log.0.queue.lock().is_busy {
+            thread::yield_now();
+        }
+        add(&log, WAITING_MAX + 10);
+        assert_eq!(log.flush(Duration::ZERO), WAITING_MAX as u64 + 10, "none is written yet");
+        may.send(Ok(true)).and_then(|()| may.send(Ok(true))).expect("the thread lives");
+        assert_eq!(taken.recv().expect("lines").lines().count(), 1);
+        let rest = taken.recv().expect("lines");
+        assert_eq!(rest.lines().count(), WAITING_MAX + 1);
+        assert!(
+            rest.lines().last().is_some_and(|line| line.starts_with(r#"{"lost":10,"time_ns":"#)),
+            "{rest}"
+        );
+        assert_eq!(log.flush(Duration::from_secs(20)), 0);
+    }
+
+    #[test]
+    fn decisions_that_a_failing_disk_does_not_take_are_reported_when_it_works_again() {
+        let (log, may, taken) = slow();
+        may.send(Err(io::Error::other("full"))).expect("the thread lives");
+        add(&log, 1);
+        assert_eq!(taken.recv().expect("lines").lines().count(), 1);
+        assert_eq!(log.flush(Duration::from_secs(20)), 1, "it is missing");
+        may.send(Ok(true)).expect("the thread lives");
+        add(&log, 1);
+        let lines = taken.recv().expect("lines");
+        assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with(r#"{"lost":1,"#)), "{lines}");
+        assert_eq!(log.flush(Duration::from_secs(20)), 0);
+    }
+
+    #[test]
+    fn two_processes_end_a_journal_at_its_size_with_one_last_line() {
+        let path = std::env::temp_dir().join(format!("bowwave-decisions-{}", std::process::id()));
+        let _left_behind = std::fs::remove_file(&path);
+        let open = || DecisionLog::from_text(&DecisionLog::text(&path, 1000)).expect("writable");
+        let logs = [open(), open()];
+        for _ in 0..20 {
+            for log in &logs {
+                add(log, 1);
+                log.flush(Duration::from_secs(20));
+            }
+        }
+        let text = std::fs::read_to_string(&path).expect("created");
+        let full: Vec<_> = text.lines().filter(|line| line.contains("full")).collect();
+        assert!(full.len() == 1 && text.lines().last() == Some(full[0]), "{text}");
+        assert!((1000..1200).contains(&text.len()) && text.ends_with('\n'), "{text}");
+        let refusal = DecisionLog::append(&path, 1000).expect_err("full").to_string();
+        assert!(refusal.contains("remove it or allow more"), "{refusal}");
+        assert!(DecisionLog::from_text("no size".as_ref()).is_err());
+        std::fs::remove_file(&path).expect("created");
+    }
+}
