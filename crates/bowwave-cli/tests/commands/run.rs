@@ -332,7 +332,7 @@ fn a_journal_has_the_decisions_on_swapped_memory_and_on_mapped_files() {
     let (numbers, journal) = (directory.path().join("numbers"), directory.path().join("journal"));
     fs::write(
         &numbers,
-        (0..1_200_000).map(|n: u64| format!("{}\n", n * 7919 % 1_200_007)).collect::<String>(),
+        (0..150_000).map(|n: u64| format!("{:014}\n", n * 7919 % 150_001)).collect::<String>(),
     )
     .expect("room");
     let spill = directory.path().to_str().expect("UTF-8");
