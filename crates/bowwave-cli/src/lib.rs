@@ -18,6 +18,7 @@ mod failure;
 mod cli;
 mod commands;
 mod interrupt;
+mod journal;
 mod logging;
 mod mounted;
 mod mounts;

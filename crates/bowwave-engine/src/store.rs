@@ -8,8 +8,9 @@ mod whole;
 use std::path::Path;
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Identity, Object, Profile, WillRead};
-use bowwave_core::HandleId;
+use bowwave_core::{HandleId, Policy};
 
+use crate::decisions::DecisionLog;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::error::Result;
@@ -114,6 +115,16 @@ impl Store {
     /// plans.
     pub fn reads_siblings(&self) -> bool {
         self.inner.engine.tuning().policy.capabilities().siblings
+    }
+
+    /// The current readahead policy.
+    pub fn policy(&self) -> Policy {
+        self.inner.engine.tuning().policy
+    }
+
+    /// Where decisions are written: [`Options::decisions`](crate::Options::decisions).
+    pub fn decisions(&self) -> Option<&DecisionLog> {
+        self.inner.engine.decisions()
     }
 
     /// Counters of requests to the store.

@@ -14,7 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowwave_control::{Program, Server};
 use bowwave_interpose::{Inside, no_unwind, say};
-use bowwave_region::{RegionAdvice, Swap, SwapRegion, SwapReport};
+use bowwave_region::engine::DecisionLog;
+use bowwave_region::{RegionAdvice, Swap, SwapOptions, SwapRegion, SwapReport};
 
 use crate::libc_heap::PAGE;
 use crate::quiet::Quiet;
@@ -56,6 +57,7 @@ pub(crate) struct Heap {
     first_span: usize,
     spans: Spans,
     larges: Larges,
+    decisions: Option<DecisionLog>,
     /// For `bowwave ctl`. `None` without a place for its socket: the program needs none.
     server: Option<Server>,
 }
@@ -219,6 +221,11 @@ pub(crate) fn leave() {
     }
 }
 
+/// The journal, if there is one.
+pub(crate) fn decisions() -> Option<DecisionLog> {
+    with(false, |heap| heap.decisions.clone()).flatten()
+}
+
 /// Locks the heap.
 pub(crate) fn hold() -> Held {
     lock()
@@ -270,7 +277,14 @@ impl Heap {
         #[cfg(test)]
         tests::panic_at(tests::Place::Start);
         let config = setup().swap.as_ref().ok_or("no swap is set up")?;
-        let created = Swap::new(&config.spill(), &config.options()).and_then(|swap| {
+        let journal = setup().journal.as_deref().map(DecisionLog::from_text).transpose();
+        // Without a journal the program still runs as it should.
+        let decisions = journal.unwrap_or_else(|error| {
+            say(&error);
+            None
+        });
+        let options = SwapOptions { decisions: decisions.clone(), ..config.options() };
+        let created = Swap::new(&config.spill(), &options).and_then(|swap| {
             swap.set("swap.policy", &config.policy)?;
             // Twice the size, because spans are not always full.
             let bytes = config.capacity().saturating_mul(2).next_multiple_of(SPAN);
@@ -279,7 +293,7 @@ impl Heap {
             let spans = Spans::new(bytes / SPAN - 1);
             let program = Program { swap: Some(swap.clone()), ..Program::default() };
             let server = program.serve().ok();
-            Ok(Self { swap, arena, first_span, spans, larges: Larges::default(), server })
+            Ok(Self { swap, arena, first_span, spans, larges: Larges::default(), decisions, server })
         });
         created.map_err(|error| error.to_string())
     }

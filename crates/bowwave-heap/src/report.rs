@@ -1,8 +1,9 @@
-//! Counters of a process for `bowwave run --stats-on-exit`, one line.
+//! The end of a process: its journal, and its counters for `bowwave run --stats-on-exit`, one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use bowwave_interpose::{Inside, leave_counters};
+use bowwave_interpose::{Inside, leave_counters, say};
 
 use crate::heap;
 use crate::setup::setup;
@@ -21,13 +22,20 @@ pub(crate) fn own() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Writes the line once, if this process has a swap and a report is requested.
+/// Writes the journal to its end. Writes the line of counters once, if this process has a swap and
+/// a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
-    let Some(path) = &setup().report else { return };
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
+    if let Some(decisions) = heap::decisions() {
+        let lost = decisions.flush(PATIENCE);
+        if lost > 0 {
+            say(&format_args!("{lost} decisions could not be written to the journal"));
+        }
+    }
+    let Some(path) = &setup().report else { return };
     let Some(all) = heap::counters() else { return };
     if REPORTED.swap(true, Ordering::Relaxed) {
         return;
@@ -40,3 +48,6 @@ pub(crate) fn report() {
     counters.extend(bowwave_control::swap_counters(&all.swap));
     leave_counters(path, &counters);
 }
+
+/// Longest wait for the journal's disk at the end.
+const PATIENCE: Duration = Duration::from_secs(5);

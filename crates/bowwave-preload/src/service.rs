@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowwave_control::{Program, Server};
-use bowwave_engine::{Engine, Entry, EntryKind, Error, Namespace as _, Store};
+use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, Namespace as _, Store};
 use bowwave_interpose::{Inside, say};
 
 use crate::errno::{Errno, Result, of_engine, of_store};
@@ -57,7 +57,15 @@ impl Service {
         let setup = setup();
         let backends: Vec<_> = setup.maps.iter().map(|map| setup.settings.backend(&map.url)).collect();
         let profiles: Vec<_> = backends.iter().flatten().map(|backend| backend.profile()).collect();
-        let engine = setup.settings.engine(&profiles)?;
+        let journal = setup.journal.as_deref().map(DecisionLog::from_text).transpose();
+        // Without a journal the program still runs as it should.
+        let decisions = journal.unwrap_or_else(|error| {
+            say(&error);
+            None
+        });
+        let mut settings = setup.settings.clone();
+        settings.options.decisions = decisions;
+        let engine = settings.engine(&profiles)?;
         let stores = backends.into_iter().map(|backend| match backend {
             Ok(backend) => Ok(engine.store_of(backend)),
             Err(error) => {

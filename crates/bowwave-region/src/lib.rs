@@ -26,8 +26,8 @@ mod task;
 pub mod uffd;
 
 pub use anonymous::{
-    Lists, PagerLoad, Placement, RegionAdvice, SWAP_SETTINGS, Spill, Swap, SwapOptions, SwapPolicy,
-    SwapRegion, SwapReport, SwapSetting, SwapStats, SwapVec,
+    Lists, PagerLoad, Placement, RegionAdvice, SWAP_SETTINGS, Spill, Swap, SwapJournal, SwapOptions,
+    SwapPolicy, SwapRegion, SwapReport, SwapSetting, SwapStats, SwapVec,
 };
 pub use bowwave_engine as engine;
 pub use error::{Error, Result};

@@ -9,8 +9,10 @@ use std::thread;
 
 use bowwave_backend::{Backend, MemoryBackend};
 use bowwave_core::Random;
-use bowwave_region::{Error, Spill, Swap, SwapRegion, SwapStats};
-use swap_model::{Model, Run, swap};
+use bowwave_core::swap::SwapReason;
+use bowwave_core::swap::pager::PagerEvent;
+use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion, SwapStats};
+use swap_model::{Model, Run, swap, swap_with};
 
 const MEMORY: u64 = 8 << 20;
 /// Eight times the memory, as in the document's test.
@@ -132,6 +134,39 @@ fn adaptive_maps_readahead_when_it_arrives() {
     let region = filled(&swap);
     let order = read(&region, 0..PAGES);
     assert!(order.mapped_ahead > PAGES as u64 / 2, "{order:?}");
+}
+
+#[test]
+fn a_journal_shows_the_decisions_before_and_after_a_new_policy_and_replays() {
+    let spill = Spill::store(Arc::new(MemoryBackend::new()), "spill", 2 * LEN as u64);
+    let options = SwapOptions { journal_events: 1 << 20, ..SwapOptions::default() };
+    let Some(swap) = swap_with(&spill, &SwapOptions { memory_bytes: Some(MEMORY), ..options }) else {
+        return;
+    };
+    let region = filled(&swap);
+    read(&region, 0..PAGES / 2);
+    swap.set("swap.policy", "vma").expect("a policy");
+    read(&region, PAGES / 2..PAGES);
+    read(&region, at_random());
+    let journal = swap.journal().expect("it is requested");
+    assert!(!journal.is_truncated() && journal.replays(), "{} events", journal.events().len());
+    let switch = journal.events().iter().position(|(_, event)| matches!(event, PagerEvent::Tuned { .. }));
+    let switch = switch.expect("the setting is an event");
+    let decisions = journal.decisions();
+    let reasons = |is_before: bool| -> Vec<_> {
+        let part = decisions.iter().filter(|(event, _)| (*event < switch) == is_before);
+        part.map(|(_, decision)| decision.reason).collect()
+    };
+    let (before, after) = (reasons(true), reasons(false));
+    assert!(before.contains(&SwapReason::Mark), "adaptive continues a stream at marks");
+    assert!(after.contains(&SwapReason::Forward) && !after.contains(&SwapReason::Mark), "as vma does");
+    // One decision for each fault on the store: those of vma and of random touches.
+    assert!(
+        after.len() as u64 <= region.report().stats.major_faults && after.len() > 1000,
+        "{}",
+        after.len()
+    );
+    assert!(decisions.iter().is_sorted_by_key(|(event, _)| *event));
 }
 
 #[test]

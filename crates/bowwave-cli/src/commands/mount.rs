@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::HelpArgs;
 use crate::commands::uploads;
+use crate::journal::{self, JournalArgs};
 use crate::logging::{self, LogArgs};
 use crate::mounted::Calls;
 use crate::output::Output;
@@ -40,7 +41,8 @@ Examples:
   bowwave mount /srv/data /mnt/data --read-only
   bowwave mount https://example.org/data/ /mnt/data --daemon
   bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
-  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB"
+  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB
+  bowwave mount s3://bucket /mnt/data --journal decisions.jsonl"
 )]
 pub(crate) struct Args {
     /// What to mount: a path, file:, http(s):, s3:, gs:, az:, pattern:/, emulate:PROFILE:URL
@@ -103,6 +105,9 @@ pub(crate) struct Args {
     /// Print the counters as JSON
     #[arg(long, requires = "stats_on_exit", hide_short_help = true)]
     json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
 
     #[command(flatten)]
     help: HelpArgs,
@@ -181,11 +186,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     background::hide(&args.url)?;
     let log = args.log.start(args.daemon)?;
     let url = background::url(args);
+    let journal = args.journal.open()?;
     let opened = Arc::new(Opened::for_writing(
         &args.disk.url(&url)?,
         args.policy(),
         (&args.cache(), &args.store),
         (args.write, args.owners.stores_attributes()),
+        journal.clone(),
     )?);
     let metadata = args.owners.metadata_of(&opened)?;
     prepare(args, &opened)?;
@@ -234,6 +241,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         server.end(outcome.as_ref().map(drop).map_err(ToString::to_string));
     }
     drop(mount);
+    journal::end(journal.as_ref());
     if args.stats_on_exit {
         let mut output = Output::stdout();
         let printed = counters::print(&mut output, &opened, args.json);

@@ -5,6 +5,7 @@ mod common;
 
 mod disk_cache;
 mod hostile;
+mod journal;
 mod log;
 mod many_files;
 mod memory;

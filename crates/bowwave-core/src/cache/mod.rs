@@ -436,6 +436,11 @@ impl Cache {
         }
     }
 
+    /// The readahead policy.
+    pub const fn policy(&self) -> Policy {
+        self.config.policy
+    }
+
     /// Readahead in flight, in pages.
     pub fn pages_ahead(&self) -> u64 {
         self.ahead

@@ -18,8 +18,8 @@ pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
 pub use siblings::{
-    SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, SiblingReason, Siblings, sibling_bytes,
-    sibling_room,
+    PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, Sibling, SiblingDirectories,
+    SiblingEvent, SiblingReason, Siblings, sibling_bytes, sibling_room,
 };
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]

@@ -11,10 +11,12 @@ use bowwave_core::swap::pager::{
     Lists, Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
 };
 use bowwave_core::{PageIndex, PageRange};
+use bowwave_engine::DecisionLog;
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::reclaim::ReclaimThread;
+use super::recorder::{Recorder, SwapJournal, is_requested};
 use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
@@ -94,6 +96,10 @@ pub struct SwapOptions {
     /// thread, which serves itself, as [for files](crate::MapOptions::delivery). Messages by
     /// default.
     pub delivery: Delivery,
+    /// Most events in the [journal](Swap::journal); 0 for no journal.
+    pub journal_events: usize,
+    /// Where the decisions of readahead are written as they are made; `None` for nowhere.
+    pub decisions: Option<DecisionLog>,
 }
 
 impl Default for SwapOptions {
@@ -108,6 +114,8 @@ impl Default for SwapOptions {
             handlers: None,
             scope: None,
             delivery: Delivery::default(),
+            journal_events: 0,
+            decisions: None,
         }
     }
 }
@@ -156,7 +164,8 @@ impl Swap {
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
         let memory = Memory::new(address, options.scope, options.delivery)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
-        let shared = Owner::new(Shared::new(memory, buffers, spill, pager, budget)?);
+        let recorder = Recorder::new(options, &pager, &memory);
+        let shared = Owner::new(Shared::new(memory, buffers, spill, (pager, recorder), budget)?);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = match options.delivery {
             Delivery::Message => {
@@ -202,6 +211,12 @@ impl Swap {
             bytes_written: queue.bytes_written,
             tracks_writes: self.inner.shared.memory.tracks_writes(),
         }
+    }
+
+    /// All events so far, which [replay](SwapJournal::replays) to the same decisions, if
+    /// [`SwapOptions::journal_events`] enables it.
+    pub fn journal(&self) -> Option<SwapJournal> {
+        self.inner.shared.journal()
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -343,7 +358,8 @@ impl crate::Region {
 fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
     let own = PagerConfig::own(budget.frames(0), spill.slots);
     let SwapOptions { policy, placement, lists, ahead_pages_max: ahead_max, .. } = *options;
-    let config = PagerConfig { policy, placement, lists, ahead_max, ..own };
+    let explain = is_requested(options);
+    let config = PagerConfig { policy, placement, lists, ahead_max, explain, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
 }

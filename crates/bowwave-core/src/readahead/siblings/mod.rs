@@ -26,6 +26,7 @@
 //! For samples they are half as many, until chance would have opened three files twice and none
 //! was.
 
+mod directories;
 mod orders;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use directories::{PlannedSibling, SiblingDirectories, SiblingEvent};
 use orders::{Opens, Order, Ranked};
 
 /// Why a file is read ahead.

@@ -186,7 +186,7 @@ impl Grid {
 
 impl Set {
     fn name(&self) -> String {
-        format!("{} with windows of {} MiB", self.device, u64::from(self.window_pages) * PAGE >> 20)
+        format!("{} with windows of {} MiB", self.device, (u64::from(self.window_pages) * PAGE) >> 20)
     }
 }
 
