@@ -1,8 +1,8 @@
 //! 003: which of the published fault times a model of the device reaches together.
 //!
 //! The document publishes four fault times, and leaves open windows, RPCs in flight, their size and
-//! their times. Each set of a grid over these runs for half a second before and after the patch. The
-//! nearest sets run again at full size, and count with the times of that run: a longer run has
+//! their times. Each set of a grid over these runs for half a second before and after the patch.
+//! The nearest sets run again at full size, and count with the times of that run: a longer run has
 //! longer maxima.
 
 use std::num::NonZeroUsize;
