@@ -42,8 +42,8 @@ SWAP_POLICIES = ("cluster", "vma", "adaptive")
 SCHEDULERS = ("noop", "deadline-rw", "deadline", "deadline-literal")
 DEVICES = ("hdd", "ssd", "nvme", "s3", "s3-steady", "lustre", "instant")
 PATTERNS = ("sequential", "random", "interleaved", "strided", "backward", "clustered", "zipf", "oltp")
-EXPERIMENTS = ("lustre-mmap", "iozone", "oltp", "swap", "beyond", "fsync-tester", "tiotest", "overlapped",
-               "sysbench-fileio", "thrashing", "aio-stress", "overheads", "patterns")
+EXPERIMENTS = ("lustre-mmap", "lustre-sweep", "iozone", "oltp", "swap", "beyond", "fsync-tester", "tiotest",
+               "overlapped", "sysbench-fileio", "thrashing", "aio-stress", "overheads", "patterns")
 SHIPPED_TRACES = ("crates/bowwave-cli/tests/vectors/*.csv", "crates/bowwave-trace/tests/samples/expected/*.csv",
                   "crates/bowwave-sim/plans/*.csv", "fuzz/seeds/bwt/*.bwt")
 SHIPPED_PLANS = "crates/bowwave-sim/plans/*.toml"

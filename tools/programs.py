@@ -11,6 +11,9 @@ The programs:
     pyarrow      pyarrow.memory_map: an Arrow file, two of its columns
     rg-mmap      ripgrep --mmap, for a rare word
     rg-read      ripgrep --no-mmap, the same
+    fio-mmap     fio's mmap engine: 4 jobs read blocks that fio wrote with checksums, in random order; threads
+    fio-fork     the same in order, by processes
+    fio-read     the same by pread
 
 The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and a region through the C library and ctypes,
 for safetensors, numpy and pyarrow, which accept memory in place of a file name. The test suite uses small files and
@@ -174,6 +177,25 @@ bow.bowwave_unmap(region)
 bow.bowwave_close(store)
 """
 
+# fio writes blocks of 16 KiB, each with a checksum and its place; later runs read and verify them.
+FIO = ["fio", "--name=blocks", "--bs=16K", "--verify=crc32c", "--fallocate=none", "--output-format=json"]
+FIO_READS = {
+    "fio-mmap": ["--ioengine=mmap", "--rw=randread", "--thread"],
+    "fio-fork": ["--ioengine=mmap", "--rw=read"],
+    "fio-read": ["--ioengine=psync", "--rw=randread", "--thread"],
+}
+
+# Prints how much fio has read and verified, and fails if it found an error.
+FIO_SUM = CLOCK + """
+import json, subprocess, sys
+begin()
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+jobs = json.loads(done.stdout[done.stdout.index("{"):])["jobs"] if "{" in done.stdout else []
+if done.returncode or not jobs or any(job["error"] for job in jobs):
+    raise SystemExit(f"fio ended with {done.returncode}: {done.stdout[:300]} {done.stderr[-1000:]}")
+end([(job["read"]["io_bytes"], job["read"]["total_ios"]) for job in jobs])
+"""
+
 # Inputs of the programs that can read from memory.
 MAPPED = {"safetensors": "tensors", "numpy": "array", "pyarrow": "arrow"}
 
@@ -185,6 +207,9 @@ def programs(python):
     ripgrep = shutil.which("rg")
     for name, flag in (("rg-mmap", "--mmap"), ("rg-read", "--no-mmap")):
         commands[name] = ripgrep and (lambda directory, flag=flag: [ripgrep, "-n", flag, "needle", f"{directory}/text"])
+    for name, options in FIO_READS.items():
+        commands[name] = shutil.which("fio") and (lambda directory, options=options: [
+            python, "-c", FIO_SUM, *FIO, *options, "--numjobs=4", f"--filename={directory}/blocks", "--aux-path=/tmp"])
     return commands
 
 
@@ -307,6 +332,9 @@ def main():
         os.mkdir(trial.files)
         size = options.size or (500_000_000 if options.whole else 8 * MIB)
         subprocess.run([python, "-c", MAKE, trial.files, str(size)], check=True)
+        if shutil.which("fio"):
+            subprocess.run([*FIO, "--rw=write", "--do_verify=0", f"--size={size // 4 >> 14 << 14}", f"--filename={trial.files}/blocks",
+                            f"--aux-path={directory}"], check=True, stdout=subprocess.DEVNULL)
         if options.whole:
             print("| program | way | policy | time | faster than `none` | requests | fetched | of what `none` fetched | read |")
             print("|---|---|---|---|---|---|---|---|---|", flush=True)
@@ -314,7 +342,7 @@ def main():
             if known[name]:
                 trial.trial(name, known[name])
             else:
-                say(f"{name} left out: rg is missing (try: tools/setup.sh programs)")
+                say(f"{name} left out: {name.split('-')[0]} is missing (try: tools/setup.sh programs)")
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(trial.rows, file, indent=1)

@@ -107,7 +107,7 @@ verify() {
 }
 
 # Programs of tools/programs.py and tools/programs_swap.py: Python with its own packages, in the
-# target directory, ripgrep and Redis. They skip missing ones, so this never fails.
+# target directory, ripgrep, fio and Redis. They skip missing ones, so this never fails.
 programs() {
     local directory=${CARGO_TARGET_DIR:-target}/tools/programs
     if ! [ -x "$directory/bin/python3" ] || ! "$directory/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
@@ -120,6 +120,8 @@ programs() {
     fi
     command -v rg >/dev/null || install ripgrep ||
         say "'rg' is missing and could not be installed (try: apt-get install ripgrep, as root)"
+    command -v fio >/dev/null || install fio ||
+        say "'fio' is missing and could not be installed (try: apt-get install fio, as root)"
     # redis-tools contains the server under another name; the server's own package would start it.
     command -v redis-check-rdb >/dev/null || install redis-tools ||
         say "'redis-check-rdb' is missing and could not be installed (try: apt-get install redis-tools, as root)"

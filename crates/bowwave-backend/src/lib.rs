@@ -60,6 +60,7 @@ pub use net::http::HttpBackend;
 #[cfg(feature = "s3")]
 pub use net::object::ObjectBackend;
 pub use part_memory::PartMemory;
+pub use path::place;
 pub use pattern::PatternBackend;
 pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size, size_text};

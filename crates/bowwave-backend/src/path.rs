@@ -37,7 +37,7 @@ pub(crate) fn changed(name: &str) -> Error {
 }
 
 /// The store's URL and the path in it, for messages.
-pub(crate) fn place(url: &str, path: &Path) -> String {
+pub fn place(url: &str, path: &Path) -> String {
     if path.as_os_str().is_empty() {
         url.to_owned()
     } else {

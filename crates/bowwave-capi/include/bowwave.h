@@ -49,6 +49,9 @@ typedef struct bowwave_swap bowwave_swap;
 /* Memory that may be larger than the budget. */
 typedef struct bowwave_memory bowwave_memory;
 
+/* The control channel of this process, for the command bowwave. */
+typedef struct bowwave_control bowwave_control;
+
 /* How bytes will be accessed. */
 #define BOWWAVE_NORMAL 0     /* no advice; for a whole region or file */
 #define BOWWAVE_SEQUENTIAL 1 /* sequentially; for a whole region or file */
@@ -350,6 +353,33 @@ int bowwave_memory_advise(const bowwave_memory *memory, size_t offset, size_t le
 
 /* Counters of a swap. bytes: sizeof *counters. */
 int bowwave_swap_counters(const bowwave_swap *swap, struct bowwave_swap_counters *counters, size_t bytes);
+
+/*
+ * Serves the control channel of this process: from now on, "bowwave status" lists it, and "bowwave
+ * ctl PID" shows and changes its settings. Settings of the cache of a store hold for all stores that
+ * share it. store or swap may be NULL, but not both; both stay open until bowwave_serve_end.
+ *
+ * The channel is a socket in $XDG_RUNTIME_DIR/bowwave, for this user and root, served by a thread
+ * without signals. A child of fork() does not serve it. A process may serve up to 16.
+ *
+ * EINVAL: both are NULL. EACCES: no directory may hold the socket.
+ */
+bowwave_control *bowwave_serve(const bowwave_store *store, const bowwave_swap *swap);
+
+/* Ends the control channel and removes its socket. */
+void bowwave_serve_end(bowwave_control *control);
+
+/*
+ * Announces to the mount of bowwave at a directory which files will be opened, in this order: it
+ * reads them ahead, as after "bowwave plan". files: count paths below the mount point, with or
+ * without it in front. append 1: they follow the list before; 0: they replace it. Returns when the
+ * mount has the list.
+ *
+ * ENOENT: no mount that this user may ask is there. EINVAL: a path that is not in the mount or not
+ * UTF-8, or the mount does not read files ahead (only mounts of object stores with --consistency ttl
+ * do); files before it may have been announced. ETIMEDOUT: the mount does not respond.
+ */
+int bowwave_plan(const char *mount, const char *const *files, size_t count, int append);
 
 #ifdef __cplusplus
 }

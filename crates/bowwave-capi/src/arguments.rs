@@ -118,14 +118,36 @@ pub(crate) unsafe fn ranges<'a>(
     pointer: *const GivenRange,
     count: usize,
 ) -> Result<&'a [GivenRange], Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { array(pointer, count, "ranges") }
+}
+
+/// Pointers to strings.
+///
+/// # Safety
+/// NULL, or `count` constant pointers.
+pub(crate) unsafe fn strings<'a>(
+    pointer: *const *const c_char,
+    count: usize,
+    what: &str,
+) -> Result<&'a [*const c_char], Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { array(pointer, count, what) }
+}
+
+/// `what`, a plural, of a program.
+///
+/// # Safety
+/// NULL, or `count` constant values.
+unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }
     if pointer.is_null() {
-        return Err(Failure::invalid("the ranges are NULL"));
+        return Err(Failure::invalid(format!("the {what} are NULL")));
     }
-    if count > isize::MAX as usize / size_of::<GivenRange>() {
-        return Err(Failure::invalid(format!("no program has {count} ranges")));
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Failure::invalid(format!("no program has {count} {what}")));
     }
     // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })

@@ -77,6 +77,25 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<bowwave_control::Error> for Failure {
+    fn from(error: bowwave_control::Error) -> Self {
+        let code = match error {
+            bowwave_control::Error::NoMount(_) | bowwave_control::Error::NoProcess(_) => libc::ENOENT,
+            bowwave_control::Error::Silent(_) => libc::ETIMEDOUT,
+            _ => libc::EINVAL,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    /// Of the control channel: without a number of the system, no directory may hold its socket.
+    fn from(error: std::io::Error) -> Self {
+        let code = error.raw_os_error().unwrap_or(libc::EACCES);
+        Self { code, message: format!("cannot serve the control channel: {error}") }
+    }
+}
+
 impl<T> Failed for *mut T {
     fn failed(_: c_int) -> Self {
         std::ptr::null_mut()

@@ -8,6 +8,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the header is the reference")]
 
 mod arguments;
+pub mod control;
 pub mod counters;
 pub mod failure;
 pub mod file;

@@ -12,7 +12,7 @@ use crate::failure::{Failure, call};
 
 /// `bowwave_swap`.
 #[derive(Debug)]
-pub struct Swap(bowwave_region::Swap);
+pub struct Swap(pub(crate) bowwave_region::Swap);
 
 /// `bowwave_memory`.
 #[derive(Debug)]

@@ -1,10 +1,15 @@
 //! The library as C sees it: calls every function from compiled C programs.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use bowwave_control::{Process, Request, Server, Setting, Subject};
 use bowwave_engine::backend::pattern;
+use serde_json::{Value, json};
 
 /// Cargo's directory of the libraries that tests link.
 fn libraries() -> PathBuf {
@@ -77,6 +82,82 @@ fn the_example_runs_linked_statically() {
     assert_eq!(refused.status.code(), Some(1));
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("No such file or directory"), "{said}");
+}
+
+/// A mount's control channel without a mount: keeps what is announced.
+#[derive(Debug)]
+struct Announced {
+    point: PathBuf,
+    lists: Mutex<Vec<(Vec<String>, bool)>>,
+}
+
+impl Subject for Announced {
+    fn device(&self) -> Option<(u32, u32)> {
+        Some((0, 0))
+    }
+
+    fn status(&self) -> Value {
+        json!({ "dir": self.point.to_string_lossy(), "age_seconds": 0 })
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn set(&self, key: &str, _value: &str) -> Result<(), String> {
+        Err(key.to_owned())
+    }
+
+    fn announce(&self, files: &[String], append: bool) -> Result<(), String> {
+        self.lists.lock().expect("no panic").push((files.to_vec(), append));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_in_c_is_controlled_by_its_process_id_and_announces_files() {
+    if !has("cc") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let point = directory.path().canonicalize().expect("it exists");
+    let announced = Arc::new(Announced { point: point.clone(), lists: Mutex::default() });
+    let mount = Server::start(announced.clone()).expect("a place for its socket");
+    let program = compile("tests/served.c", directory.path(), &["-lbowwave"]);
+    let mut command = Command::new(program);
+    command.arg(directory.path()).arg(point.join("images/2")).args(["./images/1", "."]);
+    command.env("LD_LIBRARY_PATH", libraries()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut line = move || lines.next().expect("a line").expect("UTF-8");
+    let ready = line();
+    let forked = ready.strip_prefix("ready ").expect("it is").to_owned();
+    let files = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let lists = announced.lists.lock().expect("no panic").clone();
+    assert_eq!(lists, [(files(&["images/2", "images/1"]), false), (files(&["images/2"]), true)]);
+    let process = Process::find(child.id()).expect("it serves");
+    let set =
+        |key: &str, value: &str| process.ask(&Request::Set { key: key.to_owned(), value: value.to_owned() });
+    let refused = |answer: bowwave_control::Result<Value>| answer.expect_err("refused").to_string();
+    assert!(refused(set("swap.policy", "best")).contains("adaptive, linux"));
+    assert!(refused(set("cache", "1GiB")).contains("cannot be changed while the program runs"));
+    assert!(refused(set("fifo", "1")).contains("there are policy, ra_pages"));
+    let plan = Request::Plan { files: Vec::new(), append: false };
+    assert!(refused(process.ask(&plan)).contains("only a mount"));
+    assert_eq!(process.ask(&Request::Status).expect("it responds")["maps"][0]["url"], "pattern:/1MiB");
+    assert_eq!(set("policy", "ondemand").expect("valid")["value"], "ondemand");
+    set("swap.policy", "vma").expect("valid");
+    assert_eq!(line(), "ondemand vma");
+    let ended = || Process::find(child.id()).is_err();
+    let begun = Instant::now();
+    while !ended() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the socket is removed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it ends").success());
+    run(Command::new("kill").arg(forked));
+    drop(mount);
 }
 
 #[test]

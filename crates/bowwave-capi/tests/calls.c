@@ -275,6 +275,28 @@ static void lifetimes(void) {
     bowwave_unmap(region);
 }
 
+static void controls(const char *directory) {
+    bowwave_store *store = bowwave_open("pattern:/1MiB", "cache=8MiB");
+    bowwave_swap *swap = bowwave_swap_open(directory, 64 << 20, 4 << 20);
+    CHECK(store != NULL && swap != NULL);
+    CHECK(bowwave_serve(NULL, NULL) == NULL && bowwave_last_errno() == EINVAL);
+    said("nothing to serve");
+    bowwave_control *both = bowwave_serve(store, swap), *one = bowwave_serve(store, NULL);
+    CHECK(both != NULL && one != NULL);
+    /* Handles may be closed before the channel. */
+    bowwave_swap_close(swap);
+    bowwave_close(store);
+    bowwave_serve_end(one);
+    bowwave_serve_end(both);
+    bowwave_serve_end(NULL);
+    const char *files[] = {"a", NULL};
+    CHECK(bowwave_plan(NULL, files, 1, 0) == -EINVAL && bowwave_plan(directory, NULL, 1, 0) == -EINVAL);
+    said("files are NULL");
+    CHECK(bowwave_plan(directory, files, 2, 0) == -EINVAL && bowwave_plan(directory, files, SIZE_MAX, 0) == -EINVAL);
+    CHECK(bowwave_plan(directory, files, 1, 0) == -ENOENT);
+    said("no mount of bowwave");
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     failures(arguments[1]);
@@ -301,6 +323,7 @@ int main(int count, char **arguments) {
     }
     lifetimes();
     swaps(arguments[1]);
+    controls(arguments[1]);
     free(expected);
     printf("%s\n", bowwave_version());
     return 0;

@@ -25,6 +25,8 @@ const TYPES: &[(&str, &str)] = &[
     ("const bowwave_swap *", "*const Swap"),
     ("bowwave_memory *", "*mut Memory"),
     ("const bowwave_memory *", "*const Memory"),
+    ("bowwave_control *", "*mut Control"),
+    ("const char *const *", "*const *const c_char"),
     ("const struct bowwave_range *", "*const GivenRange"),
     ("struct bowwave_swap_counters *", "*mut SwapCounters"),
     ("struct bowwave_counters *", "*mut Counters"),

@@ -56,9 +56,9 @@ pub(crate) enum Command {
     Cp(commands::cp::Args),
     /// List a directory, prefix or bucket of a store, without a mount
     Ls(commands::ls::Args),
-    /// List mounts, or show the state of one
+    /// List mounts and programs with a cache, or show the state of one
     Status(commands::status::Args),
-    /// Show and change the settings of a running mount
+    /// Show and change the settings of a running mount or program
     Ctl(commands::ctl::Args),
     /// Tell a mount how a file will be read, as posix_fadvise does, which FUSE does not carry
     Advise(commands::advise::Args),

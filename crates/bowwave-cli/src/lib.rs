@@ -17,11 +17,13 @@ mod failure;
 
 mod cli;
 mod commands;
-mod control;
 mod interrupt;
+mod journal;
 mod logging;
 mod mounted;
+mod mounts;
 mod output;
+mod persisted;
 mod progress;
 mod requests;
 mod setup;

@@ -117,7 +117,7 @@ pub(crate) const STORE: &str = "store";
 /// Events of the cache.
 pub(crate) const CACHE: &str = "cache";
 /// Requests of `ctl` and `status`.
-pub(crate) const CONTROL: &str = "control";
+pub(crate) const CONTROL: &str = bowwave_control::LOG;
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
 use bowwave_engine::{
-    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig, available_memory,
+    AheadBudget, DecisionLog, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig,
+    available_memory,
 };
 
 use crate::tunables::SetArgs;
@@ -238,10 +239,12 @@ impl Opened {
         policy: Policy,
         (cache, store): (&CacheArgs, &StoreArgs),
         (write, attributes): (WriteArgs, bool),
+        decisions: Option<DecisionLog>,
     ) -> Result<Self, Failure> {
         let mut settings = settings(policy, cache, store);
         settings.options.store.attributes = attributes;
         settings.options.store.new_prefix = true;
+        settings.options.decisions = decisions;
         // Requests of the kernel cost far more than small pages, and a writer would wait while huge
         // pages are cleared.
         let options = Options { huge_pages: false, yields_memory: true, ..write.add_to(settings.options) };

@@ -1,11 +1,11 @@
 //! `--set KEY=VALUE`: every setting that `ctl set` changes, and settings for experiments that only
 //! the start takes. `ctl list` and the manual list them.
 
+use bowwave_control::Setting;
 use bowwave_core::Policy;
 use bowwave_engine::{Engine, LIVE_SETTINGS, SETTINGS, Settings, Tuning};
 use bowwave_fuse::KernelCache;
 
-use crate::control::Setting;
 use crate::{Failure, logging, values};
 
 /// The option that sets tunables.
@@ -153,10 +153,6 @@ pub(crate) fn set_live(engine: &Engine, key: &str, value: &str) -> Result<(), St
     let tuning = engine.tuning();
     let tuning = match key {
         "log" => return logging::set_levels(value).map_err(wrong),
-        "ra_pages" => {
-            let window = values::window(value).map_err(wrong)?;
-            Tuning { ra_pages: window.pages(engine.options().page_bytes), ..tuning }
-        }
         "dirty_limit" => {
             let dirty_bytes = values::positive_size(value).map_err(wrong)?;
             // As without --dirty-background, if the current value no longer fits.

@@ -291,7 +291,7 @@ impl Default for ActionDigest {
 
 impl ActionDigest {
     /// Adds the actions of one step.
-    pub fn add(&mut self, actions: &[Action]) {
+    pub fn add<A: fmt::Debug>(&mut self, actions: &[A]) {
         for action in actions {
             writeln!(self, "{action:?}").expect("hashing does not fail");
         }

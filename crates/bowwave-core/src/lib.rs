@@ -48,7 +48,9 @@ mod cache;
 pub mod check;
 mod config;
 mod event;
+pub mod explain;
 mod id;
+mod journal;
 pub mod network;
 mod page;
 mod random;
@@ -66,6 +68,7 @@ pub use cache::{Cache, Observer, Pins, TooManyRanges, Violation};
 pub use config::{Config, ConfigError, Eviction, WindowTuning};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
+pub use journal::{Journal, Replay};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::{MIX_STEP, Random, mix};
 pub use readahead::{

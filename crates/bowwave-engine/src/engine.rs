@@ -8,11 +8,12 @@ use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
 use bowwave_core::schedule::{Priority, SchedulerConfig};
 use bowwave_core::{FillError, FillId, FrameId, MIX_STEP, PageSize, WriteOutId, mix};
 
+use crate::Journal;
 use crate::budget::Budget;
+use crate::decisions::DecisionLog;
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::journal::Journal;
 use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
 use crate::pressure::{LOOK_EVERY, Pressure, Step};
@@ -276,6 +277,11 @@ impl Inner {
     /// Lends a shard more frames, if it is short and some are free.
     pub(crate) fn relieve(self: &Arc<Self>, shard: usize) {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
+    }
+
+    /// Where decisions are written.
+    pub(crate) fn decisions(&self) -> Option<&DecisionLog> {
+        self.options.decisions.as_ref()
     }
 
     pub(crate) fn tuning(&self) -> Tuning {

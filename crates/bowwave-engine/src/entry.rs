@@ -97,10 +97,9 @@ impl FileEntry {
         }
     }
 
-    /// The path, or the store's URL if the store is this one object; for messages.
+    /// The store's URL and the path in it, for messages.
     pub(crate) fn name(&self) -> String {
-        let path = lock(&self.path);
-        if path.as_os_str().is_empty() { self.queue.url().to_owned() } else { path.display().to_string() }
+        bowwave_backend::place(self.queue.url(), &lock(&self.path))
     }
 
     pub(crate) fn path(&self) -> PathBuf {

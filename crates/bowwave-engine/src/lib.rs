@@ -15,13 +15,14 @@ mod arena;
 mod budget;
 mod clock;
 mod copy;
+mod decisions;
 mod engine;
 mod entry;
 mod error;
 mod file;
 mod files;
 mod hedge;
-mod journal;
+mod known;
 mod lease;
 mod live;
 mod mapped;
@@ -45,16 +46,21 @@ pub use ahead::AheadBudget;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
+/// Decisions as JSON.
+pub use bowwave_core::explain;
 pub use bowwave_core::readahead::{
-    SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingReason, Siblings,
-    sibling_bytes, sibling_room,
+    PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling,
+    SiblingDirectories, SiblingEvent, SiblingReason, Siblings, sibling_bytes, sibling_room,
 };
 pub use bowwave_core::schedule::{Algorithm, Priority, SchedulerStats};
-pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
+pub use bowwave_core::{
+    Advice, Instant as EventTime, Journal as EventJournal, PageSize, Pattern, Policy, RangeConfig, Stats,
+    StreamConfig,
+};
+pub use decisions::{ActingFor, DecisionLog};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use file::{File, Upload};
-pub use journal::Journal;
 pub use live::{LIVE_SETTINGS, LiveSetting};
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
@@ -63,3 +69,6 @@ pub use options::{Options, Tuning};
 pub use settings::{SETTINGS, Setting, Settings, suitable_ra_pages};
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::{OpenOptions, Store};
+
+/// The events of one shard since it began, and a digest of the actions they led to.
+pub type Journal = bowwave_core::Journal<bowwave_core::Event>;

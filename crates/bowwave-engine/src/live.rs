@@ -30,8 +30,8 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     },
     LiveSetting {
         key: "ra_pages",
-        meaning: "Largest readahead window in pages; 0 for no readahead",
-        set: |tuning, _, text| number(text).and_then(pages).map(|pages| tuning.ra_pages = pages),
+        meaning: "Largest readahead window in pages, or a size such as 4MiB; 0 for no readahead",
+        set: |tuning, page_bytes, text| window(text, page_bytes).map(|pages| tuning.ra_pages = pages),
         get: |tuning, _| tuning.ra_pages.to_string(),
     },
     LiveSetting {
@@ -236,6 +236,15 @@ fn value_of(tuning: &Tuning, key: &str) -> String {
 
 fn number(text: &str) -> std::result::Result<u64, String> {
     text.parse().map_err(|_| "not a whole number".to_owned())
+}
+
+/// A window in pages: `256`, or `1MiB`, of which a part of a page counts as one.
+fn window(text: &str, page_bytes: u64) -> std::result::Result<u32, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number(text).and_then(pages);
+    }
+    let bytes = bowwave_backend::parse_size(text).ok_or("not pages, as in 256, or a size, as in 1MiB")?;
+    pages(bytes.div_ceil(page_bytes.max(1)))
 }
 
 fn set_sync_expire(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {

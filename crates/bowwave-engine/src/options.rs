@@ -6,6 +6,7 @@ use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig, SchedulerTun
 use bowwave_core::{Config, PageSize, Policy, RangeConfig, StreamConfig, WindowTuning, WriteBackConfig};
 
 use crate::ahead::AheadBudget;
+use crate::decisions::DecisionLog;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
 
@@ -73,6 +74,8 @@ pub struct Options {
     pub store: bowwave_backend::Options,
     /// Most events in each shard's journal; 0 for no journal.
     pub journal_events: usize,
+    /// Where the decisions of readahead are written as they are made; `None` for nowhere.
+    pub decisions: Option<DecisionLog>,
 }
 
 impl Default for Options {
@@ -101,6 +104,7 @@ impl Default for Options {
             seed: 0,
             store: bowwave_backend::Options::default(),
             journal_events: 0,
+            decisions: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bowwave_core::explain::ReadaheadLine;
 use bowwave_core::schedule::Priority;
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageAccess,
@@ -14,12 +15,13 @@ use bowwave_core::{
     Waiter, WindowTuning, WriteBackConfig, WriteOutId,
 };
 
+use crate::Journal;
 use crate::ahead::Drawn;
 use crate::arena::Arena;
 use crate::clock;
+use crate::decisions::{ActingFor, DecisionLog};
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
-use crate::journal::Journal;
 use crate::options::Options;
 use crate::queue::{Demand, FillKey, IoRequest, Key, QueuedFill};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +76,7 @@ pub(crate) struct State {
     /// Its share of the budget of readahead in flight, if there is one.
     ahead: Option<Drawn>,
     journal: Option<Journal>,
+    log: Option<DecisionLog>,
     actions: Vec<Action>,
     /// Frames of a read that is copied under the lock.
     frames: Vec<FrameId>,
@@ -130,6 +133,7 @@ impl Shard {
                 next_handle: 0,
                 ahead,
                 journal,
+                log: options.decisions.clone(),
                 actions: Vec::new(),
                 frames: Vec::new(),
                 targets: Vec::new(),
@@ -442,6 +446,7 @@ impl Shard {
         state.cache.report_mappings(&mut state.actions);
         let mut actions = std::mem::take(&mut state.actions);
         self.settle_places(state, &mut actions);
+        state.log_decisions(&actions);
         for action in actions.drain(..) {
             match action {
                 Action::Decided(_) => {}
@@ -542,6 +547,30 @@ impl State {
         let pages = self.cache.pages_ahead();
         if self.ahead.as_mut().is_some_and(|drawn| drawn.settle(pages)) {
             self.step(Event::Allowed { pages });
+        }
+    }
+
+    /// Writes the decisions among these actions to the log, if there is one.
+    fn log_decisions(&self, actions: &[Action]) {
+        let Some(log) = &self.log else { return };
+        let mut access = None;
+        let mut rest = actions;
+        while let Some(at) = rest.iter().position(|action| matches!(action, Action::Decided(_))) {
+            let Action::Decided(decision) = rest[at] else { unreachable!("found above") };
+            rest = &rest[at + 1..];
+            let Some(entry) = &self.files[decision.file.0 as usize] else { continue };
+            let fills = rest.iter().take_while(|action| !matches!(action, Action::Decided(_)));
+            let submitted = fills.filter_map(|action| match action {
+                Action::Fill(fill) => Some(fill.range),
+                _ => None,
+            });
+            let (submitted, file, pid): (Vec<PageRange>, _, _) =
+                (submitted.collect(), entry.name(), ActingFor::current());
+            let access = *access.get_or_insert_with(|| log.next_access());
+            log.add(self.cache.policy().name(), Some(entry.queue.url().to_owned()), move || {
+                let submitted = &submitted;
+                ReadaheadLine { access, pid, file: &file, decision: &decision, submitted }.to_string()
+            });
         }
     }
 

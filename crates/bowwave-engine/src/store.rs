@@ -8,13 +8,15 @@ mod whole;
 use std::path::Path;
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Identity, Object, Profile, WillRead};
-use bowwave_core::HandleId;
+use bowwave_core::{HandleId, Policy};
 
+use crate::decisions::DecisionLog;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::{Files, Key};
+use crate::known::KnownObject;
 use crate::mapped::MappedFile;
 use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
@@ -89,7 +91,19 @@ impl Store {
     /// # Errors
     /// As the store says; `Io` without address space for it; `Invalid` for an empty object.
     pub fn open_mapped(&self, path: &Path) -> Result<MappedFile> {
-        self.inner.open_mapped(path)
+        let object = self.inner.open_object(path, WillRead::Any)?;
+        self.inner.open_mapped(path, object)
+    }
+
+    /// As [`open_mapped`](Self::open_mapped), in a version that is known already, without a request
+    /// to the store. The object is opened at its first read. That fails with `Changed` if it is
+    /// another version.
+    ///
+    /// # Errors
+    /// If the system has no memory object or address space.
+    pub fn open_mapped_version(&self, path: &Path, version: &Identity) -> Result<MappedFile> {
+        let backend = Arc::clone(&self.inner.backend);
+        self.inner.open_mapped(path, Arc::new(KnownObject::new(backend, path, version.clone())))
     }
 
     /// Memory of the engine's cache, in bytes.
@@ -101,6 +115,16 @@ impl Store {
     /// plans.
     pub fn reads_siblings(&self) -> bool {
         self.inner.engine.tuning().policy.capabilities().siblings
+    }
+
+    /// The current readahead policy.
+    pub fn policy(&self) -> Policy {
+        self.inner.engine.tuning().policy
+    }
+
+    /// Where decisions are written: [`Options::decisions`](crate::Options::decisions).
+    pub fn decisions(&self) -> Option<&DecisionLog> {
+        self.inner.engine.decisions()
     }
 
     /// Counters of requests to the store.
@@ -168,8 +192,7 @@ impl StoreInner {
         File::new(Arc::clone(&self.engine), Arc::clone(self), entry, handle, access)
     }
 
-    fn open_mapped(self: &Arc<Self>, path: &Path) -> Result<MappedFile> {
-        let object = self.open_object(path, WillRead::Any)?;
+    fn open_mapped(self: &Arc<Self>, path: &Path, object: Arc<dyn Object>) -> Result<MappedFile> {
         let engine = &self.engine;
         let pages = engine.page_size().count_for(object.size());
         if pages.0 == 0 {

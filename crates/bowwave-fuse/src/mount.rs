@@ -22,7 +22,7 @@ use crate::filesystem::Requests;
 use crate::finish::Finish;
 use crate::layout::Layout;
 use crate::mount_table::{self, Mounted};
-use crate::operations::Operations;
+use crate::operations::{Operations, SiblingJournal};
 use crate::options::{Consistency, MountOptions};
 use crate::workers::Workers;
 
@@ -185,6 +185,13 @@ impl Mount {
     /// A handle that unmounts from another thread, for example on Ctrl-C.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
+    }
+
+    /// All events of readahead across files so far, which
+    /// [replay](SiblingJournal::replays) to the same decisions, if
+    /// [`MountOptions::journal_events`] enables it.
+    pub fn sibling_journal(&self) -> Option<SiblingJournal> {
+        self.announcer.0.upgrade()?.sibling_journal()
     }
 
     /// A handle that announces files from any thread.

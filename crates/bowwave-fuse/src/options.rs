@@ -93,6 +93,9 @@ pub struct MountOptions {
     /// How long the end of the mount may wait for the store to accept dirty data. Default: 5
     /// minutes.
     pub write_out_timeout: Duration,
+    /// Most events in the journal of readahead across files
+    /// ([`Mount::sibling_journal`](crate::Mount::sibling_journal)); 0 for no journal. Default: 0.
+    pub journal_events: usize,
 }
 
 impl Default for MountOptions {
@@ -115,6 +118,7 @@ impl Default for MountOptions {
             assumes_plain: false,
             read_only: false,
             write_out_timeout: Duration::from_secs(300),
+            journal_events: 0,
         }
     }
 }

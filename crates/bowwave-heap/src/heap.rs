@@ -12,8 +12,10 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_control::{Program, Server};
 use bowwave_interpose::{Inside, no_unwind, say};
-use bowwave_region::{RegionAdvice, Swap, SwapRegion, SwapReport};
+use bowwave_region::engine::DecisionLog;
+use bowwave_region::{RegionAdvice, Swap, SwapOptions, SwapRegion, SwapReport};
 
 use crate::libc_heap::PAGE;
 use crate::quiet::Quiet;
@@ -55,6 +57,9 @@ pub(crate) struct Heap {
     first_span: usize,
     spans: Spans,
     larges: Larges,
+    decisions: Option<DecisionLog>,
+    /// For `bowwave ctl`. `None` without a place for its socket: the program needs none.
+    server: Option<Server>,
 }
 
 /// The heap's lock, held during a fork.
@@ -204,6 +209,23 @@ pub(crate) fn counters() -> Option<Counters> {
     })
 }
 
+/// Removes the socket of `bowwave ctl` at the end of the process. A signal handler may end the
+/// process while this thread holds the lock: then a later client removes the socket.
+pub(crate) fn leave() {
+    let _inside = Inside::enter();
+    if let Ok(state) = HEAP.try_lock()
+        && let State::Ready(heap) = &*state
+        && let Some(server) = &heap.server
+    {
+        server.leave();
+    }
+}
+
+/// The journal, if there is one.
+pub(crate) fn decisions() -> Option<DecisionLog> {
+    with(false, |heap| heap.decisions.clone()).flatten()
+}
+
 /// Locks the heap.
 pub(crate) fn hold() -> Held {
     lock()
@@ -255,14 +277,23 @@ impl Heap {
         #[cfg(test)]
         tests::panic_at(tests::Place::Start);
         let config = setup().swap.as_ref().ok_or("no swap is set up")?;
-        let created = Swap::new(&config.spill(), &config.options()).and_then(|swap| {
+        let journal = setup().journal.as_deref().map(DecisionLog::from_text).transpose();
+        // Without a journal the program still runs as it should.
+        let decisions = journal.unwrap_or_else(|error| {
+            say(&error);
+            None
+        });
+        let options = SwapOptions { decisions: decisions.clone(), ..config.options() };
+        let created = Swap::new(&config.spill(), &options).and_then(|swap| {
             swap.set("swap.policy", &config.policy)?;
             // Twice the size, because spans are not always full.
             let bytes = config.capacity().saturating_mul(2).next_multiple_of(SPAN);
             let arena = swap.region(bytes)?;
             let first_span = (arena.as_ptr() as usize).next_multiple_of(SPAN);
             let spans = Spans::new(bytes / SPAN - 1);
-            Ok(Self { swap, arena, first_span, spans, larges: Larges::default() })
+            let program = Program { swap: Some(swap.clone()), ..Program::default() };
+            let server = program.serve().ok();
+            Ok(Self { swap, arena, first_span, spans, larges: Larges::default(), decisions, server })
         });
         created.map_err(|error| error.to_string())
     }

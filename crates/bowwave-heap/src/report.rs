@@ -1,8 +1,9 @@
-//! Counters of a process for `bowwave run --stats-on-exit`, one line.
+//! The end of a process: its journal, and its counters for `bowwave run --stats-on-exit`, one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use bowwave_interpose::{Inside, leave_counters};
+use bowwave_interpose::{Inside, leave_counters, say};
 
 use crate::heap;
 use crate::setup::setup;
@@ -21,43 +22,32 @@ pub(crate) fn own() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Writes the line once, if this process has a swap and a report is requested.
+/// Writes the journal to its end. Writes the line of counters once, if this process has a swap and
+/// a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
-    let Some(path) = &setup().report else { return };
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
+    if let Some(decisions) = heap::decisions() {
+        let lost = decisions.flush(PATIENCE);
+        if lost > 0 {
+            say(&format_args!("{lost} decisions could not be written to the journal"));
+        }
+    }
+    let Some(path) = &setup().report else { return };
     let Some(all) = heap::counters() else { return };
     if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let (stats, load) = (all.swap.stats, all.swap.load);
-    let counters: [(&str, u64); 24] = [
+    let mut counters = vec![
         ("swap_allocations", all.allocations),
         ("swap_bytes_allocated", all.bytes),
         ("swap_regions", all.regions),
-        ("swap_minor_faults", stats.minor_faults),
-        ("swap_major_faults", stats.major_faults),
-        ("swap_late", stats.late),
-        ("swap_ra", stats.swap_ra),
-        ("swap_ra_hit", stats.swap_ra_hit),
-        ("swap_mapped_ahead", stats.mapped_ahead),
-        ("swap_wasted", stats.wasted),
-        ("swap_in", stats.swap_in),
-        ("swap_out", stats.swap_out),
-        ("swap_dropped", stats.dropped),
-        ("swap_zero_out", stats.zero_out),
-        ("swap_zero_in", stats.zero_in),
-        ("swap_read_errors", stats.read_errors),
-        ("swap_write_errors", stats.write_errors),
-        ("swap_requests", all.swap.requests),
-        ("swap_bytes_read", all.swap.bytes_read),
-        ("swap_bytes_written", all.swap.bytes_written),
-        ("swap_frames", load.frames),
-        ("swap_frames_used", load.frames_used),
-        ("swap_slots", load.slots),
-        ("swap_slots_used", load.slots_used),
     ];
+    counters.extend(bowwave_control::swap_counters(&all.swap));
     leave_counters(path, &counters);
 }
+
+/// Longest wait for the journal's disk at the end.
+const PATIENCE: Duration = Duration::from_secs(5);

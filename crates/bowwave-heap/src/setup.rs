@@ -14,6 +14,8 @@ use bowwave_region::{Spill, SwapOptions};
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     pub(crate) swap: Option<SwapConfig>,
+    /// File for decisions, as [`DecisionLog::text`](bowwave_region::engine::DecisionLog::text).
+    pub(crate) journal: Option<OsString>,
     /// File for counters.
     pub(crate) report: Option<PathBuf>,
 }
@@ -34,6 +36,7 @@ pub(crate) struct SwapConfig {
 
 /// Environment variables.
 pub(crate) const SWAP: &str = "BOWWAVE_RUN_SWAP";
+pub(crate) const JOURNAL: &str = "BOWWAVE_RUN_JOURNAL";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
 
 /// Read once.
@@ -47,7 +50,7 @@ pub(crate) fn setup() -> &'static Setup {
             }
             config
         });
-        Setup { swap, report: env::var_os(REPORT).map(PathBuf::from) }
+        Setup { swap, journal: env::var_os(JOURNAL), report: env::var_os(REPORT).map(PathBuf::from) }
     })
 }
 

@@ -17,16 +17,23 @@ static END: extern "C" fn() = end;
 extern "C" fn start() {
     let _inside = Inside::enter();
     say_panics();
-    at_end(report::report);
+    at_end(leave);
     bowwave_interpose::look_up();
     real::look_up();
     libc_heap::look_up();
     if let Some(config) = &setup().swap {
+        // Here, because a swap starts with a lock that the handlers of a fork take.
+        bowwave_control::prepare();
         fork::watch();
         heap::serve_from(config.from_bytes);
     }
 }
 
 extern "C" fn end() {
+    leave();
+}
+
+fn leave() {
     report::report();
+    heap::leave();
 }

@@ -1,8 +1,9 @@
-//! Counters of a process for `bowwave run --stats-on-exit`, one line.
+//! The end of a process: its journal, and its counters for `bowwave run --stats-on-exit`, one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use bowwave_interpose::{Inside, leave_counters};
+use bowwave_interpose::{Inside, leave_counters, say};
 
 use crate::setup::setup;
 use crate::{maps, service, table};
@@ -21,35 +22,36 @@ pub(crate) fn reset() {
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Writes the line once, if this process has an engine and a report is requested.
+/// Writes the journal to its end. Writes the line of counters once, if this process has an engine
+/// and a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
-    let Some(path) = &setup().report else { return };
     let Some(service) = *service::lock() else { return };
-    if !table::is_own() || REPORTED.swap(true, Ordering::Relaxed) {
+    if !table::is_own() {
+        return;
+    }
+    if let Some(decisions) = &service.engine().options().decisions {
+        let lost = decisions.flush(PATIENCE);
+        if lost > 0 {
+            say(&format_args!("{lost} decisions could not be written to the journal"));
+        }
+    }
+    let Some(path) = &setup().report else { return };
+    if REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let stats = service.engine().stats();
     let regions = maps::counters();
-    let counters: [(&str, u64); 18] = [
+    let mut counters = vec![
         ("reads", READS.load(Ordering::Relaxed)),
         ("bytes_read", BYTES_READ.load(Ordering::Relaxed)),
         ("faults", regions.faults),
         ("pages_mapped", regions.pages_mapped),
         ("pages_poisoned", regions.pages_poisoned),
-        ("page_bytes", stats.page_bytes),
-        ("accesses", stats.cache.accesses),
-        ("hits", stats.cache.hits),
-        ("late", stats.cache.late),
-        ("misses", stats.cache.misses),
-        ("pages_readahead", stats.cache.pages_readahead),
-        ("pages_used", stats.cache.pages_used),
-        ("pages_wasted", stats.cache.pages_wasted),
-        ("pages_evicted", stats.cache.pages_evicted),
-        ("requests", stats.store.requests),
-        ("requests_failed", stats.store.requests_failed),
-        ("retries", stats.store.retries),
-        ("bytes_fetched", stats.store.bytes_fetched),
     ];
+    counters.extend(bowwave_control::cache_counters(&stats));
     leave_counters(path, &counters);
 }
+
+/// Longest wait for the journal's disk at the end.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_engine::{Engine, Entry, EntryKind, Error, Namespace as _, Store};
-use bowwave_interpose::say;
+use bowwave_control::{Program, Server};
+use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, Namespace as _, Store};
+use bowwave_interpose::{Inside, say};
 
 use crate::errno::{Errno, Result, of_engine, of_store};
 use crate::setup::{Place, setup};
@@ -15,6 +16,8 @@ pub(crate) struct Service {
     engine: Engine,
     /// The stores; an error number for one that could not be opened.
     stores: Vec<std::result::Result<Store, Errno>>,
+    /// For `bowwave ctl`. `None` without a place for its socket: the program needs none.
+    server: Option<Server>,
 }
 
 /// Never dropped: it lives as long as the process, and a child must not touch its parent's.
@@ -23,6 +26,17 @@ static SERVICE: Mutex<Option<&'static Service>> = Mutex::new(None);
 /// Locked during a fork, so that no fork happens during a start.
 pub(crate) fn lock() -> MutexGuard<'static, Option<&'static Service>> {
     SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the socket of `bowwave ctl` at the end of the process. A signal handler may end the
+/// process while this thread holds the lock: then a later client removes the socket.
+pub(crate) fn leave() {
+    let _inside = Inside::enter();
+    if let Ok(service) = SERVICE.try_lock()
+        && let Some(server) = service.and_then(|service| service.server.as_ref())
+    {
+        server.leave();
+    }
 }
 
 /// The service of this process.
@@ -43,7 +57,15 @@ impl Service {
         let setup = setup();
         let backends: Vec<_> = setup.maps.iter().map(|map| setup.settings.backend(&map.url)).collect();
         let profiles: Vec<_> = backends.iter().flatten().map(|backend| backend.profile()).collect();
-        let engine = setup.settings.engine(&profiles)?;
+        let journal = setup.journal.as_deref().map(DecisionLog::from_text).transpose();
+        // Without a journal the program still runs as it should.
+        let decisions = journal.unwrap_or_else(|error| {
+            say(&error);
+            None
+        });
+        let mut settings = setup.settings.clone();
+        settings.options.decisions = decisions;
+        let engine = settings.engine(&profiles)?;
         let stores = backends.into_iter().map(|backend| match backend {
             Ok(backend) => Ok(engine.store_of(backend)),
             Err(error) => {
@@ -51,7 +73,16 @@ impl Service {
                 Err(of_engine(&error))
             }
         });
-        Ok(Self { stores: stores.collect(), engine })
+        let stores: Vec<_> = stores.collect();
+        let maps = setup.maps.iter().zip(&stores).map(|(map, store)| bowwave_control::Map {
+            url: match store {
+                Ok(store) => store.url().to_owned(),
+                Err(_) => bowwave_engine::backend::redacted(&map.url),
+            },
+            path: String::from_utf8_lossy(&map.prefix).into_owned(),
+        });
+        let program = Program { engine: Some(engine.clone()), swap: None, maps: maps.collect() };
+        Ok(Self { server: program.serve().ok(), stores, engine })
     }
 
     pub(crate) fn engine(&self) -> &Engine {

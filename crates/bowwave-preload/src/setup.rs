@@ -1,7 +1,7 @@
 //! Configuration from the environment, which children inherit.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
@@ -15,6 +15,8 @@ use bowwave_interpose::say;
 pub(crate) struct Setup {
     pub(crate) maps: Vec<Map>,
     pub(crate) settings: Settings,
+    /// File for decisions, as [`DecisionLog::text`](bowwave_engine::DecisionLog::text).
+    pub(crate) journal: Option<OsString>,
     /// File for counters.
     pub(crate) report: Option<PathBuf>,
     /// Start of `bowwave run`, since 1970.
@@ -41,6 +43,7 @@ pub(crate) struct Place {
 /// Environment variables.
 pub(crate) const MAPS: &str = "BOWWAVE_RUN_MAPS";
 pub(crate) const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
+pub(crate) const JOURNAL: &str = "BOWWAVE_RUN_JOURNAL";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
 pub(crate) const STARTED: &str = "BOWWAVE_RUN_STARTED";
 
@@ -58,6 +61,7 @@ pub(crate) fn setup() -> &'static Setup {
         Setup {
             maps: parse(&text(MAPS)),
             settings,
+            journal: env::var_os(JOURNAL),
             report: env::var_os(REPORT).map(PathBuf::from),
             started: Duration::from_secs(started),
         }

@@ -4,7 +4,7 @@
 use bowwave_interpose::{Inside, at_end, say_panics};
 
 use crate::setup::setup;
-use crate::{calls, fork, placeholder, report, table};
+use crate::{calls, fork, placeholder, report, service, table};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -17,9 +17,11 @@ static END: extern "C" fn() = end;
 extern "C" fn start() {
     let _inside = Inside::enter();
     say_panics();
-    at_end(report::report);
+    at_end(leave);
     table::own();
     if !setup().maps.is_empty() {
+        // Here, because a service starts with locks that the handlers of a fork take.
+        bowwave_control::prepare();
         fork::watch();
         placeholder::adopt_inherited();
         calls::take_standard_input();
@@ -27,5 +29,10 @@ extern "C" fn start() {
 }
 
 extern "C" fn end() {
+    leave();
+}
+
+fn leave() {
     report::report();
+    service::leave();
 }

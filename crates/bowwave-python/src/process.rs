@@ -46,6 +46,12 @@ impl<T> Owned<T> {
         }
         Err(Forked::new_err("opened before a fork: open it again in the child"))
     }
+
+    /// The value, whichever process created it: a child must not use what threads of its parent
+    /// may have been changing.
+    pub(crate) fn of_parent(&self) -> &T {
+        &self.value
+    }
 }
 
 impl<T> Drop for Owned<T> {

@@ -1,18 +1,21 @@
 //! Mapped files.
-#![allow(unsafe_code, reason = "lends mapped memory to Python's buffers")]
+#![allow(unsafe_code, reason = "lends mapped memory to Python's buffers, maps it again in a child")]
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use bowwave_engine::Advice;
 use bowwave_region::{MapOptions, Protection};
-use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict, PySlice};
 
 use crate::bytes::SIGNALS;
 use crate::errors::region_raised;
@@ -21,67 +24,148 @@ use crate::process::Owned;
 use crate::store::Store;
 
 /// A file as memory: pages come from the store when they are touched.
-#[pyclass(frozen, module = "bowwave._bowwave")]
+#[pyclass(frozen, weakref, module = "bowwave._bowwave")]
 pub(crate) struct Region {
-    region: Owned<Arc<bowwave_region::Region>>,
+    current: Current,
+    /// Address and length of the memory, the same in children.
+    base: usize,
+    len: usize,
     writable: bool,
+}
+
+type Mapped = Owned<Arc<bowwave_region::Region>>;
+
+/// The region of this process. In a child it replaces its parent's, which is leaked: a thread of
+/// the parent may have been using it. Without a lock, which such a thread might hold.
+struct Current(AtomicPtr<Mapped>);
+
+impl Current {
+    fn new(region: bowwave_region::Region) -> Self {
+        Self(AtomicPtr::new(Self::owned(region)))
+    }
+
+    fn owned(region: bowwave_region::Region) -> *mut Mapped {
+        Box::into_raw(Box::new(Owned::new(Arc::new(region))))
+    }
+
+    fn mapped(&self) -> &Mapped {
+        // SAFETY: created by `owned`, and freed only with `self`.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    fn replace(&self, region: bowwave_region::Region) {
+        self.0.store(Self::owned(region), Ordering::Release);
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        // SAFETY: created by `owned`, and dropped only here.
+        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
+    }
 }
 
 #[pymethods]
 impl Region {
+    /// `retry_for` is in seconds.
     #[new]
-    fn new(py: Python<'_>, store: &Store, path: &str, writable: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, store: &Store, path: &str, writable: bool, retry_for: f64) -> PyResult<Self> {
         let protection = if writable { Protection::CopyOnWrite } else { Protection::ReadOnly };
-        let options = MapOptions { protection, ..MapOptions::default() };
+        let retry_for = Duration::try_from_secs_f64(retry_for).map_err(|error| {
+            PyValueError::new_err(format!(
+                "retry_for is {retry_for}, but must be seconds, 0 or more: {error}"
+            ))
+        })?;
+        let options = MapOptions { protection, retry_for, ..MapOptions::default() };
         let store = store.inner()?;
         let region = py
             .detach(|| bowwave_region::Region::map(store, Path::new(path), &options))
             .map_err(|error| region_raised(&error))?;
-        Ok(Self { region: Owned::new(Arc::new(region)), writable })
+        region.keep_in_children();
+        let (base, len) = (region.as_ptr().addr(), region.len());
+        Ok(Self { current: Current::new(region), base, len, writable })
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        Ok(self.region.get()?.len())
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it may be written.
+    #[getter]
+    fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Entity tag and time of the last modification in nanoseconds, if the store has them.
+    #[getter]
+    fn identity(&self) -> PyResult<(Option<String>, Option<i128>)> {
+        let identity = self.region()?.identity();
+        Ok((identity.etag, identity.modified_ns))
+    }
+
+    /// In a child of `fork`, before it has other threads that use the memory: maps the region again
+    /// from a store of the child.
+    fn map_in_child(&self, py: Python<'_>, store: &Store) -> PyResult<()> {
+        let mapped = self.current.mapped();
+        if mapped.get().is_ok() {
+            return Ok(());
+        }
+        let store = store.inner()?;
+        // SAFETY: the parent's region, which children keep and never use otherwise; `_map.py` calls
+        // this before the child runs other code.
+        let region = py.detach(|| unsafe { mapped.of_parent().map_in_child(store) });
+        self.current.replace(region.map_err(|error| region_raised(&error))?);
+        Ok(())
     }
 
     /// Fetches and maps a range, in a thread of its own: Ctrl-C does not wait for the store.
     fn populate(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
-        let region = Arc::clone(self.region.get()?);
+        let region = Arc::clone(self.region()?);
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
-        let (sender, receiver) = sync_channel(1);
-        let populate = move || {
-            // After Ctrl-C, no caller waits.
-            sender.send(region.populate(offset, length)).ok();
-        };
-        thread::Builder::new().name("bowwave-populate".into()).spawn(populate)?;
-        let receiver = Mutex::new(receiver);
-        loop {
-            let received = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS);
-            match py.detach(received) {
-                Ok(populated) => return populated.map_err(|error| region_raised(&error)),
-                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(PyRuntimeError::new_err("the thread that populates has ended"));
-                }
+        elsewhere(py, "bowwave-populate", move || region.populate(offset, length))
+    }
+
+    /// The bytes of a slice, or one of them as a number. Fetches them first: raises the error of
+    /// the store.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let indices = slice.indices(self.len.cast_signed())?;
+            if indices.step != 1 {
+                let what =
+                    "a slice of a lazy map has a step of 1: use numpy.frombuffer(memory, 'u1') for others";
+                return Err(PyValueError::new_err(what));
             }
+            let (start, count) = (indices.start.cast_unsigned(), indices.slicelength);
+            return Ok(PyBytes::new(py, &self.copied(py, start, count)?).into_any());
         }
+        let index: isize = key.extract()?;
+        let at = if index < 0 { index + self.len.cast_signed() } else { index };
+        if at < 0 || at.cast_unsigned() >= self.len {
+            return Err(PyIndexError::new_err(format!("byte {index} of a map of {} bytes", self.len)));
+        }
+        let byte = self.copied(py, at.cast_unsigned(), 1)?[0];
+        Ok(byte.into_pyobject(py)?.into_any())
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.copied(py, 0, self.len)?))
     }
 
     /// Fetches a range without waiting for it.
     fn prefetch(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
-        let region = self.region.get()?;
+        let region = self.region()?;
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         py.detach(|| region.advise(offset, length, Advice::WillNeed)).map_err(|error| region_raised(&error))
     }
 
     /// Pages that could not be fetched: offset and cause.
     fn failures(&self) -> PyResult<Vec<(u64, String)>> {
-        Ok(self.region.get()?.failures())
+        Ok(self.region()?.failures())
     }
 
     /// Counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.region.get()?.stats();
+        let stats = self.region()?.stats();
         let all = counters(py, &stats.cache)?;
         all.set_item("faults", stats.faults)?;
         all.set_item("pages_mapped", stats.pages_mapped)?;
@@ -92,17 +176,54 @@ impl Region {
     /// As Python calls it: `view` is valid.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
-        let region = this.region.get()?;
         if flags & ffi::PyBUF_WRITABLE != 0 && !this.writable {
             return Err(PyBufferError::new_err("the map is read-only; open it with writable=True"));
         }
-        let len = region.len().cast_signed();
-        let readonly = c_int::from(!this.writable);
+        // In a child without the memory, an exception instead of a segmentation fault.
+        this.region()?;
+        let (len, readonly) = (this.len.cast_signed(), c_int::from(!this.writable));
+        let memory = ptr::with_exposed_provenance_mut::<c_void>(this.base);
         // SAFETY: the memory lives as long as the region, which the view holds by `slf`.
-        let code = unsafe {
-            let memory = region.as_ptr().cast_mut().cast::<c_void>();
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), memory, len, readonly, flags)
-        };
+        let code = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), memory, len, readonly, flags) };
         if code == -1 { Err(PyErr::fetch(slf.py())) } else { Ok(()) }
+    }
+}
+
+impl Region {
+    fn region(&self) -> PyResult<&Arc<bowwave_region::Region>> {
+        self.current.mapped().get()
+    }
+
+    fn copied(&self, py: Python<'_>, start: usize, count: usize) -> PyResult<Vec<u8>> {
+        let region = Arc::clone(self.region()?);
+        elsewhere(py, "bowwave-copy", move || {
+            let mut bytes = vec![0; count];
+            region.copy(start as u64, &mut bytes).map(|()| bytes)
+        })
+    }
+}
+
+/// Runs a call in a thread of its own and waits for it: Ctrl-C does not wait for the store.
+fn elsewhere<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    call: impl FnOnce() -> bowwave_region::Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (sender, receiver) = sync_channel(1);
+    let run = move || {
+        // After Ctrl-C, no caller waits.
+        sender.send(call()).ok();
+    };
+    thread::Builder::new().name(name.into()).spawn(run)?;
+    let receiver = Mutex::new(receiver);
+    loop {
+        let received = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS);
+        match py.detach(received) {
+            Ok(done) => return done.map_err(|error| region_raised(&error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err(format!("the thread {name} has ended")));
+            }
+        }
     }
 }

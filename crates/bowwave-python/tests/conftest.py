@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import traceback
 import urllib.request
 from pathlib import Path
 
@@ -58,6 +59,19 @@ class Directory(Server):
         self.bucket, self.endpoint = re.fullmatch(r"s3:\s+(s3://\S+/) at (\S+)\s*", line).groups()
         self.options = {"endpoint": self.endpoint, "allow_http": True, "region": "us-east-1",
                         "key": KEYS["AWS_ACCESS_KEY_ID"], "secret": KEYS["AWS_SECRET_ACCESS_KEY"]}
+
+
+def status_of(child):
+    """The status of a forked child that runs a function."""
+    process = os.fork()
+    if process == 0:
+        try:
+            child()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitpid(process, 0)[1]
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,8 @@ import importlib.util
 import os
 import pickle
 import re
-import signal
-import subprocess
 import sys
 import time
-import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,19 +17,7 @@ import bowwave
 import numpy as np
 import pytest
 from bowwave._html import ANNOUNCED, COLOURS, HEIGHT, WIDTH
-
-
-def status_of(child):
-    """The status of a forked child that runs a function."""
-    process = os.fork()
-    if process == 0:
-        try:
-            child()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    return os.waitpid(process, 0)[1]
+from conftest import status_of
 
 
 def test_coroutines_read_at_once(shaped):
@@ -223,12 +208,41 @@ def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
     with ThreadPoolExecutor(1) as executor:
         rows = [{"offset": 0, "length": 4096}]
         assert "2/2" in shown(lambda: bowwave.sweep(rows, ["stream", "none"], executor=executor, progress=True))
+        rows = [{"offset": at * 4096, "length": 4096} for at in range(4000)]
+        options = {"parts": 2, "executor": executor, "progress": True}
+        assert "2/2" in shown(lambda: bowwave.miss_ratios(rows, [8 << 20], 0.5, **options))
     with pytest.raises(ValueError, match="lazy"):
         bowwave.map("pattern:/1MiB", lazy=True, progress=True)
     assert shown(lambda: bowwave.map("pattern:/20MiB")) == ""
     # As where it is not installed.
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     assert shown(lambda: bowwave.map("pattern:/20MiB", progress=True)) == ""
+
+
+def test_a_replay_shows_the_progress_of_the_command(capsys, tmp_path, monkeypatch, command):
+    rows = [{"offset": at * 8192, "length": 4096} for at in range(2000)]
+    expected = bowwave.replay(rows, ["stream", "none"])
+    assert capsys.readouterr().err == ""
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected, "a short one shows none"
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as plain:
+        bowwave.replay(rows, "bogus")
+    with pytest.raises(ValueError, match="not a policy; there are all, none") as shown:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(shown.value) == str(plain.value) and capsys.readouterr().err == ""
+    # As the command on a terminal, whose work takes longer.
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\n[ -t 2 ] && printf '\\r\\033[2Ksimulating 1,000/4,000 rows 9/s 3s' >&2\nsleep 0.1\n"
+                    "[ -t 2 ] && printf '\\r\\033[2Ksimulating 4,000/4,000 rows 9/s 0s\\r\\033[2K' >&2\n"
+                    f"exec {os.environ['BOWWAVE']} \"$@\"\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("BOWWAVE", str(slow))
+    assert bowwave.replay(rows, ["stream", "none"], progress=True) == expected
+    assert "4000/4000" in capsys.readouterr().err
+    bowwave.report(rows, tmp_path / "report.html", ["stream", "none"], progress=True)
+    assert "4000/4000" in capsys.readouterr().err and os.path.getsize(tmp_path / "report.html") > 10_000
+    with pytest.raises(ValueError, match="not a policy") as failed:
+        bowwave.replay(rows, "bogus", progress=True)
+    assert str(failed.value) == str(plain.value), "without the bar"
 
 
 def test_views_keep_a_map_alive():
@@ -308,77 +322,6 @@ def test_an_empty_file_cannot_be_mapped(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(ValueError, match="empty"):
         bowwave.map(tmp_path / "a")
-
-
-def lazy(url, **options):
-    """A lazy map, where the process may have one."""
-    try:
-        return bowwave.map(url, lazy=True, **options)
-    except OSError as error:
-        if os.environ.get("CI") == "true" or "userfaultfd" not in str(error):
-            raise
-        pytest.skip(str(error))
-
-
-def test_a_lazy_map_fetches_what_is_touched(shaped):
-    memory = lazy("s3://data/large", **dict(shaped.options, cache="32MiB"))
-    before = shaped.counters()["bytes"]
-    array = np.frombuffer(memory, dtype=np.uint8)
-    assert array[50_000_000:50_000_100].tobytes() == shaped.bytes(50_000_000, 100)
-    memory.populate(1 << 20, 1 << 20)
-    assert array[1 << 20:(1 << 20) + 100].tobytes() == shaped.bytes(1 << 20, 100)
-    assert shaped.counters()["bytes"] - before < 8 << 20
-    assert memory.failures() == [] and memory.stats()["faults"] > 0
-
-
-def test_views_keep_a_lazy_map_alive(shaped):
-    import pyarrow
-
-    options = dict(shaped.options, cache="32MiB")
-    array = np.frombuffer(lazy("s3://data/large", **options), np.uint8)
-    buffer = pyarrow.py_buffer(lazy("s3://data/large", writable=False, **options))
-    gc.collect()
-    assert array[33_000_000:33_000_100].tobytes() == shaped.bytes(33_000_000, 100)
-    assert buffer.slice(22_000_000, 100).to_pybytes() == shaped.bytes(22_000_000, 100) and not buffer.is_mutable
-    array[33_000_000] ^= 255
-    assert array[33_000_001:33_000_100].tobytes() == shaped.bytes(33_000_001, 99)
-
-
-def test_a_child_of_fork_maps_again(shaped):
-    options = dict(shaped.options, cache="32MiB")
-    memory = lazy("s3://data/large", **options)
-    assert memoryview(memory)[:10] == shaped.bytes(0, 10)
-
-    def child():
-        again = bowwave.map("s3://data/large", lazy=True, **options)
-        assert memoryview(again)[40_000_000:40_000_100] == shaped.bytes(40_000_000, 100)
-        with pytest.raises(RuntimeError, match="open it again in the child"):
-            memory.populate(0, 4096)
-
-    assert status_of(child) == 0
-    assert memoryview(memory)[50_000_000:50_000_010] == shaped.bytes(50_000_000, 10)
-
-
-def test_populating_a_lazy_map_raises_the_error_of_the_store():
-    memory = lazy("fault:errors=1:pattern:/1MiB", retries=0)
-    assert memory.failures() == []
-    with pytest.raises(OSError, match="fault"):
-        memory.populate(8192, 4096)
-    (offset, cause), = memory.failures()
-    assert offset == 8192 and "fault" in cause
-    with pytest.raises(ValueError, match="4096 bytes from 1048576"):
-        memory.populate(1 << 20, 4096)
-
-
-@pytest.mark.parametrize("before", ["", "try: memory.populate(0, 4096)\nexcept OSError: pass"])
-def test_only_a_touch_of_a_page_that_cannot_be_fetched_is_a_sigbus(before):
-    lazy("pattern:/1MiB")
-    program = f"import bowwave\nmemory = bowwave.map('fault:errors=1:pattern:/1MiB', lazy=True, retries=0)\n{before}\n"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    ended = subprocess.run([sys.executable, "-c", program + "memoryview(memory)[0]"], capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGBUS
-    assert "bowwave: cannot read a page of a mapped file at offset 0" in ended.stderr
 
 
 def rows_of(text):
@@ -534,6 +477,44 @@ def test_maps_and_caches_of_fsspec_show_themselves():
     cache = bowwave.fsspec.BowwaveCache(4096, lambda start, end: bytes(end - start), 1 << 20, policy="none")
     cache._fetch(0, 10_000)
     assert cache.stats()["misses"] == 3 and agrees(cache._repr_html_(), cache.stats())
+
+
+def test_a_file_system_shows_reads_and_plans_without_a_file(tmp_path):
+    import fsspec
+
+    (tmp_path / "a").write_bytes(bytes(3 << 20))
+    (tmp_path / "a.h5").write_bytes(bytes(1 << 20))
+    system = fsspec.filesystem("bowwave", target_protocol="file", cache="67MiB")
+    system.cat_file(str(tmp_path / "a"))
+    system.cat_ranges([str(tmp_path / "a")] * 2, [0, 1 << 20], [4096, (1 << 20) + 4096])
+    system.get_file(str(tmp_path / "a"), str(tmp_path / "copy"))
+    with system.open(str(tmp_path / "a.h5")) as file:         # in a format, whose settings are others
+        file.pread(1 << 19, 100_000)
+    text = system._repr_html_()
+    assert "2 files" in text and f"{tmp_path}/a, 3.0 MiB" in text and f"{tmp_path}/a.h5" in text
+    # One of `cat_file`, two of `cat_ranges`, one of `get_file`; of the other file, what its watcher looked at, too.
+    assert "The last 6 reads" in text and "3.0 MiB announced" in text, text
+    for _ in range(20):
+        system.cat_file(str(tmp_path / "a"), 0, 100)
+    assert system._repr_html_().count(f"{tmp_path}/a, ") == 1, "one history for an object"
+
+
+def test_maps_and_caches_show_what_was_announced():
+    import bowwave.fsspec
+
+    memory = bowwave.map("emulate:s3/20MiB")
+    text = memory._repr_html_()
+    assert "The last 3 reads" in text and "20.0 MiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 1
+    memory.close()
+    assert "The last 3 reads" in memory._repr_html_()
+    cache = bowwave.fsspec.BowwaveCache(4096, lambda start, end: bytes(end - start), 1 << 20, policy="none")
+    cache.plan([(0, 8192), (65536, 69632)])
+    cache.advise("willneed", 131072, 4096)
+    for start in (0, 4096, 65536, 500_000):
+        cache._fetch(start, start + 4096)
+    text = cache._repr_html_()
+    assert "The last 4 reads" in text and "16.0 KiB announced" in text and len(marks_of(text)[ANNOUNCED]) == 3
+    cache.close()
 
 
 def test_a_report_shows_its_runs(tmp_path, command):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib.util
 import os
 import pickle
 import random
@@ -389,6 +390,53 @@ def test_a_key_of_azure_in_the_environment_is_used_as_adlfs_does(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     fs = system("abfs", account_name="any", account_key="a2V5", anon=True, account_host="any.blob.core.chinacloudapi.cn")
     assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.chinacloudapi.cn"
+
+
+def test_a_connection_string_of_azure_is_read_natively_if_the_environment_has_its_keys(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5==")
+    text = "DefaultEndpointsProtocol=https;AccountName=any;AccountKey=a2V5==;EndpointSuffix=core.windows.net"
+    fs = system("az", connection_string=text)
+    assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.windows.net"
+    for other in (text.replace("a2V5", "b2V5"), text.replace("=any", "=other"), text.replace("https", "http"),
+                  text + ";QueueEndpoint=https://q", "junk"):
+        assert system("az", connection_string=other)._scheme is None
+
+
+def test_a_chained_url_needs_no_package_of_its_target(served):
+    assert importlib.util.find_spec("s3fs") is None, "s3fs is none of the libraries of the tests"
+    server = served(a=BODY)
+    options = {name: server.options[name] for name in ("key", "secret")} | {"endpoint_url": server.endpoint}
+    with fsspec.open(f"bowwave::{server.bucket}a", s3=options) as file:
+        assert file.read() == BODY
+    fs, path = fsspec.url_to_fs(f"bowwave::{server.bucket}", s3=options)
+    assert [name.rpartition("/")[2] for name in fs.ls(path, detail=False)] == ["a"]
+    with fsspec.open(f"bowwave::{server.bucket}b", "wb", s3=options) as file:
+        file.write(b"new")
+    assert fs.cat_file(path + "/b") == b"new"
+    # Without bowwave, the package is needed as before.
+    with pytest.raises(ImportError, match="Install s3fs to access S3"):
+        fsspec.open(f"{server.bucket}a", **options).open()
+    with pytest.raises(ImportError, match="Install s3fs") as refused:
+        fsspec.url_to_fs(f"bowwave::{server.bucket}", s3={"session": object()})[0].ls(path)
+    assert "with no other options than anon, aws_access_key_id" in refused.value.__notes__[0]
+
+
+def test_installed_packages_of_targets_stay(monkeypatch):
+    from bowwave import _targets
+    from fsspec.registry import known_implementations
+
+    monkeypatch.setattr(_targets, "find_spec", lambda module: object())
+    before = {protocol: dict(known_implementations[protocol]) for protocol in _targets.MODULES}
+    _targets.register()
+    assert {protocol: known_implementations[protocol] for protocol in before} == before
+    # One that a program has registered stays, too.
+    monkeypatch.setattr(_targets, "find_spec", lambda module: None)
+    monkeypatch.setattr(_targets, "MODULES", {"s3": "s3fs", "https": "aiohttp"})
+    monkeypatch.setitem(known_implementations, "s3", {"class": "own.S3", "err": ""})
+    monkeypatch.setitem(known_implementations, "https", {"class": "own.Https", "err": ""})
+    _targets.register()
+    assert known_implementations["s3"]["class"] == "own.S3" and known_implementations["https"]["class"] == "own.Https"
 
 
 def test_https_urls_are_read_natively():

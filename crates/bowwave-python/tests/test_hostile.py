@@ -307,8 +307,8 @@ def error_wrong(cell, server, error, opened):
     if "\n" in text or len(text) > 500:
         found.append("is no short line")
     place = server.base + {"list_dir": "/list", "set": "/" + getattr(server, "key", "")}.get(cell.way, "/a")
-    # Some messages name only the key, and those of listings, writes and deadlines the store. None may be added.
-    short = [place, "a: the object has changed", "data/a: the object has changed"]
+    # Messages of listings, writes and deadlines name the store.
+    short = [place]
     if cell.way in OTHERS or type(error) is TimeoutError:
         short.append(server.base + ":")
     if not text.partition("] ")[2].startswith(tuple(short)) and not text.startswith(place):

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import textwrap
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -175,6 +176,20 @@ def test_an_executor_like_that_of_ray_gets_the_trace_once():
         executor = Remote(processes)
         assert bowwave.sweep(ROWS, ["stream", "none"], executor=executor) == bowwave.replay(ROWS, ["stream", "none"])
         assert len(executor.objects) == 1
+
+
+def test_ray_runs_a_sweep_with_the_object_of_the_guide(monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is large: install it to run this test")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    text = (Path(__file__).parents[3] / "docs/guide-python.md").read_text()
+    block = textwrap.dedent(re.search(r"```text\n(.*?class Ray:.*?)```", text, re.S)[1])
+    names = {"ray": ray}
+    exec(block, names)  # noqa: S102
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert bowwave.sweep(ROWS, POLICIES, executor=names["Ray"]()) == bowwave.replay(ROWS, POLICIES)
+    finally:
+        ray.shutdown()
 
 
 def test_tasks_are_small_whatever_the_trace(monkeypatch):

@@ -128,17 +128,21 @@ def maps() -> int:
     region.populate(0, len(region))
     region.prefetch(0, 4096)
     failures: list[tuple[int, str]] = region.failures()
+    part: bytes = region[:10] if region.writable else bytes(region)
+    tag, time = region.identity
+    # Of the hook for children of fork.
+    assert callable(region.map_in_child) and part and tag and time and region[0] == 1
     return len(memoryview(memory)) + len(memoryview(region)) + len(failures) + len(region.stats())
 
 
 def laboratory() -> float:
-    rows: bowwave.Results = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"])
+    rows: bowwave.Results = bowwave.replay([{"offset": 0, "length": 4096}], ["stream"], progress=True)
     with ThreadPoolExecutor() as executor:
         rows = bowwave.sweep("a.bwt", executor=executor, keep="results", progress=True, ra_pages=["128KiB", "1MiB"])
     commands: list[str] = bowwave.sweep_commands("a.bwt")
     trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
-    ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5)
-    page: str = bowwave.report("a.bwt", "report.html")
+    ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5, progress=True)
+    page: str = bowwave.report("a.bwt", "report.html", progress=True)
     rows = bowwave.report("a.bwt", "report.html").results
     tables = [rows.to_arrow(), ratios.to_pandas()]
     return float(rows.best()["seconds"]) + len(page) + len(commands) + len(tables)

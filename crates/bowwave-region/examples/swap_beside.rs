@@ -1,11 +1,12 @@
-//! A sequential writer next to random writers, over more than the memory: throughput of each, and
-//! the time of an access.
+//! Sequential writers next to random writers, over more than the memory: throughput of each, the
+//! time of an access, and the counters of readahead.
 //!
 //! `swap_beside SPILL` uses a swap with that spill, a path or a store's URL. Without SPILL it uses
 //! the kernel's swap, which a cgroup may limit; `tools/compare_swap.py` runs both. Options:
 //! `--memory`, `--spill-bytes`, `--sequential`, `--random` in bytes, `--readers` (sequential
-//! writers), `--writers` (at random), `--seconds`, `--ahead` in pages, `--policy`, `--reclaim 1`
-//! for slots in the order of eviction, `--in-thread 1` for faults served by the faulting threads.
+//! writers), `--writers` (at random; each writer has its part in a region of its own), `--seconds`,
+//! `--ahead` in pages, `--policy`, `--reclaim 1` for reclaim as in Linux: one pair of lists, and
+//! slots in the order of eviction; `--in-thread 1` for faults served by the faulting threads.
 //! Prints one line of JSON.
 #![allow(unsafe_code, reason = "maps memory that threads write concurrently")]
 #![allow(clippy::print_stdout, reason = "prints a line of figures")]
@@ -18,33 +19,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_region::uffd::{Delivery, SYSTEM_PAGE};
-use bowwave_region::{Placement, Spill, Swap, SwapOptions, SwapRegion};
+use bowwave_region::{Lists, Placement, Spill, Swap, SwapOptions, SwapRegion};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 /// The memory to write to.
 struct Array {
     base: usize,
     pages: u64,
-    /// Kept alive while in use.
-    _region: Option<SwapRegion>,
+    /// `None` in the kernel's swap.
+    region: Option<SwapRegion>,
 }
 
 impl Array {
     fn new(swap: Option<&Swap>, bytes: u64) -> Result<Self, Box<dyn Error>> {
         let (len, pages) = (bytes as usize, bytes / SYSTEM_PAGE as u64);
         if pages == 0 {
-            return Ok(Self { base: 0, pages, _region: None });
+            return Ok(Self { base: 0, pages, region: None });
         }
         if let Some(swap) = swap {
             let region = swap.region(len)?;
-            return Ok(Self { base: region.as_ptr() as usize, pages, _region: Some(region) });
+            return Ok(Self { base: region.as_ptr() as usize, pages, region: Some(region) });
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?;
         // SAFETY: advice on our own mapping.
         unsafe { madvise(base, len, Advice::LinuxNoHugepage) }?;
-        Ok(Self { base: base as usize, pages, _region: None })
+        Ok(Self { base: base as usize, pages, region: None })
     }
 
     /// Writes to a page; returns the time in nanoseconds.
@@ -55,10 +56,16 @@ impl Array {
         begin.elapsed().as_nanos() as u64
     }
 
-    /// Fills all pages with incompressible data.
-    fn fill(&self) {
-        let mut state = 1;
-        for page in 0..self.pages {
+    /// Fills all pages once with incompressible data, in order or at random.
+    fn fill(&self, seed: u64, at_random: bool) {
+        let mut state = seed;
+        let mut pages: Vec<u64> = (0..self.pages).collect();
+        if at_random {
+            for last in (1..pages.len()).rev() {
+                pages.swap(last, next(&mut state) as usize % (last + 1));
+            }
+        }
+        for page in pages {
             let words = (self.base + page as usize * SYSTEM_PAGE) as *mut u64;
             for word in 0..SYSTEM_PAGE / 8 {
                 // SAFETY: as above.
@@ -122,9 +129,39 @@ fn show(name: &str, times: &Times, seconds: f64) -> String {
     )
 }
 
-/// Runs a sequential writer for each of these arrays and several random writers for a while;
-/// returns their access times.
-fn write_side_by_side(ordered: &[Array], scattered: &Array, writers: u64, time: Duration) -> (Times, Times) {
+/// Fills all arrays at the same time, as the writers later write them, so that their pages are
+/// evicted together.
+fn fill(ordered: &[Array], scattered: &[Array]) {
+    thread::scope(|scope| {
+        let arrays =
+            ordered.iter().map(|array| (array, false)).chain(scattered.iter().map(|array| (array, true)));
+        for (seed, (array, at_random)) in (1..).zip(arrays) {
+            scope.spawn(move || array.fill(seed, at_random));
+        }
+    });
+}
+
+/// Counters of the regions of these arrays together: pages read ahead, their hits, pages mapped
+/// ahead and wasted ones.
+fn counters(arrays: &[Array]) -> [u64; 4] {
+    arrays.iter().filter_map(|array| array.region.as_ref()).fold([0; 4], |sum, region| {
+        let stats = region.report().stats;
+        let here = [stats.swap_ra, stats.swap_ra_hit, stats.mapped_ahead, stats.wasted];
+        std::array::from_fn(|index| sum[index] + here[index])
+    })
+}
+
+/// What the counters of these arrays have counted since, as a member of an object.
+fn of_parts(name: &str, arrays: &[Array], before: [u64; 4]) -> String {
+    let after = counters(arrays);
+    let [ra, hit, mapped, wasted]: [u64; 4] = std::array::from_fn(|index| after[index] - before[index]);
+    format!(
+        ",\"{name}\":{{\"swap_ra\":{ra},\"swap_ra_hit\":{hit},\"mapped_ahead\":{mapped},\"wasted\":{wasted}}}"
+    )
+}
+
+/// Runs a writer for each array for a while, in order or at random; returns their access times.
+fn write_side_by_side(ordered: &[Array], scattered: &[Array], time: Duration) -> (Times, Times) {
     let over = &AtomicBool::new(false);
     thread::scope(|scope| {
         let in_order = ordered.iter().map(|ordered| {
@@ -138,10 +175,11 @@ fn write_side_by_side(ordered: &[Array], scattered: &Array, writers: u64, time: 
             })
         });
         let in_order: Vec<_> = in_order.collect();
-        let writers: Vec<_> = (0..writers)
-            .map(|writer| {
+        let writers: Vec<_> = (7..)
+            .zip(scattered)
+            .map(|(seed, scattered)| {
                 scope.spawn(move || {
-                    let (mut state, mut times) = (writer + 7, Times::new());
+                    let (mut state, mut times) = (seed, Times::new());
                     while !over.load(Ordering::Relaxed) && scattered.pages > 0 {
                         let place = next(&mut state);
                         times.add(scattered.touch(place % scattered.pages, place));
@@ -192,11 +230,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (sequential, random) = (number("sequential", 2 * memory), number("random", 2 * memory));
     let swap = spill.map(|path| {
         let bytes = number("spill-bytes", sequential + random + (64 << 20));
+        let as_linux = number("reclaim", 0) != 0;
         let options = SwapOptions {
             memory_bytes: Some(memory),
             ahead_pages_max: number("ahead", SwapOptions::default().ahead_pages_max),
             delivery: if number("in-thread", 0) == 0 { Delivery::Message } else { Delivery::Signal },
-            placement: if number("reclaim", 0) == 0 { Placement::Address } else { Placement::Reclaim },
+            placement: if as_linux { Placement::Reclaim } else { Placement::Address },
+            lists: if as_linux { Lists::Global } else { Lists::PerRegion },
             ..SwapOptions::default()
         };
         let spill = if path.contains(':') {
@@ -214,18 +254,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let readers = number("readers", 1).max(1);
     let ordered = (0..readers).map(|_| Array::new(swap.as_ref(), sequential / readers));
     let ordered = ordered.collect::<Result<Vec<_>, _>>()?;
-    let scattered = Array::new(swap.as_ref(), random)?;
-    ordered.iter().for_each(Array::fill);
-    scattered.fill();
+    let writers = number("writers", 1).max(1);
+    let scattered = (0..writers).map(|_| Array::new(swap.as_ref(), random / writers));
+    let scattered = scattered.collect::<Result<Vec<_>, _>>()?;
+    fill(&ordered, &scattered);
     let before = swap.as_ref().map(Swap::report);
+    let parts = [&ordered, &scattered];
+    let parts_before = parts.map(|arrays| counters(arrays));
     println!("{{\"filled\":true}}");
     let begin = Instant::now();
-    let (in_order, at_random) = write_side_by_side(
-        &ordered,
-        &scattered,
-        number("writers", 1),
-        Duration::from_secs(number("seconds", 10)),
-    );
+    let time = Duration::from_secs(number("seconds", 10));
+    let (in_order, at_random) = write_side_by_side(&ordered, &scattered, time);
     let seconds = begin.elapsed().as_secs_f64();
     let mut line =
         format!("{{{},{}", show("sequential", &in_order, seconds), show("random", &at_random, seconds));
@@ -244,6 +283,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             after.requests - before.requests,
             after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written,
         );
+        line += &of_parts("sequential_regions", &ordered, parts_before[0]);
+        line += &of_parts("random_regions", &scattered, parts_before[1]);
     }
     println!("{line}}}");
     Ok(())

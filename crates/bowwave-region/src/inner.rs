@@ -1,15 +1,15 @@
 //! A mapping and its handlers.
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use bowwave_engine::{Around, MappedFile, Mapping, Pattern};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
-use crate::error::{Error, Result, report};
+use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::region::{MapOptions, Protection};
 use crate::streams::{Stream, Streams};
@@ -17,6 +17,10 @@ use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::task;
 use crate::uffd::{Partial, Touch};
+
+mod failed;
+
+use failed::Failed;
 
 /// State shared by handlers, faults in flight and the region.
 pub(crate) struct Inner {
@@ -35,14 +39,11 @@ pub(crate) struct Inner {
     /// Cleared before the addresses are unmapped; locked while the mapping changes.
     alive: Mutex<bool>,
     failed: Mutex<Failed>,
+    /// How long a failed fetch of an accessed page is repeated.
+    retry_for: Duration,
+    /// URL of the file, for messages.
+    name: String,
     pub(crate) counters: Counters,
-}
-
-/// Pages that could not be fetched.
-#[derive(Debug, Default)]
-struct Failed {
-    /// Cause of the failure, by the page's offset in the file.
-    pages: BTreeMap<u64, String>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +68,7 @@ impl Inner {
     /// Maps `len` bytes of the file from `start`, with no page present. Maps to `at`, whose
     /// addresses the caller yields, or anywhere.
     pub(crate) fn new(
-        file: MappedFile,
+        (file, name): (MappedFile, String),
         kernel: Kernel,
         (start, len): (u64, usize),
         at: Option<usize>,
@@ -100,18 +101,21 @@ impl Inner {
             pattern: AtomicU8::new(Pattern::Normal as u8),
             alive: Mutex::new(true),
             failed: Mutex::default(),
+            retry_for: options.retry_for,
+            name,
             counters: Counters::default(),
         });
         // A child has no handler threads. Without the mapping it faults instead of blocking
         // forever. SAFETY: advice on our own mapping.
         unsafe { madvise(base, len, Advice::LinuxDontFork) }
-            .map_err(refused("keep the mapping from children"))?;
-        // SAFETY: our own mapping; handlers start before its address is returned.
-        unsafe { inner.kernel.watch(inner.base..inner.base + len) }.map_err(|error| Error::System {
-            wanted: "watch the mapping",
-            error,
-            hint: "",
-        })?;
+            .map_err(refused("keep the mapping from children"))
+            .and_then(|()| {
+                let refused = |error| Error::System { wanted: "watch the mapping", error, hint: "" };
+                // SAFETY: our own mapping; handlers start before its address is returned.
+                unsafe { inner.kernel.watch(inner.base..inner.base + len) }.map_err(refused)
+            })
+            // Accesses would see zeros in place of missing pages.
+            .inspect_err(|_| inner.end())?;
         let mapping: Arc<dyn Mapping> = Arc::clone(&inner) as _;
         inner.file().attach(Arc::downgrade(&mapping));
         Ok(inner)
@@ -166,9 +170,9 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         task::spawn(async move {
-            // An error is recorded and poisons the page: the sleeping thread wakes to a SIGBUS.
-            if let Ok(end) = inner.fetch(&stream.file, offset, around).await {
-                inner.map_ahead(&stream, offset, end);
+            match inner.fetch(&stream.file, offset, around.clone()).await {
+                Ok(end) => inner.map_ahead(&stream, offset, end),
+                Err(error) => inner.fetch_again_elsewhere(&stream, offset, around, error),
             }
         });
     }
@@ -195,12 +199,14 @@ impl Inner {
     /// If the page of `offset` is cached but not mapped as far as the cache knows, maps it and the
     /// cached pages of `around`. Returns the end of the mapped range.
     fn map_if_cached(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
-        let page = offset / stream.file.page_bytes() * stream.file.page_bytes();
-        if self.failed().pages.contains_key(&page) {
+        let page = self.page_of(offset);
+        if self.failed().poisoned(page).is_some() {
             return None;
         }
         let mut end = page + stream.file.page_bytes();
         let is_there = stream.file.fault_if_there(offset, self.pattern(), around, |bytes| {
+            // First: the thread goes on as soon as its page is mapped.
+            self.failed().forget(page);
             let count = self.map(bytes.clone());
             end = end.max(bytes.start + count);
             count
@@ -227,24 +233,22 @@ impl Inner {
     /// Fetches and maps the page of `offset` and cached pages around it; returns the end of the
     /// mapped range.
     pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64, around: Around) -> Result<u64> {
-        let page = offset / stream.page_bytes() * stream.page_bytes();
-        if let Some(cause) = self.failed().pages.get(&page) {
-            let cause = cause.clone();
+        let page = self.page_of(offset);
+        if let Some(cause) = self.failed().poisoned(page).map(str::to_owned) {
             self.poison(page);
             return Err(Error::Range(cause));
         }
         let mut end = page;
         let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
+            // As above.
+            self.failed().forget(page);
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count
         });
         match mapped.await {
             Ok(()) => Ok(end.max(page + stream.page_bytes())),
-            Err(error) => {
-                self.fail(page, &error);
-                Err(error.into())
-            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -296,15 +300,6 @@ impl Inner {
         whole as u64
     }
 
-    /// Records why a page could not be fetched, reports it once, and poisons the page.
-    fn fail(&self, page: u64, error: &bowwave_engine::Error) {
-        let first = self.failed().pages.insert(page, error.to_string()).is_none();
-        if first {
-            report(format_args!("bowwave: cannot read a page of a mapped file at offset {page}: {error}"));
-        }
-        self.poison(page);
-    }
-
     fn poison(&self, page: u64) {
         let bytes = page..page + self.file().page_bytes();
         let Some(range) = self.addresses(&bytes) else { return };
@@ -315,11 +310,6 @@ impl Inner {
             self.counters.pages_poisoned.fetch_add(u64::from(poisoned.is_ok()), Ordering::Relaxed);
             self.kernel.wake(range);
         }
-    }
-
-    /// Causes of failed fetches, by offset in the file.
-    pub(crate) fn failures(&self) -> Vec<(u64, String)> {
-        self.failed().pages.iter().map(|(&page, cause)| (page, cause.clone())).collect()
     }
 
     /// The addresses of the mapped part of a range of the file.
@@ -341,10 +331,6 @@ impl Inner {
 
     fn alive(&self) -> MutexGuard<'_, bool> {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn failed(&self) -> MutexGuard<'_, Failed> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -374,7 +360,13 @@ impl crate::signals::Serves for Inner {
         let stream = self.streams.of(this_thread());
         let around = self.around(offset, self.unread(&stream, offset));
         let mapped = self.map_if_cached(&stream, offset, around.clone());
-        let mapped = mapped.map_or_else(|| task::block_on(self.fetch(&stream.file, offset, around)), Ok);
+        let mapped = mapped.map_or_else(
+            || {
+                task::block_on(self.fetch(&stream.file, offset, around.clone()))
+                    .or_else(|error| self.fetch_again_here(&stream, offset, &around, error))
+            },
+            Ok,
+        );
         let Ok(end) = mapped else { return false };
         self.map_ahead(&stream, offset, end);
         true

@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -62,6 +63,13 @@ impl Kernel {
         matches!(poll(&mut ready, Some(&now)), Ok(1..))
     }
 
+    /// Waits until it is stopped, at most for `time`. Returns whether it is stopped.
+    pub(crate) fn is_stopped_within(&self, time: Duration) -> bool {
+        let mut ready = [PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN)];
+        let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+        matches!(poll(&mut ready, Some(&time)), Ok(1..))
+    }
+
     /// Stops all readers.
     pub(crate) fn stop(&self) {
         // Wakes all readers: the eventfd is never read back to zero.
@@ -77,6 +85,30 @@ impl Kernel {
     pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.uffd.map(range, false) }
+    }
+
+    /// Copies pages to missing pages of a private mapping, except pages that cannot be read.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    ///
+    /// # Safety
+    /// As of [`Uffd::copy`].
+    pub(crate) unsafe fn put(&self, target: usize, source: *const u8, len: usize) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            // SAFETY: guaranteed by the caller.
+            match unsafe { self.uffd.copy(target + done, source.wrapping_add(done), len - done, false) } {
+                Ok(()) => return Ok(()),
+                Err(Partial { done: copied, error: Errno::AGAIN }) => done += copied,
+                // Poisoned.
+                Err(Partial { done: copied, error: Errno::FAULT }) => {
+                    done += copied + crate::uffd::SYSTEM_PAGE;
+                }
+                Err(Partial { error, .. }) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// # Errors

@@ -5,7 +5,10 @@
 //! swap has a queue of its own.
 
 mod anonymous;
+mod copy;
 mod error;
+#[cfg(not(feature = "model"))]
+mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod inner;
@@ -23,8 +26,8 @@ mod task;
 pub mod uffd;
 
 pub use anonymous::{
-    PagerLoad, Placement, RegionAdvice, SWAP_SETTINGS, Spill, Swap, SwapOptions, SwapPolicy, SwapRegion,
-    SwapReport, SwapSetting, SwapStats, SwapVec,
+    Lists, PagerLoad, Placement, RegionAdvice, SWAP_SETTINGS, Spill, Swap, SwapJournal, SwapOptions,
+    SwapPolicy, SwapRegion, SwapReport, SwapSetting, SwapStats, SwapVec,
 };
 pub use bowwave_engine as engine;
 pub use error::{Error, Result};

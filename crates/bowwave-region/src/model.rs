@@ -118,6 +118,11 @@ impl Kernel {
         !self.lock().faults.is_empty()
     }
 
+    /// The model has no clock: a wait ends at once.
+    pub(crate) fn is_stopped_within(&self, _time: std::time::Duration) -> bool {
+        self.lock().stopped
+    }
+
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();

@@ -4,9 +4,10 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
 use rustix::io::Errno;
@@ -27,9 +28,10 @@ use crate::uffd::{Delivery, Scope, Uffd};
 /// the engine needs memory, and fetched again at the next access. Versions of the object never mix:
 /// after a change, missing pages can no longer be fetched.
 ///
-/// **A page that cannot be fetched** is never zeros: [`populate`](Self::populate) and
-/// [`read`](Self::read) return the error. An access, after the store's retries, prints the cause to
-/// standard error and raises `SIGBUS`. [`failures`](Self::failures) returns all causes.
+/// **A page that cannot be fetched** is never zeros: [`populate`](Self::populate),
+/// [`copy`](Self::copy) and [`read`](Self::read) return the error. An access, after the store's
+/// retries and [`MapOptions::retry_for`], prints the cause to standard error and raises `SIGBUS`.
+/// [`failures`](Self::failures) returns all causes.
 ///
 /// **System calls** that get this memory (`write`, `send`) work if the process may serve the
 /// kernel's page faults: root, `CAP_SYS_PTRACE`, the sysctl `vm.unprivileged_userfaultfd`, or
@@ -37,7 +39,8 @@ use crate::uffd::{Delivery, Scope, Uffd};
 /// [`populate`](Self::populate) the range first, or copy it with [`read`](Self::read).
 /// [`serves_system_calls`](Self::serves_system_calls) returns which case applies.
 ///
-/// **A child** after `fork` does not have the memory: an access there is a segmentation fault.
+/// **A child** after `fork` does not have the memory: an access there is a segmentation fault. With
+/// [`keep_in_children`](Self::keep_in_children), it can map it again.
 #[derive(Debug)]
 pub struct Region {
     inner: Owner<Inner>,
@@ -46,6 +49,9 @@ pub struct Region {
     len: usize,
     start: u64,
     scope: Scope,
+    /// What it was mapped from, for a child.
+    pub(crate) path: PathBuf,
+    pub(crate) options: MapOptions,
 }
 
 /// Write access to a region.
@@ -85,6 +91,13 @@ pub struct MapOptions {
     /// itself. It must not access the memory while it holds a lock that the allocator or the store
     /// takes. Messages by default.
     pub delivery: Delivery,
+    /// The version to map, if it is known: mapping it sends no request to the store. If the store
+    /// has another version, pages cannot be fetched. By default, that of the store.
+    pub version: Option<Identity>,
+    /// How long an access waits, and the read of its page is repeated, after an error that may
+    /// pass. This is in addition to the retries of the engine. Then the access ends in `SIGBUS`.
+    /// Calls do not wait. Not at all by default.
+    pub retry_for: Duration,
 }
 
 impl Default for MapOptions {
@@ -97,6 +110,8 @@ impl Default for MapOptions {
             streams: const { NonZeroUsize::new(256).expect("not 0") },
             scope: None,
             delivery: Delivery::default(),
+            version: None,
+            retry_for: Duration::ZERO,
         }
     }
 }
@@ -142,7 +157,10 @@ impl Region {
     }
 
     fn map_to(at: Option<usize>, store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
-        let file = store.open_mapped(path)?;
+        let file = match &options.version {
+            Some(version) => store.open_mapped_version(path, version)?,
+            None => store.open_mapped(path)?,
+        };
         let (size, page) = (file.file().size(), file.page_bytes());
         let range = options.range.clone().unwrap_or(0..size);
         check(&range, size, page)?;
@@ -154,13 +172,17 @@ impl Region {
             let hint = if is_out_of_descriptors(&error) { OUT_OF_DESCRIPTORS } else { "" };
             Error::System { wanted: "make an event", error, hint }
         })?;
-        let inner = Inner::new(file, kernel, (range.start, whole), at, options)?;
+        let version = Some(file.file().identity());
+        let name = bowwave_backend::place(store.url(), path);
+        let inner = Inner::new((file, name), kernel, (range.start, whole), at, options)?;
         let mut region = Self {
             inner: Owner::new(inner),
             handlers: Vec::new(),
             len: (range.end - range.start) as usize,
             start: range.start,
             scope,
+            path: path.to_owned(),
+            options: MapOptions { version, ..options.clone() },
         };
         match options.delivery {
             Delivery::Message => region.start_handlers(options.handlers)?,
@@ -206,6 +228,16 @@ impl Region {
     /// Identity of the object, as last reported by the store.
     pub fn identity(&self) -> Identity {
         self.inner.file().file().identity()
+    }
+
+    /// The mapped addresses.
+    #[cfg(not(feature = "model"))]
+    pub(crate) fn place(&self) -> Range<usize> {
+        self.inner.place()
+    }
+
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.inner.kernel
     }
 
     /// Address of the first byte. Valid for reads while the region lives.
@@ -256,7 +288,9 @@ impl Region {
         let (mut at, end) = (self.start + offset, self.start + offset + len);
         while at < end {
             let around = self.inner.around(at, u64::MAX);
-            at = task::block_on(self.inner.fetch(self.inner.file(), at, around))?.max(at + 1);
+            let fetched = task::block_on(self.inner.fetch(self.inner.file(), at, around));
+            let failed = |error: &Error| self.inner.note_failed(at, error);
+            at = fetched.inspect_err(failed)?.max(at + 1);
         }
         Ok(())
     }
@@ -314,6 +348,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         signals::forget(self.inner.base);
+        #[cfg(not(feature = "model"))]
+        crate::fork::forget(self.inner.base);
         self.inner.kernel.stop();
         for handler in self.handlers.drain(..) {
             // A handler's panic has printed its message.

@@ -125,7 +125,8 @@ impl Wire {
         let incoming = self.send(request, patience).await?;
         let (status, headers) = (incoming.status(), incoming.headers().clone());
         if !status.is_success() {
-            return Err(explained(&place, incoming).await);
+            let text = incoming.explanation().await;
+            return Err(explain(&place, status, &headers, &text));
         }
         let body = incoming.collect(bytes_max).await?;
         // Copies and completions may respond 200 first and fail later.
@@ -233,9 +234,13 @@ pub(super) fn foreign(place: &str, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, message)
 }
 
-/// The error for a response that is not a success, with the server's explanation.
+/// The error for a response to a read that is not a success, with the server's explanation. The
+/// condition of a read is its version.
 pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
     let (status, headers) = (incoming.status(), incoming.headers().clone());
+    if status == StatusCode::PRECONDITION_FAILED {
+        return crate::path::changed(place);
+    }
     let text = incoming.explanation().await;
     explain(place, status, &headers, &text)
 }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::output::Output;
-use crate::{Failure, control, setup};
+use crate::{Failure, setup};
 
 /// Arguments of `bowwave doctor`.
 #[derive(Debug, clap::Args)]
@@ -124,7 +124,7 @@ fn checks() -> Vec<Check> {
         Check::new(
             "runtime directory",
             "bowwave status and bowwave ctl",
-            control::directory()
+            bowwave_control::own_directory()
                 .map_err(|error| (error.to_string(), "mkdir -m 700 -p \"/tmp/bowwave-$(id -u)\"".to_owned())),
         ),
     ]

@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
+use bowwave_control::Setting;
 use clap::CommandFactory;
 use clap_mangen::Man;
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::control::Setting;
 use crate::output::{Output, written};
 use crate::tunables::SetArgs;
 

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_control::{Server, Subject};
 use bowwave_core::Policy;
 use bowwave_fuse::{Consistency, Mount, MountOptions, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,13 +21,13 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::HelpArgs;
 use crate::commands::uploads;
-use crate::control;
+use crate::journal::{self, JournalArgs};
 use crate::logging::{self, LogArgs};
 use crate::mounted::Calls;
 use crate::output::Output;
 use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::values::{duration_text, size_text};
-use crate::{Failure, values};
+use crate::{Failure, persisted, values};
 use counters::Monitor;
 use owners::OwnerArgs;
 use subject::Mounted;
@@ -42,7 +43,8 @@ Examples:
   bowwave mount /srv/data /mnt/data --read-only
   bowwave mount https://example.org/data/ /mnt/data --daemon
   bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
-  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB"
+  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB
+  bowwave mount s3://bucket /mnt/data --journal decisions.jsonl"
 )]
 pub(crate) struct Args {
     /// What to mount: a path, file:, http(s):, s3:, gs:, az:, pattern:/, emulate:PROFILE:URL
@@ -115,6 +117,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    journal: JournalArgs,
+
+    #[command(flatten)]
     help: HelpArgs,
 
     // After the options without a heading: its heading would cover them.
@@ -165,8 +170,8 @@ impl Mode {
 }
 
 /// Applies the settings that `ctl set --persist` stored for this mount point.
-fn apply_persisted(subject: &dyn control::Subject, point: &Path) {
-    let stored = control::persisted::load(point);
+fn apply_persisted(subject: &dyn Subject, point: &Path) {
+    let stored = persisted::load(point);
     let settings = stored.unwrap_or_else(|error| {
         log::warn!(target: logging::CONTROL, "the stored settings cannot be read: {error}");
         Vec::new()
@@ -191,11 +196,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     background::hide(&args.url)?;
     let log = args.log.start(args.daemon)?;
     let url = background::url(args);
+    let journal = args.journal.open()?;
     let opened = Arc::new(Opened::for_writing(
         &args.disk.url(&url)?,
         args.policy(),
         (&args.cache(), &args.store),
         (args.write, args.owners.stores_attributes()),
+        journal.clone(),
     )?);
     let metadata = args.owners.metadata_of(&opened)?;
     prepare(args, &opened)?;
@@ -218,7 +225,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
     let subject = Arc::new(args.subject(&opened, calls, &mount));
     apply_persisted(&*subject, mount.point());
-    let server = control::Server::start(subject);
+    let server = Server::start(subject);
     if let Err(error) = &server {
         log::warn!(target: logging::CONTROL, "'bowwave status', 'ctl' and 'umount' cannot ask this mount: {error}");
     }
@@ -246,16 +253,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         server.end(outcome.as_ref().map(drop).map_err(ToString::to_string));
     }
     drop(mount);
-    let outcome = match trace.map_or(Ok(()), |trace| trace.finish()) {
-        Ok(()) => outcome,
-        Err(failure) => outcome.and(Err(failure)),
-    };
+    journal::end(journal.as_ref());
+    let traced = trace.map_or(Ok(()), |trace| trace.finish());
     if args.stats_on_exit {
         let mut output = Output::stdout();
         let printed = counters::print(&mut output, &opened, args.json);
         output.finish(printed)?;
     }
-    outcome
+    outcome.and(traced)
 }
 
 /// Probes a slow store while Ctrl-C still simply ends the process (the mount probes it again), and

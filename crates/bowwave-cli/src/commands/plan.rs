@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
-use crate::control::{self, Request};
+use bowwave_control::{Announcement, Error};
+
+use crate::{Failure, mounts};
 
 /// Arguments of `bowwave plan`.
 #[derive(Debug, clap::Args)]
@@ -35,37 +36,19 @@ pub(crate) struct Args {
 
 /// Sends the list to the mount's process.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let point = control::mount_at(&args.dir)?.point;
+    let (peer, point) = mounts::reach(&args.dir)?;
     let shown = args.list.display();
     let of = |error: io::Error| failed!("{shown}: {error}");
     let reader: Box<dyn BufRead> = match args.list == Path::new("-") {
         true => Box::new(io::stdin().lock()),
         false => Box::new(BufReader::new(File::open(&args.list).map_err(of)?)),
     };
-    let (mut part, mut bytes, mut append) = (Vec::new(), 0, args.append);
+    let mut announcement = Announcement::to(peer, point, args.append);
     for (line, path) in reader.lines().enumerate() {
-        let path = path.map_err(of)?;
-        let below = Path::new(&path).strip_prefix(&point).unwrap_or_else(|_| Path::new(&path));
-        let below = below.strip_prefix(".").unwrap_or(below);
-        if below.as_os_str().is_empty() {
-            continue;
-        }
-        let Some(below) = below.to_str().filter(|below| !below.starts_with('/') && below.len() <= PATH_MAX)
-        else {
-            return Err(failed!("{shown}:{}: '{path}' is not in {}", line + 1, point.display()));
-        };
-        // JSON escapes a byte by six at most.
-        if bytes + 6 * below.len() + 3 > PART_BYTES {
-            control::ask(&point, &Request::Plan { files: std::mem::take(&mut part), append })?;
-            (bytes, append) = (0, true);
-        }
-        bytes += 6 * below.len() + 3;
-        part.push(below.to_owned());
+        announcement.add(Path::new(&path.map_err(of)?)).map_err(|error| match error {
+            Error::Outside { .. } => failed!("{shown}:{}: {error}", line + 1),
+            error => error.into(),
+        })?;
     }
-    control::ask(&point, &Request::Plan { files: part, append }).map(drop)
+    Ok(announcement.finish()?)
 }
-
-/// Longest path of Linux.
-const PATH_MAX: usize = 4096;
-/// Bytes of names in a request: a request has at most 64 KiB.
-const PART_BYTES: usize = 60 << 10;

@@ -27,6 +27,7 @@ use tempfile::TempPath;
 
 use self::library::Library;
 use crate::cli::HelpArgs;
+use crate::journal::{self, JournalArgs};
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
 use crate::{Failure, values};
 
@@ -41,7 +42,8 @@ Examples:
   bowwave run --map /nfs/genomes --stats-on-exit -- samtools view /nfs/genomes/a.bam
   bowwave run --map emulate:s3:/srv/data=/data -- md5sum /data/file
   bowwave run --swap 8GiB --spill /var/tmp --memory 2GiB -- sort --buffer-size 8G big.txt
-  bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''"
+  bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''
+  bowwave run --swap 8GiB --spill /var/tmp --journal decisions.jsonl -- sort --buffer-size 8G big.txt"
 )]
 pub(crate) struct Args {
     /// A store's URL and the absolute path where the program sees it; without '=PATH', the URL, or
@@ -65,6 +67,9 @@ pub(crate) struct Args {
     /// Print these counters as JSON, on one line
     #[arg(long, requires = "stats_on_exit")]
     json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
 
     #[command(flatten)]
     help: HelpArgs,
@@ -107,6 +112,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         command.env(STARTED, started.to_string());
         libraries.push(LIBRARY);
     }
+    match args.journal.variable()? {
+        Some(value) => command.env(journal::VARIABLE, value),
+        None => command.env_remove(journal::VARIABLE),
+    };
     command.env("LD_PRELOAD", preload(&libraries)?);
     if args.stats_on_exit {
         return counted(command, args.json);

@@ -1,10 +1,9 @@
-//! `bowwave status`: lists mounts and their state.
+//! `bowwave status`: lists mounts and programs, and their state.
 
-use std::path::PathBuf;
-
+use bowwave_control::{Process, Request};
 use serde_json::{Value, json};
 
-use crate::control::{self, Mount, State};
+use crate::mounts::{self, Mount, State, Target};
 use crate::output::{self, Output};
 use crate::table::{Align, Table};
 use crate::{Failure, setup};
@@ -13,37 +12,54 @@ use crate::{Failure, setup};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A mount is 'mounted', 'dead' (its process has ended; the line that removes it follows), 'hung' (its process does not \
-respond) or 'mounted, silent' (it has no control channel that this user may ask). Root sees the mounts of all users.
+respond) or 'mounted, silent' (it has no control channel that this user may ask). A program runs under 'bowwave run', or \
+serves its cache with the library; it is listed from its first use of the cache on. Root sees mounts and programs of all users.
 
-With DIR, exits with 1 if the mount is dead or hung.
+With TARGET, exits with 1 if the mount is dead or hung.
 
 Examples:
   bowwave status
   bowwave status /mnt/data
+  bowwave status 4711
   bowwave status --json")]
 pub(crate) struct Args {
-    /// Where it is mounted; without it, all mounts are listed
-    #[arg(value_name = "DIR")]
-    dir: Option<PathBuf>,
+    /// The directory of a mount, or the process id of a program; without it, all are listed
+    #[arg(value_name = "TARGET")]
+    target: Option<Target>,
 
-    /// Print JSON: an array of mounts, or with DIR an object, with counters and the last errors
+    /// Print JSON: an array of mounts and programs, or with TARGET an object, with counters and the
+    /// last errors
     #[arg(long)]
     json: bool,
 }
 
-/// Prints the reports of the mounts.
+/// Prints the reports of mounts and programs.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut output = Output::stdout();
-    let Some(dir) = &args.dir else {
-        let mounts = control::mounts()?;
-        let printed = if args.json {
-            output.json_array(&mounts.iter().map(row).collect::<Vec<_>>())
-        } else {
-            list(&mut output, &mounts)
-        };
-        return output.finish(printed);
+    let dir = match &args.target {
+        Some(Target::Mount(dir)) => dir,
+        Some(Target::Process(id)) => {
+            let process = Process::find(*id)?;
+            let row = of_process(&process, process.ask(&Request::Status)?);
+            let printed = match (args.json, row["dir"].is_null()) {
+                (true, _) => output.json_line(&row),
+                (false, true) => describe_program(&mut output, &row),
+                (false, false) => describe(&mut output, &row),
+            };
+            return output.finish(printed);
+        }
+        None => {
+            let mounts: Vec<_> = mounts::mounts()?.iter().map(row).collect();
+            let programs = programs();
+            let printed = if args.json {
+                output.json_array(&[mounts, programs].concat())
+            } else {
+                list(&mut output, &mounts, &programs)
+            };
+            return output.finish(printed);
+        }
     };
-    let mount = control::mount_at(dir)?;
+    let mount = mounts::mount_at(dir)?;
     let row = row(&mount);
     let printed = if args.json { output.json_line(&row) } else { describe(&mut output, &row) };
     output.finish(printed)?;
@@ -54,14 +70,33 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 .try_this(format_args!("bowwave umount {shown}")))
         }
         State::Hung => Err(failed!("{shown}: the mount does not respond")),
-        State::Alive(_) | State::Silent => Ok(()),
+        State::Alive(..) | State::Silent => Ok(()),
     }
+}
+
+/// The programs that respond, with their caches.
+fn programs() -> Vec<Value> {
+    let answers = Process::programs().into_iter().filter_map(|process| {
+        let answer = process.ask(&Request::Status).ok()?;
+        Some(of_process(&process, answer))
+    });
+    answers.collect()
+}
+
+/// The response of a process. Its number is that of the socket: other words are the process's own.
+fn of_process(process: &Process, mut answer: Value) -> Value {
+    if let Some(row) = answer.as_object_mut() {
+        row.insert("pid".to_owned(), json!(process.id()));
+        row.insert("user".to_owned(), json!(process.user()));
+        row.insert("state".to_owned(), json!(if row.contains_key("dir") { "mounted" } else { "running" }));
+    }
+    answer
 }
 
 /// A mount with its state.
 fn row(mount: &Mount) -> Value {
     let (state, answer) = match &mount.state {
-        State::Alive(answer) => ("mounted", Some(answer)),
+        State::Alive(answer, _) => ("mounted", Some(answer)),
         State::Silent => ("mounted, silent", None),
         State::Hung => ("hung", None),
         State::Dead => ("dead", None),
@@ -81,7 +116,49 @@ fn row(mount: &Mount) -> Value {
     row
 }
 
-fn list(output: &mut Output, mounts: &[Mount]) -> Result<(), Failure> {
+fn list(output: &mut Output, mounts: &[Value], programs: &[Value]) -> Result<(), Failure> {
+    // Without any, the heading of mounts says so.
+    if !mounts.is_empty() || programs.is_empty() {
+        list_mounts(output, mounts)?;
+    }
+    if programs.is_empty() {
+        return Ok(());
+    }
+    if !mounts.is_empty() {
+        output.line("")?;
+    }
+    let mut table = Table::new([
+        ("process", Align::Right),
+        ("program", Align::Left),
+        ("age", Align::Right),
+        ("memory", Align::Right),
+        ("swapped", Align::Right),
+        ("stores", Align::Left),
+    ]);
+    for row in programs {
+        table.row([
+            text(&row["pid"]),
+            text(&row["program"]),
+            row["age_seconds"].as_u64().map_or_else(String::new, age),
+            bytes(&row["memory_used"]),
+            bytes(&row["spill_used"]),
+            stores(row).join(", "),
+        ]);
+    }
+    output.line(table.to_string().trim_end())
+}
+
+/// `URL at PATH` of each store of a program.
+fn stores(row: &Value) -> Vec<String> {
+    let maps = row["maps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let shown = maps.iter().map(|map| match (text(&map["url"]), text(&map["path"])) {
+        (url, path) if path.is_empty() || path == url => url,
+        (url, path) => format!("{url} at {path}"),
+    });
+    shown.collect()
+}
+
+fn list_mounts(output: &mut Output, mounts: &[Value]) -> Result<(), Failure> {
     let mut table = Table::new([
         ("directory", Align::Left),
         ("state", Align::Left),
@@ -92,7 +169,7 @@ fn list(output: &mut Output, mounts: &[Mount]) -> Result<(), Failure> {
         ("errors", Align::Right),
         ("store", Align::Left),
     ]);
-    for row in mounts.iter().map(row) {
+    for row in mounts {
         let state = match row["remedy"].as_str() {
             Some(remedy) => format!("dead: {remedy}"),
             None => text(&row["state"]),
@@ -143,10 +220,7 @@ fn describe(output: &mut Output, row: &Value) -> Result<(), Failure> {
             ("calls failed", text(&row["calls_failed"])),
         ]);
     }
-    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, value) in lines {
-        output.line(format_args!("{name:width$}  {value}"))?;
-    }
+    columns(output, lines)?;
     let errors = row["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     if errors.is_empty() {
         return Ok(());
@@ -161,6 +235,43 @@ fn describe(output: &mut Output, row: &Value) -> Result<(), Failure> {
         let path = if path.is_empty() { "." } else { &path };
         let (name, reason) = (text(&error["error"]), text(&error["reason"]));
         output.line(format_args!("{time}  {path}: {name}: {reason}{times}"))?;
+    }
+    Ok(())
+}
+
+fn describe_program(output: &mut Output, row: &Value) -> Result<(), Failure> {
+    let of = |part: &str, whole: &str| format!("{} of {}", bytes(&row[part]), bytes(&row[whole]));
+    let mut lines = vec![
+        ("process", text(&row["pid"])),
+        ("program", text(&row["program"])),
+        ("user", text(&row["user"])),
+        ("version", text(&row["version"])),
+        ("age", row["age_seconds"].as_u64().map_or_else(String::new, age)),
+        ("memory", of("memory_used", "memory_limit")),
+    ];
+    lines.extend(stores(row).into_iter().map(|store| ("store", store)));
+    if !row["policy"].is_null() {
+        lines.push(("policy", text(&row["policy"])));
+    }
+    if !row["swap_policy"].is_null() {
+        lines.push(("swap policy", text(&row["swap_policy"])));
+        lines.push(("spill", of("spill_used", "spill_limit")));
+    }
+    columns(output, lines)?;
+    let counters = row["counters"].as_object().into_iter().flatten();
+    let counters: Vec<_> = counters
+        .filter(|(_, count)| **count != 0)
+        .map(|(name, count)| (name.as_str(), text(count)))
+        .collect();
+    output.line("\ncounters")?;
+    columns(output, counters)
+}
+
+/// Names, and their values in a column.
+fn columns(output: &mut Output, lines: Vec<(&str, String)>) -> Result<(), Failure> {
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, value) in lines {
+        output.line(format_args!("{name:width$}  {value}"))?;
     }
     Ok(())
 }

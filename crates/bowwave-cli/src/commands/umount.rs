@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use bowwave_control::{End, Ended};
+
 use crate::Failure;
-use crate::control::{End, Ended};
 use crate::interrupt::{INTERRUPTED, Interrupt, Second};
 use crate::progress::Progress;
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mount = bowwave_fuse::mounted_at(&args.dir).map_err(Failure::failed)?;
     let dir = mount.point.display();
-    let end = End::of(&mount);
+    let end = End::of(mount.user, mount.device);
     let interrupt = Interrupt::watch(Second::Kills)?;
     let is_still_mounted = mount.unmount().map_err(Failure::failed)?;
     let Some(end) = end else { return Ok(()) };

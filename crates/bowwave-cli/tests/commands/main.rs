@@ -5,6 +5,7 @@ mod common;
 
 mod browser;
 mod command_line;
+mod control;
 mod copy;
 mod demo;
 mod doctor;

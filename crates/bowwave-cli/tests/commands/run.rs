@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{bowwave, failure, is_installed, output_with_input, run};
+use crate::common::explained::lines;
+use crate::common::{bowwave, can_swap, failure, is_installed, output_with_input, run};
 use bowwave_backend::pattern;
-use bowwave_region::uffd::{Delivery, Scope, Uffd};
 use bowwave_testkit::{is_root, skipped};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
@@ -276,15 +276,6 @@ fn a_library_of_another_version_is_refused() {
     assert!(code == 1 && text.contains("is of bowwave 9") && text.contains("install both again"), "{text}");
 }
 
-/// Whether memory can be swapped here, for system calls, too; says why not.
-fn can_swap() -> bool {
-    let opened = Uffd::open(Scope::All, Delivery::Message);
-    if let Err(error) = &opened {
-        skipped(&format_args!("no userfaultfd that serves system calls here: {error}"));
-    }
-    opened.is_ok()
-}
-
 #[test]
 fn a_program_sorts_more_than_it_may_have_in_memory() {
     if !can_swap() {
@@ -320,6 +311,38 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
         assert_eq!(count("swap_mapped_ahead") > 0, policy == "adaptive", "{said}");
     }
     assert_eq!(fs::read_dir(&directory).expect("ours").count(), 1, "the spill has no name");
+}
+
+#[test]
+fn a_journal_has_the_decisions_on_swapped_memory_and_on_mapped_files() {
+    if !can_swap() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (numbers, journal) = (directory.path().join("numbers"), directory.path().join("journal"));
+    fs::write(
+        &numbers,
+        (0..150_000).map(|n: u64| format!("{:014}\n", n * 7919 % 150_001)).collect::<String>(),
+    )
+    .expect("room");
+    let spill = directory.path().to_str().expect("UTF-8");
+    let mut command = bowwave();
+    command.args(["run", "--swap", "256MiB", "--spill", spill, "--memory", "6MiB", "--swap-policy", "vma"]);
+    command.arg("--map").arg(format!("{spill}=/bowwave-run-journal")).arg("--journal").arg(&journal);
+    run(command.args(["--", "sort", "--buffer-size=32M", "--parallel=1", "/bowwave-run-journal/numbers"]));
+    let all = lines(&fs::read_to_string(&journal).expect("the program's libraries created it"));
+    let (files, swap): (Vec<_>, Vec<_>) = all.iter().partition(|line| line.get("trigger").is_some());
+    assert!(files.len() > 4 && swap.len() > 100, "{} and {}", files.len(), swap.len());
+    assert!(files.iter().all(|line| line["file"] == "numbers" && line["policy"] == "stream"), "{files:?}");
+    for line in &swap {
+        assert_eq!((&line["policy"], &line["unit"]), (&"vma".into(), &"pages".into()), "{line}");
+        assert!((1..=8).contains(&line["size"].as_u64().expect("pages")), "{line}");
+        assert!(line["pid"] == files[0]["pid"] && line["time_ns"].is_u64(), "{line}");
+        let reads = line["pages"].as_array().expect("pages");
+        assert!(reads.iter().any(|read| read[2] == line["page"] && read[1] == line["file"]), "{line}");
+    }
+    let reasons = ["forward", "backward", "centred", "single"];
+    assert!(swap.iter().all(|line| line["reason"].as_str().is_some_and(|it| reasons.contains(&it))));
 }
 
 #[test]

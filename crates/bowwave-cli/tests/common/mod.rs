@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bowwave_region::uffd::{Delivery, Scope, Uffd};
 use bowwave_testkit::{InstalledServer, program, skipped};
 use place::Place;
 
@@ -118,6 +119,15 @@ pub(crate) fn can_mount() -> bool {
             false
         }
     }
+}
+
+/// Whether memory can be swapped here, for system calls, too; says why not.
+pub(crate) fn can_swap() -> bool {
+    let opened = Uffd::open(Scope::All, Delivery::Message);
+    if let Err(error) = &opened {
+        skipped(&format_args!("no userfaultfd that serves system calls here: {error}"));
+    }
+    opened.is_ok()
 }
 
 /// The lock of tests that mount; `None`, with the reason printed, if mounts do not work here.

@@ -5,11 +5,13 @@ mod common;
 
 mod disk_cache;
 mod hostile;
+mod journal;
 mod log;
 mod many_files;
 mod memory;
 mod metadata;
 mod mount;
+mod priority;
 mod read_servers;
 mod real_writes;
 mod server;

@@ -184,6 +184,14 @@ fn announced_files_are_read_ahead_in_their_order() {
     }
     assert_eq!(bucket.server.requests().get, 200, "each is one request");
 
+    // As from a program, with the same limits and errors.
+    bowwave_control::announce(&at, [at.join("many/001")], false).expect("announced");
+    for (list, part) in [(["/elsewhere/file"], "is not in"), (["many/../other"], "not a path below")] {
+        let refused = bowwave_control::announce(&at, list, true).expect_err("refused").to_string();
+        assert!(refused.contains(part), "{refused}");
+    }
+    let elsewhere = bowwave_control::announce(bucket.place.root(), ["a"], false);
+    assert_eq!(elsewhere, Err(bowwave_control::Error::NoMount(bucket.place.root().to_owned())));
     let (status, said) = plan("many/001\n/elsewhere/file\n");
     assert!(status == Some(1) && said.contains("-:2: '/elsewhere/file' is not in"), "{said}");
     let (status, said) = plan("many/../other\n");

@@ -125,7 +125,8 @@ impl Cache {
         Ok(())
     }
 
-    /// I2: each wait counts its fills correctly, has at least one, and pins its frames.
+    /// I2: each wait counts its fills correctly, has at least one, and pins its frames. Their pages
+    /// are counted.
     fn check_waits(&self) -> Result<(), Violation> {
         let mut pending: BTreeMap<u64, u32> = BTreeMap::new();
         for (_, fill) in self.fills.iter() {
@@ -143,6 +144,8 @@ impl Cache {
             }
         }
         ensure(pending.is_empty(), || format!("I2: fills name ended waits {pending:?}"))?;
+        let awaited: u64 = self.waits.iter().map(|(_, wait)| wait.range.count().0).sum();
+        ensure(awaited == self.awaited, || format!("I2: {awaited} awaited pages, not {}", self.awaited))?;
         for (frame, count) in pins {
             ensure(self.frames.get(frame).pins >= count, || format!("frame {} lacks pins", frame.0))?;
         }

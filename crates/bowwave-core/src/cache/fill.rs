@@ -65,6 +65,7 @@ impl Cache {
             return;
         }
         let wait = self.waits.remove(id).expect("looked up above");
+        self.awaited -= wait.range.count().0;
         let result = match wait.error {
             None => Ok(wait.frames),
             Some(error) => {

@@ -77,6 +77,8 @@ pub struct Cache {
     handles: Vec<Option<Handle>>,
     fills: Slab<Option<FillState>>,
     waits: Slab<Option<Wait>>,
+    /// Pages of these reads.
+    awaited: u64,
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
@@ -198,6 +200,7 @@ impl Cache {
             handles: Vec::new(),
             fills: Slab::default(),
             waits: Slab::default(),
+            awaited: 0,
             starved: VecDeque::new(),
             reclaim: reclaim::Reclaim::default(),
             write_back: write_back::WriteBack::default(),
@@ -431,6 +434,11 @@ impl Cache {
             let built = Some(policy.build(&self.config, &mut owner.memory));
             *(if capabilities.per_file { &mut owner.policy } else { &mut handle.policy }) = built;
         }
+    }
+
+    /// The readahead policy.
+    pub const fn policy(&self) -> Policy {
+        self.config.policy
     }
 
     /// Readahead in flight, in pages.

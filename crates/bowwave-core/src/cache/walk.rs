@@ -97,6 +97,7 @@ impl Cache {
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert_keyed(Wait { waiter, file, range, frames, pending: 0, error: None });
         self.walk(&mut walk, &mut present, &mut Waiting { wait, out });
+        self.awaited += range.count().0;
         self.finish_wait(wait, out);
         true
     }
@@ -305,6 +306,7 @@ impl Cache {
             evictions: self.reclaim.clock,
             cold: u64::from(self.limit.saturating_sub(self.frames.active_len())),
             unread: self.frames.unused().into(),
+            awaited: self.awaited,
         };
         let view = View {
             table: &self.table,

@@ -18,8 +18,8 @@ pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
 pub use siblings::{
-    SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingReason, Siblings,
-    sibling_bytes, sibling_room,
+    PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling,
+    SiblingDirectories, SiblingEvent, SiblingReason, Siblings, sibling_bytes, sibling_room,
 };
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
@@ -191,6 +191,8 @@ pub struct Pressure {
     pub cold: u64,
     /// Frames of all files whose pages were read ahead and are unused: in flight or up to date.
     pub unread: u64,
+    /// Pages of the other reads that wait: they cannot be evicted.
+    pub awaited: u64,
 }
 
 /// The result of a fill.
@@ -367,7 +369,7 @@ impl View<'_> {
             frames_of: &NO_FRAMES,
             file: FileId(0),
             waste: WasteCounts::default(),
-            pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0 },
+            pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0, awaited: 0 },
             ra_pages,
             la_size: u32::MAX,
             file_pages: PageCount(u64::MAX),

@@ -89,7 +89,8 @@
 //! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
 //! than a window lasts, the first windows are larger, and the distance is split into requests that
 //! are served side by side. Under memory pressure a stream gets memory in proportion to the pages
-//! that its readers use, and used pages are evicted before unread readahead.
+//! that its readers use, and used pages are evicted before unread readahead. All readahead together
+//! leaves room for the pages of the reads that wait.
 //!
 //! # The waste budget
 //!
@@ -103,8 +104,9 @@
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
 //!   active although its reader has left it, or has not reached it yet: at most 96 of them, those
-//!   of the table and the parked ones. One reader at unrelated places has one active stream, so 18
-//!   windows in all (`tools/compare_waste.py` counts them from what `explain` prints).
+//!   of the table and the parked ones, or 192 with more than 32 readers at once. One reader at
+//!   unrelated places has one active stream, so 18 windows in all (`tools/compare_waste.py` counts
+//!   them from what `explain` prints).
 //!
 //! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
 //! in a mapped file), then to nothing.

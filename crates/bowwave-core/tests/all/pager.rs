@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bowwave_core::swap::pager::{
-    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapIn, SwapOut, SwapTuning, Touch,
-    TouchOutcome, Tracking, WriteError,
+    Lists, PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapIn, SwapOut, SwapStats,
+    SwapTuning, Touch, TouchOutcome, Tracking, WriteError,
 };
 use bowwave_core::swap::{SwapConfig, SwapPolicy};
 use bowwave_core::{Instant, PageCount, PageIndex, PageRange, Waiter};
@@ -185,11 +185,29 @@ impl World {
 
     /// Some work in flight ends.
     fn finish(&mut self) {
-        if self.jobs.is_empty() {
-            return;
+        if !self.jobs.is_empty() {
+            let index = self.chance.below(self.jobs.len() as u64) as usize;
+            self.finish_at(index);
         }
-        let index = self.chance.below(self.jobs.len() as u64) as usize;
-        // Unmappings end in order, other work in any order.
+    }
+
+    /// Touches a page and serves the touch; pages are unmapped only when nothing else is left.
+    fn touch_and_wait(&mut self, id: PageId) {
+        self.touch(id, Touch::Store);
+        while !self.waiting.is_empty() {
+            let index = self.jobs.iter().position(|job| !matches!(job, Job::Unmap(..)));
+            match self.jobs.is_empty() {
+                false => self.finish_at(index.unwrap_or(0)),
+                true => {
+                    // Writes pause after a failed one.
+                    self.now += 10_000_000;
+                    self.with(Pager::expire);
+                }
+            }
+        }
+    }
+
+    fn finish_at(&mut self, index: usize) {
         let job = self.jobs.remove(index).expect("below the length");
         let (now, mut out) = (Instant(self.now), std::mem::take(&mut self.out));
         match job {
@@ -363,7 +381,9 @@ fn random_events(policy: SwapPolicy) {
         // Slots are scarce: 900 pages, and memory for a tenth of them.
         let tight = PagerConfig { slots: 700, low: 8, high: 16, ..PagerConfig::linux(64, 4000, policy) };
         let linux = run("linux", tight, seed, 62_500);
-        for pager in [own, linux] {
+        // As regions have it when they are compared with Linux.
+        let lists = run("lists", PagerConfig { policy, lists: Lists::Global, ..small }, seed, 62_500);
+        for pager in [own, linux, lists] {
             let stats = pager.stats();
             assert!(stats.swap_in > 1000 && stats.swap_out > 1000 && stats.zero_out > 10, "{stats:?}");
             assert!(stats.write_errors > 0 && stats.read_errors > 0, "{stats:?}");
@@ -409,4 +429,42 @@ fn a_policy_that_plans_by_slots_knows_the_owners_of_earlier_writes() {
     let wrong = SwapTuning { ahead_max: 7, ..tuning };
     assert_eq!(world.pager.tune(wrong).map_err(|error| error.field), Err("ahead_max"));
     assert_eq!(world.pager.tuning(), tuning, "nothing has changed");
+}
+
+/// Touches region 0 in order twice, and `neighbours` random pages of the others after each touch.
+/// Returns the counters of region 0 in the second pass.
+fn in_order_beside(neighbours: usize) -> [u64; 3] {
+    let small = PagerConfig { low: 8, high: 16, ..PagerConfig::own(128, 4000) };
+    let mut world = World::new(PagerConfig { policy: SwapPolicy::Vma, ..small }, 1);
+    let mut first = SwapStats::default();
+    for pass in 0..2 {
+        if pass == 1 {
+            first = *world.pager.region_stats(RegionId(0)).expect("a region");
+        }
+        for page in (0..PAGES).map(PageIndex) {
+            world.touch_and_wait(PageId { region: RegionId(0), page });
+            for _ in 0..neighbours {
+                let region = RegionId(1 + world.chance.below(2) as u32);
+                let page = PageIndex(world.chance.below(PAGES));
+                world.touch(PageId { region, page }, Touch::Store);
+                world.come_to_rest();
+            }
+        }
+    }
+    let stats = world.pager.region_stats(RegionId(0)).expect("a region");
+    [stats.swap_ra - first.swap_ra, stats.swap_ra_hit - first.swap_ra_hit, stats.wasted - first.wasted]
+}
+
+#[test]
+fn readahead_is_evicted_after_older_pages_that_are_still_being_unmapped() {
+    let [ahead, hits, wasted] = in_order_beside(0);
+    assert!(ahead > PAGES / 3, "{ahead} pages read ahead");
+    assert!(wasted == 0 && hits + 8 >= ahead, "{ahead} pages read ahead, {hits} used, {wasted} wasted");
+}
+
+#[test]
+fn random_neighbours_do_not_evict_the_window_of_a_reader_in_order() {
+    let [ahead, hits, wasted] = in_order_beside(20);
+    assert!(ahead > PAGES / 3, "{ahead} pages read ahead");
+    assert!(wasted == 0 && hits + 8 >= ahead, "{ahead} pages read ahead, {hits} used, {wasted} wasted");
 }

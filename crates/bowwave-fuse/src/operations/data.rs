@@ -64,6 +64,7 @@ impl Operations {
     /// Opens a file. ESTALE if it is not the inode's file: the kernel then looks the path up again
     /// and opens the result.
     pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
+        let _acting = self.acting_for(how.process);
         let (open, pages) = self.open_current(inode, how)?;
         if how.truncate
             && let Err(error) = open.file().set_len(0)
@@ -151,6 +152,7 @@ impl Operations {
         reply: impl FnOnce(Result<&[u8], Errno>),
     ) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
+        let _acting = self.acting_for(process);
         let mut file = open.file_of(process);
         file.set_priority(priority::of_process(process));
         let told = self.tell_read(&open, process, (offset, size.into()));

@@ -10,6 +10,7 @@ mod names;
 mod neighbours;
 mod objects;
 mod readers;
+mod recorder;
 mod told;
 mod xattrs;
 
@@ -17,6 +18,7 @@ pub(crate) use attributes::Changes;
 pub(crate) use data::{Open, Pages, Sync, Write};
 pub(crate) use directories::Listing;
 pub(crate) use names::Caller;
+pub use recorder::SiblingJournal;
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,7 +28,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error};
-use bowwave_engine::{File, Identity, SIBLING_SHARE};
+use bowwave_engine::{ActingFor, File, Identity, SIBLING_SHARE};
 use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
@@ -48,6 +50,7 @@ use mapped::Mapped;
 use neighbours::Neighbours;
 use objects::{Closing, Closings};
 use readers::Readers;
+use recorder::Recorder;
 
 /// The state of a mount.
 pub(crate) struct Operations {
@@ -156,6 +159,8 @@ impl Operations {
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
         let ahead_bytes = layout.store().cache_bytes() / SIBLING_SHARE;
+        let log = layout.store().decisions().cloned();
+        let neighbours = Neighbours::new(Recorder::new(options.journal_events, log));
         Ok(Self {
             layout,
             options,
@@ -175,7 +180,7 @@ impl Operations {
             device: OnceLock::new(),
             notifier: OnceLock::new(),
             keeps_names,
-            neighbours: Neighbours::default(),
+            neighbours,
             ahead_bytes,
         })
     }
@@ -195,6 +200,17 @@ impl Operations {
     /// Whether an open may send no request.
     fn opens_known_versions(&self) -> bool {
         self.keeps_names && self.options.consistency == Consistency::Ttl
+    }
+
+    /// The events of readahead across files, if a journal is requested.
+    pub(crate) fn sibling_journal(&self) -> Option<SiblingJournal> {
+        self.neighbours.journal()
+    }
+
+    /// While the guard lives, decisions of this thread name this process. `None` if none are
+    /// written.
+    fn acting_for(&self, process: u32) -> Option<ActingFor> {
+        self.layout.store().decisions().map(|_| ActingFor::process(process))
     }
 
     fn reads_neighbours(&self) -> bool {

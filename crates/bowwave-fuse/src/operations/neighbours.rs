@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, EntryKind};
 use bowwave_engine::{
-    Advice, File, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, Siblings, sibling_bytes,
-    sibling_room,
+    Advice, File, PlannedSibling, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SiblingDirectories, SiblingEvent,
+    Siblings, sibling_bytes, sibling_room,
 };
 
 use super::Operations;
 use super::announced::Announced;
+use super::recorder::{Recorder, SiblingJournal};
 
 /// Files that are read ahead.
 #[derive(Debug, Default)]
@@ -38,8 +39,9 @@ struct Shared {
 struct State {
     /// By inode.
     directories: HashMap<u64, Directory>,
-    /// What samples in all directories have shown.
-    prior: SamplePrior,
+    /// The opens in these directories.
+    siblings: SiblingDirectories,
+    recorder: Recorder,
     /// Directory of the last open.
     last: u64,
     planned: VecDeque<Planned>,
@@ -63,7 +65,6 @@ struct Directory {
     path: PathBuf,
     /// Names and sizes of its files, sorted by name.
     files: Vec<(OsString, u64)>,
-    siblings: Siblings,
     listed: Instant,
     used: u64,
     /// Directories from the last open to this one.
@@ -107,6 +108,17 @@ pub(super) struct Ahead {
 }
 
 impl Neighbours {
+    /// No file is read ahead yet.
+    pub(super) fn new(recorder: Recorder) -> Self {
+        let state = Mutex::new(State { recorder, ..State::default() });
+        Self(Arc::new(Shared { state, wake: Condvar::new() }))
+    }
+
+    /// The events so far, if a journal is requested.
+    pub(super) fn journal(&self) -> Option<SiblingJournal> {
+        self.0.lock().recorder.journal()
+    }
+
     /// Starts the threads that read ahead, in `most` bytes, until the mount ends.
     ///
     /// # Errors
@@ -169,6 +181,11 @@ impl Shared {
 }
 
 impl State {
+    /// Every change of the opens, so that all are recorded.
+    fn step(&mut self, event: SiblingEvent, plan: &mut Vec<PlannedSibling>) {
+        self.recorder.step(&mut self.siblings, event, plan);
+    }
+
     /// Removes the files that were read ahead and not opened in time.
     fn expire(&mut self) -> Vec<Ahead> {
         let is_old = |ahead: &Ahead| ahead.since.elapsed() > SIBLING_UNUSED_MAX;
@@ -181,9 +198,7 @@ impl State {
                 self.bytes -= ahead.bytes;
                 removed.push(ahead);
             }
-            if let Some(directory) = self.directories.get_mut(&place.0) {
-                directory.siblings.dropped(place.1);
-            }
+            self.step(SiblingEvent::Dropped { directory: place.0, index: place.1 }, &mut Vec::new());
         }
         removed
     }
@@ -221,19 +236,21 @@ impl State {
     }
 
     /// Enters a directory, in place of the one used longest ago if there are too many.
-    fn insert(&mut self, inode: u64, mut directory: Directory) {
+    fn insert(&mut self, inode: u64, (directory, siblings): (Directory, Box<Siblings>)) {
+        self.step(SiblingEvent::Listed { directory: inode, siblings }, &mut Vec::new());
+        let mut opened = Vec::new();
         self.unlisted.retain(|(parent, name)| {
-            if *parent == inode
-                && let Some(place) = directory.place(name)
-            {
-                directory.siblings.opened(place, 0, &mut self.prior, &mut Vec::new());
-            }
+            opened.extend(directory.place(name).filter(|_| *parent == inode));
             *parent != inode
         });
+        for index in opened {
+            self.step(SiblingEvent::Opened { directory: inode, index, room: 0 }, &mut Vec::new());
+        }
         if self.directories.len() >= DIRECTORIES_MAX {
             let oldest = self.directories.iter().min_by_key(|(_, directory)| directory.used);
-            if let Some(oldest) = oldest.map(|(&inode, _)| inode) {
+            if let Some(oldest) = oldest.map(|(&inode, _)| inode).filter(|oldest| *oldest != inode) {
                 self.directories.remove(&oldest);
+                self.step(SiblingEvent::Forgotten { directory: oldest }, &mut Vec::new());
             }
         }
         self.uses += 1;
@@ -243,31 +260,36 @@ impl State {
     /// Plans the files of a directory that a program goes to from another one, or opens a file of,
     /// in `most` bytes. And those of the directories after it, once a run is through it.
     fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<u32>, most: u64) {
-        let room = most.saturating_sub(self.bytes);
-        let mut plan: Vec<Sibling> = Vec::new();
-        if let Some(from) = from
-            && let [Some(before), Some(directory)] = self.directories.get_disjoint_mut([&from, &inode])
-        {
+        let Some(average) = self.directories.get(&inode).map(Directory::average) else { return };
+        let room = sibling_room(most.saturating_sub(self.bytes), average);
+        let mut plan = Vec::new();
+        let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
+        if let Some((from, _)) = steps {
             let ahead = u32::try_from(self.ahead.len() + self.planned.len()).unwrap_or(u32::MAX);
-            let window = SIBLING_WINDOW_MAX.saturating_sub(ahead);
-            let room = sibling_room(room, directory.average()).min(window);
-            directory.steps = before.steps + 1;
-            directory.siblings.go_on_from(&mut before.siblings, room, &mut plan);
+            let room = room.min(SIBLING_WINDOW_MAX.saturating_sub(ahead));
+            self.step(SiblingEvent::WentOn { from, to: inode, room }, &mut plan);
+        }
+        if let Some(index) = opened {
+            let room = room.saturating_sub(plan.len() as u32);
+            self.step(SiblingEvent::Opened { directory: inode, index, room }, &mut plan);
         }
         let Some(directory) = self.directories.get_mut(&inode) else { return };
-        if let Some(place) = opened {
+        if let Some((_, steps)) = steps {
+            directory.steps = steps;
+        }
+        if opened.is_some() {
             self.uses += 1;
             (directory.used, directory.steps) = (self.uses, 0);
-            let room = sibling_room(room, directory.average()).saturating_sub(plan.len() as u32);
-            directory.siblings.opened(place, room, &mut self.prior, &mut plan);
         }
-        for sibling in plan {
+        self.recorder.log(&plan, |index| directory.path.join(&directory.files[index as usize].0));
+        for PlannedSibling { sibling, .. } in plan {
             let (name, size) = &directory.files[sibling.index as usize];
             let (path, bytes) = (directory.path.join(name), sibling_bytes(*size));
             self.bytes += bytes;
             self.planned.push_back(Planned { directory: inode, index: sibling.index, path, bytes });
         }
-        if !directory.siblings.goes_on() || directory.steps >= STEPS_MAX {
+        let goes_on = self.siblings.get(inode).is_some_and(Siblings::goes_on);
+        if !goes_on || directory.steps >= STEPS_MAX {
             return;
         }
         let next = directory.next;
@@ -325,7 +347,7 @@ impl Operations {
                 else {
                     return shared.lock().note_unlisted(parent, name);
                 };
-                let Some(place) = listed.place(name) else { return };
+                let Some(place) = listed.0.place(name) else { return };
                 state = shared.lock();
                 state.insert(parent, listed);
                 place
@@ -333,6 +355,7 @@ impl Operations {
         };
         let removed = (state.expire(), state.take((parent, place)));
         let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
+        state.recorder.note_open(path, || self.layout.store().policy().name());
         state.plan(parent, from, Some(place), self.ahead_bytes);
         let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
@@ -444,21 +467,20 @@ impl Operations {
         let ahead = file.map(|file| Ahead { bytes: planned.bytes, ..Ahead::of(file) });
         let mut state = shared.lock();
         let has_ended = state.has_ended;
-        let directory = state.directories.get_mut(&planned.directory);
-        let is_ahead = |directory: &Directory| directory.siblings.is_ahead(planned.index);
+        let (directory, index) = (planned.directory, planned.index);
+        let siblings = state.siblings.get(directory);
         // A program may have opened it meanwhile.
-        let is_wanted = directory.as_deref().is_some_and(is_ahead) && !has_ended;
-        match (ahead, directory) {
-            (Some(ahead), Some(_)) if is_wanted => {
-                state.ahead.insert((planned.directory, planned.index), ahead);
+        let is_wanted = siblings.is_some_and(|siblings| siblings.is_ahead(index)) && !has_ended;
+        match ahead {
+            Some(ahead) if is_wanted => {
+                state.ahead.insert((directory, index), ahead);
             }
-            (ahead, directory) => {
-                if let Some(directory) = directory {
-                    match is_resident {
-                        true => directory.siblings.resident(planned.index),
-                        false => directory.siblings.dropped(planned.index),
-                    }
-                }
+            ahead => {
+                let event = match is_resident {
+                    true => SiblingEvent::Resident { directory, index },
+                    false => SiblingEvent::Dropped { directory, index },
+                };
+                state.step(event, &mut Vec::new());
                 state.bytes = state.bytes.saturating_sub(planned.bytes);
                 drop(state);
                 drop(ahead);
@@ -468,22 +490,22 @@ impl Operations {
 }
 
 impl Directory {
-    /// The files among the entries of a directory.
-    fn of(path: &Path, entries: Vec<Entry>) -> Self {
+    /// The files among the entries of a directory, none of which was opened.
+    fn of(path: &Path, entries: Vec<Entry>) -> (Self, Box<Siblings>) {
         let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
         let mut files: Vec<_> = files.map(|entry| (entry.name, entry.size)).collect();
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
-        let siblings = Siblings::of(&names);
-        Self {
+        let siblings = Box::new(Siblings::of(&names));
+        let directory = Self {
             path: path.to_owned(),
             files,
-            siblings,
             listed: Instant::now(),
             used: 0,
             steps: 0,
             next: Next::Unknown,
-        }
+        };
+        (directory, siblings)
     }
 
     fn place(&self, name: &OsStr) -> Option<u32> {

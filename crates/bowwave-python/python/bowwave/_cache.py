@@ -11,12 +11,14 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
-from . import _bowwave, _stores
+from . import _bowwave, _stores, _targets
 from ._formats import settings_of, watcher_of
+from ._history import History
 from ._html import of_cache
 
 #: Connections of a client of botocore that is not configured otherwise.
@@ -47,6 +49,7 @@ class BowwaveCache(BaseCache):
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
         self._watcher: Any | None = None
+        self._history = History(self._place, None, listed=False)
         super().__init__(blocksize, fetcher, size)
         if size:
             self._live()
@@ -60,6 +63,7 @@ class BowwaveCache(BaseCache):
             fetch = whole(self._place, fetcher_of(self.fetcher))
             store = engine.fetcher(self._place, self.size, tag, fetch)
             self._handle = (now, store, store.open(""))
+            self._history.bind(self._handle[2])
             self._watcher, self._begun = watcher_of(self._place), False
         return self._handle[2]
 
@@ -87,11 +91,16 @@ class BowwaveCache(BaseCache):
                 watcher.before(self, offset, min(length, max(0, self.size - offset)))
             finally:
                 self._watcher = watcher
-        return handle.pread(offset, length)
+        begin = monotonic()
+        data = handle.pread(offset, length)
+        self._history.note(begin, offset, len(data), _bowwave.waited())
+        return data
 
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
-        self._live().plan(list(ranges))
+        ranges, handle = list(ranges), self._live()
+        handle.plan(ranges)
+        self._history.announce(ranges)
         if getattr(self._watcher, "plans", False):
             self._watcher = None
 
@@ -102,6 +111,8 @@ class BowwaveCache(BaseCache):
     def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
         """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
         self._live().advise(advice, offset, length)
+        if advice == "willneed":
+            self._history.announce([(offset, offset + length if length else self.size)])
 
     def stats(self) -> dict[str, int]:
         """Counters of the file, in pages, and of its requests."""
@@ -150,6 +161,7 @@ class BowwaveCache(BaseCache):
     def close(self) -> None:
         """Drops the pages."""
         self._handle = None
+        self._history.unbind()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"args": (self.blocksize, self.fetcher, self.size), "options": self._options}
@@ -211,3 +223,4 @@ def fetcher_of(fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], byt
 # Without this wait, CPython ends threads of calls in progress in the middle of the engine.
 atexit.register(_bowwave.end_fetches, END_S)
 register_cache(BowwaveCache, clobber=True)
+_targets.register()

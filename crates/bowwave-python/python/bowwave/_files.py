@@ -59,7 +59,7 @@ class Source:
                 # Another thread was faster.
                 return self._opened[1]
             handle = self._open_object(first)
-            self._check(handle)
+            self.check(handle)
             self._opened = (now, handle)
             return handle
 
@@ -69,10 +69,11 @@ class Source:
             return interruptible(store.open, self.place.path, first)
         return store.open(self.place.path, first)
 
-    def _check(self, handle: _bowwave.Handle) -> None:
+    def check(self, opened: _bowwave.Handle | _bowwave.Region) -> None:
+        """Raises `OSError` if it is not the version that was opened first."""
         if self.identity is None:
-            self.identity = handle.identity
-        elif self.identity != handle.identity:
+            self.identity = opened.identity
+        elif self.identity != opened.identity:
             raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
 
 

@@ -7,65 +7,24 @@ damaged or missing bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from math import prod
-from typing import Any, NamedTuple, TypeAlias
+
+from ._hdf5_index import Array, Chunk, Parser, Piece, address, layout, nothing, tree2
 
 #: Exceptions of a parser on damaged bytes: the bytes name nothing more.
 DAMAGE = (struct.error, ValueError, IndexError, ArithmeticError)
-
-Parser: TypeAlias = "Callable[[bytes], Iterable['Piece | Chunk']]"
-
-
-class Array:
-    """A chunked dataset: its shape, the shape of a chunk followed by the size of an element, and the known chunks."""
-
-    def __init__(self) -> None:
-        self.shape: tuple[int, ...] = ()
-        self.chunk: tuple[int, ...] = ()
-        self.chunks: dict[tuple[int, ...], Chunk] = {}
-        self.loop: Any = None
-
-    def grid(self) -> tuple[int, ...]:
-        return tuple(-(-side // step) for side, step in zip(self.shape, self.chunk, strict=False) if step)
-
-
-class Piece(NamedTuple):
-    """Metadata at `start`, in which `parse` finds more places. Pieces of an array's index have the array."""
-
-    start: int
-    length: int
-    parse: Parser
-    array: Array | None = None
-
-
-class Chunk(NamedTuple):
-    """A chunk of an array at a place of its grid; a contiguous array without a place."""
-
-    start: int
-    length: int
-    array: Array
-    place: tuple[int, ...]
-
-
-def _address(data: bytes, at: int) -> int:
-    """An address or a length of 8 bytes."""
-    value: int = struct.unpack_from("<Q", data, at)[0]
-    return value
-
-
-def _nothing(data: bytes) -> Iterable[Piece]:
-    return ()
+#: The first bytes of a superblock. It is at the begin of the file, or behind a user block of 512 bytes, or of twice as
+#: many, and so on.
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+USER_BLOCK_MIN = 512
 
 
 def superblock(data: bytes) -> Iterator[Piece]:
-    """The root group, if addresses are of 8 bytes and begin at 0."""
-    old = 4 * (data[8] == 1)
-    sizes, base, root = (13, 24 + old, 64 + old) if data[8] < 2 else (9, 12, 36)
-    is_known = data[:8] == b"\x89HDF\r\n\x1a\n" and data[8] <= 3
-    if is_known and data[sizes:sizes + 2] == b"\x08\x08" and data[base:base + 8] == bytes(8):
-        yield Piece(_address(data, root), 512, _header)
+    """The root group, if addresses are of 8 bytes. They begin at the superblock, wherever it is."""
+    sizes, root = (13, 64 + 4 * (data[8] == 1)) if data[8] < 2 else (9, 36)
+    if data[:8] == SIGNATURE and data[8] <= 3 and data[sizes:sizes + 2] == b"\x08\x08":
+        yield Piece(address(data, root), 512, _header)
 
 
 def _group(tree: int, heap: int) -> Iterator[Piece]:
@@ -76,14 +35,14 @@ def _group(tree: int, heap: int) -> Iterator[Piece]:
 def _heap(data: bytes) -> Iterator[Piece]:
     if data[:4] == b"HEAP":
         length, _, start = struct.unpack_from("<3Q", data, 8)
-        yield Piece(start, length, _nothing)
+        yield Piece(start, length, nothing)
 
 
 def _members(data: bytes) -> Iterator[Piece]:
     """A node of a group's tree, or its leaf of symbols."""
     if data[:5] == b"TREE\0":
         for at in range(int.from_bytes(data[6:8], "little")):
-            yield Piece(_address(data, 32 + 16 * at), 544 if data[5] else 328, _members)
+            yield Piece(address(data, 32 + 16 * at), 544 if data[5] else 328, _members)
     elif data[:4] == b"SNOD":
         for at in range(int.from_bytes(data[6:8], "little")):
             header, cached, tree, heap = struct.unpack_from("<QI4xQQ", data, 16 + 40 * at)
@@ -112,7 +71,7 @@ def _messages(array: Array, prefix: int, data: bytes) -> Iterator[Piece | Chunk]
         body = data[at + prefix:at + prefix + length]
         at += prefix + length
         if kind == 0x10:
-            yield Piece(_address(body, 0), _address(body, 8), partial(_messages, array, prefix))
+            yield Piece(address(body, 0), address(body, 8), partial(_messages, array, prefix))
         elif kind == 0x11:
             yield from _group(*struct.unpack_from("<2Q", body))
         elif kind == 0x06:
@@ -122,11 +81,14 @@ def _messages(array: Array, prefix: int, data: bytes) -> Iterator[Piece | Chunk]
             start = 2 + (body[1] & 1) * (8 if kind == 2 else 2)
             heap, names = struct.unpack_from("<2Q", body, start)
             yield Piece(heap, 146, partial(_fractal, kind == 2))
-            yield Piece(names, 38, _tree2)
+            yield Piece(names, 38, partial(tree2, None))
         elif kind == 0x01:
-            array.shape = struct.unpack_from(f"<{body[1]}Q", body, 8 if body[0] == 1 else 4)
+            start = 8 if body[0] == 1 else 4
+            array.shape = array.most = struct.unpack_from(f"<{body[1]}Q", body, start)
+            if body[2] & 1:
+                array.most = struct.unpack_from(f"<{body[1]}Q", body, start + 8 * body[1])
         elif kind == 0x08:
-            yield from _layout(array, body)
+            yield from layout(array, body)
 
 
 def _links(body: bytes) -> Iterator[Piece]:
@@ -139,25 +101,20 @@ def _links(body: bytes) -> Iterator[Piece]:
         width = 1 << (flags & 3)
         at += width + int.from_bytes(body[at:at + width], "little")
         if is_hard:
-            yield Piece(_address(body, at), 512, _header)
+            yield Piece(address(body, at), 512, _header)
             at += 8
         else:
             at += 2 + int.from_bytes(body[at:at + 2], "little")
-
-
-def _tree2(data: bytes) -> Iterator[Piece]:
-    if data[:4] == b"BTHD":
-        yield Piece(_address(data, 16), int.from_bytes(data[6:10], "little"), _nothing)
 
 
 def _fractal(links: bool, data: bytes) -> Iterator[Piece]:
     """A heap of links or attributes."""
     if data[:4] != b"FRHP":
         return
-    yield Piece(_address(data, 38), 82, _nothing)
+    yield Piece(address(data, 38), 82, nothing)
     width, first, most, bits, _, root, rows = struct.unpack_from("<HQQHHQH", data, 110)
     head = 13 + (bits + 7) // 8
-    leaf = partial(_block, head + 2 * (data[9] & 2)) if links else _nothing
+    leaf = partial(_block, head + 2 * (data[9] & 2)) if links else nothing
     if rows == 0:
         yield Piece(root, first, leaf)
     else:
@@ -168,67 +125,10 @@ def _blocks(head: int, width: int, first: int, most: int, leaf: Parser, data: by
     """The direct blocks of a root block: rows of `width`, each of twice the size but the second."""
     at = 0
     while data[:4] == b"FHIB" and (size := first << max(0, at // width - 1)) <= most:
-        yield Piece(_address(data, head + 8 * at), size, leaf)
+        yield Piece(address(data, head + 8 * at), size, leaf)
         at += 1
 
 
 def _block(head: int, data: bytes) -> Iterator[Piece]:
     if data[:4] == b"FHDB":
         yield from _links(data[head:])
-
-
-def _layout(array: Array, body: bytes) -> Iterator[Piece | Chunk]:
-    """The data of an array, or the index of its chunks: a tree, or the fixed array of newer files."""
-    sides = body[2] if body[0] == 3 else body[3]
-    if 3 <= body[0] <= 5 and body[1] == 1:
-        yield Chunk(_address(body, 2), _address(body, 10), array, ())
-    elif body[:2] == b"\3\2":
-        start, *chunk = struct.unpack_from(f"<Q{sides}I", body, 3)
-        array.chunk = tuple(chunk)
-        # A node has up to 64 children, and a key more.
-        yield Piece(start, 24 + 65 * (8 + 8 * sides) + 64 * 8, partial(_chunks, array), array)
-    elif body[0] in (4, 5) and body[1] == 2:
-        width, at = body[4], 5 + body[4] * sides
-        array.chunk = tuple(int.from_bytes(body[5 + width * n:5 + width * (n + 1)], "little") for n in range(sides))
-        if body[at] == 3:
-            yield Piece(_address(body, at + 2), 28, partial(_fixed, array), array)
-
-
-def _chunks(array: Array, data: bytes) -> Iterator[Piece | Chunk]:
-    if data[:5] != b"TREE\1" or not all(array.chunk):
-        return
-    sides = len(array.chunk)
-    step, node = 16 + 8 * sides, len(data)
-    for at in range(24, 24 + step * int.from_bytes(data[6:8], "little"), step):
-        size, _, *place, start = struct.unpack_from(f"<II{sides}QQ", data, at)
-        if data[5]:
-            yield Piece(start, node, partial(_chunks, array), array)
-        else:
-            yield Chunk(start, size, array, tuple(p // c for p, c in zip(place[:-1], array.chunk, strict=False)))
-
-
-def _fixed(array: Array, data: bytes) -> Iterator[Piece]:
-    if data[:4] == b"FAHD":
-        entry, bits, count, start = struct.unpack_from("<BBQQ", data, 6)
-        pages = -(-count >> bits) if count > 1 << bits else 0
-        head = 14 + (-(-pages // 8) + 4 if pages else 0)
-        page = (1 << bits) * entry + 4 if pages else 0
-        length = head + count * entry + 4 * max(1, pages)
-        yield Piece(start, length, partial(_entries, array, entry, head, page), array)
-
-
-def _entries(array: Array, entry: int, head: int, page: int, data: bytes) -> Iterator[Chunk]:
-    """Addresses of chunks in the order of C, of filtered ones with their sizes; in pages if they are many."""
-    grid = array.grid()
-    if data[:4] != b"FADB" or not grid or not 8 <= entry <= 20:
-        return
-    whole = prod(array.chunk)
-    for at in range(min(prod(grid), len(data) // entry)):
-        offset = head + at * entry + (at * entry // (page - 4) * 4 if page else 0)
-        start = int.from_bytes(data[offset:offset + 8], "little")
-        size = int.from_bytes(data[offset + 8:offset + entry - 4], "little") if entry > 8 else whole
-        place, left = [], at
-        for side in reversed(grid):
-            left, here = divmod(left, side)
-            place.append(here)
-        yield Chunk(start, size, array, tuple(reversed(place)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,7 @@ HIT, LATE, MISS = "hit", "late", "miss"
 class History:
     """The last reads and announcements of a file."""
 
-    def __init__(self, url: str, access: Access | None) -> None:
+    def __init__(self, url: str, access: Access | None, listed: bool = True) -> None:
         #: How the store is opened; `None` if another file system reads it.
         self.url, self.access = url, access
         self.size = 0
@@ -39,7 +41,12 @@ class History:
         #: Time, late pages and misses.
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES)
         self._handle: _bowwave.Handle | None = None
-        recent.append(self)
+        #: Reads in progress, of an object that is read without a file.
+        self._uses = 0
+        #: Whether it is of such reads.
+        self.is_shared = False
+        if listed:
+            recent.append(self)
 
     def bind(self, handle: _bowwave.Handle) -> None:
         """Reads go through this handle from now on."""
@@ -50,6 +57,19 @@ class History:
     def unbind(self) -> None:
         """Releases the handle: the history may be in use for longer than the file."""
         self._handle = None
+
+    @contextmanager
+    def using(self, handle: _bowwave.Handle) -> Iterator[None]:
+        """Reads go through this handle in the context."""
+        if self._uses == 0:
+            self.bind(handle)
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            if self._uses == 0:
+                self.unbind()
 
     def note(self, begin: float, offset: int, length: int, waited: bool = True) -> None:
         """Remembers a read that ends now, and may have `waited` for the store."""
@@ -87,3 +107,13 @@ def _sampled(handle: _bowwave.Handle) -> tuple[float, int, int]:
 
 #: Histories of the files that were opened last.
 recent: deque[History] = deque(maxlen=FILES)
+
+
+def shared(url: str, access: Access | None) -> History:
+    """The history of reads of an object without a file, such as those of `cat_file`."""
+    for history in tuple(recent):
+        if history.is_shared and history.url == url and history.access == access:
+            return history
+    history = History(url, access)
+    history.is_shared = True
+    return history

@@ -152,12 +152,13 @@ def of_file(file: File) -> str:
 
 
 def of_system(system: Any) -> str:
-    """A file system, with the files that it opened last."""
+    """A file system, with the files that it opened or read last."""
     rows = {"file system": f"bowwave::{system.target_protocol}",
             "read by": "bowwave" if system._scheme else "the target, through bowwave's cache"}
     stats = system.stats()
-    urls = {known[2].url for known in list(system._sources.values())}
-    files = [one for one in list(recent) if one.url in urls and one.access in (None, system._access)]
+    sources = [known[2] for known in list(system._sources.values())]
+    objects = {(source.url, getattr(source, "access", None)) for source in sources}
+    files = [one for one in list(recent) if (one.url, one.access) in objects]
     return table({**rows, **counted(stats)}) + bar(stats) + picture(files)
 
 
@@ -166,14 +167,14 @@ def of_cache(cache: Any) -> str:
     stats = cache.stats() if cache.size else {}
     file = getattr(cache.fetcher, "__self__", None)
     rows = {"cache": cache.name, "file": str(getattr(file, "path", "")), "size": size_text(cache.size)}
-    return table({**rows, **(counted(stats) if stats else {})}) + bar(stats)
+    return table({**rows, **(counted(stats) if stats else {})}) + bar(stats) + picture([cache._history])
 
 
 def of_map(memory: Map) -> str:
     """A file in memory."""
     rows = {"map": memory.name}
     rows |= {"state": "closed"} if memory.closed else {"size": size_text(len(memory))}
-    return table({**rows, **counted(memory.counters)}) + bar(memory.counters)
+    return table({**rows, **counted(memory.counters)}) + bar(memory.counters) + picture([memory._history])
 
 
 def of_results(results: Results) -> str:

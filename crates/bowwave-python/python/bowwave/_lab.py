@@ -68,18 +68,20 @@ def _listed(values: Any) -> list[str]:
     return [str(value) for value in ([values] if isinstance(values, str | int | os.PathLike) else values)]
 
 
-def replay(trace: Any, policies: Any = "stream", devices: Any = "s3", caches: Any = "1GiB", **options: Any) -> Results:
+def replay(trace: Any, policies: Any = "stream", devices: Any = "s3", caches: Any = "1GiB", *, progress: bool = False,
+           **options: Any) -> Results:
     """Replays a trace in virtual time: one row for each policy, device and cache size.
 
     A trace is a path of any format that `bowwave import` knows, Parquet, a directory of `write_trace`, rows with `offset`
     and `length` (an iterable of dictionaries or an Arrow table), or a `bowwave.File`: the reads it remembers.
 
     Options are those of `bowwave replay`, such as `ra_pages="1MiB"` and `pace="trace"`. Equal calls give equal digits.
+    `progress` shows a bar after the first second, if tqdm is installed.
     """
     arguments = _grid(policies, devices, caches, options)
     if isinstance(trace, str | os.PathLike) and not is_parquet(trace):
-        return Results(json.loads(ran(["replay", os.fspath(trace), "--json", *arguments])))
-    return Results(json.loads(ran(["replay", "-", "--json", *arguments], csv_of(trace))))
+        return Results(json.loads(ran(["replay", os.fspath(trace), "--json", *arguments], progress=progress)))
+    return Results(json.loads(ran(["replay", "-", "--json", *arguments], csv_of(trace), progress)))
 
 
 def _grid(policies: Any, devices: Any, caches: Any, options: Mapping[str, Any]) -> list[str]:
@@ -278,10 +280,11 @@ class _Kept:
 
 
 def report(trace: Any, output: str | os.PathLike[str], policies: Any = ("stream", "none", "oracle"), devices: Any = "s3",
-           caches: Any = "1GiB", **options: Any) -> Report:
+           caches: Any = "1GiB", *, progress: bool = False, **options: Any) -> Report:
     """Writes one HTML page with pictures of replayed runs; returns its path, which shows the page in a notebook.
 
-    The page loads nothing from elsewhere. The `results` of the path are those of `replay`."""
+    The page loads nothing from elsewhere. The `results` of the path are those of `replay`. `progress` shows a bar after
+    the first second, if tqdm is installed."""
     path = Report(os.fspath(output))
-    path.results = replay(trace, policies, devices, caches, html=str(path), **options)
+    path.results = replay(trace, policies, devices, caches, html=str(path), progress=progress, **options)
     return path

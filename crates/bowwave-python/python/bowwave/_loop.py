@@ -57,6 +57,14 @@ class Order:
         copy.levels, copy.last, copy.right = [level.copy() for level in self.levels], self.last, self.right
         return copy
 
+    def again(self, place: Place) -> Order:
+        """The same loops from another first chunk, with the lengths that they had."""
+        again = Order(self.grid)
+        again.last = place
+        again.levels = [_Level(place, level.step, 1, level.count if level.length is None else level.length)
+                        for level in self.levels]
+        return again
+
     def _holds(self, place: Place) -> bool:
         return all(0 <= at < side for at, side in zip(place, self.grid, strict=True))
 
@@ -140,15 +148,22 @@ class Loop:
     """What a loop over chunks reads next, and what of it is in flight. One thread at a time may use it."""
 
     def __init__(self, grid: Place, first: int, most: int, most_bytes: int, share: int,
-                 absent: Callable[[Place], bool] | None = None) -> None:
+                 absent: Callable[[Place], bool] | None = None, known: Callable[[Place], bool] | None = None,
+                 like: Loop | None = None) -> None:
         #: Chunks in flight ahead: at first, and at most. Between these, `share` for each chunk that the loop has read.
         self._first, self._most, self._most_bytes, self._share = first, most, most_bytes, share
         #: Whether a chunk of a shard is not stored, where that is known: it is not requested.
         self._absent = absent
+        #: Whether it is known where a chunk is stored, if that is not always so: readahead ends before others.
+        self._known = known
+        #: The loop over the array before, which this one repeats if it begins at the same chunk of an equal grid.
+        self._like = like
+        self.repeats = False
+        self._begun: Place | None = None
         self._order = Order(grid)
         self._bytes = 1
         #: The chunks in flight, in their expected order; and those that were passed over.
-        self._ahead: list[Place] = []
+        self.ahead: list[Place] = []
         self._passed: dict[Place, None] = {}
         #: The order after the last chunk in flight, and how many of them depend on a guess.
         self._frontier: Order | None = None
@@ -173,7 +188,7 @@ class Loop:
             for place in sorted(self._read):
                 self._feed(self._order, place)
             self._count = max(self._count, self._order.right + 1)
-            if not self._ahead:
+            if not self.ahead:
                 self._frontier = None
         self._read, self._before, self._sorted = [], self._order.copy(), True
         self._between.clear()
@@ -188,6 +203,8 @@ class Loop:
         read = self._read
         begins = ended if read is None else not read
         first = self._order.last is None
+        if first and self._repeat(place):
+            return self._extend()
         predicted = False
         if not read or self._sorted and place > read[-1]:
             predicted = self._feed(self._order, place)
@@ -200,12 +217,12 @@ class Loop:
             return self._extend()
         if predicted:
             self._count += 1
-            self._ahead, self._frontier = [], None
+            self.ahead, self._frontier = [], None
             return self._extend() if begins else []
         if read is not None and len(read) > 1:
             return self._fill(place, read)
         self._wrong = 0 if first else 1 if self._count >= 8 else self._wrong + 1
-        self._count, self._ahead, self._frontier = 1, [], None
+        self._count, self.ahead, self._frontier = 1, [], None
         self._passed.clear()
         return []
 
@@ -213,6 +230,17 @@ class Loop:
         """A chunk of `size` bytes was read; 0 if it is not stored."""
         self._ended = True
         self._bytes = size or self._bytes
+
+    def _repeat(self, place: Place) -> bool:
+        like, self._like, self._begun = self._like, None, place
+        if like is not None and like._begun == place and like._order.grid == self._order.grid and like._count > 1:
+            # Half of what that loop has earned.
+            self._order, self._count, self.repeats = like._order.again(place), max(2, like._count // 2), True
+        return self.repeats
+
+    def ends(self) -> bool:
+        """Whether all chunks that it will read are in flight, or were read."""
+        return self._frontier is not None and self._frontier.next() is None
 
     def _feed(self, order: Order, place: Place) -> bool:
         """Teaches a chunk, and those before it that are not stored."""
@@ -231,16 +259,16 @@ class Loop:
         if place in self._passed:
             del self._passed[place]
             return True
-        if place not in self._ahead:
+        if place not in self.ahead:
             return False
-        at = self._ahead.index(place)
-        self._passed |= dict.fromkeys(self._ahead[:at])
+        at = self.ahead.index(place)
+        self._passed |= dict.fromkeys(self.ahead[:at])
         while len(self._passed) > self._most:
             del self._passed[next(iter(self._passed))]
-        del self._ahead[:at + 1]
+        del self.ahead[:at + 1]
         if at and self._order.right >= 2:
             # They are hits of a loop with another step.
-            self._ahead, self._frontier = [], None
+            self.ahead, self._frontier = [], None
         return True
 
     def _extend(self) -> list[Place]:
@@ -248,27 +276,29 @@ class Loop:
         if max(self._order.right, self._count - 1) < (1 if self._wrong < 2 else 2):
             return []
         distance = max(1, min(max(self._first, self._share * self._count), self._most, self._most_bytes // self._bytes))
-        # Neighbors in a shard are one request if they are fetched together.
-        if self._absent is not None and len(self._ahead) > distance // 2:
+        # Neighbors in a shard or a file are one request if they are fetched together.
+        if (self._absent or self._known) is not None and len(self.ahead) > distance // 2:
             return []
-        if self._frontier is None or len(self._ahead) < self._guesses:
+        if self._frontier is None or len(self.ahead) < self._guesses:
             if self._order.right == 0:
                 return []
             self._frontier, self._guesses = self._order.copy(), 0
-            for place in self._ahead:
+            for place in self.ahead:
                 self._guess(self._frontier.next())
                 self._feed(self._frontier, place)
         new: list[Place] = []
         skipped = 0
-        while len(self._ahead) < distance and skipped < ABSENT and (found := self._frontier.next()) is not None:
+        while len(self.ahead) < distance and skipped < ABSENT and (found := self._frontier.next()) is not None:
             if (self._guesses or not found[1]) and self._guesses >= self._first:
+                break
+            if self._known is not None and not self._known(found[0]):
                 break
             self._guess(found)
             self._frontier.feed(found[0])
             if self._absent is not None and self._absent(found[0]):
                 skipped += 1
                 continue
-            self._ahead.append(found[0])
+            self.ahead.append(found[0])
             new.append(found[0])
         return new
 
@@ -284,7 +314,7 @@ class Loop:
         sides = [range(min(side), max(side) + 1) for side in zip(*read, strict=True)]
         if sides == self._filled:
             return []
-        had = {*read, *self._between, *self._ahead, *self._passed}
+        had = {*read, *self._between, *self.ahead, *self._passed}
         new: list[Place] = []
         for between in islice(product(*sides), ABSENT):
             if len(self._between) >= len(read):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copyreg
 import mmap
 import os
+import sys
+import weakref
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Literal, overload
 
 from . import _bowwave
 from ._files import Source, source_of
+from ._history import History
 from ._progress import bar
 from ._threads import Threads, interruptible
 
@@ -17,7 +22,13 @@ PIECE = 8 << 20
 #: Threads that copy. One copies about as fast as a network brings bytes; a second one overlaps waits.
 THREADS = 2
 
+#: Seconds for which a touch of a lazy map waits for a store that fails, after the retries of each request. Shorter: an
+#: outage ends the process; longer: a process whose store is gone hangs.
+RETRY_FOR = 60.0
+
 Region = _bowwave.Region
+#: The lazy maps of this process, which a child of `fork` maps again, with their files and `retry_for`.
+_lazy: weakref.WeakKeyDictionary[Region, tuple[Source, float]] = weakref.WeakKeyDictionary()
 
 
 class Map(mmap.mmap):
@@ -30,6 +41,7 @@ class Map(mmap.mmap):
     name: str
     #: Counters of the file when it had been read.
     counters: dict[str, int]
+    _history: History
     _source: Source
     _writable: bool
 
@@ -52,16 +64,17 @@ def map(url: str | os.PathLike[str], *, lazy: Literal[False] = False, writable: 
 
 
 @overload
-def map(url: str | os.PathLike[str], *, lazy: Literal[True], writable: bool = True, **options: Any) -> Region: ...  # noqa: A001
+def map(url: str | os.PathLike[str], *, lazy: Literal[True], writable: bool = True, retry_for: float | None = None,  # noqa: A001
+        **options: Any) -> Region: ...
 
 
 @overload
 def map(url: str | os.PathLike[str], *, lazy: bool, writable: bool = True, progress: bool = False,  # noqa: A001
-        **options: Any) -> Map | Region: ...
+        retry_for: float | None = None, **options: Any) -> Map | Region: ...
 
 
 def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = True, progress: bool = False,  # noqa: A001
-        **options: Any) -> Map | Region:
+        retry_for: float | None = None, **options: Any) -> Map | Region:
     """The bytes of a file as memory, for `numpy.frombuffer`, `pyarrow.py_buffer` or `torch.frombuffer`.
 
     >>> import bowwave
@@ -74,19 +87,56 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
     stay in the process. `progress` shows a bar, if tqdm is installed.
 
     With `lazy=True`, pages are fetched when they are touched, within the memory of the cache: the file may be larger
-    than the memory. `populate(offset, length)` fetches a range beforehand and raises the error of the store;
-    `failures()` has the pages that could not be fetched, and why. A touch of memory cannot raise. It ends the process
-    with `SIGBUS`, after a line on standard error, if the page is not mapped and its fetch fails after all retries, or
-    has failed before. That can happen after `populate`, too, if the cache has needed the memory of the page meanwhile.
-    System calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that are not there, unless the
-    process may serve the kernel's faults. It needs Linux's userfaultfd, and children of `fork` do not have the memory.
+    than the memory. `memory[start:end]` and `bytes(memory)` copy, `populate(offset, length)` fetches, and all of them
+    raise the error of the store. `failures()` has the pages that could not be fetched, and why.
+
+    A touch by other code, such as numpy, cannot raise. If its page is not in memory and a request fails after all its
+    retries, the touch waits and the request is repeated for `retry_for` seconds, by default 60. A line on standard error
+    says so. Then, or at once if the object was changed or removed, the touch ends the process with `SIGBUS`, after a line
+    with file, offset and cause. The cache may evict a populated page and fetch it again: that is a touch, too. System
+    calls, such as a `write` of the memory to a file, fail with `EFAULT` on pages that are not in memory, unless the
+    process may serve the kernel's faults.
+
+    A child of `fork` has a lazy map at the same address, in the same version, with a cache of its own. It keeps what
+    the parent has written. A lazy map pickles as a `Map` does. It needs Linux's userfaultfd.
     """
     source = source_of(url, options)
     if lazy:
         if progress:
             raise ValueError("progress is of a map that is read at once: leave it out with lazy=True")
-        return interruptible(Region, source.store(), source.place.path, writable)
+        return _lazily(source, writable, RETRY_FOR if retry_for is None else retry_for)
+    if retry_for is not None:
+        raise ValueError("retry_for is of a lazy map: give lazy=True, or use the settings retries and deadline")
     return _copied(source, writable, progress)
+
+
+def _lazily(source: Source, writable: bool, retry_for: float) -> Region:
+    region = interruptible(Region, source.store(), source.place.path, writable, retry_for)
+    source.check(region)
+    _lazy[region] = source, retry_for
+    return region
+
+
+def _reduced(region: Region) -> tuple[Any, ...]:
+    source, retry_for = _lazy[region]
+    return _lazily, (source, region.writable, retry_for)
+
+
+copyreg.pickle(Region, _reduced)
+
+
+def _in_child() -> None:
+    for region, (source, _) in list(_lazy.items()):
+        try:
+            region.map_in_child(source.store())
+        except Exception as error:
+            # A hook cannot raise: methods of the map will.
+            problem = f"a child of fork cannot map it again: {error}; a touch of its memory ends the child"
+            print(f"bowwave: {source.url}: {problem}", file=sys.stderr, flush=True)
+
+
+# After the hook of `_stores`, which begins a new cache.
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _memory(source: Source, size: int, writable: bool) -> tuple[Map, mmap.mmap]:
@@ -118,11 +168,15 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
     memory, filled = _memory(source, size, writable)
     memory.name, memory._source, memory._writable = source.url, source, writable
     view = memoryview(filled)
+    memory._history = history = History(source.url, source.access, listed=False)
+    history.bind(handle)
     handle.plan([(0, size)])
+    history.announce([(0, size)])
 
     def read(offset: int) -> int:
-        end = min(offset + PIECE, size)
+        begin, end = monotonic(), min(offset + PIECE, size)
         count = handle.readinto(offset, view[offset:end])
+        history.note(begin, offset, count)
         if count != end - offset:
             raise OSError(f"{source.url}: it ended at {offset + count}, before its {size} bytes")
         # The copy is what will be used.
@@ -154,5 +208,6 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
     view.release()
     if filled is not memory:
         filled.close()
+    history.unbind()
     memory.counters = handle.stats()
     return memory

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._command import ran
 from ._files import File
+from ._progress import bar
 
 if TYPE_CHECKING:
     from ._lab import Results
@@ -176,12 +177,13 @@ def _taken(table: Any, pages: tuple[Any, Any], mask: Any) -> Any:
 
 
 def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts: int = 8, seed: int = 0,
-                **options: Any) -> Results:
+                progress: bool = False, **options: Any) -> Results:
     """The miss ratios of caches without readahead, estimated from a share of the pages, with the error of the estimate.
 
     `caches` are bytes. The sample is `parts` disjoint ones: each is replayed with a cache that is smaller by its share. A
     row has `cache_bytes`, `miss_ratio`, and `error`, the standard error between the parts: the ratio of the whole trace is
     within twice of it in about 19 of 20 cases. `options` are those of `sweep`: `executor`, `keep`, `eviction`.
+    `progress` shows a bar of the parts, if tqdm is installed.
     """
     from ._lab import Results, sweep
 
@@ -196,14 +198,16 @@ def miss_ratios(trace: Any, caches: Sequence[int], share: float = 0.1, *, parts:
     table, pages, chance = _pages(trace, seed)
     found: dict[int, list[tuple[int, int, int]]] = {cache: [] for cache in caches}
     width = share / parts
-    for part in range(parts):
-        mask = (chance >= int(part * width * _WORD)) & (chance < int((part + 1) * width * _WORD))
-        taken = _taken(table, pages, mask)
-        if len(taken) == 0:
-            raise ValueError(f"part {part} of the sample has no access: give a larger share, or fewer parts")
-        rows = sweep(taken, "none", "instant", [size * PAGE for size in sizes.values()], **options)
-        for cache, row in zip(sizes, rows, strict=True):
-            found[cache].append((row["misses"], row["accesses"], len(taken)))
+    with bar(parts, "part", progress) as shown:
+        for part in range(parts):
+            mask = (chance >= int(part * width * _WORD)) & (chance < int((part + 1) * width * _WORD))
+            taken = _taken(table, pages, mask)
+            if len(taken) == 0:
+                raise ValueError(f"part {part} of the sample has no access: give a larger share, or fewer parts")
+            rows = sweep(taken, "none", "instant", [size * PAGE for size in sizes.values()], **options)
+            for cache, row in zip(sizes, rows, strict=True):
+                found[cache].append((row["misses"], row["accesses"], len(taken)))
+            shown.update(1)
     return Results(_estimate(cache, parts_of, len(chance) * width) for cache, parts_of in found.items())
 
 

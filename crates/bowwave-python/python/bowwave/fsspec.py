@@ -31,6 +31,7 @@ from ._async import AsyncFile, in_thread, read
 from ._cache import BowwaveCache, connections_of, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of, settings_of
+from ._history import History, shared
 from ._stores import Access, Place
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
@@ -46,6 +47,9 @@ SETTINGS = {
 #: Options that say what the engine reads in the environment.
 VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
              "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
+#: Parts of a connection string of Azure, and the options with their meaning.
+CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_token",
+              "BlobEndpoint": "endpoint_url"}
 #: Options for listings.
 LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
 #: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
@@ -125,8 +129,12 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
                    if name not in ("asynchronous", "loop")}
         try:
             return _fsspec.filesystem(self.target_protocol, **options)
-        except ImportError:
+        except ImportError as error:
             if self._scheme is None:
+                scheme = SCHEMES.get(self.target_protocol)
+                if scheme is not None:
+                    known = ", ".join(sorted(SETTINGS.get(scheme, ())))
+                    error.add_note(f"bowwave reads {scheme}:// itself with no other options than {known}")
                 raise
             from ._native import NativeFileSystem
 
@@ -221,9 +229,12 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         source = await in_thread(self._source, self._strip_protocol(path), _first(start, end))
         handle = source.handle()
         first, last = _clipped(start, end, handle.size)
-        if last - first > 1 << 20:
-            handle.plan([(first, last)])
-        return await read(handle, first, last - first, source.url)
+        history = _history_of(source)
+        with history.using(handle):
+            if last - first > 1 << 20:
+                handle.plan([(first, last)])
+                history.announce([(first, last)])
+            return await _noted(history, handle, first, last - first, source.url)
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                           batch_size: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
@@ -245,13 +256,16 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
                 handle = source.handle()
                 ranges = [_clipped(starts[at], ends[at], handle.size) for at in places]
                 handle.plan(sorted(ranges))
+                history = _history_of(source)
+                history.announce(sorted(ranges))
             except Exception as error:
                 for at in places:
                     result[at] = error
                 return
-            reads = (read(handle, first, last - first, source.url) for first, last in ranges)
-            for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
-                result[at] = data
+            with history.using(handle):
+                reads = (_noted(history, handle, first, last - first, source.url) for first, last in ranges)
+                for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
+                    result[at] = data
 
         await asyncio.gather(*(one(path, places) for path, places in by_path.items()))
         if on_error != "return":
@@ -266,18 +280,21 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         if outfile is None and await self._isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
-        handle = (await in_thread(self._source, rpath, WHOLE)).handle()
+        source = await in_thread(self._source, rpath, WHOLE)
+        handle, history = source.handle(), _history_of(source)
         callback.set_size(handle.size)
         if handle.size > CHUNK:
             handle.plan([(0, handle.size)])
+            history.announce([(0, handle.size)])
         if outfile is None:
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
         out = outfile or open(lpath, "wb")
         try:
-            for offset in range(0, handle.size, CHUNK):
-                data = await read(handle, offset, CHUNK, rpath)
-                await in_thread(out.write, data)
-                callback.relative_update(len(data))
+            with history.using(handle):
+                for offset in range(0, handle.size, CHUNK):
+                    data = await _noted(history, handle, offset, CHUNK, rpath)
+                    await in_thread(out.write, data)
+                    callback.relative_update(len(data))
         finally:
             if outfile is None:
                 out.close()
@@ -502,6 +519,7 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if scheme == "gs" and given.get("token") == "anon":
         given["anon"] = bool(given.pop("token"))
     if scheme == "az":
+        given = _connected(given)
         if "account_host" in given:
             given["endpoint_url"] = f"https://{given.pop('account_host')}"
         given = {name: value for name, value in given.items()
@@ -521,6 +539,31 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if str(ours.get("endpoint", "")).startswith("http:"):
         ours["allow_http"] = True
     return scheme, ours
+
+
+def _connected(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of adlfs with those that a connection string stands for in its place, if all its parts are known."""
+    pairs = (part.partition("=") for part in str(given.get("connection_string", "")).split(";") if part)
+    parts = {name: value for name, _, value in pairs}
+    protocol, suffix = parts.pop("DefaultEndpointsProtocol", "https"), parts.pop("EndpointSuffix", None)
+    if not parts or protocol != "https" or not parts.keys() <= CONNECTION.keys():
+        return given
+    if suffix is not None and "AccountName" in parts:
+        parts.setdefault("BlobEndpoint", f"https://{parts['AccountName']}.blob.{suffix}")
+    return ({name: value for name, value in given.items() if name != "connection_string"}
+            | {CONNECTION[name]: value for name, value in parts.items()})
+
+
+def _history_of(source: Source | _Fetched) -> History:
+    return shared(source.url, getattr(source, "access", None))
+
+
+async def _noted(history: History, handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
+    """A read that its picture shows."""
+    begin = monotonic()
+    data = await read(handle, offset, length, place)
+    history.note(begin, offset, len(data))
+    return data
 
 
 def _first(start: int | None, end: int | None) -> First | None:

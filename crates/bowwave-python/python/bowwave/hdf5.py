@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._files import File, source_of
-from ._hdf5 import DAMAGE, Array, Chunk, Piece, superblock
+from ._hdf5 import DAMAGE, SIGNATURE, USER_BLOCK_MIN, superblock
+from ._hdf5_index import ELEMENTS_MAX, Array, Chunk, Piece
+from ._loop import Loop
 
 if TYPE_CHECKING:
     from .parquet import Readable
@@ -35,55 +37,27 @@ GAP = 32 << 10
 #: Waste budget of metadata: fetched bytes exceed twice the used ones by about this at most. Smaller: more waits before
 #: a walk through the file is at full speed.
 FREE = 256 << 10
-#: Waste budget of chunks: a loop is read ahead by these bytes more than it has read, up to `AHEAD_MAX`.
+#: Waste budget of chunks: a loop is read ahead by as many chunks as it has read, at first by these bytes, and by these
+#: bytes and chunks at most.
 AHEAD = 512 << 10
 AHEAD_MAX = 16 << 20
+CHUNKS_MAX = 1024
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
-PIECES_MAX = 1 << 17
+PIECES_MAX = ELEMENTS_MAX
 LENGTH_MAX = 256 << 10
 
 
-class Loop:
-    """A loop over chunks in the order of C: from `low` by `step` to `high` in each dimension."""
+class Reading(Loop):
+    """A loop over the chunks of an array."""
 
-    def __init__(self, place: tuple[int, ...], grid: tuple[int, ...], like: Loop | None) -> None:
-        #: The last chunk that was read, and the last one that was fetched ahead.
-        self.grid, self.low, self.at, self.edge = grid, place, place, place
-        self.step, self.high = [1] * len(grid), [side - 1 for side in grid]
-        #: Moves; bytes read, fetched ahead, and fetched beyond the array.
-        self.count = self.read = self.ahead = self.beyond = 0
+    def __init__(self, array: Array, length: int, like: Reading | None) -> None:
+        known = array.chunks.__contains__
+        first = max(1, AHEAD // max(1, length))
+        super().__init__(array.grid(), first, CHUNKS_MAX, AHEAD_MAX, 1, known=known, like=like)
+        #: Whether the array begins where the one before ended, so that the next one may begin at its end; bytes that
+        #: were read, and that were fetched beyond the array.
         self.goes_on = False
-        if like is not None and like.grid == grid and like.low == place:
-            # Programs do with an array what they did with the one before.
-            self.step, self.high, self.count, self.read = [*like.step], [*like.high], like.count, like.read // 2
-
-    def follows(self, place: tuple[int, ...]) -> bool:
-        """Moves to a chunk, if it can belong to this loop. Learns step and bounds, which may move `edge` back."""
-        was = self.at
-        if len(place) != len(was) or place <= was:
-            return False
-        axis = next(axis for axis, pair in enumerate(zip(was, place, strict=True)) if pair[0] != pair[1])
-        if place[axis + 1:] != self.low[axis + 1:]:
-            return False
-        expected = self.next(was)
-        self.high[axis + 1:] = was[axis + 1:]
-        if expected != place:
-            self.step[axis] = place[axis] - was[axis]
-        self.at = place
-        self.count += 1
-        if expected != place or self.edge < place:
-            self.edge, self.ahead = place, 0
-        return True
-
-    def next(self, place: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The chunk after `place`; `None` at the end of the loop."""
-        after = list(place)
-        for axis in reversed(range(len(after))):
-            after[axis] += self.step[axis]
-            if after[axis] <= self.high[axis]:
-                return tuple(after)
-            after[axis] = self.low[axis]
-        return None
+        self.read = self.beyond = 0
 
 
 class Watcher:
@@ -98,6 +72,8 @@ class Watcher:
     plans = True
 
     def __init__(self) -> None:
+        #: Where addresses begin.
+        self.base = 0
         #: Pages of the file that were fetched.
         self.pages: set[int] = set()
         #: Named pieces that were not parsed, by their start, with their place in the order of a walk through the file.
@@ -116,7 +92,7 @@ class Watcher:
         self.contiguous: list[tuple[int, int]] = []
         #: The array and the loop that were read last, and whether the program goes from array to array.
         self.array: Array | None = None
-        self.loop: Loop | None = None
+        self.loop: Reading | None = None
         self.walks = False
         #: The end of the last read of data.
         self.end = 0
@@ -127,6 +103,13 @@ class Watcher:
         self._parse(file, (), Piece(0, 128, superblock))
 
     def before(self, file: Readable, offset: int, length: int) -> None:
+        if not self.seen and length == len(SIGNATURE) and offset >= USER_BLOCK_MIN and offset & (offset - 1) == 0:
+            # The program looks for the end of a user block.
+            self._advise(file, "random")
+            self.base = offset
+            self._parse(file, (), Piece(offset, 128, superblock))
+            if not self.seen:
+                return
         chunk = self.chunks.get(offset)
         if chunk is not None:
             self._advise(file, "random")
@@ -206,7 +189,13 @@ class Watcher:
                 self.seen += 1
                 if self.seen > PIECES_MAX:
                     return
-                if found.start + found.length > file.size:
+                if not found.start:
+                    # There is the superblock: these bytes were never written.
+                    continue
+                if self.base:
+                    found = found._replace(start=found.start + self.base)
+                # The length of metadata may be a guess.
+                if found.start + (found.length if isinstance(found, Chunk) else 1) > file.size:
                     continue
                 if isinstance(found, Chunk) and not found.place:
                     insort(self.contiguous, (found.start, found.start + found.length))
@@ -226,33 +215,28 @@ class Watcher:
     # Chunks.
 
     def _read_chunk(self, file: Readable, chunk: Chunk, length: int) -> None:
-        before, array = self.array, chunk.array
-        self.array = array
-        grid, loop = array.grid(), array.loop
-        if len(grid) != len(chunk.place):
+        self.array = array = chunk.array
+        if len(array.grid()) != len(chunk.place):
             return
-        if loop is None or not loop.follows(chunk.place):
-            array.loop = loop = Loop(chunk.place, grid, self.loop)
-            # This array begins where the one before ended, so the next one may begin at its end.
-            loop.goes_on = loop.count > 0 and 0 <= chunk.start - self.end <= BLOCK
-            self.walks = self.walks or (loop.count > 0 and array is not before)
-        self.loop = loop
+        loop: Reading = array.loop or Reading(array, chunk.length, self.loop)
+        # Before the request, which depends on it.
+        loop.end(chunk.length)
+        places = loop.request(chunk.place)
+        if array.loop is None and loop.repeats:
+            # Programs do with an array what they did with the one before.
+            self.walks, loop.goes_on = True, 0 <= chunk.start - self.end <= BLOCK
+        array.loop = self.loop = loop
         loop.read += length
-        loop.ahead = max(0, loop.ahead - length)
-        most = min(AHEAD + loop.read, AHEAD_MAX)
-        if not loop.count or loop.ahead > most // 2:
-            return
-        ranges: list[tuple[int, int]] = []
-        place = loop.next(loop.edge)
-        while place is not None and (found := array.chunks.get(place)) and loop.ahead + found.length <= most:
-            loop.edge, loop.ahead = place, loop.ahead + found.length
-            ranges.append((found.start, found.start + found.length))
-            place = loop.next(place)
-        if place is None and loop.goes_on and (last := array.chunks.get(loop.edge)) is not None:
+        ranges = [(found.start, found.start + found.length) for found in map(array.chunks.__getitem__, places)]
+        if loop.goes_on and loop.ends():
+            last = array.chunks[loop.ahead[-1] if loop.ahead else chunk.place]
             start = last.start + last.length + loop.beyond
-            end = min(start + most - loop.ahead, file.size)
-            ranges.append((start, end))
-            loop.beyond, loop.ahead = loop.beyond + max(0, end - start), loop.ahead + max(0, end - start)
+            most = min(AHEAD + loop.read, AHEAD_MAX)
+            left = most - loop.beyond - sum(array.chunks[place].length for place in loop.ahead)
+            end = min(start + left, file.size)
+            if left > most // 2 and end > start:
+                loop.beyond += end - start
+                ranges.append((start, end))
         for start, end in _merged(ranges, 0):
             file.advise("willneed", start, end - start)  # type: ignore[attr-defined]
 

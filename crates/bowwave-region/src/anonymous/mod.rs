@@ -7,6 +7,7 @@
 //! | `swap` | the driver of [the core's pager](bowwave_core::swap::pager), which decides everything |
 //! | `transfers`, `queue` | reads and writes in flight: buffers, the core's scheduler, the store |
 //! | `reclaim` | the thread that evicts pages |
+//! | `recorder` | journal of events, log of decisions |
 //! | `memory` | the mapping, and its state in the kernel |
 //! | `serve` | threads that wait for page faults |
 //! | `spill`, `buffers`, `space` | the file, pages in flight, allocation of addresses |
@@ -24,6 +25,7 @@ mod live;
 mod memory;
 mod queue;
 mod reclaim;
+mod recorder;
 mod region;
 mod serve;
 mod space;
@@ -33,8 +35,9 @@ mod transfers;
 mod vec;
 
 pub use bowwave_core::swap::SwapPolicy;
-pub use bowwave_core::swap::pager::{PagerLoad, Placement, RegionAdvice, SwapStats};
+pub use bowwave_core::swap::pager::{Lists, PagerLoad, Placement, RegionAdvice, SwapStats};
 pub use live::{SWAP_SETTINGS, SwapSetting};
+pub use recorder::SwapJournal;
 pub use region::{Swap, SwapOptions, SwapRegion, SwapReport};
 pub use spill::Spill;
 pub use vec::SwapVec;

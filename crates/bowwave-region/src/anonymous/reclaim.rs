@@ -13,11 +13,10 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bowwave_core::swap::pager::{PagerAction, RegionId, SwapOut};
+use bowwave_core::swap::pager::{PagerAction, PagerEvent, RegionId, SwapOut};
 use bowwave_core::{PageIndex, PageRange};
 
 use super::memory::Pages;
-use super::queue::now;
 use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, retry_forever};
 use crate::error::{Error, Result};
 
@@ -173,15 +172,14 @@ impl State {
     /// Reports unmapped pages in order, and whether each was written.
     fn unmapped(&mut self, ranges: &[(RegionId, PageRange)], written: &[bool]) {
         let mut written = written.iter();
-        let mut dirty = Vec::new();
-        for &(region, range) in ranges {
-            dirty.clear();
-            for page in range.start.0..range.end.0 {
+        for &(region, pages) in ranges {
+            let mut dirty = Vec::new();
+            for page in pages.start.0..pages.end.0 {
                 if written.next() == Some(&true) {
                     dirty.push(PageIndex(page));
                 }
             }
-            self.pager.unmapped(now(), region, range, Some(&dirty), &mut self.out);
+            self.apply(PagerEvent::Unmapped { region, pages, written: Some(dirty) });
         }
     }
 }

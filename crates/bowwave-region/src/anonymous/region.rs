@@ -8,13 +8,15 @@ use std::thread;
 
 use bowwave_core::swap::SwapPolicy;
 use bowwave_core::swap::pager::{
-    Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
+    Lists, Pager, PagerConfig, PagerLoad, Placement, RegionAdvice, RegionId, SwapStats,
 };
 use bowwave_core::{PageIndex, PageRange};
+use bowwave_engine::DecisionLog;
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::reclaim::ReclaimThread;
+use super::recorder::{Recorder, SwapJournal, is_requested};
 use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
@@ -82,6 +84,8 @@ pub struct SwapOptions {
     pub policy: SwapPolicy,
     /// Placement of pages on the spill. [`Placement::Reclaim`] is Linux's, for comparisons.
     pub placement: Placement,
+    /// Which pages compete for memory. [`Lists::Global`] is Linux's, for comparisons.
+    pub lists: Lists,
     /// Maximum pages per readahead; at least 8.
     pub ahead_pages_max: u64,
     /// Handler threads for page faults; by default one per processor, at most two.
@@ -92,6 +96,10 @@ pub struct SwapOptions {
     /// thread, which serves itself, as [for files](crate::MapOptions::delivery). Messages by
     /// default.
     pub delivery: Delivery,
+    /// Most events in the [journal](Swap::journal); 0 for no journal.
+    pub journal_events: usize,
+    /// Where the decisions of readahead are written as they are made; `None` for nowhere.
+    pub decisions: Option<DecisionLog>,
 }
 
 impl Default for SwapOptions {
@@ -101,10 +109,13 @@ impl Default for SwapOptions {
             address_bytes: None,
             policy: SwapPolicy::Adaptive,
             placement: Placement::Address,
+            lists: Lists::PerRegion,
             ahead_pages_max: 256,
             handlers: None,
             scope: None,
             delivery: Delivery::default(),
+            journal_events: 0,
+            decisions: None,
         }
     }
 }
@@ -153,7 +164,8 @@ impl Swap {
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
         let memory = Memory::new(address, options.scope, options.delivery)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
-        let shared = Owner::new(Shared::new(memory, buffers, spill, pager, budget)?);
+        let recorder = Recorder::new(options, &pager, &memory);
+        let shared = Owner::new(Shared::new(memory, buffers, spill, (pager, recorder), budget)?);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = match options.delivery {
             Delivery::Message => {
@@ -199,6 +211,12 @@ impl Swap {
             bytes_written: queue.bytes_written,
             tracks_writes: self.inner.shared.memory.tracks_writes(),
         }
+    }
+
+    /// All events so far, which [replay](SwapJournal::replays) to the same decisions, if
+    /// [`SwapOptions::journal_events`] enables it.
+    pub fn journal(&self) -> Option<SwapJournal> {
+        self.inner.shared.journal()
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -339,8 +357,9 @@ impl crate::Region {
 /// The pager's configuration while its tables are empty.
 fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
     let own = PagerConfig::own(budget.frames(0), spill.slots);
-    let SwapOptions { policy, placement, ahead_pages_max: ahead_max, .. } = *options;
-    let config = PagerConfig { policy, placement, ahead_max, ..own };
+    let SwapOptions { policy, placement, lists, ahead_pages_max: ahead_max, .. } = *options;
+    let explain = is_requested(options);
+    let config = PagerConfig { policy, placement, lists, ahead_max, explain, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
 }

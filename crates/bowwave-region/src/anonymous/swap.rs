@@ -21,8 +21,8 @@ use std::thread;
 use std::time::Duration;
 
 use bowwave_core::swap::pager::{
-    PageId, Pager, PagerAction, PagerError, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats, SwapTuning,
-    Touch, TouchOutcome,
+    PageId, Pager, PagerAction, PagerError, PagerEvent, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats,
+    SwapTuning, Touch, TouchOutcome,
 };
 use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,6 +31,7 @@ use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::queue::{MayWait, Queue, now, reading_here};
 use super::reclaim::{DROPS_MAX, Reclaim};
+use super::recorder::{Recorder, SwapJournal};
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
@@ -65,8 +66,10 @@ pub(super) struct Shared {
 /// The state under the lock.
 pub(super) struct State {
     pub(super) pager: Pager,
+    /// What is recorded of it, if anything.
+    pub(super) recorder: Option<Box<Recorder>>,
     space: Space,
-    regions: HashMap<RegionId, Pages>,
+    pub(super) regions: HashMap<RegionId, Pages>,
     /// Regions by first page.
     by_place: BTreeMap<u64, RegionId>,
     /// Unused region IDs, and the next new one.
@@ -108,13 +111,14 @@ impl Shared {
         memory: Memory,
         buffers: Arc<Buffers>,
         spill: OpenSpill,
-        pager: Pager,
+        (pager, recorder): (Pager, Option<Box<Recorder>>),
         budget: Budget,
     ) -> Result<Arc<Self>> {
         let queue = Queue::new(Arc::clone(&spill.object), &spill.profile);
         let state = State {
             tables: pager.table_bytes(),
             pager,
+            recorder,
             space: Space::new(memory.pages()),
             regions: HashMap::new(),
             by_place: BTreeMap::new(),
@@ -193,7 +197,7 @@ impl Shared {
     /// Notifies the pager of passed time.
     pub(super) fn expire(&self) {
         if now().0 >= self.deadline.load(Ordering::Relaxed) {
-            self.step(|state| state.pager.expire(now(), &mut state.out));
+            self.step(|state| state.apply(PagerEvent::Expired));
         }
     }
 
@@ -228,7 +232,7 @@ impl Shared {
                 RegionId(state.next_id - 1)
             });
             let base = PageIndex((self.memory.address(range.start) / SYSTEM_PAGE) as u64);
-            if let Err(error) = state.pager.add_region(id, base, PageCount(pages)) {
+            if let Err(error) = state.add(id, base, PageCount(pages)) {
                 state.space.give(&range);
                 state.free_ids.push(id);
                 return Err(Error::Range(error.to_string()));
@@ -242,13 +246,13 @@ impl Shared {
     pub(super) fn remove_region(&self, region: RegionId) {
         let pages = self.lock().regions.get(&region).cloned();
         self.step_and_wait(pages.as_ref(), |state| {
-            state.pager.remove_region(now(), region, &mut state.out);
+            state.apply(PagerEvent::RegionRemoved { region });
         });
     }
 
     pub(super) fn advise(&self, region: RegionId, pages: PageRange, advice: RegionAdvice) {
         if advice != RegionAdvice::DontNeed {
-            self.step(|state| state.pager.advise(now(), region, pages, advice, &mut state.out));
+            self.step(|state| state.apply(PagerEvent::Advised { region, pages, advice }));
             return;
         }
         // In parts: queued actions also use memory while their pages still do.
@@ -257,7 +261,7 @@ impl Shared {
             let part = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
             let place = self.lock().pages(region, part);
             self.step_and_wait(Some(&place), |state| {
-                state.pager.advise(now(), region, part, advice, &mut state.out);
+                state.apply(PagerEvent::Advised { region, pages: part, advice });
             });
             rest.start = part.end;
         }
@@ -280,7 +284,7 @@ impl Shared {
         self.step(|state| {
             let mut tuning = state.pager.tuning();
             change(&mut tuning)?;
-            state.pager.tune(tuning).map_err(|error| error.to_string())
+            state.tune(tuning).map_err(|error| error.to_string())
         })
     }
 
@@ -291,6 +295,10 @@ impl Shared {
     pub(super) fn stats(&self) -> (SwapStats, PagerLoad) {
         let state = self.lock();
         (*state.pager.stats(), state.pager.load())
+    }
+
+    pub(super) fn journal(&self) -> Option<SwapJournal> {
+        self.lock().recorder.as_ref()?.journal.clone()
     }
 
     /// Pages that could not be read: number and cause.
@@ -380,7 +388,7 @@ impl State {
             return None;
         };
         let before = self.out.len();
-        let outcome = self.pager.touch(now(), Waiter(page), id, touch, &mut self.out);
+        let outcome = self.touch(Waiter(page), id, touch);
         // Actions are joined with the last one before them.
         let new = &self.out[before.saturating_sub(1)..];
         if outcome == TouchOutcome::Go && !new.iter().any(|action| maps(action, id)) {
@@ -466,7 +474,7 @@ impl State {
         let tables = self.pager.table_bytes();
         if tables != self.tables {
             self.tables = tables;
-            self.pager.set_frames(now(), shared.budget.frames(tables), &mut self.out);
+            self.apply(PagerEvent::FramesSet { frames: shared.budget.frames(tables) });
         }
     }
 

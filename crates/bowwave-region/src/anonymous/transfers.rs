@@ -6,12 +6,12 @@ use std::ptr;
 
 use bowwave_backend::{ErrorKind, Result};
 use bowwave_core::schedule::Direction;
-use bowwave_core::swap::pager::{PageId, ReadId, RegionId, SwapIn, SwapOut, WriteError, WriteId};
+use bowwave_core::swap::pager::{PageId, PagerEvent, ReadId, RegionId, SwapIn, SwapOut, WriteError, WriteId};
 use bowwave_core::{PageCount, PageIndex, PageRange, Urgency};
 
 use super::buffers::{Lease, RUN_MAX};
 use super::memory::Pages;
-use super::queue::{Ends, Transfer, now};
+use super::queue::{Ends, Transfer};
 use super::swap::{Shared, State, retry_forever};
 use crate::uffd::SYSTEM_PAGE;
 
@@ -184,7 +184,7 @@ impl State {
         }
         let Some(Writing { write, zeroes, error, .. }) = self.transfers.writes.remove(&name) else { return };
         let result = error.map_or(Ok(()), Err);
-        self.pager.written(now(), write.id, result, &zeroes, &mut self.out);
+        self.apply(PagerEvent::Written { id: write.id, result, zeroes });
     }
 
     /// Sends waiting transfers while buffers are available.
@@ -258,7 +258,7 @@ impl State {
                 read.pages.iter().for_each(|&id| shared.fail(self.place(id), &cause));
             }
         }
-        self.pager.read_done(now(), read.id, result.map_err(|_| 0), &mut self.out);
+        self.apply(PagerEvent::ReadDone { id: read.id, result: result.map_err(|_| 0) });
         self.take_in(shared);
         for (page, source) in std::mem::take(&mut self.staged.pages) {
             if !source.is_null() {

@@ -33,8 +33,12 @@ pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
 
 /// As `swap`, with this delivery of page faults.
 pub(crate) fn swap_told(delivery: Delivery, spill: &Spill, memory: u64) -> Option<Swap> {
-    let options = SwapOptions { memory_bytes: Some(memory), delivery, ..SwapOptions::default() };
-    match Swap::new(spill, &options) {
+    swap_with(spill, &SwapOptions { memory_bytes: Some(memory), delivery, ..SwapOptions::default() })
+}
+
+/// As `swap`, with these options.
+pub(crate) fn swap_with(spill: &Spill, options: &SwapOptions) -> Option<Swap> {
+    match Swap::new(spill, options) {
         Ok(swap) => Some(swap),
         Err(error @ Error::System { wanted: "use userfaultfd", .. }) => {
             skipped(&error.to_string());

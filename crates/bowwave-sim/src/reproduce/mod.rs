@@ -95,6 +95,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     oltp::EXPERIMENT,
     thrashing::EXPERIMENT,
     lustre::EXPERIMENT,
+    lustre::SWEEP,
     fsync_tester::EXPERIMENT,
     tiotest::EXPERIMENT,
     swap::EXPERIMENT,
@@ -106,7 +107,7 @@ pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("000", &["overheads", "iozone", "aio-stress", "sysbench-fileio", "oltp", "thrashing"]),
     ("001", &["swap"]),
     ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
-    ("003", &["lustre-mmap"]),
+    ("003", &["lustre-mmap", "lustre-sweep"]),
     ("004", &["fsync-tester", "tiotest"]),
     ("beyond", &["beyond"]),
 ];

@@ -43,6 +43,19 @@ fn eight_readers_of_one_disk_gain_by_readahead_and_by_larger_windows() {
     assert_eq!(rows, self::rows(&experiment), "an experiment gives the same digits each time");
 }
 
+/// Regression: 64 readers of 256 KiB at a time in 64 MiB. A quarter of the memory was requested
+/// pages in flight, which readahead took for its own: each 15th page was evicted before its read.
+#[test]
+fn many_readers_of_long_requests_lose_little_readahead_in_little_memory() {
+    let text = "[sweep]\npolicies = [\"stream\"]\ndevices = [\"s3\"]\nra_pages = [256]\n\
+        cache_bytes = [67_108_864]\n[[readers]]\ncount = 64\npattern = \"sequential\"\n\
+        file_bytes = 16_777_216\nread_bytes = 262_144\nreads = 64\n";
+    let rows = rows(&Experiment::parse(text, "p.toml", Path::new("")).expect("valid"));
+    let row = &rows[0];
+    assert_eq!(row.bytes_wanted, 64 << 24);
+    assert!(row.pages_thrashed < row.pages_used / 40, "{row:?}");
+}
+
 #[test]
 fn until_ms_stops_an_experiment() {
     let rows = rows(&shipped("stream-and-database.toml"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::PATIENCE;
 use crate::{
     Backend, Error, ErrorKind, Heard, Namespace as _, Object, OpenWrite, Options, ReadBuf, ReadSink,
-    Write as _, WriteObject,
+    WillRead, Write as _, WriteObject,
 };
 use crate::{open_url, read_once, start_read};
 
@@ -164,6 +164,18 @@ fn statuses_map_to_error_kinds() {
     assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
     assert_eq!(error_of("rubbish\r\n\r\n").kind(), ErrorKind::Unavailable);
     assert_eq!(error_of("").kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_failed_condition_of_an_open_means_that_the_object_has_changed() {
+    let url = server(Arc::new(|stream, _| {
+        stream.write_all(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n").unwrap();
+    }));
+    let store = bucket(&url);
+    for will_read in [WillRead::Any, WillRead::START, WillRead::Last { bytes: 8 }] {
+        let error = store.open_to_read("object".as_ref(), will_read).expect_err("no response has bytes");
+        assert_eq!(error.kind(), ErrorKind::Changed, "{will_read:?}: {error}");
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bowwave_core::explain::SiblingLine;
 use bowwave_core::{FileId, Instant};
 use bowwave_sim::machine::{Directories, FileAhead};
 use bowwave_trace::{Op, Record};
-use serde::Serialize;
 
 use super::{Args, Input, ROWS_A_REPORT};
 use crate::Failure;
@@ -21,18 +21,6 @@ struct Open {
     now: Instant,
     pid: u64,
     file: FileId,
-}
-
-/// A decision in `--json`.
-#[derive(Serialize)]
-struct Line<'a> {
-    access: u64,
-    pid: u64,
-    /// The opened file.
-    file: &'a str,
-    reason: &'static str,
-    /// The files that are read ahead now, in this order.
-    files: Vec<&'a str>,
 }
 
 /// Reads the trace and prints the decisions.
@@ -80,23 +68,21 @@ fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure
         for alike in planned.chunk_by(|a, b| a.reason == b.reason) {
             let name = |ahead: &FileAhead| names[ahead.file.0 as usize].as_str();
             let files: Vec<&str> = alike.iter().map(name).collect();
-            let line =
-                Line { access, pid, file: &names[file.0 as usize], reason: alike[0].reason.name(), files };
-            if args.json { output.json_line(&line) } else { output.line(line.for_people()) }?;
+            let (file, reason) = (names[file.0 as usize].as_str(), alike[0].reason.name());
+            let line = SiblingLine { access, pid, file, reason, files: &files };
+            output.line(if args.json { line.to_string() } else { for_people(&line) })?;
         }
     }
     Ok(())
 }
 
-impl Line<'_> {
-    fn for_people(&self) -> String {
-        let shown: Vec<String> = self.files.iter().take(NAMES_MAX).map(|name| plain(name)).collect();
-        let more = if self.files.len() > NAMES_MAX { " …" } else { "" };
-        let [access, pid, count] =
-            [self.access, self.pid, self.files.len() as u64].map(|number| number.to_string());
-        let files = format!("{}{more}", shown.join(" "));
-        columns(&access, &pid, self.reason, &count, &plain(self.file), &files)
-    }
+fn for_people(line: &SiblingLine<'_>) -> String {
+    let shown: Vec<String> = line.files.iter().take(NAMES_MAX).map(|name| plain(name)).collect();
+    let more = if line.files.len() > NAMES_MAX { " …" } else { "" };
+    let [access, pid, count] =
+        [line.access, line.pid, line.files.len() as u64].map(|number| number.to_string());
+    let files = format!("{}{more}", shown.join(" "));
+    columns(&access, &pid, line.reason, &count, &plain(line.file), &files)
 }
 
 fn columns(access: &str, pid: &str, reason: &str, count: &str, file: &str, files: &str) -> String {

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
+use bowwave_core::explain::{SwapLine, SwapRange, in_order, slots};
 use bowwave_core::swap::pager::{
-    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapDecision, SwapIn, SwapWindow, Touch,
+    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapDecision, SwapIn, Touch,
     TouchOutcome,
 };
 use bowwave_core::swap::{SwapConfig, SwapPolicy};
 use bowwave_core::{Instant, PageCount, PageIndex, PageRange, PageSize, Waiter};
 use bowwave_trace::{Op, Record};
-use serde::Serialize;
 
 use super::{Args, Input};
 use crate::Failure;
@@ -34,31 +34,6 @@ pub(super) struct Knobs {
     /// Slots of the store, one of them its header
     #[arg(long, value_name = "SLOTS", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(2..1 << 32))]
     slots: u64,
-}
-
-/// A decision as `--json` prints it.
-#[derive(Serialize)]
-struct Line<'a> {
-    access: u64,
-    pid: u64,
-    file: &'a str,
-    page: u64,
-    /// Slot of the page.
-    slot: u64,
-    reason: &'static str,
-    /// Unit of `start` and `count`.
-    unit: &'static str,
-    start: u64,
-    /// Distance between pages of the window.
-    stride: i64,
-    /// Pages after clipping.
-    count: u64,
-    /// Pages before clipping.
-    size: u64,
-    /// Half-open runs that are read, including the page's own.
-    slots: Vec<[u64; 2]>,
-    /// Their pages in slot order: pid, file, page.
-    pages: Vec<(u64, &'a str, u64)>,
 }
 
 /// The pager, and the process and file of each region.
@@ -103,8 +78,9 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
             let at = |message: String| failed!("{name}: row {access}: {message}");
             explainer.row(&record).map_err(at)?;
             for (decision, reads) in &explainer.decided {
-                let line = explainer.line(access, &record, decision, reads);
-                if json { output.json_line(&line)? } else { output.line(line.for_people())? }
+                let reads = &in_order(reads.clone());
+                let line = SwapLine { access, decision, reads, name: |id| explainer.name(id) };
+                output.line(if json { line.to_string() } else { for_people(&line, &record) })?;
             }
         }
         access += 1;
@@ -223,50 +199,24 @@ impl Explainer {
         Ok(region)
     }
 
-    fn line<'a>(
-        &'a self,
-        access: u64,
-        record: &'a Record,
-        decision: &SwapDecision,
-        reads: &[SwapIn],
-    ) -> Line<'a> {
-        let (unit, start, stride, count) = match &decision.window {
-            SwapWindow::Pages { start, count, stride } => ("pages", start.0, *stride, *count),
-            SwapWindow::Slots(slots) => ("slots", slots.start, 1, slots.end - slots.start),
-        };
-        let mut reads: Vec<&SwapIn> = reads.iter().collect();
-        reads.sort_unstable_by_key(|read| read.slot);
-        let name = |id: &PageId| {
-            let (pid, file) = &self.names[id.region.0 as usize];
-            (*pid, file.as_str(), id.page.0)
-        };
-        Line {
-            access,
-            pid: record.pid,
-            file: &record.file,
-            page: decision.page.page.0,
-            slot: decision.slot.0,
-            reason: decision.reason.name(),
-            unit,
-            start,
-            stride,
-            count,
-            size: decision.size,
-            slots: reads.iter().map(|read| [read.slot.0, read.slot.0 + read.pages.len() as u64]).collect(),
-            pages: reads.iter().flat_map(|read| read.pages.iter().map(name)).collect(),
-        }
+    /// Process and file of a page.
+    fn name(&self, id: PageId) -> (u64, &str) {
+        let (pid, file) = &self.names[id.region.0 as usize];
+        (*pid, file)
     }
 }
 
-impl Line<'_> {
-    fn for_people(&self) -> String {
-        let numbers = [self.access, self.pid, self.page, self.slot].map(|number| number.to_string());
-        let window = [self.start, self.count, self.size].map(|number| number.to_string());
-        let runs: Vec<String> = self.slots.iter().map(|[start, end]| format!("{start}..{end}")).collect();
-        let file = plain(self.file);
-        let ([access, pid, page, slot], [start, count, size]) = (&numbers, &window);
-        columns([access, pid, page, slot, self.reason, start, count, size], &runs.join(","), &file)
-    }
+fn for_people<N>(line: &SwapLine<'_, N>, record: &Record) -> String {
+    let SwapLine { access, decision, reads, .. } = line;
+    let SwapRange { start, count, .. } = SwapRange::of(decision);
+    let numbers =
+        [*access, record.pid, decision.page.page.0, decision.slot.0].map(|number| number.to_string());
+    let window = [start, count, decision.size].map(|number| number.to_string());
+    let runs = reads.iter().map(slots).map(|[start, end]| format!("{start}..{end}"));
+    let runs: Vec<String> = runs.collect();
+    let ([access, pid, page, slot], [start, count, size]) = (&numbers, &window);
+    let cells = [access, pid, page, slot, decision.reason.name(), start, count, size];
+    columns(cells, &runs.join(","), &plain(&record.file))
 }
 
 /// A line of columns; wide enough for most traces.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use bowwave_control::{Setting, Subject};
 use bowwave_engine::LIVE_SETTINGS;
 use bowwave_fuse::Announcer;
 use clap::CommandFactory as _;
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::counters;
 use crate::cli::Cli;
-use crate::control::{Setting, Subject};
 use crate::mounted::{self, Calls};
 use crate::setup::Opened;
 use crate::values::{duration_text, size_text};
@@ -32,8 +32,8 @@ pub(super) struct Mounted {
 }
 
 impl Subject for Mounted {
-    fn device(&self) -> (u32, u32) {
-        self.device
+    fn device(&self) -> Option<(u32, u32)> {
+        Some(self.device)
     }
 
     fn status(&self) -> Value {

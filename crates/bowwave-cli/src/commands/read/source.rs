@@ -40,7 +40,7 @@ pub(super) struct Source<'a> {
 
 #[derive(Debug)]
 pub(super) enum Map {
-    Region(Region),
+    Region(Box<Region>),
     Kernel(Mmap),
 }
 
@@ -115,7 +115,7 @@ impl<'a> Source<'a> {
     fn region(&self, path: &Path, delivery: Delivery) -> Result<Map, Failure> {
         let options = MapOptions { delivery, ..MapOptions::default() };
         let region = Region::map(self.store, path, &options)?;
-        Ok(Map::Region(region))
+        Ok(Map::Region(Box::new(region)))
     }
 
     fn kernel_map(&self, path: &Path) -> Result<Mmap, Failure> {

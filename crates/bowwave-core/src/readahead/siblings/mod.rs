@@ -27,6 +27,7 @@
 //! For samples they are half as many, until chance would have opened three files twice and none
 //! was.
 
+mod directories;
 mod orders;
 mod prior;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use directories::{PlannedSibling, SiblingDirectories, SiblingEvent};
 use orders::{Kinds, Opens, Order, Ranked};
 pub use prior::SamplePrior;
 

@@ -83,9 +83,11 @@ impl Pace {
 
     /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and once
     /// more the share while enough memory is not unread readahead. Rarely do all streams use their
-    /// whole share. Without evictions there is no share; the total is always limited.
+    /// whole share. Without evictions there is no share. The total is always limited, also by
+    /// the pages of waiting reads: many readers of long requests need much of the memory.
     pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
-        let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
+        let taken = pressure.unread.saturating_add(pressure.awaited);
+        let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(taken);
         let fits = below(tuning().safe_eighths).max(tuning().limit_min.saturating_sub(ahead));
         if self.limit == u64::MAX {
             return fits;
@@ -153,7 +155,7 @@ mod tests {
     use crate::page::PageRange;
 
     fn pressure(evictions: u32) -> Pressure {
-        Pressure { evictions, cold: 1000, unread: 0 }
+        Pressure { evictions, cold: 1000, unread: 0, awaited: 0 }
     }
 
     #[test]
@@ -203,6 +205,8 @@ mod tests {
             (pace.space(100, with(800)), pace.space(100, with(875)), pace.space(0, with(1000))),
             (75, 0, 8)
         );
+        let waits = Pressure { awaited: 50, ..with(800) };
+        assert_eq!(pace.space(100, waits), 25, "frames of requested pages are no room");
     }
 
     #[test]

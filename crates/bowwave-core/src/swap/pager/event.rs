@@ -5,8 +5,12 @@ use core::ops::Range;
 
 use crate::event::Urgency;
 use crate::id::Waiter;
-use crate::page::{PageIndex, PageRange};
+use crate::journal::Replay;
+use crate::page::{PageCount, PageIndex, PageRange};
 use crate::swap::{SlotIndex, SwapReason};
+use crate::time::Instant;
+
+use super::{Pager, PagerConfig, SwapTuning};
 
 /// A region: a small number that the driver chooses, and may reuse after [`PagerAction::Retired`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +96,100 @@ pub struct SwapOut {
     pub pages: Vec<PageId>,
     /// Whether a touch waits for memory.
     pub urgency: Urgency,
+}
+
+/// Everything that can happen to a [`Pager`]: each is one of its methods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PagerEvent {
+    /// See [`Pager::add_region`].
+    RegionAdded {
+        /// The region.
+        region: RegionId,
+        /// The number of its first page by address.
+        base: PageIndex,
+        /// Its length.
+        pages: PageCount,
+    },
+    /// See [`Pager::remove_region`].
+    RegionRemoved {
+        /// The region.
+        region: RegionId,
+    },
+    /// See [`Pager::touch`].
+    Touched {
+        /// The waiter.
+        waiter: Waiter,
+        /// The page.
+        id: PageId,
+        /// Whether the touch changes it.
+        touch: Touch,
+    },
+    /// See [`Pager::read_done`].
+    ReadDone {
+        /// The read.
+        id: ReadId,
+        /// Its result.
+        result: Result<(), u64>,
+    },
+    /// See [`Pager::unmapped`].
+    Unmapped {
+        /// The region.
+        region: RegionId,
+        /// The pages.
+        pages: PageRange,
+        /// The written pages among them, if the driver can tell.
+        written: Option<Vec<PageIndex>>,
+    },
+    /// See [`Pager::written`].
+    Written {
+        /// The write.
+        id: WriteId,
+        /// Its result.
+        result: Result<(), WriteError>,
+        /// Positions of pages that are all zeros.
+        zeroes: Vec<usize>,
+    },
+    /// See [`Pager::advise`].
+    Advised {
+        /// The region.
+        region: RegionId,
+        /// The pages.
+        pages: PageRange,
+        /// The advice.
+        advice: RegionAdvice,
+    },
+    /// See [`Pager::set_frames`].
+    FramesSet {
+        /// Number of frames.
+        frames: u64,
+    },
+    /// See [`Pager::tune`].
+    Tuned {
+        /// The new values.
+        tuning: SwapTuning,
+    },
+    /// See [`Pager::expire`].
+    Expired,
+}
+
+impl Replay for PagerEvent {
+    type Machine = Pager;
+    type Config = PagerConfig;
+    type Action = PagerAction;
+    type Decision = SwapDecision;
+
+    /// The configuration must request reports of decisions ([`PagerConfig::explain`]).
+    fn machine(config: &PagerConfig) -> Option<Pager> {
+        Pager::new(*config).ok()
+    }
+
+    fn apply(self, pager: &mut Pager, now: Instant, out: &mut Vec<PagerAction>) {
+        pager.step(now, self, out);
+    }
+
+    fn decision(action: &PagerAction) -> Option<SwapDecision> {
+        if let PagerAction::Decided(decision) = action { Some(decision.clone()) } else { None }
+    }
 }
 
 /// An action for the driver.

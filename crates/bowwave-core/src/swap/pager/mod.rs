@@ -91,8 +91,8 @@ use alloc::vec::Vec;
 pub use check::PagerFault;
 pub use config::{Lists, PagerConfig, Placement, SwapTuning, Tracking};
 pub use event::{
-    PageId, PagerAction, PagerError, ReadId, RegionAdvice, RegionId, SwapDecision, SwapIn, SwapOut,
-    SwapWindow, Touch, TouchOutcome, WriteError, WriteId,
+    PageId, PagerAction, PagerError, PagerEvent, ReadId, RegionAdvice, RegionId, SwapDecision, SwapIn,
+    SwapOut, SwapWindow, Touch, TouchOutcome, WriteError, WriteId,
 };
 pub use stats::{PagerLoad, SwapStats};
 
@@ -192,6 +192,35 @@ impl Pager {
             fates: [Fate::default(); 2],
             stats: SwapStats::default(),
         })
+    }
+
+    /// Handles any event: the entry for replay. A touch that continues at once leads to no wake.
+    pub fn step(&mut self, now: Instant, event: PagerEvent, out: &mut Vec<PagerAction>) {
+        // What these methods return follows from the state before the event.
+        match event {
+            PagerEvent::RegionAdded { region, base, pages } => {
+                let _refused = self.add_region(region, base, pages);
+            }
+            PagerEvent::RegionRemoved { region } => self.remove_region(now, region, out),
+            PagerEvent::Touched { waiter, id, touch } => {
+                let _outcome = self.touch(now, waiter, id, touch, out);
+            }
+            PagerEvent::ReadDone { id, result } => {
+                let _known = self.read_done(now, id, result, out);
+            }
+            PagerEvent::Unmapped { region, pages, written } => {
+                self.unmapped(now, region, pages, written.as_deref(), out);
+            }
+            PagerEvent::Written { id, result, zeroes } => {
+                let _known = self.written(now, id, result, &zeroes, out);
+            }
+            PagerEvent::Advised { region, pages, advice } => self.advise(now, region, pages, advice, out),
+            PagerEvent::FramesSet { frames } => self.set_frames(now, frames, out),
+            PagerEvent::Tuned { tuning } => {
+                let _refused = self.tune(tuning);
+            }
+            PagerEvent::Expired => self.expire(now, out),
+        }
     }
 
     /// Adds a region of `pages` pages, all zeros. `base` is the number of its first page by

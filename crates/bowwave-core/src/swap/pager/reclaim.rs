@@ -22,6 +22,8 @@ const FAIR_TURN: u64 = 8;
 const COSTLIER: u64 = 4;
 /// Stalls remembered over all regions; beyond this, counts are halved.
 const STALLS_MAX: u64 = 1024;
+/// Windows of readahead that each region may keep in memory, unless memory for regions is short.
+const WINDOWS_PROTECTED: u64 = 4;
 /// Pages with slots that are examined when the store has no free slot.
 const STEAL: usize = 256;
 
@@ -56,8 +58,9 @@ impl Pager {
 
     /// Chooses pages to evict; returns whether it found any.
     fn evict(&mut self, out: &mut Vec<PagerAction>) -> bool {
-        let Some((owner, kind)) = self.victims() else { return false };
-        let (goal, mut found) = (self.config.write_pages as usize, 0);
+        let protected = self.protected();
+        let Some((owner, kind)) = self.victims(protected) else { return false };
+        let (mut goal, mut found) = (self.config.write_pages as usize, 0);
         if kind == Kind::Behind {
             while found < goal
                 && let Some(id) = self.first_behind(owner)
@@ -72,6 +75,9 @@ impl Pager {
         if self.config.lists == Lists::Global && self.table.list(0, Kind::Active).len == 0 {
             let regions = 0..self.table.regions.len() as u32;
             regions.for_each(|region| self.drain(RegionId(region)));
+        }
+        if let Some(excess) = self.listed(owner).checked_sub(protected).filter(|&excess| excess > 0) {
+            goal = goal.min(excess as usize);
         }
         self.refill(owner, out);
         let mut moved = false;
@@ -155,8 +161,24 @@ impl Pager {
         chosen
     }
 
+    /// Pages of a region that are evicted only when no region has more. A batch of evictions takes
+    /// all pages of a small region, and with them the window that its reader is about to use.
+    fn protected(&self) -> u64 {
+        // Readahead that is mapped on arrival is not told apart from pages in use.
+        if self.config.lists == Lists::Global || self.config.maps_ahead() {
+            return 0;
+        }
+        let share = self.config.frames / 4 / (self.table.regions.iter().flatten().count() as u64).max(1);
+        self.config.window.block_max().saturating_mul(WINDOWS_PROTECTED).min(share)
+    }
+
+    /// Pages in memory that are not being evicted or unmapped.
+    fn listed(&self, owner: usize) -> u64 {
+        self.table.list(owner, Kind::Active).len + self.table.list(owner, Kind::Inactive).len
+    }
+
     /// The owner and the list to evict from.
-    fn victims(&mut self) -> Option<(usize, Kind)> {
+    fn victims(&mut self, protected: u64) -> Option<(usize, Kind)> {
         if self.config.lists == Lists::Global {
             return Some((0, Kind::Inactive));
         }
@@ -189,7 +211,7 @@ impl Pager {
         };
         let least = regions()
             .filter(|&(owner, _)| has_some(owner))
-            .min_by_key(|&(owner, region)| use_of(owner, region));
+            .min_by_key(|&(owner, region)| (self.listed(owner) <= protected, use_of(owner, region)));
         let owner = least.map(|(owner, _)| owner);
         let stalls: u64 = regions().map(|(_, region)| region.stalls).sum();
         if stalls > STALLS_MAX {
@@ -210,6 +232,11 @@ impl Pager {
         let missing = wanted.saturating_sub(inactive).min(goal * 2);
         for _ in 0..missing {
             let Some(id) = self.table.tail(owner, Kind::Active) else { break };
+            let unmapping = self.table.region(id.region).is_some_and(|region| region.aging > 0);
+            if self.table.page(id).is(flag::AHEAD) && unmapping {
+                // It needs no unmapping, and would pass the older pages that do.
+                break;
+            }
             self.table.page_mut(id).clear(flag::REFERENCED);
             if self.config.tracking == Tracking::Unmap && self.table.page(id).is(flag::MAPPED) {
                 self.unlist(id);

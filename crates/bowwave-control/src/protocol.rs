@@ -1,17 +1,4 @@
-//! The control channel: a socket per mount, used by `bowwave status`, `ctl`, `plan` and `umount`.
-//!
-//! ```text
-//! bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄─requests─  bowwave status, ctl, umount
-//! server.rs                        directory.rs: 0700, 0600                          client.rs
-//! ```
-//!
-//! One request per connection, one line of JSON in each direction. [`Request::End`] gets a second
-//! line at the end of the mount. Both sides check the other's user.
-
-mod client;
-mod directory;
-pub(crate) mod persisted;
-mod server;
+//! Requests and responses: one line of JSON each.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -19,18 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::{End, Ended, Mount, State, ask, mount_at, mounts};
-pub(crate) use server::{Server, Subject};
-
-/// The directory of this user's sockets, created if needed.
-pub(crate) fn directory() -> io::Result<String> {
-    directory::Directory::own().map(|directory| directory.path.display().to_string())
-}
-
-/// A request to a mount.
+/// A request to a mount or a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
-pub(crate) enum Request {
+pub enum Request {
     /// Its store, options and counters.
     Status,
     /// All settings.
@@ -61,23 +40,23 @@ pub(crate) enum Request {
     },
 }
 
-/// A setting of a mount.
+/// A setting of a mount or a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Setting {
+pub struct Setting {
     /// Its key.
-    pub(crate) key: String,
+    pub key: String,
     /// Its current value.
-    pub(crate) value: String,
-    /// Its value in a mount without options.
-    pub(crate) default: String,
-    /// Whether it can be changed while mounted.
-    pub(crate) live: bool,
+    pub value: String,
+    /// Its value without options.
+    pub default: String,
+    /// Whether it can be changed now.
+    pub live: bool,
     /// Its description.
-    pub(crate) meaning: String,
+    pub meaning: String,
 }
 
 /// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly it arrives.
-fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result<String> {
+pub(crate) fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
@@ -104,8 +83,8 @@ fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result
 }
 
 /// Longest request.
-const REQUEST_BYTES_MAX: usize = 64 << 10;
+pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Longest response: counters, and 32 errors with reasons of 1 KiB.
-const RESPONSE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const RESPONSE_BYTES_MAX: usize = 1 << 20;
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,28 +1,27 @@
-//! The directory of mount sockets, accessible to its user only.
+//! The directory of sockets, accessible to its user only.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, fstat, renameat_with, unlinkat};
 
 /// A socket directory of one user; verified to be inaccessible to others.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     handle: OwnedFd,
     /// Its path when it was opened.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its owner.
-    pub(super) user: u32,
+    pub(crate) user: u32,
 }
 
 impl Directory {
-    /// The directory for mounts of this user, created if needed.
-    pub(super) fn own() -> io::Result<Self> {
+    /// The directory for sockets of this user, created if needed.
+    pub(crate) fn own() -> io::Result<Self> {
         let mut refusals = Vec::new();
         for path in candidates() {
             // Its parent must exist: a runtime directory is created by the system.
@@ -42,7 +41,7 @@ impl Directory {
     }
 
     /// All accessible socket directories: this user's, and for root those of all users.
-    pub(super) fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let user = own_user();
         let mut directories: Vec<_> = candidates().into_iter().map(|path| (path, user)).collect();
         if user == 0 {
@@ -77,34 +76,74 @@ impl Directory {
     }
 
     /// A path to `name` that fits a socket address, and stays valid if the directory is replaced.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
     }
 
     /// The names of its sockets.
-    pub(super) fn sockets(&self) -> Vec<String> {
-        let is_socket =
-            |name: &OsStr| Some(name.to_str()?.strip_prefix("mount-")?.strip_suffix(".sock")?.len() < 32);
+    pub(crate) fn sockets(&self) -> Vec<String> {
         let Ok(entries) = Dir::read_from(&self.handle) else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| is_socket(OsStr::new(name)) == Some(true)).collect()
+        names.filter(|name| Name::parse(name).is_some()).collect()
+    }
+
+    /// Renames a socket unless there is one of the new name.
+    pub(crate) fn publish(&self, draft: &str, name: &str) -> io::Result<()> {
+        Ok(renameat_with(&self.handle, draft, &self.handle, name, RenameFlags::NOREPLACE)?)
     }
 
     /// Removes a socket.
-    pub(super) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         // A later client removes a socket without a listener.
         let _left = unlinkat(&self.handle, name, AtFlags::empty());
     }
 
     /// Removes a socket, and the directory if it was the last one.
-    pub(super) fn leave(&self, name: &str) {
+    pub(crate) fn leave(&self, name: &str) {
         self.remove(name);
         let _holds_others = fs::remove_dir(&self.path);
     }
 }
 
+/// What a socket's name says: `mount-PID.sock`, or `program-PID-2.sock` for the process's third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) is_mount: bool,
+    pub(crate) process: u32,
+}
+
+impl Name {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (kind, rest) = name.strip_suffix(".sock")?.split_once('-')?;
+        let is_mount = match kind {
+            "mount" => true,
+            "program" => false,
+            _ => return None,
+        };
+        let process = rest.split('-').next()?.parse().ok()?;
+        Some(Self { is_mount, process })
+    }
+
+    /// The name of the process's socket number `copy`.
+    pub(crate) fn text(self, copy: u32) -> String {
+        let kind = if self.is_mount { "mount" } else { "program" };
+        match copy {
+            0 => format!("{kind}-{}.sock", self.process),
+            _ => format!("{kind}-{}-{copy}.sock", self.process),
+        }
+    }
+}
+
+/// The directory of this user's sockets, created if needed.
+///
+/// # Errors
+/// Each place that was tried, with the reason against it.
+pub fn own_directory() -> io::Result<String> {
+    Directory::own().map(|directory| directory.path.display().to_string())
+}
+
 /// The effective user id.
-pub(super) fn own_user() -> u32 {
+pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -121,4 +160,20 @@ fn candidates() -> Vec<PathBuf> {
     });
     directories.push(PathBuf::from(format!("/tmp/bowwave-{user}")));
     directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sockets_have_kind_process_and_number() {
+        for (is_mount, process, copy) in [(true, 7, 0), (false, 4_194_304, 0), (false, 1, 15)] {
+            let name = Name { is_mount, process };
+            assert_eq!(Name::parse(&name.text(copy)), Some(name));
+        }
+        for other in ["mount-.sock", "program-x.sock", "heap-7.sock", "mount-7", ".7-1", ""] {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+    }
 }
