@@ -102,6 +102,12 @@ impl FileEntry {
         bowwave_backend::place(self.queue.url(), &lock(&self.path))
     }
 
+    /// The path in the store, or the store's URL if the store is this one object.
+    pub(crate) fn path_or_url(&self) -> String {
+        let path = lock(&self.path);
+        if path.as_os_str().is_empty() { self.queue.url().to_owned() } else { path.display().to_string() }
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         lock(&self.path).clone()
     }

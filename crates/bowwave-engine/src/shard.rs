@@ -565,7 +565,7 @@ impl State {
                 _ => None,
             });
             let (submitted, file, pid): (Vec<PageRange>, _, _) =
-                (submitted.collect(), entry.name(), ActingFor::current());
+                (submitted.collect(), entry.path_or_url(), ActingFor::current());
             let access = *access.get_or_insert_with(|| log.next_access());
             log.add(self.cache.policy().name(), Some(entry.queue.url().to_owned()), move || {
                 let submitted = &submitted;

@@ -165,7 +165,8 @@ fn ctl_changes_the_policy_of_swapped_memory_in_the_middle_of_a_pass() {
     run(&mut program.ctl(&["set", "swap.policy", "vma"]));
     assert_eq!(run(&mut program.ctl(&["get", "swap.policy"])), "vma\n");
     let ahead = pass(&mut program, "16777216 33554432");
-    assert!(alone[0] >= 4096 && alone[1] == 0, "none reads nothing ahead: {alone:?}");
+    // The region keeps its last pages: four windows of 8.
+    assert!(alone[0] >= 4096 - 32 && alone[1] == 0, "none reads nothing ahead: {alone:?}");
     assert!(ahead[0] * 4 < alone[0] && ahead[1] > 2048, "{alone:?} with none, {ahead:?} with vma");
     run(&mut program.ctl(&["set", "swap.page_cluster", "0"]));
     run(&mut program.ctl(&["set", "swap.policy", "none"]));
@@ -280,10 +281,10 @@ const CLIENT: &str = "
 import socket, sys
 client = socket.socket(socket.AF_UNIX)
 client.connect(sys.argv[1])
-client.sendall(b'{\"command\":\"list\"}\\n')
 try:
+    client.sendall(b'{\"command\":\"list\"}\\n')
     print(len(client.recv(10)))
-except ConnectionResetError:
+except (BrokenPipeError, ConnectionResetError):
     print(0)
 ";
 

@@ -233,7 +233,7 @@ impl Pager {
         for _ in 0..missing {
             let Some(id) = self.table.tail(owner, Kind::Active) else { break };
             let unmapping = self.table.region(id.region).is_some_and(|region| region.aging > 0);
-            if self.table.page(id).is(flag::AHEAD) && unmapping {
+            if self.table.page(id).is(flag::AHEAD) && unmapping && !self.config.maps_ahead() {
                 // It needs no unmapping, and would pass the older pages that do.
                 break;
             }
