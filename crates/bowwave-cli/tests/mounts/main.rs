@@ -17,4 +17,5 @@ mod real_writes;
 mod server;
 mod status;
 mod threads;
+mod trace;
 mod umount;
