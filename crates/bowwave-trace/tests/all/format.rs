@@ -88,7 +88,7 @@ fn unknown_operations_are_reported_with_the_known_ones() {
     assert_eq!(
         refusal("0,1,Read,a,0,1\n"),
         "t.csv:2: op: 'Read' is not an operation (one of read, write, load, store, fsync, willneed, dontneed, random, \
-         sequential, evict, plan)"
+         sequential, evict, plan, done)"
     );
 }
 
