@@ -98,7 +98,7 @@ pub struct SwapOut {
     pub urgency: Urgency,
 }
 
-/// Everything that can happen to a [`Pager`]: each is one of its methods.
+/// An event of a [`Pager`]: a variant for each method that changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerEvent {
     /// See [`Pager::add_region`].

@@ -196,7 +196,7 @@ impl Pager {
 
     /// Handles any event: the entry for replay. A touch that continues at once leads to no wake.
     pub fn step(&mut self, now: Instant, event: PagerEvent, out: &mut Vec<PagerAction>) {
-        // What these methods return follows from the state before the event.
+        // Return values are not recorded: a replay computes them again.
         match event {
             PagerEvent::RegionAdded { region, base, pages } => {
                 let _refused = self.add_region(region, base, pages);

@@ -8,7 +8,7 @@ use super::table::{Kind, flag};
 use super::{Lists, Pager, Placement, Tracking};
 use crate::event::Urgency;
 use crate::page::PageIndex;
-use crate::swap::SlotIndex;
+use crate::swap::{SlotIndex, SwapPolicy};
 use crate::time::Instant;
 
 /// Adjacent pages that form a run, which gets its own place on the store.
@@ -22,7 +22,8 @@ const FAIR_TURN: u64 = 8;
 const COSTLIER: u64 = 4;
 /// Stalls remembered over all regions; beyond this, counts are halved.
 const STALLS_MAX: u64 = 1024;
-/// Windows of readahead that each region may keep in memory, unless memory for regions is short.
+/// Windows of readahead per region that reclaim spares while another region has more pages. With
+/// fewer, a reader loses its window; with more, idle regions hold memory.
 const WINDOWS_PROTECTED: u64 = 4;
 /// Pages with slots that are examined when the store has no free slot.
 const STEAL: usize = 256;
@@ -61,6 +62,7 @@ impl Pager {
         let protected = self.protected();
         let Some((owner, kind)) = self.victims(protected) else { return false };
         let (mut goal, mut found) = (self.config.write_pages as usize, 0);
+        let scan_max = goal * 4;
         if kind == Kind::Behind {
             while found < goal
                 && let Some(id) = self.first_behind(owner)
@@ -76,12 +78,13 @@ impl Pager {
             let regions = 0..self.table.regions.len() as u32;
             regions.for_each(|region| self.drain(RegionId(region)));
         }
-        if let Some(excess) = self.listed(owner).checked_sub(protected).filter(|&excess| excess > 0) {
+        let excess = self.listed(owner).saturating_sub(protected);
+        if protected > 0 && excess > 0 {
             goal = goal.min(excess as usize);
         }
         self.refill(owner, out);
         let mut moved = false;
-        for _ in 0..goal * 4 {
+        for _ in 0..scan_max {
             let tail =
                 self.table.tail(owner, Kind::Inactive).or_else(|| self.table.tail(owner, Kind::Behind));
             let Some(id) = tail.filter(|_| found < goal) else { break };
@@ -161,18 +164,20 @@ impl Pager {
         chosen
     }
 
-    /// Pages of a region that are evicted only when no region has more. A batch of evictions takes
-    /// all pages of a small region, and with them the window that its reader is about to use.
+    /// Reclaim spares a region with at most this many listed pages while another one has more.
+    /// Otherwise one batch would take the whole window of a small region. All regions together are
+    /// spared at most a quarter of memory.
     fn protected(&self) -> u64 {
-        // Readahead that is mapped on arrival is not told apart from pages in use.
-        if self.config.lists == Lists::Global || self.config.maps_ahead() {
+        // Pages that are mapped ahead look like used pages, so their window cannot be spared.
+        let has_windows = self.config.policy != SwapPolicy::None && !self.config.maps_ahead();
+        if self.config.lists == Lists::Global || !has_windows {
             return 0;
         }
         let share = self.config.frames / 4 / (self.table.regions.iter().flatten().count() as u64).max(1);
         self.config.window.block_max().saturating_mul(WINDOWS_PROTECTED).min(share)
     }
 
-    /// Pages in memory that are not being evicted or unmapped.
+    /// Pages of the active and inactive lists. Pages behind a reader are not counted.
     fn listed(&self, owner: usize) -> u64 {
         self.table.list(owner, Kind::Active).len + self.table.list(owner, Kind::Inactive).len
     }
@@ -209,9 +214,9 @@ impl Pager {
                 .iter()
                 .any(|&kind| self.table.list(owner, kind).len > 0)
         };
-        let least = regions()
-            .filter(|&(owner, _)| has_some(owner))
-            .min_by_key(|&(owner, region)| (self.listed(owner) <= protected, use_of(owner, region)));
+        let least = regions().filter(|&(owner, _)| has_some(owner)).min_by_key(|&(owner, region)| {
+            (protected > 0 && self.listed(owner) <= protected, use_of(owner, region))
+        });
         let owner = least.map(|(owner, _)| owner);
         let stalls: u64 = regions().map(|(_, region)| region.stalls).sum();
         if stalls > STALLS_MAX {
@@ -234,7 +239,8 @@ impl Pager {
             let Some(id) = self.table.tail(owner, Kind::Active) else { break };
             let unmapping = self.table.region(id.region).is_some_and(|region| region.aging > 0);
             if self.table.page(id).is(flag::AHEAD) && unmapping && !self.config.maps_ahead() {
-                // It needs no unmapping, and would pass the older pages that do.
+                // This page is not mapped: it would become inactive before older pages whose
+                // unmapping is in flight.
                 break;
             }
             self.table.page_mut(id).clear(flag::REFERENCED);
