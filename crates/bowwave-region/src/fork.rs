@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::region::{Protection, Region};
 use crate::uffd::SYSTEM_PAGE;
 
-/// Ends of the memory that children keep, by its first address.
+/// End address of each region that children inherit, by its start address.
 type Kept = BTreeMap<usize, usize>;
 
 static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());

@@ -200,13 +200,15 @@ impl Inner {
     /// cached pages of `around`. Returns the end of the mapped range.
     fn map_if_cached(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
         let page = self.page_of(offset);
-        if self.failed().poisoned(page).is_some() {
+        let failed = self.failed().state(page);
+        if failed == Some(true) {
             return None;
         }
         let mut end = page + stream.file.page_bytes();
         let is_there = stream.file.fault_if_there(offset, self.pattern(), around, |bytes| {
-            // First: the thread goes on as soon as its page is mapped.
-            self.failed().forget(page);
+            if failed.is_some() {
+                self.failed().forget(page);
+            }
             let count = self.map(bytes.clone());
             end = end.max(bytes.start + count);
             count
@@ -240,7 +242,6 @@ impl Inner {
         }
         let mut end = page;
         let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
-            // As above.
             self.failed().forget(page);
             let count = self.map(bytes.clone());
             end = bytes.start + count;

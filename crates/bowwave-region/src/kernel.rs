@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -65,9 +65,16 @@ impl Kernel {
 
     /// Waits until it is stopped, at most for `time`. Returns whether it is stopped.
     pub(crate) fn is_stopped_within(&self, time: Duration) -> bool {
-        let mut ready = [PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN)];
-        let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
-        matches!(poll(&mut ready, Some(&time)), Ok(1..))
+        let end = Instant::now() + time;
+        loop {
+            let mut ready = [PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN)];
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut ready, Some(&left)) {
+                Err(Errno::INTR) => {}
+                result => return matches!(result, Ok(1..)),
+            }
+        }
     }
 
     /// Stops all readers.

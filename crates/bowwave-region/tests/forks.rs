@@ -180,7 +180,7 @@ fn an_access_to_a_store_that_stays_away_ends_and_says_why() {
     let test = "an_access_to_a_store_that_stays_away_ends_and_says_why";
     let check = |status, said: &str| {
         raises_sigbus(status, said);
-        for text in ["at offset 4096 of fault:", "at most 1 s", "its reader gets SIGBUS"] {
+        for text in ["at offset 4096 of fault:", "is repeated, for 1s", "its reader gets SIGBUS"] {
             assert!(said.contains(text), "{text}: {said}");
         }
     };

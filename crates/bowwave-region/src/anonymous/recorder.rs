@@ -1,4 +1,4 @@
-//! Records what a pager does: its events for a replay, its decisions for people.
+//! Journal of a pager's events, and log of its decisions.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,6 @@
 //! Pages that could not be fetched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::Around;
@@ -15,6 +15,8 @@ use crate::task;
 #[derive(Debug, Default)]
 pub(super) struct Failed {
     pages: BTreeMap<u64, Failure>,
+    /// Pages whose fetch a thread repeats, for all accesses to them: a signal repeats an access.
+    repeated: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -41,8 +43,16 @@ impl Failed {
         self.pages.insert(page, Failure { cause: error.to_string(), is_poisoned });
     }
 
+    /// Whether the page has failed, and is poisoned.
+    pub(super) fn state(&self, page: u64) -> Option<bool> {
+        self.pages.get(&page).map(|failure| failure.is_poisoned)
+    }
+
     /// Records that the page could be fetched. An access that has failed stays recorded.
+    ///
+    /// Before the page is mapped: an access that fails afterwards repeats the fetch again.
     pub(super) fn forget(&mut self, page: u64) {
+        self.repeated.remove(&page);
         if self.pages.get(&page).is_some_and(|failure| !failure.is_poisoned) {
             self.pages.remove(&page);
         }
@@ -77,11 +87,13 @@ impl Inner {
             self.give_up(page, &error);
             return;
         }
+        if !self.failed().repeated.insert(page) {
+            return;
+        }
         let (inner, stream, cause) = (Arc::clone(self), Arc::clone(stream), error.to_string());
-        let repeat = move || {
-            if let Ok(end) = inner.fetch_again_here(&stream, offset, &around, error) {
-                inner.map_ahead(&stream, offset, end);
-            }
+        let repeat = move || match inner.fetch_again_here(&stream, offset, &around, error) {
+            Ok(end) => inner.map_ahead(&stream, offset, end),
+            Err(_) => drop(inner.failed().repeated.remove(&page)),
         };
         if thread::Builder::new().name("bowwave-retry".to_owned()).spawn(repeat).is_err() {
             self.give_up(page, &Error::Range(cause));
@@ -103,10 +115,10 @@ impl Inner {
             let Some(left) = self.retry_for.checked_sub(begun.elapsed()) else { break };
             self.note_failed(offset, &error);
             if !std::mem::replace(&mut is_reported, true) {
-                let (name, seconds) = (&self.name, self.retry_for.as_secs());
+                let (name, time) = (&self.name, self.retry_for);
                 report(format_args!(
-                    "bowwave: cannot read a page of a mapped file at offset {page} of {name}: {error}; its reader waits, at \
-                     most {seconds} s, while the read is repeated"
+                    "bowwave: cannot read a page of a mapped file at offset {page} of {name}: {error}; its reader waits while \
+                     the read is repeated, for {time:?}"
                 ));
             }
             if self.kernel.is_stopped_within(pause.min(left)) {
@@ -131,9 +143,16 @@ impl Inner {
     /// Ends the accesses to a page that cannot be fetched: records and reports why, and poisons the
     /// page.
     fn give_up(&self, page: u64, error: &Error) {
-        let is_known = self.failed().poisoned(page).is_some();
-        if !is_known {
-            self.failed().note(page, error, true);
+        let is_new = {
+            let mut failed = self.failed();
+            failed.repeated.remove(&page);
+            let is_new = failed.state(page) != Some(true);
+            if is_new {
+                failed.note(page, error, true);
+            }
+            is_new
+        };
+        if is_new {
             report(format_args!(
                 "bowwave: cannot read a page of a mapped file at offset {page} of {}: {error}; its reader gets SIGBUS. A call \
                  that fetches or copies the range, before it is touched, returns this error instead",
