@@ -443,12 +443,6 @@ impl NameCache {
         }
     }
 
-    /// Until when a complete listing of a directory is valid.
-    pub(super) fn complete_until(&self, directory: &str) -> Option<Instant> {
-        let now = Instant::now();
-        self.lock().touch(directory)?.complete.filter(|&until| until > now)
-    }
-
     /// Forgets what is known of `key`: the store has shown another version.
     pub(super) fn forget(&self, key: &str) {
         if !self.is_on() {
@@ -456,11 +450,13 @@ impl NameCache {
         }
         let (prefix, name) = split(key);
         let mut state = self.lock();
-        if let Some(found) = state.directories.get_mut(prefix) {
-            match found.names.get_mut(name) {
-                Some(name) => name.standing = Known::Unknown,
-                None => found.complete = None,
-            }
+        state.changes += 1;
+        // A listing that was requested before must not enter the old version again.
+        let unknown = (Known::Unknown, state.changes);
+        let Some(found) = state.directories.get_mut(prefix) else { return };
+        match found.names.get_mut(name) {
+            Some(name) => (name.standing, name.changed) = unknown,
+            None => found.complete = None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Directories that are listed ahead: of a program that walks a tree, and before a listing that
+//! Listings in the background: ahead of a program that walks a tree, and before a listing that
 //! lookups use expires.
 
 use std::sync::atomic::Ordering;
@@ -35,9 +35,9 @@ impl NameCache {
         }
     }
 
-    /// Plans to list a directory again while its listing is still valid: a lookup uses it in the
-    /// last quarter of its time. Directories of several pages are not: a second listing may cost
-    /// more than the lookups to come.
+    /// Plans a new listing if a lookup uses this one in the last quarter of its time to live.
+    /// Directories of several pages are left out: the listing may cost more than the lookups to
+    /// come.
     pub(super) fn renew(&self, state: &mut State, prefix: &str, now: Instant) {
         let margin = self.margin();
         let directory = state.directory(prefix);
@@ -49,8 +49,8 @@ impl NameCache {
         }
     }
 
-    /// Until when the kernel may keep a name that is valid until then: a lookup comes early enough
-    /// to [`renew`](Self::renew) the listing, so that no program waits for that.
+    /// Until when the kernel may keep a name that is valid until `until`: shorter by the margin, so
+    /// that a lookup arrives and [renews](Self::renew) the listing.
     pub(in super::super) fn kept_until(&self, until: Instant) -> Instant {
         let early = until.checked_sub(self.margin());
         early.filter(|&early| early > Instant::now()).unwrap_or(until)
@@ -60,7 +60,14 @@ impl NameCache {
         (self.ttl() / 4).min(MARGIN_MAX)
     }
 
-    /// The root of the store, which is no name of a directory: until when its listing is valid.
+    /// Until when a complete listing of a directory is valid.
+    pub(in super::super) fn complete_until(&self, directory: &str) -> Option<Instant> {
+        let now = Instant::now();
+        self.lock().touch(directory)?.complete.filter(|&until| until > now)
+    }
+
+    /// Until when the listing of the store's root is valid. Renews it as a lookup of a name does:
+    /// the root has no name.
     pub(in super::super) fn root_until(&self, directory: &str) -> Option<Instant> {
         let until = self.complete_until(directory)?;
         self.renew(&mut self.lock(), directory, Instant::now());
@@ -80,16 +87,22 @@ impl NameCache {
     /// A directory was listed ahead by a request that was sent at `asked`; `None` if it could not
     /// be, or not with one page.
     pub(in super::super) fn listed_ahead(&self, directory: &str, asked: Asked, found: Option<Found>) {
-        let until = self.until(asked.at);
         let mut state = self.lock();
         let known = state.directory(directory);
         known.is_being_listed = false;
-        let is_renewed = known.complete.is_some() && !known.is_ahead;
-        if let Some(found) = found.filter(|_| asked.changes >= state.evicted && self.is_on()) {
-            state.walks.arrived(directory, found.directories());
-            state.replace(directory, found, until, asked.changes);
-            state.directory(directory).is_ahead = !is_renewed;
-            state.shrink(self.bytes_max);
+        let is_renewed = !known.is_ahead && known.complete.is_some_and(|until| until > asked.at);
+        // No program waited for a renewal, so its names live no longer than others.
+        let until = if is_renewed { asked.at + self.ttl() } else { self.until(asked.at) };
+        let is_usable = asked.changes >= state.evicted && until > Instant::now() && self.is_on();
+        match found.filter(|_| is_usable) {
+            Some(found) => {
+                state.walks.arrived(directory, found.directories());
+                state.replace(directory, found, until, asked.changes);
+                state.directory(directory).is_ahead = !is_renewed;
+                state.shrink(self.bytes_max);
+            }
+            // Not renewed again before a program has listed it.
+            None => state.directory(directory).pages = 0,
         }
         drop(state);
         self.listed.notify_all();
@@ -131,6 +144,67 @@ impl Found {
     }
 }
 
-/// Longest time before its end at which a listing is renewed. Longer: more listings. Shorter than a
-/// listing takes: programs wait for it.
+/// Longest time before the expiry of a listing in which a lookup renews it. Longer: more listings.
+/// Shorter than a listing takes: lookups wait for it.
 const MARGIN_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeepNames;
+
+    fn cache(ttl: Duration) -> NameCache {
+        let cache = NameCache::new();
+        cache.keep(KeepNames { ttl, opens: true, assumes_plain: false });
+        cache
+    }
+
+    fn found() -> Found {
+        let names = vec![("name".into(), Known::Absent)];
+        Found { names, is_complete: true, pages: 1, ..Found::default() }
+    }
+
+    /// Uses a name of the directory; returns what is to be listed ahead.
+    fn looked(cache: &NameCache) -> Vec<String> {
+        drop(cache.look("d/name"));
+        cache.take_ahead()
+    }
+
+    /// Regression: each lookup planned a renewal again after one that failed.
+    #[test]
+    fn a_renewal_that_fails_is_not_repeated() {
+        let cache = cache(Duration::from_secs(40));
+        cache.begin("d/").end(found());
+        // The last quarter of the time to live begins at once.
+        cache.lock().directory("d/").complete = Some(Instant::now() + Duration::from_secs(5));
+        assert_eq!(looked(&cache), ["d/"]);
+        assert!(looked(&cache).is_empty(), "it is under way");
+        cache.listed_ahead("d/", cache.asked(), None);
+        assert!(looked(&cache).is_empty());
+    }
+
+    /// Regression: a directory that was listed ahead of a program counted as renewed, if an earlier
+    /// listing of it had expired.
+    #[test]
+    fn a_directory_listed_ahead_again_after_its_time_to_live_is_ahead_and_a_renewed_one_is_not() {
+        let cache = cache(Duration::from_secs(40));
+        cache.begin("d/").end(found());
+        cache.listed_ahead("d/", cache.asked(), Some(found()));
+        assert!(!cache.is_ahead("d/"), "renewed");
+        cache.lock().directory("d/").complete = Instant::now().checked_sub(Duration::from_secs(1));
+        cache.listed_ahead("d/", cache.asked(), Some(found()));
+        assert!(cache.is_ahead("d/"));
+    }
+
+    /// Regression: a renewal that was under way entered the version again that a read had found
+    /// replaced.
+    #[test]
+    fn a_renewal_in_flight_does_not_undo_what_a_read_has_shown() {
+        let cache = cache(Duration::from_secs(40));
+        cache.begin("d/").end(found());
+        let asked = cache.asked();
+        cache.forget("d/name");
+        cache.listed_ahead("d/", asked, Some(found()));
+        assert!(matches!(cache.look("d/name"), super::super::Lookup::Request(_)));
+    }
+}
