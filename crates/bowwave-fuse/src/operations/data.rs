@@ -165,9 +165,6 @@ impl Operations {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
                     Ok(Some(count)) => {
-                        if open.mapped.is_executable(offset, &buffer[..count], file.size()) {
-                            file.advise(0, file.size(), Advice::WillNeed);
-                        }
                         reply(Ok(&buffer[..count]));
                         // A writer's pages are changed in parts.
                         if cached

@@ -5,7 +5,6 @@ mod announced;
 mod attributes;
 mod data;
 mod directories;
-mod mapped;
 mod names;
 mod neighbours;
 mod objects;
@@ -46,7 +45,6 @@ use crate::stamps::Stamps;
 
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
-use mapped::Mapped;
 use neighbours::Neighbours;
 use objects::{Closing, Closings};
 use readers::Readers;
@@ -89,7 +87,6 @@ struct OpenHandle {
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
-    mapped: Mapped,
     writes: bool,
     /// The thread that opened it.
     process: u32,
@@ -107,8 +104,8 @@ impl OfInode for OpenHandle {
 impl OpenHandle {
     fn new(inode: u64, path: PathBuf, file: File, (writes, process): (bool, u32), closing: Closing) -> Self {
         let (file, path) = (RwLock::new(Arc::new(file)), path.into());
-        let (readers, mapped) = (Readers::default(), Mapped::default());
-        Self { inode, path, file, readers, mapped, writes, process, closing, apart: false }
+        let readers = Readers::default();
+        Self { inode, path, file, readers, writes, process, closing, apart: false }
     }
 
     fn file(&self) -> Arc<File> {

@@ -9,7 +9,7 @@ use bowwave_engine::{ActingFor, DecisionLog, EventTime, PlannedSibling, SiblingD
 /// The events of readahead across the files of a mount, and a digest of the actions they led to.
 pub type SiblingJournal = bowwave_engine::EventJournal<SiblingEvent>;
 
-/// What is requested.
+/// The journal and the log, if they are enabled.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     journal: Option<(Instant, SiblingJournal)>,

@@ -1,4 +1,4 @@
-//! Reads that the listener is told of, when they begin and when they have ended.
+//! Reports the begin and the end of reads to the listener.
 
 use super::{OpenHandle, Operations};
 use crate::mount::{ReadCall, Told};
