@@ -132,6 +132,13 @@ fn a_program_in_c_is_controlled_by_its_process_id_and_announces_files() {
     let mut line = move || lines.next().expect("a line").expect("UTF-8");
     let ready = line();
     let forked = ready.strip_prefix("ready ").expect("it is").to_owned();
+    let sockets = |process: &str| {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").flatten();
+        let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    assert_eq!(sockets(&child.id().to_string()), 1, "the program listens");
+    wait_until("the child closes the socket", || sockets(&forked) == 0);
     let files = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let lists = announced.lists.lock().expect("no panic").clone();
     assert_eq!(lists, [(files(&["images/2", "images/1"]), false), (files(&["images/2"]), true)]);
@@ -148,16 +155,19 @@ fn a_program_in_c_is_controlled_by_its_process_id_and_announces_files() {
     assert_eq!(set("policy", "ondemand").expect("valid")["value"], "ondemand");
     set("swap.policy", "vma").expect("valid");
     assert_eq!(line(), "ondemand vma");
-    let ended = || Process::find(child.id()).is_err();
-    let begun = Instant::now();
-    while !ended() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the socket is removed");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the socket is removed", || Process::find(child.id()).is_err());
     drop(child.stdin.take());
     assert!(child.wait().expect("it ends").success());
     run(Command::new("kill").arg(forked));
     drop(mount);
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

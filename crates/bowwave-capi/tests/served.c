@@ -27,7 +27,7 @@ int main(int count, char **arguments) {
         return failed("bowwave_serve");
     pid_t child = fork();
     if (child == 0) {
-        /* It does not serve: were the socket open here, a client would wait for it. */
+        /* It does not serve: the test looks for an open socket here. */
         sleep(60);
         _exit(0);
     }

@@ -42,7 +42,7 @@ impl JournalArgs {
 pub(crate) fn end(journal: Option<&DecisionLog>) {
     let lost = journal.map_or(0, |journal| journal.flush(PATIENCE));
     if lost > 0 {
-        log::warn!(target: crate::logging::CACHE, "{lost} decisions could not be written to the journal");
+        log::warn!(target: crate::logging::CACHE, "the journal lacks {lost} decisions: its disk is full or too slow");
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, fstat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, linkat, unlinkat};
 
 /// A socket directory of one user; verified to be inaccessible to others.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Directory {
         if stat.st_mode & 0o077 != 0 {
             return Err(io::Error::other("other users have access to it (chmod 700 corrects that)"));
         }
-        Ok(Self { handle, path, user })
+        Ok(Self { handle: above_low_numbers(handle), path, user })
     }
 
     /// A path to `name` that fits a socket address, and stays valid if the directory is replaced.
@@ -87,9 +87,12 @@ impl Directory {
         names.filter(|name| Name::parse(name).is_some()).collect()
     }
 
-    /// Renames a socket unless there is one of the new name.
+    /// Renames a socket unless there is one of the new name. By a link: not all file systems can
+    /// rename so.
     pub(crate) fn publish(&self, draft: &str, name: &str) -> io::Result<()> {
-        Ok(renameat_with(&self.handle, draft, &self.handle, name, RenameFlags::NOREPLACE)?)
+        linkat(&self.handle, draft, &self.handle, name, AtFlags::empty())?;
+        self.remove(draft);
+        Ok(())
     }
 
     /// Removes a socket.
@@ -105,7 +108,17 @@ impl Directory {
     }
 }
 
-/// What a socket's name says: `mount-PID.sock`, or `program-PID-2.sock` for the process's third.
+/// Duplicates a descriptor above the low numbers, which programs such as shells replace unasked.
+pub(crate) fn above_low_numbers(descriptor: OwnedFd) -> OwnedFd {
+    // Not beyond the limit of descriptors.
+    rustix::io::fcntl_dupfd_cloexec(&descriptor, FD_MIN).unwrap_or(descriptor)
+}
+
+/// Lowest number of our descriptors in programs. Higher: beyond the usual limit of 1024. Lower:
+/// programs use it.
+const FD_MIN: i32 = 512;
+
+/// A parsed socket name: `mount-PID.sock`; `program-PID-2.sock` is a process's third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) is_mount: bool,

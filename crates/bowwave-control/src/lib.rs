@@ -56,7 +56,7 @@ pub use process::Process;
 pub use program::{Map, Program, cache_counters, swap_counters};
 pub use protocol::{PATIENCE, Request, Setting};
 pub use server::{Server, Subject};
-pub use system::prepare;
+pub use system::{Quiet, prepare};
 
 /// Result of a request.
 pub type Result<T> = std::result::Result<T, Error>;

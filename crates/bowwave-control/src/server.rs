@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 
 use crate::LOG;
-use crate::directory::{Directory, Name, own_user};
+use crate::directory::{Directory, Name, above_low_numbers, own_user};
 use crate::protocol::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::system::{ClosedInChildren, Quiet, inode};
 
@@ -140,10 +140,10 @@ impl Drop for Server {
     }
 }
 
-/// Listens with mode 0600, and only then gives the socket its name: a client takes a socket
-/// without a listener for one that an ended process left, and removes it.
+/// Clients remove sockets without a listener. So the socket gets its name only when it listens,
+/// with mode 0600.
 fn listen(name: Name) -> io::Result<(Directory, String, UnixListener)> {
-    /// Several libraries of one process have their own: its address tells them apart.
+    /// Each library of a process has its own copy. Its address makes the draft's name unique.
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let directory = Directory::own()?;
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ fn listen(name: Name) -> io::Result<(Directory, String, UnixListener)> {
     let published = fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
         .and_then(|()| publish(&directory, &draft, name));
     match published {
-        Ok(name) => Ok((directory, name, out_of_the_way(listener))),
+        Ok(name) => Ok((directory, name, above_low_numbers(listener.into()).into())),
         Err(error) => {
             directory.leave(&draft);
             Err(error)
@@ -179,12 +179,6 @@ fn publish(directory: &Directory, draft: &str, name: Name) -> io::Result<String>
         }
     }
     Err(io::Error::other(format!("this process serves {COPIES_MAX} control channels already")))
-}
-
-/// Moves a descriptor beyond the low numbers, which programs such as shells replace unasked.
-fn out_of_the_way(listener: UnixListener) -> UnixListener {
-    // Not beyond the limit of descriptors.
-    rustix::io::fcntl_dupfd_cloexec(&listener, FD_MIN).map_or(listener, UnixListener::from)
 }
 
 fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, waiting: &Waiting) {
@@ -288,5 +282,3 @@ fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
 const WAITING_MAX: usize = 16;
 /// Maximum servers of one process: a library for files, one for memory, and the program's own.
 const COPIES_MAX: u32 = 16;
-/// Smallest number of a listening descriptor: below the usual limit of 1024, beyond most programs'.
-const FD_MIN: i32 = 512;

@@ -1,23 +1,25 @@
-//! Signals and forks: what a thread and a socket in another's program must not disturb.
+//! Keeps the server's thread and socket apart from the program's signals and forks.
 #![allow(unsafe_code, reason = "registers a fork handler, and changes the thread's signals")]
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Descriptors that children of a fork must close, with their inodes. A child that kept a listening
-/// socket would let clients connect that no thread serves.
-static SLOTS: [Slot; SLOTS_MAX] = [const { Slot { fd: AtomicI32::new(FREE), inode: AtomicU64::new(0) } }; 16];
+/// Descriptors that are closed in children of a fork, with their inodes. Otherwise clients could
+/// connect to a child, where no thread accepts.
+static SLOTS: [Slot; SLOTS_MAX] =
+    [const { Slot { fd: AtomicI32::new(FREE), inode: AtomicU64::new(0) } }; SLOTS_MAX];
 
 struct Slot {
     fd: AtomicI32,
     inode: AtomicU64,
 }
 
-/// Registers the handler of forks. [`Server`](crate::Server) does it, too; a library that starts
-/// one while it holds a lock that its own fork handlers take calls this earlier, without the lock.
+/// Registers the fork handler. [`Server::start`](crate::Server::start) calls this. Call it earlier
+/// if you start a server while holding a lock that your own fork handlers take.
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -77,12 +79,20 @@ pub(crate) fn inode(fd: impl AsFd) -> Option<u64> {
 
 /// While it lives, this thread gets no signals; threads that it starts never get any. A handler of
 /// the program must not run on a thread of ours.
-pub(crate) struct Quiet(libc::sigset_t);
+#[must_use]
+pub struct Quiet(libc::sigset_t);
+
+impl fmt::Debug for Quiet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quiet").finish_non_exhaustive()
+    }
+}
 
 impl Quiet {
-    pub(crate) fn begin() -> Self {
+    /// Blocks the signals of this thread.
+    pub fn begin() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: sets of this thread.
+        // SAFETY: sets of this thread; fault signals are delivered anyway.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             let set = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

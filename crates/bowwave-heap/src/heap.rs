@@ -12,13 +12,12 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_control::{Program, Server};
+use bowwave_control::{Program, Quiet, Server};
 use bowwave_interpose::{Inside, no_unwind, say};
 use bowwave_region::engine::DecisionLog;
 use bowwave_region::{RegionAdvice, Swap, SwapOptions, SwapRegion, SwapReport};
 
 use crate::libc_heap::PAGE;
-use crate::quiet::Quiet;
 use crate::report;
 use crate::setup::setup;
 use large::{Large, Larges};
@@ -111,7 +110,8 @@ fn lock() -> Held {
 
 /// Applies `work` to the heap as bowwave's own work; `None` without a heap.
 ///
-/// Operations on the swap itself run in a [`Quiet`]: its threads need the same locks.
+/// Operations on the swap itself run in a [`Quiet`]: a signal handler of the program may access
+/// swapped-out memory, and the thread that reads it back may need a lock that we hold.
 fn with<T>(make: bool, work: impl FnOnce(&mut Heap) -> T) -> Option<T> {
     let _inside = Inside::enter();
     no_unwind(|| {
@@ -209,8 +209,8 @@ pub(crate) fn counters() -> Option<Counters> {
     })
 }
 
-/// Removes the socket of `bowwave ctl` at the end of the process. A signal handler may end the
-/// process while this thread holds the lock: then a later client removes the socket.
+/// Removes the socket of `bowwave ctl` at the end of the process. If a thread holds the lock,
+/// perhaps the one whose signal handler ends the process, a later client removes the socket.
 pub(crate) fn leave() {
     let _inside = Inside::enter();
     if let Ok(state) = HEAP.try_lock()

@@ -21,7 +21,7 @@
 //!
 //! **No deadlock.** A page fault of the program waits for the handler threads, so a handler thread
 //! must never wait for the program. Handler threads have their own heap (`libc_heap`), look up no
-//! symbols (`real`), and get no signals of the program (`quiet`). A program thread holds their
+//! symbols (`real`), and get no signals of the program (`Quiet`). A program thread holds their
 //! locks only while it touches no swapped memory and has all signals blocked.
 //!
 //! **Tables lie outside** the memory that they describe: freeing swapped-out memory reads nothing
@@ -35,7 +35,6 @@ mod calls;
 mod fork;
 mod heap;
 mod libc_heap;
-mod quiet;
 mod real;
 mod report;
 mod setup;

@@ -22,17 +22,21 @@ pub(crate) fn own() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Writes the journal to its end. Writes the line of counters once, if this process has a swap and
+/// Flushes the journal. Writes the line of counters once, if this process has a swap and
 /// a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
+    // Nothing to do, so no lock: a signal handler may end the process while this thread holds it.
+    if setup().journal.is_none() && setup().report.is_none() {
+        return;
+    }
     if let Some(decisions) = heap::decisions() {
         let lost = decisions.flush(PATIENCE);
         if lost > 0 {
-            say(&format_args!("{lost} decisions could not be written to the journal"));
+            say(&format_args!("the journal lacks {lost} decisions: its disk is full or too slow"));
         }
     }
     let Some(path) = &setup().report else { return };
@@ -49,5 +53,5 @@ pub(crate) fn report() {
     leave_counters(path, &counters);
 }
 
-/// Longest wait for the journal's disk at the end.
+/// Maximum wait for the journal at exit.
 const PATIENCE: Duration = Duration::from_secs(5);

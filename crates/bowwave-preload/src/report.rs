@@ -22,18 +22,19 @@ pub(crate) fn reset() {
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Writes the journal to its end. Writes the line of counters once, if this process has an engine
+/// Flushes the journal. Writes the line of counters once, if this process has an engine
 /// and a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
-    let Some(service) = *service::lock() else { return };
-    if !table::is_own() {
+    // Nothing to do, so no lock: a signal handler may end the process while this thread holds it.
+    if !table::is_own() || setup().journal.is_none() && setup().report.is_none() {
         return;
     }
+    let Some(service) = *service::lock() else { return };
     if let Some(decisions) = &service.engine().options().decisions {
         let lost = decisions.flush(PATIENCE);
         if lost > 0 {
-            say(&format_args!("{lost} decisions could not be written to the journal"));
+            say(&format_args!("the journal lacks {lost} decisions: its disk is full or too slow"));
         }
     }
     let Some(path) = &setup().report else { return };
@@ -53,5 +54,5 @@ pub(crate) fn report() {
     leave_counters(path, &counters);
 }
 
-/// Longest wait for the journal's disk at the end.
+/// Maximum wait for the journal at exit.
 const PATIENCE: Duration = Duration::from_secs(5);

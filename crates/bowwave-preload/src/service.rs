@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_control::{Program, Server};
+use bowwave_control::{Program, Quiet, Server};
 use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, Namespace as _, Store};
 use bowwave_interpose::{Inside, say};
 
@@ -28,8 +28,8 @@ pub(crate) fn lock() -> MutexGuard<'static, Option<&'static Service>> {
     SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the socket of `bowwave ctl` at the end of the process. A signal handler may end the
-/// process while this thread holds the lock: then a later client removes the socket.
+/// Removes the socket of `bowwave ctl` at the end of the process. If a thread holds the lock,
+/// perhaps the one whose signal handler ends the process, a later client removes the socket.
 pub(crate) fn leave() {
     let _inside = Inside::enter();
     if let Ok(service) = SERVICE.try_lock()
@@ -57,7 +57,11 @@ impl Service {
         let setup = setup();
         let backends: Vec<_> = setup.maps.iter().map(|map| setup.settings.backend(&map.url)).collect();
         let profiles: Vec<_> = backends.iter().flatten().map(|backend| backend.profile()).collect();
-        let journal = setup.journal.as_deref().map(DecisionLog::from_text).transpose();
+        let journal = {
+            // A signal handler of the program must not run on the journal's thread.
+            let _quiet = Quiet::begin();
+            setup.journal.as_deref().map(DecisionLog::from_text).transpose()
+        };
         // Without a journal the program still runs as it should.
         let decisions = journal.unwrap_or_else(|error| {
             say(&error);

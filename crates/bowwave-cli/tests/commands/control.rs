@@ -295,11 +295,11 @@ fn another_user_gets_no_answer_from_a_program() {
     }
     let options = ["--map", "pattern:/=/shown", "--cache", "16MiB"];
     let Some(program) = Program::new(&options, READ_FILE) else { return };
-    let nobody = |command: &mut Command| {
+    let as_another_user = |command: &mut Command| {
         let output = command.uid(65_534).gid(65_534).output().expect("it starts");
         (output.status.success(), String::from_utf8(output.stdout).expect("UTF-8"))
     };
-    let ctl = nobody(&mut program.ctl(&["list"]));
+    let ctl = as_another_user(&mut program.ctl(&["list"]));
     assert_eq!(ctl, (false, String::new()));
     // Even if the socket could be reached.
     let [socket] = &program.sockets()[..] else { panic!("{:?}", program.sockets()) };
@@ -317,6 +317,6 @@ fn another_user_gets_no_answer_from_a_program() {
         command.args(["-c", CLIENT]).arg(socket);
         command
     };
-    assert_eq!(nobody(&mut client()), (true, "0\n".to_owned()));
+    assert_eq!(as_another_user(&mut client()), (true, "0\n".to_owned()));
     assert_eq!(run(&mut client()), "10\n");
 }
