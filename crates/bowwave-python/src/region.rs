@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use bowwave_engine::Advice;
 use bowwave_region::{MapOptions, Protection};
-use pyo3::exceptions::{PyBufferError, PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice};
 
-use crate::bytes::SIGNALS;
+use crate::bytes::{SIGNALS, filled};
 use crate::errors::region_raised;
 use crate::handle::{counters, unsigned};
 use crate::process::Owned;
@@ -31,12 +31,18 @@ pub(crate) struct Region {
     base: usize,
     len: usize,
     writable: bool,
+    /// A child could not map it, which may have lost what was written.
+    is_lost: AtomicBool,
 }
+
+/// Bytes that are copied between two looks whether the caller still waits.
+const STEP: usize = 8 << 20;
 
 type Mapped = Owned<Arc<bowwave_region::Region>>;
 
-/// The region of this process. In a child it replaces its parent's, which is leaked: a thread of
-/// the parent may have been using it. Without a lock, which such a thread might hold.
+/// The region of this process. A child replaces the parent's region and leaks it, because a thread
+/// of the parent may have been using it. The pointer is atomic: such a thread might have held a
+/// lock.
 struct Current(AtomicPtr<Mapped>);
 
 impl Current {
@@ -83,7 +89,7 @@ impl Region {
             .map_err(|error| region_raised(&error))?;
         region.keep_in_children();
         let (base, len) = (region.as_ptr().addr(), region.len());
-        Ok(Self { current: Current::new(region), base, len, writable })
+        Ok(Self { current: Current::new(region), base, len, writable, is_lost: AtomicBool::new(false) })
     }
 
     fn __len__(&self) -> usize {
@@ -104,17 +110,22 @@ impl Region {
     }
 
     /// In a child of `fork`, before it has other threads that use the memory: maps the region again
-    /// from a store of the child.
+    /// from a store of the child. Not after an error, which may have lost what was written.
+    #[pyo3(name = "_map_in_child")]
     fn map_in_child(&self, py: Python<'_>, store: &Store) -> PyResult<()> {
         let mapped = self.current.mapped();
         if mapped.get().is_ok() {
             return Ok(());
         }
         let store = store.inner()?;
+        if self.is_lost.swap(true, Ordering::Relaxed) {
+            return Err(PyRuntimeError::new_err("the map is lost: an earlier call has failed"));
+        }
         // SAFETY: the parent's region, which children keep and never use otherwise; `_map.py` calls
         // this before the child runs other code.
         let region = py.detach(|| unsafe { mapped.of_parent().map_in_child(store) });
         self.current.replace(region.map_err(|error| region_raised(&error))?);
+        self.is_lost.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -136,19 +147,30 @@ impl Region {
                 return Err(PyValueError::new_err(what));
             }
             let (start, count) = (indices.start.cast_unsigned(), indices.slicelength);
-            return Ok(PyBytes::new(py, &self.copied(py, start, count)?).into_any());
+            return Ok(self.copied(py, start, count)?.into_any());
         }
         let index: isize = key.extract()?;
         let at = if index < 0 { index + self.len.cast_signed() } else { index };
         if at < 0 || at.cast_unsigned() >= self.len {
             return Err(PyIndexError::new_err(format!("byte {index} of a map of {} bytes", self.len)));
         }
-        let byte = self.copied(py, at.cast_unsigned(), 1)?[0];
+        let byte = self.copied(py, at.cast_unsigned(), 1)?.as_bytes()[0];
         Ok(byte.into_pyobject(py)?.into_any())
     }
 
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.copied(py, 0, self.len)?))
+        self.copied(py, 0, self.len)
+    }
+
+    /// Each byte by itself would be a call to the store's thread: `memoryview` has them at once.
+    #[classattr]
+    fn __iter__() -> Option<Py<PyAny>> {
+        None
+    }
+
+    #[classattr]
+    fn __contains__() -> Option<Py<PyAny>> {
+        None
     }
 
     /// Fetches a range without waiting for it.
@@ -194,12 +216,34 @@ impl Region {
         self.current.mapped().get()
     }
 
-    fn copied(&self, py: Python<'_>, start: usize, count: usize) -> PyResult<Vec<u8>> {
+    fn copied<'py>(&self, py: Python<'py>, start: usize, count: usize) -> PyResult<Bound<'py, PyBytes>> {
         let region = Arc::clone(self.region()?);
-        elsewhere(py, "bowwave-copy", move || {
-            let mut bytes = vec![0; count];
-            region.copy(start as u64, &mut bytes).map(|()| bytes)
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(count).map_err(|_| PyMemoryError::new_err(()))?;
+        let waits = Arc::new(AtomicBool::new(true));
+        let _waits = Waits(Arc::clone(&waits));
+        let bytes = elsewhere(py, "bowwave-copy", move || {
+            bytes.resize(count, 0);
+            let mut at = start as u64;
+            for part in bytes.chunks_mut(STEP).take_while(|_| waits.load(Ordering::Relaxed)) {
+                region.copy(at, part)?;
+                at += part.len() as u64;
+            }
+            Ok(bytes)
+        })?;
+        filled(py, count, |all| {
+            all.copy_from_slice(&bytes);
+            Ok(count)
         })
+    }
+}
+
+/// A caller that waits for a copy, until it is dropped: then the copy ends early.
+struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -263,7 +263,7 @@ def test_a_touch_waits_until_the_store_is_back(served, capfd):
     assert time.monotonic() - begun > 2
     back.wait()
     said = capfd.readouterr().err
-    assert f"{server.bucket}a" in said and "its reader waits, at most 60 s" in said
+    assert f"{server.bucket}a" in said and "its reader waits while the read is repeated, for 60s" in said
     assert memory.failures() == []
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from . import _stores
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -41,9 +43,9 @@ class History:
         #: Time, late pages and misses.
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES)
         self._handle: _bowwave.Handle | None = None
-        #: Reads in progress, of an object that is read without a file.
-        self._uses = 0
-        #: Whether it is of such reads.
+        #: Reads in progress through `using`, and the process that made them.
+        self._uses, self._generation = 0, _stores.generation()
+        #: Whether it is of objects that are read without a file.
         self.is_shared = False
         if listed:
             recent.append(self)
@@ -61,15 +63,19 @@ class History:
     @contextmanager
     def using(self, handle: _bowwave.Handle) -> Iterator[None]:
         """Reads go through this handle in the context."""
+        if self._generation != (now := _stores.generation()):
+            # A child: the reads of its parent never end here.
+            self._uses, self._generation = 0, now
         if self._uses == 0:
             self.bind(handle)
         self._uses += 1
         try:
             yield
         finally:
-            self._uses -= 1
-            if self._uses == 0:
-                self.unbind()
+            if self._generation == now:
+                self._uses -= 1
+                if self._uses == 0:
+                    self.unbind()
 
     def note(self, begin: float, offset: int, length: int, waited: bool = True) -> None:
         """Remembers a read that ends now, and may have `waited` for the store."""

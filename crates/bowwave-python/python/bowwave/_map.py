@@ -106,7 +106,7 @@ def map(url: str | os.PathLike[str], *, lazy: bool = False, writable: bool = Tru
             raise ValueError("progress is of a map that is read at once: leave it out with lazy=True")
         return _lazily(source, writable, RETRY_FOR if retry_for is None else retry_for)
     if retry_for is not None:
-        raise ValueError("retry_for is of a lazy map: give lazy=True, or use the settings retries and deadline")
+        raise ValueError("retry_for needs lazy=True; for a copied map, set retries and deadline")
     return _copied(source, writable, progress)
 
 
@@ -118,6 +118,8 @@ def _lazily(source: Source, writable: bool, retry_for: float) -> Region:
 
 
 def _reduced(region: Region) -> tuple[Any, ...]:
+    if region not in _lazy:
+        raise TypeError("a Region that bowwave.map did not make cannot be pickled")
     source, retry_for = _lazy[region]
     return _lazily, (source, region.writable, retry_for)
 
@@ -128,10 +130,10 @@ copyreg.pickle(Region, _reduced)
 def _in_child() -> None:
     for region, (source, _) in list(_lazy.items()):
         try:
-            region.map_in_child(source.store())
+            region._map_in_child(source.store())
         except Exception as error:
             # A hook cannot raise: methods of the map will.
-            problem = f"a child of fork cannot map it again: {error}; a touch of its memory ends the child"
+            problem = f"a child of fork cannot map it: {error}; a touch of its memory ends it with SIGSEGV"
             print(f"bowwave: {source.url}: {problem}", file=sys.stderr, flush=True)
 
 
