@@ -409,7 +409,9 @@ impl Readers {
             return Err(format!("read_bytes: {} is more than {READ_BYTES_MAX}", self.read_bytes));
         }
         if let Some(trace) = &self.trace {
-            let pace = ReplayPace::ALL.into_iter().find(|pace| pace.name() == self.pace);
+            // Links are by the row of one trace; an experiment may have several.
+            let mut paces = ReplayPace::ALL.into_iter().filter(|pace| *pace != ReplayPace::Think);
+            let pace = paces.find(|pace| pace.name() == self.pace);
             let pace = pace.ok_or_else(|| {
                 format!("pace: there is no `{}` for a trace; there are closed, trace, open", self.pace)
             })?;

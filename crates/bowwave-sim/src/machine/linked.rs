@@ -1,4 +1,4 @@
-//! Accesses that begin a while after the end of another one, of any process.
+//! Accesses that begin a given time after the end of another access, of any process.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ struct Grid {
     slow: &'static [(u32, u32)],
 }
 
-/// From half to twice of what [`super::MACHINE`] and its device have, and RPCs as large as windows.
+/// At most what [`super::MACHINE`] and its device have, with RPCs as large as windows or smaller.
 /// More than 64 RPCs in flight are two or more for each job.
 const GRID: Grid = Grid {
     sizes: &[(256, 1024), (1024, 1024), (1024, 4096)],
@@ -215,7 +215,7 @@ const fn value(time: Option<f64>) -> f64 {
 }
 
 const CHOSEN: &str =
-    "chosen among the sets by all four times: four figures cannot test a model with seven free parameters";
+    "chosen among the sets by all four times: four figures cannot test a model with eight free parameters";
 
 #[cfg(test)]
 mod tests {
