@@ -71,7 +71,7 @@ impl Object for KnownObject {
                 *state = State::Opening(vec![(offset, buf, sink)]);
                 drop(state);
                 let (shared, identity) = (Arc::clone(&self.shared), self.identity.clone());
-                // To open blocks, which a read must not.
+                // Opening blocks; `read` must not.
                 let thread = thread::Builder::new().name("bowwave-open".into());
                 if let Err(error) = thread.spawn(move || shared.open(&identity)) {
                     let message = format!("cannot start a thread: {error}; raise the limit (ulimit -u)");

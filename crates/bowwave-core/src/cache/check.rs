@@ -125,8 +125,8 @@ impl Cache {
         Ok(())
     }
 
-    /// I2: each wait counts its fills correctly, has at least one, and pins its frames. Their pages
-    /// are counted.
+    /// I2: each wait counts its fills correctly, has at least one, and pins its frames. `awaited`
+    /// is the sum of their pages.
     fn check_waits(&self) -> Result<(), Violation> {
         let mut pending: BTreeMap<u64, u32> = BTreeMap::new();
         for (_, fill) in self.fills.iter() {

@@ -77,7 +77,7 @@ pub struct Cache {
     handles: Vec<Option<Handle>>,
     fills: Slab<Option<FillState>>,
     waits: Slab<Option<Wait>>,
-    /// Pages of these reads.
+    /// Pages of all reads in `waits`.
     awaited: u64,
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,

@@ -89,8 +89,8 @@
 //! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
 //! than a window lasts, the first windows are larger, and the distance is split into requests that
 //! are served side by side. Under memory pressure a stream gets memory in proportion to the pages
-//! that its readers use, and used pages are evicted before unread readahead. All readahead together
-//! leaves room for the pages of the reads that wait.
+//! that its readers use, and used pages are evicted before unread readahead. Readahead is limited
+//! to the memory that waiting reads do not pin.
 //!
 //! # The waste budget
 //!

@@ -83,8 +83,8 @@ impl Pace {
 
     /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and once
     /// more the share while enough memory is not unread readahead. Rarely do all streams use their
-    /// whole share. Without evictions there is no share. The total is always limited, also by
-    /// the pages of waiting reads: many readers of long requests need much of the memory.
+    /// whole share. Without evictions there is no share. The total is always limited.
+    /// Pages of waiting reads reduce it, because their frames are pinned.
     pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let taken = pressure.unread.saturating_add(pressure.awaited);
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(taken);
@@ -206,7 +206,7 @@ mod tests {
             (75, 0, 8)
         );
         let waits = Pressure { awaited: 50, ..with(800) };
-        assert_eq!(pace.space(100, waits), 25, "frames of requested pages are no room");
+        assert_eq!(pace.space(100, waits), 25, "pages of waiting reads reduce the space");
     }
 
     #[test]
