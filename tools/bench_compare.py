@@ -81,10 +81,12 @@ class Server:
 
     def __init__(self, program, total_mb_s=0, shaped=True, objects=None):
         shape = ("30", "90", str(total_mb_s)) if shaped else ("0", "0", "0")
-        command = [program, *shape, *(f"{key}={size}" for key, size in (objects or SIZES).items())]
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                      start_new_session=True)
-        self.url = self.child.stdout.readline().strip()
+        with tempfile.NamedTemporaryFile("w", suffix=".objects") as listed:
+            listed.writelines(f"{key}={size}\n" for key, size in (objects or SIZES).items())
+            listed.flush()
+            self.child = subprocess.Popen([program, *shape, f"--objects={listed.name}"], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, text=True, start_new_session=True)
+            self.url = self.child.stdout.readline().strip()
         if not self.url:
             raise SystemExit(f"{program} did not start; build it: cargo build --release -p bowwave-testkit --example shaped")
         self.pattern = urllib.request.urlopen(self.url + "/_pattern").read()

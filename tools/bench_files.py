@@ -18,6 +18,7 @@ them.
     ordered    one reader, in the order of the names
     cat        `cat` of each file, one process each
     find       `find -type f`, and `ls -l` once more on the same mount
+    ls         `ls -lR`
 """
 
 import argparse
@@ -37,7 +38,7 @@ from mounts import can_mount, end_mounts_when_stopped
 
 READERS = 8
 ENDS = 64
-ROWS = ("shuffled", "again", "announced", "ordered", "cat", "find")
+ROWS = ("shuffled", "again", "announced", "ordered", "cat", "find", "ls")
 
 
 def objects(count):
@@ -79,6 +80,8 @@ def act(row, at, sizes, pattern):
     elif row == "cat":
         for name in list(sizes)[:300]:
             subprocess.run(["cat", os.path.join(at, name)], stdout=subprocess.DEVNULL, check=True)
+    elif row == "ls":
+        subprocess.run(["ls", "-lR", at], stdout=subprocess.DEVNULL, check=True)
     else:
         subprocess.run(["find", at, "-type", "f"], stdout=subprocess.DEVNULL, check=True)
         subprocess.run(["ls", "-l", at], stdout=subprocess.DEVNULL, check=True)
@@ -130,7 +133,8 @@ def main():
     here = installed(options)
     whos = [who for who in (options.who.split(",") if options.who else here) if who in here]
     wanted = options.only.split(",")
-    groups = [[row for row in group if row in wanted] for group in (("shuffled", "again"), ("announced",), ("ordered",), ("cat",), ("find",))]
+    mounts = (("shuffled", "again"), *((row,) for row in ROWS[2:]))
+    groups = [[row for row in group if row in wanted] for group in mounts]
     sizes, samples = objects(options.files), {}
     server = Server(options.server, objects=sizes)
     try:

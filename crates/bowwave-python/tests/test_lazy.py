@@ -301,7 +301,7 @@ def test_a_touch_of_a_store_that_stays_away_ends_with_file_offset_and_cause(serv
     """, server.bucket + "a", server.options | SHORT, server.child.pid, text=True)
     assert ended.returncode == -signal.SIGBUS and ended.stdout == "raised\n", ended.stderr
     offset = 5_000_000 // 4096 * 4096
-    assert f"at offset {offset} of {server.bucket}a: " in ended.stderr and "at most 2 s" in ended.stderr
+    assert f"at offset {offset} of {server.bucket}a: " in ended.stderr and "is repeated, for 2s" in ended.stderr
     assert "its reader gets SIGBUS. A call that fetches" in ended.stderr and "<module>" in ended.stderr
 
 

@@ -2,14 +2,16 @@
 //! measures mounts with it.
 //!
 //! `cargo run --release -p bowwave-testkit --example shaped -- FIRST_BYTE_MS CONNECTION_MB_S
-//! TOTAL_MB_S KEY=BYTES… KEY=@PATH… [--log=FILE]`
+//! TOTAL_MB_S KEY=BYTES… KEY=@PATH… [--objects=FILE] [--log=FILE]`
 //!
-//! A path is a file, or a directory whose files are below the key; both are kept in memory. A rate
-//! of 0 is unlimited. The first line of output is the server's URL; its bucket is `data`,
-//! and signatures are not checked. `--log` has a line for each request:
-//! milliseconds since the start, method, path with query, and range.
+//! A path is a file, or a directory whose files are below the key; both are kept in memory.
+//! `--objects` has more objects, a line each, as 100,000 are too many for a command line. A rate of
+//! 0 is unlimited. The first line of output is the server's URL; its bucket is `data`, and
+//! signatures are not checked. `--log` has a line for each request: milliseconds since the start,
+//! method, path with query, and range.
 #![expect(clippy::print_stdout, reason = "tells where it listens")]
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -27,7 +29,12 @@ fn main() -> io::Result<()> {
         total_rate: number()? * 1_000_000,
     };
     let (mut objects, mut log) = (Vec::new(), None);
-    for text in arguments {
+    let mut texts: VecDeque<String> = arguments.collect();
+    while let Some(text) = texts.pop_front() {
+        if let Some(path) = text.strip_prefix("--objects=") {
+            texts.extend(fs::read_to_string(path)?.lines().map(str::to_owned));
+            continue;
+        }
         if let Some(path) = text.strip_prefix("--log=") {
             log = Some(fs::File::create(path)?);
             continue;

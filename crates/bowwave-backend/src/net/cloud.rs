@@ -129,12 +129,14 @@ pub(super) struct Pages {
     pub(super) most: u32,
     /// Token of the page.
     pub(super) token: Option<String>,
+    /// Keys up to this one are left out. Azure has no such parameter.
+    pub(super) after: Option<String>,
 }
 
 impl Pages {
     /// The first page of keys that begin with `prefix`.
     pub(super) fn below(prefix: &str, delimited: bool, most: u32) -> Self {
-        Self { prefix: prefix.to_owned(), delimited, most, token: None }
+        Self { prefix: prefix.to_owned(), delimited, most, token: None, after: None }
     }
 }
 
@@ -256,6 +258,8 @@ impl Cloud {
         };
         if let Some(token) = &pages.token {
             query.push((if self.kind == Kind::Azure { "marker" } else { "continuation-token" }, token));
+        } else if let Some(after) = &pages.after {
+            query.push(("start-after", after));
         }
         if pages.delimited {
             query.push(("delimiter", "/"));

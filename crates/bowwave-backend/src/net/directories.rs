@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bowwave_core::Instant as CoreInstant;
 use bowwave_core::network::{ListingLimits, Retry, RetryLimits, Validators};
@@ -79,7 +79,7 @@ impl ObjectBackend {
     pub(super) fn read_directory(&self, path: &Path) -> Result<DirectoryRead> {
         let prefix = self.prefix_of(path)?;
         let (read, is_directory) =
-            self.read_prefix(&prefix, u32::MAX, self.cloud.wire.client.limits.retry)?;
+            self.read_pages(Pages::below(&prefix, true, 0), u32::MAX, self.cloud.wire.client.limits.retry)?;
         if !is_directory {
             match self.standing(path)? {
                 Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
@@ -89,7 +89,7 @@ impl ObjectBackend {
                 Standing::Directory { .. } | Standing::Nothing => {}
             }
         }
-        self.note_listed(&prefix, || read.names.values());
+        self.note_listed(&prefix, || read.names.values().map(|(entry, _)| entry));
         Ok(read)
     }
 
@@ -123,7 +123,7 @@ impl ObjectBackend {
                 let mut read = DirectoryRead { is_complete: true, pages: 1, ..DirectoryRead::default() };
                 let is_there = !(page.objects.is_empty() && page.prefixes.is_empty());
                 for found in Found::all(page) {
-                    read.add(&listing.prefix, found, false);
+                    read.add(&listing.prefix, found, false, listing.asked.at());
                 }
                 if is_there {
                     listing.end(read.found());
@@ -132,16 +132,17 @@ impl ObjectBackend {
         }
     }
 
-    /// Lists a prefix, at most `pages_max` pages, each within `retry`; also returns whether
-    /// anything has it.
-    pub(super) fn read_prefix(
+    /// Lists a directory from these pages on, at most `pages_max`, each within `retry`; also
+    /// returns whether anything has its prefix.
+    pub(super) fn read_pages(
         &self,
-        prefix: &str,
+        pages: Pages,
         pages_max: u32,
         retry: RetryLimits,
     ) -> Result<(DirectoryRead, bool)> {
         let partial = self.lacks_attributes();
         let mut read = DirectoryRead { is_complete: true, ..DirectoryRead::default() };
+        let prefix = pages.prefix.clone();
         let mut is_directory = prefix.is_empty();
         let deadlines = if pages_max == u32::MAX { LIST_DEADLINES } else { 1 };
         let time = retry.budget_ns.saturating_mul(deadlines);
@@ -151,14 +152,16 @@ impl ObjectBackend {
             bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
             deadline: CoreInstant(now().0.saturating_add(time)),
         };
-        self.list_pages(Pages::below(prefix, true, 0), limits, retry, |page| {
+        let mut asked = Instant::now();
+        self.list_pages(pages, limits, retry, |page| {
             read.pages += 1;
             let is_last = page.truncated == Some(false);
             let mut new_entries = 0;
             for found in Found::all(page) {
                 is_directory = true;
-                new_entries += u64::from(read.add(prefix, found, partial));
+                new_entries += u64::from(read.add(&prefix, found, partial, asked));
             }
+            asked = Instant::now();
             if read.pages >= pages_max && !is_last {
                 read.is_complete = false;
                 return ControlFlow::Break(());
@@ -200,7 +203,8 @@ pub(super) fn is_last(cloud: &Cloud, page: &listing::Page) -> bool {
 /// A directory's entries.
 #[derive(Debug, Default)]
 pub(super) struct DirectoryRead {
-    names: BTreeMap<OsString, Entry>,
+    /// Each with the time when its page was requested.
+    names: BTreeMap<OsString, (Entry, Instant)>,
     is_marked: bool,
     /// It has keys that are no file names.
     has_others: bool,
@@ -209,8 +213,9 @@ pub(super) struct DirectoryRead {
 }
 
 impl DirectoryRead {
-    /// Adds an element of the listing of `prefix`; returns whether it is a new entry.
-    fn add(&mut self, prefix: &str, found: Found, partial: bool) -> bool {
+    /// Adds an element of a page of `prefix` that was requested at `asked`; returns whether it is a
+    /// new entry.
+    fn add(&mut self, prefix: &str, found: Found, partial: bool, asked: Instant) -> bool {
         if found.key() == prefix {
             self.is_marked = true;
             return false;
@@ -229,11 +234,15 @@ impl DirectoryRead {
         if entry.kind == EntryKind::Directory && self.names.contains_key(name.as_os_str()) {
             return false;
         }
-        self.names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
+        self.names.insert(name.into_os_string(), (Entry { partial, ..entry }, asked)).is_none()
     }
 
-    pub(super) fn into_entries(self) -> Vec<Entry> {
-        self.names.into_values().collect()
+    /// The entries. Each is valid for `lifetime` from the request of its page on; without one, for
+    /// no time.
+    pub(super) fn into_entries(self, lifetime: Option<Duration>) -> Vec<Entry> {
+        let validity = |asked| Validity(lifetime.map(|lifetime| asked + lifetime));
+        let all = self.names.into_values();
+        all.map(|(entry, asked)| Entry { validity: validity(asked), ..entry }).collect()
     }
 
     /// For the cache of names.
@@ -248,9 +257,11 @@ impl DirectoryRead {
             }
             (_, None) => Known::Unknown,
         };
-        let names = self.names.iter().filter_map(|(name, entry)| Some((name.to_str()?.into(), known(entry))));
+        let named = |(name, (entry, asked)): (&OsString, &(Entry, Instant))| {
+            Some((name.to_str()?.into(), known(entry), *asked))
+        };
         name_cache::Found {
-            names: names.collect(),
+            names: self.names.iter().filter_map(named).collect(),
             is_marked: self.is_marked,
             has_others: self.has_others,
             is_complete: self.is_complete,

@@ -7,6 +7,8 @@
 
 mod ahead;
 mod attributes;
+mod listed;
+mod pass;
 mod prior;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,6 +21,8 @@ use http::HeaderMap;
 use object_store::path::Path as Key;
 
 use self::attributes::keep_attributes;
+pub(super) use self::listed::{Asked, Found, Listing};
+pub(super) use self::pass::Page;
 use self::prior::{LOOKUPS_MAX, ListingPrior};
 use super::checksum::Checksum;
 use super::listing;
@@ -35,6 +39,8 @@ pub(super) struct NameCache {
     pub(super) plain: Plain,
     /// The store refuses listings: lookups use HEAD.
     refuses_listings: AtomicBool,
+    /// The store cannot begin a listing at a name.
+    lists_whole: AtomicBool,
     /// Directories are planned to be listed ahead.
     has_planned: AtomicBool,
     bytes_max: usize,
@@ -76,7 +82,7 @@ struct Directory {
     lookups: u32,
     /// Lookups since the last listing that are worth another one.
     worth: u32,
-    /// Pages of its last complete listing.
+    /// Pages of its last listing.
     pages: u32,
     /// Its first name was looked up, and the listing has not answered [`LOOKUPS_MAX`] lookups yet.
     is_entered: bool,
@@ -84,6 +90,8 @@ struct Directory {
     is_being_listed: bool,
     /// It was listed ahead, and not used yet.
     is_ahead: bool,
+    /// The last name that was requested, alone or with a page.
+    requested: Option<Box<str>>,
     bytes: usize,
     used: u64,
 }
@@ -173,37 +181,10 @@ pub(super) enum Lookup<'a> {
     Known(Known, Instant),
     /// List the directory.
     List(Listing<'a>),
+    /// List one page of the directory, from the name on.
+    Page(Page<'a>),
     /// Request this name alone, and [`enter`](NameCache::enter) the response.
     Request(Asked),
-}
-
-/// When a request was sent. Its response is no newer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    /// Number of our changes.
-    changes: u64,
-    at: Instant,
-}
-
-/// A listing in progress: other lookups in the directory wait for its end.
-#[derive(Debug)]
-pub(super) struct Listing<'a> {
-    cache: &'a NameCache,
-    directory: String,
-    begun: Instant,
-    changes: u64,
-}
-
-/// The names that a listing has found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) names: Vec<(Box<str>, Known)>,
-    /// It has a marker.
-    pub(super) is_marked: bool,
-    /// See [`Directory::has_others`].
-    pub(super) has_others: bool,
-    pub(super) is_complete: bool,
-    pub(super) pages: u32,
 }
 
 /// Our change of a key, until its end.
@@ -221,6 +202,7 @@ impl NameCache {
             opens: AtomicBool::new(false),
             plain: Plain::default(),
             refuses_listings: AtomicBool::new(false),
+            lists_whole: AtomicBool::new(false),
             has_planned: AtomicBool::new(false),
             bytes_max: BYTES_MAX,
             state: Mutex::default(),
@@ -288,6 +270,9 @@ impl NameCache {
                 return Lookup::Request(Asked { changes, at: now });
             }
             if !directory.is_being_listed {
+                if let Some(page) = self.page(directory, prefix, name, Asked { changes, at: now }) {
+                    return Lookup::Page(page);
+                }
                 let (lookups, worth) = (directory.lookups, directory.worth);
                 directory.lookups = lookups.saturating_add(1);
                 if lookups == 0 && worth == 0 {
@@ -298,29 +283,13 @@ impl NameCache {
                     return Lookup::Request(Asked { changes, at: now });
                 }
                 state.directory(prefix).is_being_listed = true;
-                return Lookup::List(self.listing(prefix, changes));
+                return Lookup::List(self.listing(prefix, Asked { changes, at: now }));
             }
             let Some(left) = WAIT_MAX.checked_sub(begun.elapsed()) else {
                 return Lookup::Request(Asked { changes, at: now });
             };
             state = self.listed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// Begins a listing of a directory, `directory` being its prefix. Waits while another thread
-    /// lists it.
-    pub(super) fn begin(&self, directory: &str) -> Listing<'_> {
-        let mut state = self.lock();
-        state.drop_planned(directory);
-        while state.directory(directory).is_being_listed {
-            state = self.listed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.directory(directory).is_being_listed = true;
-        self.listing(directory, state.changes)
-    }
-
-    fn listing(&self, directory: &str, changes: u64) -> Listing<'_> {
-        Listing { cache: self, directory: directory.to_owned(), begun: Instant::now(), changes }
     }
 
     /// The names in a directory that was listed completely, with their remaining validity.
@@ -517,39 +486,6 @@ impl Name {
     }
 }
 
-impl Listing<'_> {
-    /// Enters what was found. Waiting lookups continue. Returns until when it is valid.
-    pub(super) fn end(self, found: Found) -> Instant {
-        let until = self.cache.until(self.begun);
-        let mut state = self.cache.lock();
-        if self.changes >= state.evicted && self.cache.is_on() {
-            let ahead = state.walks.listed(&self.directory, found.directories());
-            state.replace(&self.directory, found, until, self.changes);
-            self.cache.plan(&mut state, ahead);
-            state.shrink(self.cache.bytes_max);
-        }
-        until
-    }
-
-    /// The store sent no valid listing. Lookups request single names for a while.
-    pub(super) fn failed(&self) {
-        if let Some(found) = self.cache.lock().directories.get_mut(&self.directory) {
-            found.worth = found.worth.max(LOOKUPS_MAX).saturating_mul(16);
-            found.lookups = 0;
-        }
-    }
-}
-
-impl Drop for Listing<'_> {
-    /// After an error, too.
-    fn drop(&mut self) {
-        if let Some(directory) = self.cache.lock().directories.get_mut(&self.directory) {
-            directory.is_being_listed = false;
-        }
-        self.cache.listed.notify_all();
-    }
-}
-
 impl Change<'_> {
     /// The change has succeeded.
     pub(super) fn done(&mut self, result: Known) {
@@ -608,8 +544,9 @@ impl State {
         self.bytes = (self.bytes + after).saturating_sub(before);
     }
 
-    /// Enters a listing that was requested when there were `since` changes.
-    fn replace(&mut self, prefix: &str, found: Found, until: Instant, since: u64) {
+    /// Enters a listing whose pages are each valid for `lifetime`.
+    fn replace(&mut self, prefix: &str, found: Found, lifetime: Duration, begun: Asked) {
+        let (since, until) = (begun.changes, begun.at + lifetime);
         let mut earlier = BTreeMap::new();
         if found.is_complete {
             let is_unchanged = since == self.changes;
@@ -636,17 +573,17 @@ impl State {
             self.bytes = self.bytes + after - before;
             earlier = old;
         }
-        for (name, mut standing) in found.names {
+        for (name, mut standing, asked) in found.names {
             if let Some(old) = earlier.get(&name) {
                 keep_attributes(&old.standing, &mut standing);
             }
-            self.put(prefix, &name, standing, until, since);
+            self.put(prefix, &name, standing, asked + lifetime, since);
         }
         if !found.is_complete {
             let directory = self.directory(prefix);
             // Too large to be listed for lookups: names beyond the listed ones are requested alone.
             directory.worth = directory.worth.max(found.pages).saturating_mul(16);
-            directory.lookups = 0;
+            (directory.lookups, directory.pages) = (0, directory.pages.max(found.pages));
         }
     }
 

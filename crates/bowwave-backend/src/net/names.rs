@@ -90,7 +90,7 @@ impl Namespace for ObjectBackend {
         let prefix = self.prefix_of(path)?;
         let names = &self.cloud.names;
         if !names.is_on() {
-            return Ok(self.read_directory(path)?.into_entries());
+            return Ok(self.read_directory(path)?.into_entries(None));
         }
         let known = || {
             let is_ahead = names.is_ahead(&prefix);
@@ -110,10 +110,9 @@ impl Namespace for ObjectBackend {
             return Ok(entries);
         }
         let read = self.read_directory(path)?;
-        let until = listing.end(read.found());
+        let lifetime = listing.end(read.found());
         self.list_ahead();
-        let entries = read.into_entries().into_iter();
-        Ok(entries.map(|entry| Entry { validity: Validity(Some(until)), ..entry }).collect())
+        Ok(read.into_entries(Some(lifetime)))
     }
 
     fn known(&self, path: &Path) -> Option<Vec<Entry>> {
@@ -433,7 +432,8 @@ impl ObjectBackend {
             if known.is_none() && names.is_listed(&prefix) {
                 // A listing answers the next removals, too.
                 let listing = names.begin(&prefix);
-                if let Ok((read, _)) = self.read_prefix(&prefix, PAGES_MAX, self.cloud.once()) {
+                let pages = Pages::below(&prefix, true, 0);
+                if let Ok((read, _)) = self.read_pages(pages, PAGES_MAX, self.cloud.once()) {
                     listing.end(read.found());
                     self.list_ahead();
                     known = names.has_others(&prefix, name);

@@ -19,7 +19,9 @@ use super::first::First;
 use super::limits::now;
 use super::listing;
 use super::meta::{Meta, Stored};
-use super::name_cache::{Asked, Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX};
+use super::name_cache::{
+    Asked, Known, Listed, Listing as NamesListing, Lookup, PAGES_MAX, Page as NamesPage,
+};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
@@ -127,6 +129,13 @@ impl ObjectBackend {
                         return Ok((self.standing(path)?, names.validity(asked)));
                     }
                 },
+                Lookup::Page(page) => match self.list_page(page) {
+                    Ok(()) => continue,
+                    Err(_) => {
+                        let asked = names.asked();
+                        return Ok((self.lookup_alone(path, &key, asked)?, names.validity(asked)));
+                    }
+                },
                 Lookup::Request(asked) => {
                     return Ok((self.lookup_alone(path, &key, asked)?, names.validity(asked)));
                 }
@@ -144,7 +153,8 @@ impl ObjectBackend {
     /// Lists the directory of `path`, for this lookup and the next ones.
     fn list_for_lookups(&self, path: &Path, listing: NamesListing<'_>) -> Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
-        match self.read_prefix(&self.prefix_of(directory)?, PAGES_MAX, self.cloud.once()) {
+        let pages = Pages::below(&self.prefix_of(directory)?, true, 0);
+        match self.read_pages(pages, PAGES_MAX, self.cloud.once()) {
             Ok((read, _)) => {
                 listing.end(read.found());
                 self.list_ahead();
@@ -154,6 +164,14 @@ impl ObjectBackend {
                 return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Lists one page, for this lookup and the next ones in the order of names.
+    fn list_page(&self, page: NamesPage<'_>) -> Result<()> {
+        let pages = Pages { after: Some(page.after()), ..Pages::below(page.directory(), true, 0) };
+        let (read, _) = self.read_pages(pages, 1, self.cloud.once())?;
+        page.end(read.found());
         Ok(())
     }
 

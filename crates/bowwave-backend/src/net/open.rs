@@ -219,6 +219,9 @@ impl Setting<'_> {
         let attributes = self.options.attributes && kind == Kind::Amazon;
         let parts = Parts { copied: Arc::clone(&parts), sent: parts };
         let (ahead, names, uploads) = (StatAhead::default(), NameCache::new(), Uploads::default());
+        if kind == Kind::Azure {
+            names.set_lists_whole();
+        }
         let waiting = Waiting::default();
         Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names, uploads, waiting }
     }

@@ -271,6 +271,17 @@ fn find_over_a_large_directory_sends_its_listing_alone() {
     bucket.end();
 }
 
+/// The names expire while a program asks for their attributes. Each would be a request.
+#[test]
+fn a_long_listing_of_a_large_directory_sends_pages_and_no_request_for_each_file() {
+    let Some(bucket) = Bucket::new("many-long", 0, &["--ttl", "100ms"]) else { return };
+    let objects = setting("BOWWAVE_MANY_OBJECTS", 10_000);
+    (0..objects).for_each(|number| bucket.server.put(&format!("large/{number:06}"), Vec::new()));
+    let sent = bucket.requests(&format!("test $(ls -lR large | grep -c ^-) = {objects}"));
+    assert!(sent.total() * 100 <= objects, "{sent:?}");
+    bucket.end();
+}
+
 #[test]
 fn files_in_order_are_read_ahead_and_each_is_requested_once() {
     let order: Vec<usize> = (0..FILES as usize).collect();

@@ -65,11 +65,13 @@ impl Operations {
         Ok(Listing { entries, taken, changes })
     }
 
-    /// Whether a listing's entries may be returned as lookups: nothing has changed since, and it is
-    /// younger than the kernel's TTL.
-    pub(crate) fn is_fresh(&self, listing: &Listing) -> bool {
-        let ttl = self.options.ttl.max(LISTING_AGE_MIN);
-        listing.changes == self.changes.load(Ordering::Relaxed) && listing.taken.elapsed() <= ttl
+    /// Whether an entry of a listing may be returned as a lookup: nothing has changed since, and
+    /// the listing is younger than the kernel's TTL, or the store's knowledge of the entry is
+    /// valid.
+    pub(crate) fn is_fresh(&self, listing: &Listing, entry: &Entry) -> bool {
+        let is_young = || listing.taken.elapsed() <= self.options.ttl.max(LISTING_AGE_MIN);
+        let is_valid = || entry.validity.0.is_some_and(|until| until > Instant::now());
+        listing.changes == self.changes.load(Ordering::Relaxed) && (is_young() || is_valid())
     }
 
     /// Whether an entry of a listing that is only too old may be returned, to be used once: most

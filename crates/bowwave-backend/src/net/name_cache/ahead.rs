@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::meta::CONFIRMED_MAX;
-use super::{Asked, Found, Known, NameCache, State};
+use super::{Asked, Found, NameCache, State};
 
 impl NameCache {
     /// Whether a directory was listed ahead, and not used yet.
@@ -92,12 +92,13 @@ impl NameCache {
         known.is_being_listed = false;
         let is_renewed = !known.is_ahead && known.complete.is_some_and(|until| until > asked.at);
         // No program waited for a renewal, so its names live no longer than others.
-        let until = if is_renewed { asked.at + self.ttl() } else { self.until(asked.at) };
-        let is_usable = asked.changes >= state.evicted && until > Instant::now() && self.is_on();
+        let lifetime = if is_renewed { self.ttl() } else { self.lifetime(asked.at) };
+        let is_usable =
+            asked.changes >= state.evicted && asked.at + lifetime > Instant::now() && self.is_on();
         match found.filter(|_| is_usable) {
             Some(found) => {
                 state.walks.arrived(directory, found.directories());
-                state.replace(directory, found, until, asked.changes);
+                state.replace(directory, found, lifetime, asked);
                 state.directory(directory).is_ahead = !is_renewed;
                 state.shrink(self.bytes_max);
             }
@@ -112,11 +113,10 @@ impl NameCache {
         Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
     }
 
-    /// Until when a listing is valid that was begun then. A directory that takes longer to list
-    /// than names live would never be answered.
-    pub(super) fn until(&self, begun: Instant) -> Instant {
-        let now = Instant::now();
-        (begun + self.ttl()).max(now + now.saturating_duration_since(begun))
+    /// How long each page of a listing is valid that was begun then and ends now, from its request
+    /// on. Names of a directory that takes longer to list than they live would never be used.
+    pub(super) fn lifetime(&self, begun: Instant) -> Duration {
+        self.ttl().max(begun.elapsed() * 2)
     }
 
     /// Whether what is valid until then was requested in the last second, or is of a directory that
@@ -136,20 +136,13 @@ impl State {
     }
 }
 
-impl Found {
-    /// The names of directories.
-    pub(super) fn directories(&self) -> impl Iterator<Item = &str> + Clone {
-        let is_directory = |(_, known): &&(_, Known)| *known == Known::Directory;
-        self.names.iter().filter(is_directory).map(|(name, _)| &**name)
-    }
-}
-
 /// Longest time before the expiry of a listing in which a lookup renews it. Longer: more listings.
 /// Shorter than a listing takes: lookups wait for it.
 const MARGIN_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use super::super::Known;
     use super::*;
     use crate::KeepNames;
 
@@ -160,7 +153,7 @@ mod tests {
     }
 
     fn found() -> Found {
-        let names = vec![("name".into(), Known::Absent)];
+        let names = vec![("name".into(), Known::Absent, Instant::now())];
         Found { names, is_complete: true, pages: 1, ..Found::default() }
     }
 
