@@ -2,9 +2,13 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 
 use crate::directory::{Directory, Name};
@@ -67,7 +71,7 @@ impl Peer {
 
 /// Sends a request to a socket.
 fn send(directory: &Directory, name: &str, request: &Request) -> io::Result<BufReader<UnixStream>> {
-    let mut stream = match UnixStream::connect(directory.path(name)) {
+    let mut stream = match connect(&directory.path(name), PATIENCE) {
         // Its process ended without removing it.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             directory.remove(name);
@@ -84,6 +88,24 @@ fn send(directory: &Directory, name: &str, request: &Request) -> io::Result<BufR
     line.push(b'\n');
     stream.write_all(&line)?;
     Ok(BufReader::new(stream))
+}
+
+/// Connects within `patience`: the queue of a listener that is stopped fills up, and then a blocking
+/// connect waits as long as it is stopped.
+fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + patience;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new(path)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(CONNECT_PAUSE),
+            connected => break connected?,
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The next response, or the refusal.
@@ -167,3 +189,29 @@ impl End {
 
 /// Time between two calls of `keep_waiting`.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Time between two attempts to connect.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: `bowwave status` waited for a program that was stopped, once others had filled
+    /// the queue of its socket.
+    #[test]
+    fn a_listener_whose_queue_is_full_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("bowwave-queue-{}", std::process::id()));
+        let flags = SocketFlags::CLOEXEC;
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket");
+        let address = SocketAddrUnix::new(&path).expect("a short path");
+        rustix::net::bind(&listener, &address).expect("a free name");
+        rustix::net::listen(&listener, 0).expect("it listens");
+        let first = connect(&path, Duration::from_secs(2));
+        let second = connect(&path, Duration::from_millis(20));
+        std::fs::remove_file(&path).expect("it was bound");
+        assert!(first.is_ok(), "{first:?}");
+        assert_eq!(second.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}
