@@ -90,8 +90,8 @@ fn send(directory: &Directory, name: &str, request: &Request) -> io::Result<BufR
     Ok(BufReader::new(stream))
 }
 
-/// Connects within `patience`: the queue of a listener that is stopped fills up, and then a blocking
-/// connect waits as long as it is stopped.
+/// Connects within `patience`: the queue of a listener that is stopped fills up, and then a
+/// blocking connect waits as long as it is stopped.
 fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let deadline = Instant::now() + patience;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
