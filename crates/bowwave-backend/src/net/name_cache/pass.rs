@@ -13,6 +13,8 @@ pub(in super::super) struct Page<'a> {
     listing: Listing<'a>,
     /// The name before those of the page.
     after: Box<str>,
+    /// The name that is looked up.
+    name: Box<str>,
 }
 
 impl NameCache {
@@ -35,7 +37,7 @@ impl NameCache {
             return None;
         };
         directory.is_being_listed = true;
-        Some(Page { listing: self.listing(prefix, asked), after })
+        Some(Page { listing: self.listing(prefix, asked), after, name: name.into() })
     }
 
     /// The store cannot begin a listing at a name.
@@ -66,7 +68,9 @@ impl Page<'_> {
             return;
         }
         let lifetime = cache.lifetime(begun.at);
-        state.directory(directory).requested = found.names.last().map(|(last, ..)| last.clone());
+        // A page that ends before the name does not have it, and a second one would not either.
+        let last = found.names.last().map(|(last, ..)| last).filter(|last| **last >= self.name);
+        state.directory(directory).requested = last.cloned();
         for (name, standing, asked) in found.names {
             state.put(directory, &name, standing, asked + lifetime, begun.changes);
         }
@@ -126,6 +130,16 @@ mod tests {
         let cache = cache();
         assert!(asks_alone(&cache, "d/3") && asks_alone(&cache, "d/1"));
         assert!(matches!(cache.look("d/2"), Lookup::Page(_)), "it fails, as it is dropped");
+        assert!(asks_alone(&cache, "d/3"));
+    }
+
+    /// A directory is listed after its own name, because its key ends in a slash.
+    #[test]
+    fn a_page_that_ends_before_the_name_is_asked_for_once() {
+        let cache = cache();
+        assert!(asks_alone(&cache, "d/2"));
+        let Lookup::Page(asked) = cache.look("d/3") else { panic!("no page") };
+        asked.end(page(2..3));
         assert!(asks_alone(&cache, "d/3"));
     }
 
