@@ -92,7 +92,7 @@ fn send(directory: &Directory, name: &str, request: &Request) -> io::Result<BufR
 
 /// Connects within `patience`: the queue of a listener that is stopped fills up, and then a
 /// blocking connect waits as long as it is stopped.
-fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let deadline = Instant::now() + patience;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use log::debug;
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 
 use crate::LOG;
+use crate::client::connect;
 use crate::directory::{Directory, Name, above_low_numbers, own_user};
 use crate::protocol::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::system::{ClosedInChildren, Quiet, inode};
@@ -169,7 +171,8 @@ fn publish(directory: &Directory, draft: &str, name: Name) -> io::Result<String>
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             published => return published.map(|()| text),
         }
-        let connected = UnixStream::connect(directory.path(&text));
+        // A full queue is that of a process that lives.
+        let connected = connect(&directory.path(&text), Duration::ZERO);
         if connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             // Left by a process with the same number.
             directory.remove(&text);

@@ -133,7 +133,7 @@ impl ObjectBackend {
                     Ok(()) => continue,
                     Err(_) => {
                         let asked = names.asked();
-                        return Ok((self.lookup_alone(path, &key, asked)?, names.validity(asked)));
+                        return Ok((self.standing(path)?, names.validity(asked)));
                     }
                 },
                 Lookup::Request(asked) => {
@@ -170,8 +170,13 @@ impl ObjectBackend {
     /// Lists one page, for this lookup and the next ones in the order of names.
     fn list_page(&self, page: NamesPage<'_>) -> Result<()> {
         let pages = Pages { after: Some(page.after()), ..Pages::below(page.directory(), true, 0) };
-        let (read, _) = self.read_pages(pages, 1, self.cloud.once())?;
-        page.end(read.found());
+        match self.read_pages(pages, 1, self.cloud.once()) {
+            Ok((read, _)) => page.end(read.found()),
+            Err(error) => {
+                page.failed();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 

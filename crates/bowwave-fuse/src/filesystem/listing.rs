@@ -88,7 +88,9 @@ fn lookup_listed(
     listing: &Listing,
     entry: &Entry,
 ) -> Result<Found, Errno> {
-    if operations.is_fresh(listing, entry) && !operations.inodes.is_written(directory, &entry.name, entry) {
+    if operations.is_fresh(listing, directory, entry)
+        && !operations.inodes.is_written(directory, &entry.name, entry)
+    {
         return operations.remember(directory, &entry.name, entry);
     }
     if operations.may_reply_unconfirmed(listing, directory, &entry.name) {

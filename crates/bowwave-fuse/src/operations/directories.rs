@@ -67,10 +67,13 @@ impl Operations {
 
     /// Whether an entry of a listing may be returned as a lookup: nothing has changed since, and
     /// the listing is younger than the kernel's TTL, or the store's knowledge of the entry is
-    /// valid.
-    pub(crate) fn is_fresh(&self, listing: &Listing, entry: &Entry) -> bool {
+    /// valid. An inode that the kernel has keeps its newer attributes.
+    pub(crate) fn is_fresh(&self, listing: &Listing, directory: u64, entry: &Entry) -> bool {
         let is_young = || listing.taken.elapsed() <= self.options.ttl.max(LISTING_AGE_MIN);
-        let is_valid = || entry.validity.0.is_some_and(|until| until > Instant::now());
+        let is_valid = || {
+            entry.validity.0.is_some_and(|until| until > Instant::now())
+                && self.inodes.peek(directory, &entry.name).is_none()
+        };
         listing.changes == self.changes.load(Ordering::Relaxed) && (is_young() || is_valid())
     }
 

@@ -5,7 +5,7 @@
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use super::{Asked, Directory, Found, Listing, NameCache};
+use super::{Asked, Directory, Found, Known, Listing, NameCache};
 
 /// The listing of one page for lookups in order: other lookups in the directory wait for its end.
 #[derive(Debug)]
@@ -18,8 +18,9 @@ pub(in super::super) struct Page<'a> {
 }
 
 impl NameCache {
-    /// The page from `name` on, if the name before it in the directory is the last one that was
-    /// requested.
+    /// The page from `name` on, if a listing had it, and the name before it in the directory is the
+    /// last one that was requested. Of a name that is new, or without a version in listings, a page
+    /// would tell nothing.
     pub(super) fn page(
         &self,
         directory: &mut Directory,
@@ -30,7 +31,10 @@ impl NameCache {
         let before = directory.names.range::<str, _>((Bound::Unbounded, Bound::Excluded(name))).next_back();
         let is_in_order = |requested: &str| before.is_some_and(|(before, _)| **before == *requested);
         let is_large = directory.pages > 1;
-        let can_list = is_large && self.lists() && !self.lists_whole.load(Ordering::Relaxed);
+        let is_listed = directory.names.get(name).is_some_and(|found| {
+            found.pending == 0 && matches!(found.standing, Known::Object(_) | Known::Directory)
+        });
+        let can_list = is_large && is_listed && self.lists() && !self.lists_whole.load(Ordering::Relaxed);
         let Some(after) = directory.requested.take().filter(|requested| can_list && is_in_order(requested))
         else {
             directory.requested = is_large.then(|| name.into());
@@ -47,6 +51,13 @@ impl NameCache {
 }
 
 impl Page<'_> {
+    /// The store sent no valid page. Names are requested alone until the directory is listed again.
+    pub(in super::super) fn failed(&self) {
+        if let Some(found) = self.listing.cache.lock().directories.get_mut(&self.listing.directory) {
+            found.pages = 0;
+        }
+    }
+
     pub(in super::super) fn directory(&self) -> &str {
         &self.listing.directory
     }
@@ -59,8 +70,12 @@ impl Page<'_> {
     /// Enters what was found. Waiting lookups continue.
     pub(in super::super) fn end(self, found: Found) {
         let Listing { cache, directory, begun } = &self.listing;
-        // A directory before the page is listed with it: its slash is after its name.
-        if found.names.first().is_some_and(|(first, ..)| *first < self.after) {
+        let is_before = |name: &str, known: &Known| match known {
+            // Its slash is behind the name before the page, or behind other names of the page.
+            Known::Directory => *format!("{name}/") <= *self.after,
+            _ => *name <= *self.after,
+        };
+        if found.names.iter().any(|(name, known, _)| is_before(name, known)) {
             cache.set_lists_whole();
         }
         let mut state = cache.lock();
@@ -72,6 +87,10 @@ impl Page<'_> {
         let last = found.names.last().map(|(last, ..)| last).filter(|last| **last >= self.name);
         state.directory(directory).requested = last.cloned();
         for (name, standing, asked) in found.names {
+            // The page lacks an object of that name, which hides the directory.
+            if standing == Known::Directory && name <= self.after {
+                continue;
+            }
             state.put(directory, &name, standing, asked + lifetime, begun.changes);
         }
         state.shrink(cache.bytes_max);
@@ -82,7 +101,9 @@ impl Page<'_> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::Lookup;
+    use bowwave_core::network::Validators;
+
+    use super::super::{Listed, Lookup};
     use super::*;
     use crate::KeepNames;
 
@@ -97,8 +118,17 @@ mod tests {
     }
 
     fn page(names: std::ops::Range<u32>) -> Found {
-        let known = |name: u32| (name.to_string().into(), super::super::Known::Directory, Instant::now());
-        Found { names: names.map(known).collect(), pages: 1, ..Found::default() }
+        of(names.map(|name| (name.to_string(), object())))
+    }
+
+    fn of(names: impl IntoIterator<Item = (String, Known)>) -> Found {
+        let named = |(name, known): (String, _)| (name.into(), known, Instant::now());
+        Found { names: names.into_iter().map(named).collect(), pages: 1, ..Found::default() }
+    }
+
+    fn object() -> Known {
+        let version = Validators { etag: Some("\"a\"".to_owned()), modified: None, size: Some(1) };
+        Known::Object(Listed::new(&version, 1, None).expect("a strong tag"))
     }
 
     fn expire(cache: &NameCache) {
@@ -126,21 +156,65 @@ mod tests {
     }
 
     #[test]
-    fn lookups_in_another_order_and_after_a_page_that_failed_ask_for_their_name_alone() {
+    fn lookups_in_another_order_ask_for_their_name_alone() {
         let cache = cache();
-        assert!(asks_alone(&cache, "d/3") && asks_alone(&cache, "d/1"));
-        assert!(matches!(cache.look("d/2"), Lookup::Page(_)), "it fails, as it is dropped");
-        assert!(asks_alone(&cache, "d/3"));
+        assert!(asks_alone(&cache, "d/3") && asks_alone(&cache, "d/1") && asks_alone(&cache, "d/3"));
     }
 
-    /// A directory is listed after its own name, because its key ends in a slash.
+    /// A directory is listed after its own name, because its key ends in a slash. The object of the
+    /// same name is not, and hides it.
     #[test]
-    fn a_page_that_ends_before_the_name_is_asked_for_once() {
+    fn a_page_that_ends_before_the_name_is_asked_for_once_and_hides_no_object() {
         let cache = cache();
         assert!(asks_alone(&cache, "d/2"));
+        cache.enter("d/2", object(), cache.asked());
         let Lookup::Page(asked) = cache.look("d/3") else { panic!("no page") };
-        asked.end(page(2..3));
+        asked.end(of([("2".to_owned(), Known::Directory)]));
         assert!(asks_alone(&cache, "d/3"));
+        assert!(matches!(cache.look("d/2"), Lookup::Known(Known::Object(_), _)));
+    }
+
+    #[test]
+    fn new_names_and_names_without_a_version_are_asked_for_alone() {
+        let cache = cache();
+        for name in ["4", "5", "6"] {
+            assert!(asks_alone(&cache, &format!("d/{name}")));
+            cache.enter(&format!("d/{name}"), Known::Absent, cache.asked());
+        }
+        let cache = self::cache();
+        assert!(asks_alone(&cache, "d/0"));
+        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
+        asked.end(of((1..4).map(|name| (name.to_string(), Known::Unknown))));
+        assert!((1..4).all(|name| asks_alone(&cache, &format!("d/{name}"))));
+    }
+
+    #[test]
+    fn a_page_that_fails_is_the_last_one_until_the_directory_is_listed_again() {
+        let cache = cache();
+        assert!(asks_alone(&cache, "d/0"));
+        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
+        asked.failed();
+        drop(asked);
+        assert!((1..4).all(|name| asks_alone(&cache, &format!("d/{name}"))));
+    }
+
+    /// Regression: its slash made a directory look as if it stood before the page.
+    #[test]
+    fn a_page_with_a_directory_whose_name_is_before_it_is_followed_by_others() {
+        let cache = cache();
+        let names = |names: &[&str]| {
+            let known =
+                |&name: &&str| (name.to_owned(), if name == "b" { Known::Directory } else { object() });
+            of(names.iter().map(known).collect::<Vec<_>>())
+        };
+        let mut all = names(&["b", "b.x", "b0", "b1", "b2"]);
+        (all.is_complete, all.pages) = (true, 2);
+        cache.begin("d/").end(all);
+        expire(&cache);
+        assert!(asks_alone(&cache, "d/b.x"));
+        let Lookup::Page(asked) = cache.look("d/b0") else { panic!("no page") };
+        asked.end(names(&["b", "b0", "b1"]));
+        assert!(matches!(cache.look("d/b2"), Lookup::Page(_)));
     }
 
     #[test]
