@@ -87,8 +87,8 @@ impl Directory {
         names.filter(|name| Name::parse(name).is_some()).collect()
     }
 
-    /// Renames a socket unless there is one of the new name. By a link: not all file systems can
-    /// rename so.
+    /// Renames a socket unless there is one of the new name. It links and unlinks, because some
+    /// file systems lack `RENAME_NOREPLACE`.
     pub(crate) fn publish(&self, draft: &str, name: &str) -> io::Result<()> {
         linkat(&self.handle, draft, &self.handle, name, AtFlags::empty())?;
         self.remove(draft);

@@ -162,7 +162,7 @@ impl Region {
         self.copied(py, 0, self.len)
     }
 
-    /// Each byte by itself would be a call to the store's thread: `memoryview` has them at once.
+    /// A region is not iterable: each byte would be a call. A `memoryview` of it is.
     #[classattr]
     fn __iter__() -> Option<Py<PyAny>> {
         None

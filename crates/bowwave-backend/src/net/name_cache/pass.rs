@@ -1,6 +1,6 @@
-//! A pass of lookups in the order of names over a directory that is too large to be listed again,
-//! as `ls -l` does whose listing expires on the way. Each page of the store answers the lookups of
-//! its names.
+//! Lookups in the order of names in a directory of several pages, after its listing has expired:
+//! `ls -l` sends them, if it takes longer than names are valid. One page of the store answers the
+//! lookups of its names.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -18,9 +18,9 @@ pub(in super::super) struct Page<'a> {
 }
 
 impl NameCache {
-    /// The page from `name` on, if a listing had it, and the name before it in the directory is the
-    /// last one that was requested. Of a name that is new, or without a version in listings, a page
-    /// would tell nothing.
+    /// The page that begins at `name`. `None` if lookups are in another order: the last requested
+    /// name is not the one before `name`. Also `None` if no listing has shown `name` and its
+    /// version, because a page may lack it, too.
     pub(super) fn page(
         &self,
         directory: &mut Directory,
@@ -71,7 +71,7 @@ impl Page<'_> {
     pub(in super::super) fn end(self, found: Found) {
         let Listing { cache, directory, begun } = &self.listing;
         let is_before = |name: &str, known: &Known| match known {
-            // Its slash is behind the name before the page, or behind other names of the page.
+            // Its key ends in a slash, so it sorts after names such as `name.txt`.
             Known::Directory => *format!("{name}/") <= *self.after,
             _ => *name <= *self.after,
         };
@@ -87,7 +87,7 @@ impl Page<'_> {
         let last = found.names.last().map(|(last, ..)| last).filter(|last| **last >= self.name);
         state.directory(directory).requested = last.cloned();
         for (name, standing, asked) in found.names {
-            // The page lacks an object of that name, which hides the directory.
+            // An object of that name hides the directory, and is not on this page.
             if standing == Known::Directory && name <= self.after {
                 continue;
             }
