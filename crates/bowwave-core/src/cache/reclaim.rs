@@ -30,7 +30,7 @@ const SCAN_MAX: u32 = 128;
 
 /// Retained pages passed over before one is evicted. Then there may be no other pages.
 const RETAINED_SCAN_MAX: u32 = 4096;
-/// The next scan then begins after one in this many evictions of the pages passed over.
+/// The scan then pauses, for one eviction for each this many pages passed over.
 const RETAINED_PAUSE: u32 = 16;
 
 /// Lifetime of retained pages, in turnovers of memory: if most pages that were passed over were
@@ -192,18 +192,12 @@ impl Cache {
         }
         self.pass_over_retained();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
-        // On the second pass no page is mapped any more.
-        let whole =
-            [State::Inactive, State::Active, State::Inactive, State::Active].map(|state| (state, u32::MAX));
+        let whole = [State::Inactive, State::Active].map(|state| (state, u32::MAX));
         for (state, scan_max) in brief.into_iter().chain(whole) {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
-                if self.frames.get(id).has(Flag::Mapped) {
-                    self.unmap_tail(state);
-                    continue;
-                }
                 if self.frames.get(id).pins == 0 {
                     self.evict(id);
                     return true;
@@ -260,8 +254,7 @@ impl Cache {
                 return;
             }
             let Some(id) = self.frames.tail(State::Active) else { return };
-            self.frames.list_del(id);
-            self.frames.list_add(id, State::Inactive);
+            self.deactivate(id);
         }
     }
 
@@ -276,8 +269,7 @@ impl Cache {
             }
             self.reclaim.scan -= inactive.max(1);
             let Some(id) = self.frames.tail(State::Active) else { break };
-            self.frames.list_del(id);
-            self.frames.list_add(id, State::Inactive);
+            self.deactivate(id);
         }
         // The remainder of a full batch is dropped.
         self.reclaim.scan = 0;
