@@ -175,13 +175,13 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Counts that a panic leaves wrong cost readahead, no byte.
+        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Every change of the opens, so that all are recorded.
+    /// Applies an event. Every change of the opens passes here, so that all are recorded.
     fn step(&mut self, event: SiblingEvent, plan: &mut Vec<PlannedSibling>) {
         self.recorder.step(&mut self.siblings, event, plan);
     }
@@ -257,8 +257,9 @@ impl State {
         self.directories.insert(inode, Directory { used: self.uses, ..directory });
     }
 
-    /// Plans the files of a directory that a program goes to from another one, or opens a file of,
-    /// in `most` bytes. And those of the directories after it, once a run is through it.
+    /// Plans files of a directory in which a program opened a file, or to which it came from
+    /// another directory, in at most `most` bytes. Once a run has passed through the directory,
+    /// plans files of the next ones, too.
     fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<u32>, most: u64) {
         let Some(average) = self.directories.get(&inode).map(Directory::average) else { return };
         let room = sibling_room(most.saturating_sub(self.bytes), average);
@@ -297,7 +298,7 @@ impl State {
             Next::Found(next) if self.directories.contains_key(&next) => {
                 self.plan(next, Some(inode), None, most);
             }
-            // None was looked for yet, or the one that was found is no longer remembered.
+            // The next directory was not looked up yet, or is no longer remembered.
             Next::Unknown | Next::Found(_) => {
                 self.left.push_back(inode);
                 if let Some(directory) = self.directories.get_mut(&inode) {
@@ -319,9 +320,9 @@ impl Ahead {
 }
 
 impl Operations {
-    /// A program opens a file that the kernel does not have: plans readahead of its neighbours. A
-    /// small file is requested whole if the kernel has all of a file that was opened before it in
-    /// this directory.
+    /// A program opens a file that the kernel has not cached: plans readahead of its neighbours. A
+    /// small file is requested whole if the kernel has cached all of a file that was opened before
+    /// it in this directory.
     pub(super) fn note_open(&self, inode: u64, path: &Path, file: &File) {
         if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
             return;
@@ -347,9 +348,11 @@ impl Operations {
                 else {
                     return shared.lock().note_unlisted(parent, name);
                 };
-                let Some(place) = listed.0.place(name) else { return };
+                let place = listed.0.place(name);
                 state = shared.lock();
+                // Also without the name: opens of files that it lacks would each copy it.
                 state.insert(parent, listed);
+                let Some(place) = place else { return };
                 place
             }
         };
@@ -442,7 +445,8 @@ impl Operations {
     }
 
     /// The directory after another one for a program that walks a tree: below it, or beside it or
-    /// one above it. `None` if the kernel does not know it, as it does once its parent is listed.
+    /// one above it. `None` if the kernel does not know that directory: it does once the parent is
+    /// listed.
     fn next_directory(&self, inode: u64, path: PathBuf) -> Option<(u64, PathBuf)> {
         let (mut inode, mut path, mut after) = (inode, path, None::<OsString>);
         loop {
@@ -526,7 +530,7 @@ const RELIST_MIN: Duration = Duration::from_secs(1);
 const THREADS: usize = 8;
 /// Opens whose files are remembered: those of several readers.
 const RECENT_MAX: usize = 16;
-/// Opens that are remembered until their directory is listed: two lookups are before.
+/// Opens that are remembered until their directory is listed, which is after two lookups in it.
 const UNLISTED_MAX: usize = 16;
 /// Most directories listed ahead of the last open, however few files are in them.
 const STEPS_MAX: u32 = 32;
