@@ -54,7 +54,7 @@ fn upload(link: Link, connections: u32, total: usize) {
     let directory = std::env::current_exe().expect("a program knows its file").with_extension("bench-bucket");
     let server = S3Server::start(&directory, &["bucket"]).expect("loopback is there");
     let endpoint = between(server.endpoint().trim_start_matches("http://").to_owned(), link);
-    let credentials = Credentials {
+    let credentials = Credentials::Amazon {
         access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
         secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
         session_token: None,

@@ -15,22 +15,60 @@ use crate::HttpBackend;
 use crate::{Backend, Device, Error, ErrorKind, FileBackend, FileIo, MemoryBackend};
 use crate::{PatternBackend, Result};
 
-/// Keys for S3, in place of those in the environment. Dropping them overwrites their memory.
+/// Keys of a cloud, in place of those in the environment. Dropping them overwrites their memory.
 #[derive(Clone)]
-pub struct Credentials {
-    /// Access key (`AWS_ACCESS_KEY_ID`).
-    pub access_key_id: String,
-    /// Its secret (`AWS_SECRET_ACCESS_KEY`).
-    pub secret_access_key: String,
-    /// Token of a temporary session (`AWS_SESSION_TOKEN`).
-    pub session_token: Option<String>,
+#[non_exhaustive]
+pub enum Credentials {
+    /// Keys for S3.
+    Amazon {
+        /// Access key (`AWS_ACCESS_KEY_ID`).
+        access_key_id: String,
+        /// Its secret (`AWS_SECRET_ACCESS_KEY`).
+        secret_access_key: String,
+        /// Token of a temporary session (`AWS_SESSION_TOKEN`).
+        session_token: Option<String>,
+    },
+    /// An account of Azure. Without a key and a token, those of the environment are used.
+    Azure {
+        /// Its name (`AZURE_STORAGE_ACCOUNT_NAME`).
+        account_name: String,
+        /// Its key in Base64 (`AZURE_STORAGE_ACCOUNT_KEY`).
+        account_key: Option<String>,
+        /// A shared access signature (`AZURE_STORAGE_SAS_TOKEN`), for use without the key.
+        sas_token: Option<String>,
+    },
+    /// The key file of a service account of Google, in JSON.
+    Google {
+        /// Its text (`GOOGLE_SERVICE_ACCOUNT_KEY`).
+        service_account_key: String,
+    },
+}
+
+impl Credentials {
+    /// The scheme of URLs that they are for.
+    pub const fn scheme(&self) -> &'static str {
+        match self {
+            Self::Amazon { .. } => "s3",
+            Self::Azure { .. } => "az",
+            Self::Google { .. } => "gs",
+        }
+    }
 }
 
 impl Drop for Credentials {
     fn drop(&mut self) {
-        self.access_key_id.zeroize();
-        self.secret_access_key.zeroize();
-        self.session_token.zeroize();
+        match self {
+            Self::Amazon { access_key_id, secret_access_key, session_token } => {
+                access_key_id.zeroize();
+                secret_access_key.zeroize();
+                session_token.zeroize();
+            }
+            Self::Azure { account_name: _, account_key, sas_token } => {
+                account_key.zeroize();
+                sas_token.zeroize();
+            }
+            Self::Google { service_account_key } => service_account_key.zeroize(),
+        }
     }
 }
 
@@ -38,7 +76,13 @@ impl ZeroizeOnDrop for Credentials {}
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Credentials");
+        match self {
+            Self::Amazon { access_key_id, .. } => shown.field("access_key_id", access_key_id),
+            Self::Azure { account_name, .. } => shown.field("account_name", account_name),
+            Self::Google { .. } => &mut shown,
+        };
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -54,7 +98,8 @@ pub struct Options {
     /// S3: put the bucket in the path of requests, not in the host's name. Default: if an endpoint
     /// is given.
     pub path_style: Option<bool>,
-    /// S3: the keys. Default: from the environment or the shared credentials file.
+    /// Object stores: the keys. Default: from the environment or, for S3, the shared credentials
+    /// file.
     pub credentials: Option<Credentials>,
     /// Object stores: send requests without a signature, for public data. Default: no.
     pub anonymous: bool,

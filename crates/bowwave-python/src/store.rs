@@ -1,5 +1,6 @@
 //! Engines and stores.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,20 +43,18 @@ impl Engine {
         Ok(Self { engine: Owned::new(engine) })
     }
 
-    /// Opens the store at `url`. `keys` are an access key, its secret and a session token, in place
-    /// of those in the environment.
+    /// Opens the store at `url`. `keys` are names and values of a cloud's keys, in place of those
+    /// in the environment.
     #[pyo3(signature = (url, settings, keys=None))]
     fn store(
         &self,
         py: Python<'_>,
         url: &str,
         settings: &str,
-        keys: Option<(String, String, Option<String>)>,
+        keys: Option<BTreeMap<String, String>>,
     ) -> PyResult<Store> {
         let mut settings = parsed(settings)?;
-        settings.options.store.credentials = keys.map(|(access_key_id, secret_access_key, session_token)| {
-            Credentials { access_key_id, secret_access_key, session_token }
-        });
+        settings.options.store.credentials = keys.map(credentials).transpose()?;
         let engine = self.engine.get()?;
         let store = py
             .detach(|| settings.backend(url).map(|backend| engine.store_of(backend)))
@@ -90,6 +89,25 @@ impl Engine {
     }
 }
 
+/// The keys of the cloud that the names belong to.
+fn credentials(mut keys: BTreeMap<String, String>) -> PyResult<Credentials> {
+    let mut take = |name| keys.remove(name);
+    if let Some(service_account_key) = take("service_account") {
+        return Ok(Credentials::Google { service_account_key });
+    }
+    if let Some(account_name) = take("account_name") {
+        return Ok(Credentials::Azure {
+            account_name,
+            account_key: take("account_key"),
+            sas_token: take("sas_token"),
+        });
+    }
+    let (Some(access_key_id), Some(secret_access_key)) = (take("key"), take("secret")) else {
+        return Err(PyValueError::new_err("keys are key and secret, account_name, or service_account"));
+    };
+    Ok(Credentials::Amazon { access_key_id, secret_access_key, session_token: take("token") })
+}
+
 /// A tree of objects, read through an engine.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Store {
@@ -105,9 +123,9 @@ impl Store {
 
 #[pymethods]
 impl Store {
-    /// Opens an object for reading; the empty path is the root. `first` is what is read first: a
-    /// range without an end if it is that of the object, and from a negative number for as many
-    /// bytes at the end.
+    /// Opens an object for reading; the empty path is the root. `first` is the range that will be
+    /// read first, as a start and an end in bytes. An end of `None` is the end of the object. A
+    /// start of -N means the last N bytes.
     #[pyo3(signature = (path, first=None))]
     fn open(&self, py: Python<'_>, path: &str, first: Option<(i64, Option<u64>)>) -> PyResult<Handle> {
         let store = self.inner()?;

@@ -359,13 +359,24 @@ def test_options_of_s3fs_are_settings(served, given):
         system("s3", region_name="us-east-1", **filled(given)).cat_file(path)
 
 
-@pytest.mark.parametrize(("dialect", "given"), [("gs", {"token": "anon", "project": "any"}),
-                                                ("az", {"account_name": "any", "anon": True})])
-def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, monkeypatch):
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
+#: A key that wants no token of Google.
+NO_KEY = {"type": "service_account", "private_key": "", "private_key_id": "", "client_email": "", "gcs_base_url": "",
+          "disable_oauth": True}
+
+
+@pytest.mark.parametrize(("dialect", "given", "signed"), [
+    ("gs", {"token": "anon", "project": "any"}, False), ("gs", {"token": NO_KEY}, False),
+    ("az", {"account_name": "any", "anon": True}, False), ("az", {"account_name": "any"}, False),
+    ("az", {"account_name": "any", "account_key": "a2V5"}, True),
+    ("az", {"account_name": "any", "sas_token": "?sv=2024&sig=abc"}, True),
+    ("az", {"connection_string": "DefaultEndpointsProtocol=https;AccountName=any;AccountKey=a2V5"}, True)])
+def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, signed, monkeypatch):
+    for name in ("NAME", "KEY"):
+        monkeypatch.delenv(f"AZURE_STORAGE_ACCOUNT_{name}", raising=False)
     server = Hostile(dialect)
     try:
         fs = system(dialect, endpoint_url=server.first, **given)
+        assert ("anonymous=yes" in fs._access.settings) == (not signed and given.get("token") is not NO_KEY)
         assert fs._scheme == dialect and fs.info("data/a")["size"] == 300_000
         assert hashlib.sha256(fs.cat_file("data/a")).hexdigest() in server.ask("versions").split()
         assert "data/a" in [entry["name"] for entry in fs.ls("data", detail=True)]
@@ -376,7 +387,7 @@ def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, monkeypatch):
 @pytest.mark.parametrize(("protocol", "options"), [
     ("s3", {"session": object()}), ("s3", {"use_ssl": False}), ("s3", {"token": "alone"}),
     ("s3", {"client_kwargs": {"verify": False}}), ("gs", {"token": "key.json"}), ("gs", {"requester_pays": True}),
-    ("az", {"account_name": "other"}), ("az", {"connection_string": "AccountName=a"}), ("az", {"account_key": "other"}),
+    ("az", {"credential": object()}), ("az", {"connection_string": "junk"}),
     ("https", {"client_kwargs": {"headers": {"Authorization": "Bearer x"}}}), ("ftp", {"host": "h"})])
 def test_other_options_are_left_to_the_target(protocol, options, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
@@ -392,15 +403,19 @@ def test_a_key_of_azure_in_the_environment_is_used_as_adlfs_does(monkeypatch):
     assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.chinacloudapi.cn"
 
 
-def test_a_connection_string_of_azure_is_read_natively_if_the_environment_has_its_keys(monkeypatch):
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5==")
+def test_a_connection_string_of_azure_is_read_natively_if_all_its_parts_are_known():
     text = "DefaultEndpointsProtocol=https;AccountName=any;AccountKey=a2V5==;EndpointSuffix=core.windows.net"
     fs = system("az", connection_string=text)
     assert fs._scheme == "az" and fs._access.settings == "endpoint=https://any.blob.core.windows.net"
-    for other in (text.replace("a2V5", "b2V5"), text.replace("=any", "=other"), text.replace("https", "http"),
-                  text + ";QueueEndpoint=https://q", "junk"):
+    assert dict(fs._access.keys) == {"account_name": "any", "account_key": "a2V5=="}
+    for other in (text.replace("https", "http"), text + ";QueueEndpoint=https://q", "junk"):
         assert system("az", connection_string=other)._scheme is None
+
+
+def test_a_key_of_azure_without_its_account_names_what_is_missing(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ValueError, match="account_key is given without account_name"):
+        system("az", account_key="a2V5")
 
 
 def test_a_chained_url_needs_no_package_of_its_target(served):

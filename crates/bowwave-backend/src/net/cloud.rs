@@ -172,7 +172,7 @@ impl Cloud {
         self.wire.client.limits.timeout + Duration::from_secs(bytes / COPY_RATE)
     }
 
-    /// Limits of a single attempt, for a call that has another way.
+    /// Limits of a single attempt, for a call that has a fallback.
     pub(super) fn once(&self) -> RetryLimits {
         RetryLimits { attempts_max: 1, ..self.wire.client.limits.retry }
     }
@@ -370,7 +370,7 @@ impl Cloud {
                 self.uploads.verified();
                 Ok(Meta { modified: Some(SystemTime::now()), ..found })
             }
-            // Only the server's own time can replace a tag.
+            // Without a tag, only the server's own time identifies the version.
             None => Ok(found),
         }
     }
@@ -501,7 +501,7 @@ fn is_md5(etag: &str, bytes: &[u8]) -> bool {
     text.len() == 32 && *text == hex(&Md5::digest(bytes))
 }
 
-/// The time of a version of our own, to the second, as the store has it.
+/// The time of a version that we have just written, in whole seconds, as stores report it.
 fn this_second() -> SystemTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())

@@ -122,7 +122,7 @@ fn keys_in(text: &str, wanted: &str) -> Option<Credentials> {
         }
     }
     // Copied last, so that there is one copy to overwrite.
-    Some(Credentials {
+    Some(Credentials::Amazon {
         access_key_id: id?.to_owned(),
         secret_access_key: secret?.to_owned(),
         session_token: token.map(str::to_owned),
@@ -170,7 +170,8 @@ mod tests {
         let text =
             "[other]\naws_access_key_id=no\n[mine]\naws_access_key_id = id\n aws_secret_access_key=a=b\n";
         let keys = keys_in(text, "mine").unwrap();
-        assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.as_str()), ("id", "a=b"));
+        let Credentials::Amazon { access_key_id, secret_access_key, .. } = &keys else { panic!("{keys:?}") };
+        assert_eq!((access_key_id.as_str(), secret_access_key.as_str()), ("id", "a=b"));
         assert!(keys_in(text, "other").is_none());
         assert!(!format!("{keys:?}").contains("a=b"), "secrets are not shown");
     }
@@ -181,14 +182,16 @@ mod tests {
     fn credentials_are_overwritten_when_they_are_dropped() {
         use std::os::unix::fs::FileExt as _;
         let secret = "so secret, ".repeat(6000);
-        let keys = Credentials {
+        let keys = Credentials::Amazon {
             access_key_id: "id".to_owned(),
             secret_access_key: secret.clone(),
             session_token: Some(secret.clone()),
         };
         let memory = std::fs::File::open("/proc/self/mem").expect("this process's own");
-        let token = keys.session_token.as_ref().expect("given above");
-        let places = [keys.secret_access_key.as_ptr().addr() as u64, token.as_ptr().addr() as u64];
+        let Credentials::Amazon { secret_access_key, session_token: Some(token), .. } = &keys else {
+            unreachable!("made above")
+        };
+        let places = [secret_access_key.as_ptr().addr() as u64, token.as_ptr().addr() as u64];
         drop(keys);
         for place in places {
             let mut bytes = vec![0; 20_000];

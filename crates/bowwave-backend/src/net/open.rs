@@ -22,7 +22,7 @@ use super::name_cache::NameCache;
 use super::object::ObjectBackend;
 use super::stat_ahead::StatAhead;
 use super::wire::{Signer, Wire};
-use crate::{Error, ErrorKind, Options, Result};
+use crate::{Credentials, Error, ErrorKind, Options, Result};
 
 /// Opens `SCHEME://BUCKET[/PREFIX]`; sends no request yet.
 ///
@@ -34,6 +34,9 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() || bucket.contains(['@', '?', '#']) {
         return Err(invalid(&format!("wants a bucket, such as {scheme}://bucket/prefix")));
+    }
+    if let Some(keys) = options.credentials.as_ref().filter(|keys| keys.scheme() != scheme) {
+        return Err(invalid(&format!("the keys given are for {}://", keys.scheme())));
     }
     let prefix = prefix.trim_end_matches('/');
     let slots = options.connections.unwrap_or(SLOTS).max(1);
@@ -48,17 +51,6 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     };
     let prefix = object_store::path::Path::parse(prefix).map_err(|error| invalid(&chain(&error)))?;
     Ok(ObjectBackend::new(&place, prefix, cloud, slots, options))
-}
-
-/// A bucket of Google, with a key that is not in the environment.
-#[cfg(test)]
-pub(super) fn google_with_key(bucket: &str, key: &str, options: &Options) -> Result<ObjectBackend> {
-    let url = format!("gs://{bucket}");
-    let connector = Connector { place: url.clone(), client: Client::new(options, SLOTS)? };
-    let builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_service_account_key(key);
-    let builder = builder.with_base_url(options.endpoint.as_deref().unwrap_or_default());
-    let cloud = Setting { url: &url, bucket, options, connector }.google_of(builder)?;
-    Ok(ObjectBackend::new(&url, object_store::path::Path::default(), cloud, SLOTS, options))
 }
 
 struct Setting<'a> {
@@ -102,10 +94,12 @@ impl Setting<'_> {
                 Aws::Library => None,
             },
         };
-        if let Some(mut keys) = keys {
+        if let Some(mut keys) = keys
+            && let Credentials::Amazon { access_key_id, secret_access_key, session_token } = &mut keys
+        {
             // Together: a session token left in the environment belongs to other keys.
-            let (key_id, secret_key) = (take(&mut keys.access_key_id), take(&mut keys.secret_access_key));
-            let credential = AwsCredential { key_id, secret_key, token: keys.session_token.take() };
+            let (key_id, secret_key) = (take(access_key_id), take(secret_access_key));
+            let credential = AwsCredential { key_id, secret_key, token: session_token.take() };
             builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
         let setting = |key| builder.get_config_value(&key);
@@ -149,20 +143,24 @@ impl Setting<'_> {
     }
 
     fn google(self, environment: Environment<'_>) -> Result<Cloud> {
-        let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(self.bucket);
+        let mut builder = GoogleCloudStorageBuilder::from_env();
+        match &self.options.credentials {
+            _ if self.options.anonymous => builder = builder.with_skip_signature(true),
+            // The environment may have keys of another kind, which would win.
+            Some(Credentials::Google { service_account_key }) => {
+                let base = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+                builder = GoogleCloudStorageBuilder::new().with_service_account_key(service_account_key);
+                if let Some(base) = base {
+                    builder = builder.with_base_url(&base);
+                }
+            }
+            _ => credentials::google(self.url, environment, vendor().as_deref())?,
+        }
+        builder = builder.with_bucket_name(self.bucket);
         if let Some(endpoint) = &self.options.endpoint {
             self.check_endpoint(endpoint, None)?;
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
         }
-        if self.options.anonymous {
-            builder = builder.with_skip_signature(true);
-        } else {
-            credentials::google(self.url, environment, vendor().as_deref())?;
-        }
-        self.google_of(builder)
-    }
-
-    fn google_of(self, builder: GoogleCloudStorageBuilder) -> Result<Cloud> {
         let given = builder.get_config_value(&GoogleConfigKey::BaseUrl);
         let base = given.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
@@ -174,19 +172,41 @@ impl Setting<'_> {
     }
 
     fn azure(self, environment: Environment<'_>) -> Result<Cloud> {
-        let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(self.bucket);
-        if let Some(endpoint) = &self.options.endpoint {
-            self.check_endpoint(endpoint, None)?;
-            builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
-        }
+        let mut builder = MicrosoftAzureBuilder::from_env();
+        let mut endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+        let (account, key, token) = match &self.options.credentials {
+            Some(Credentials::Azure { account_name, account_key, sas_token }) => {
+                (Some(account_name), account_key.as_ref(), sas_token.as_ref())
+            }
+            _ => (None, None, None),
+        };
         if self.options.anonymous {
             builder = builder.with_skip_signature(true);
-        } else {
+        } else if key.or(token).is_none() {
             credentials::azure(self.url, environment, vendor().as_deref())?;
+        } else {
+            // The environment may have keys of another kind, which would win.
+            builder = MicrosoftAzureBuilder::new();
+            builder = match (key, token) {
+                (None, Some(token)) => {
+                    builder.with_config(AzureConfigKey::SasKey, token.trim_start_matches('?'))
+                }
+                _ => builder.with_access_key(key.map_or("", String::as_str)),
+            };
+        }
+        if let Some(account) = account {
+            builder = builder.with_account(account);
+        }
+        builder = builder.with_container_name(self.bucket);
+        if let Some(given) = &self.options.endpoint {
+            self.check_endpoint(given, None)?;
+            endpoint = Some(given.trim_end_matches('/').to_owned());
+        }
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
         }
         let account = builder.get_config_value(&AzureConfigKey::AccountName).unwrap_or_default();
-        let given = builder.get_config_value(&AzureConfigKey::Endpoint);
-        let base = given.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+        let base = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
         let store = Arc::new(built.map_err(|error| self.refused(&error))?);

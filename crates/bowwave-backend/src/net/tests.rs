@@ -56,10 +56,14 @@ fn web() -> (HttpServer, Served) {
 }
 
 fn keys() -> Credentials {
-    Credentials {
+    keys_with(S3Server::SECRET_ACCESS_KEY, None)
+}
+
+fn keys_with(secret: &str, token: Option<&str>) -> Credentials {
+    Credentials::Amazon {
         access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
-        secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
-        session_token: None,
+        secret_access_key: secret.to_owned(),
+        session_token: token.map(str::to_owned),
     }
 }
 
@@ -155,12 +159,32 @@ fn large_objects_are_read_at_any_place_and_a_new_tag_is_a_change() {
 }
 
 #[test]
+fn keys_of_another_cloud_and_keys_that_are_none_are_refused() {
+    let azure = |key: &str| Credentials::Azure {
+        account_name: "account".to_owned(),
+        account_key: Some(key.to_owned()),
+        sas_token: None,
+    };
+    let opened = |url, keys| open_url(url, &Options { credentials: Some(keys), ..Options::default() });
+    for (url, keys, wanted) in [
+        ("s3://bucket", azure("a2V5"), "s3://bucket: the keys given are for az://"),
+        ("az://container", keys(), "the keys given are for s3://"),
+        ("az://container", azure("no Base64"), "az://container: "),
+        ("gs://bucket", Credentials::Google { service_account_key: "{".to_owned() }, "gs://bucket: "),
+    ] {
+        let error = opened(url, keys).expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+        assert!(!error.to_string().contains("no Base64"), "a key is not shown: {error}");
+    }
+    assert!(opened("az://container", azure("a2V5")).is_ok());
+}
+
+#[test]
 fn wrong_keys_and_missing_buckets_are_told_apart() {
     let (_server, served) = s3("s3://bucket", "bucket");
     served.put("file", b"bytes");
-    let mut wrong = keys();
-    wrong.secret_access_key = "wrong".to_owned();
-    let credentials = Some(wrong);
+    let credentials = Some(keys_with("wrong", None));
     let store = open_url("s3://bucket", &Options { credentials, ..served.options.clone() }).unwrap();
     let error = store.open("file".as_ref()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unauthenticated), "{error}");

@@ -15,7 +15,7 @@ fn begin(server: &S3Server, path: &str) {
     let options = Options {
         endpoint: Some(server.endpoint()),
         allow_http: true,
-        credentials: Some(Credentials {
+        credentials: Some(Credentials::Amazon {
             access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
             secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
             session_token: None,

@@ -137,7 +137,7 @@ fn a_web_server() {
 fn an_s3_server() {
     let directory = Directory::with_tree("s3", SPARSE_S3);
     let server = S3Server::start(&directory.path, &["bucket"]).expect("a loopback port");
-    let credentials = Credentials {
+    let credentials = Credentials::Amazon {
         access_key_id: S3Server::ACCESS_KEY_ID.into(),
         secret_access_key: S3Server::SECRET_ACCESS_KEY.into(),
         session_token: None,

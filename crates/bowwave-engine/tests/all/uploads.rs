@@ -447,7 +447,7 @@ fn on_server(server: &S3Server) -> (Engine, Store) {
     let store = StoreOptions {
         endpoint: Some(server.endpoint()),
         allow_http: true,
-        credentials: Some(Credentials {
+        credentials: Some(Credentials::Amazon {
             access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
             secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
             session_token: None,

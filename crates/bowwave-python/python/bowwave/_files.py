@@ -315,8 +315,9 @@ def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:
     ...     len(file.read())
     1048576
 
-    Options are the settings of the cache (`bowwave.settings()`), and `key`, `secret` and `token` for S3. Files with
-    equal settings share one cache.
+    Options are the settings of the cache (`bowwave.settings()`) and the keys of a cloud: `key`, `secret` and `token`
+    for S3, `account_name` with `account_key` or `sas_token` for Azure, and `service_account`, the text of its key file,
+    for Google. Files with equal options share one cache.
 
     Raises `FileNotFoundError`, `PermissionError`, `IsADirectoryError`, `TimeoutError` or another `OSError` as the store
     says, and `ValueError` for a URL or a setting that cannot be used.

@@ -28,21 +28,31 @@ class Place(NamedTuple):
     path: str
 
 
+#: Names of keys by scheme: those that belong together, then those that may be added.
+KEYS = {"s3": (("key", "secret"), ("token",)), "az": (("account_name",), ("account_key", "sas_token")),
+        "gs": (("service_account",), ())}
+
+
 class Access(NamedTuple):
-    """How stores are opened: settings as text, and keys in place of those in the environment."""
+    """How stores are opened: settings as text, and names and values of keys in place of those in the environment."""
 
     settings: str = ""
-    keys: tuple[str, str, str | None] | None = None
+    keys: tuple[tuple[str, str], ...] = ()
 
 
 def access_of(options: dict[str, object]) -> Access:
-    """The settings of keyword arguments: `cache="1GiB"`, `anonymous=True`, `key=`, `secret=`, `token=` and the rest of
+    """The settings of keyword arguments: `cache="1GiB"`, `anonymous=True`, the keys of `KEYS`, and the rest of
     `bowwave.settings()`."""
     options = dict(options)
-    key, secret, token = (options.pop(name, None) for name in ("key", "secret", "token"))
-    if (key is None) != (secret is None):
-        raise ValueError("key and secret belong together: give both, or neither to use the environment's")
-    keys = None if key is None else (str(key), str(secret), None if token is None else str(token))
+    given = {name: str(options.pop(name)) for names in KEYS.values() for name in (*names[0], *names[1])
+             if options.get(name) is not None}
+    for needed, others in KEYS.values():
+        missing = [name for name in needed if name not in given]
+        if missing and any(name in given for name in (*needed, *others)):
+            there = next(name for name in (*needed, *others) if name in given)
+            raise ValueError(f"{there} is given without {' and '.join(missing)}; they belong together: "
+                             "give all of them, or none to use the environment's")
+    keys = tuple(sorted(given.items()))
     parts = []
     for name, value in sorted(options.items()):
         if value is None:
@@ -140,7 +150,7 @@ def store_of(url: str, access: Access) -> _bowwave.Store:
     with _table.lock:
         store = _table.stores.get((url, access))
         if store is None:
-            store = engine_of(access.settings, is_far(url)).store(url, access.settings, access.keys)
+            store = engine_of(access.settings, is_far(url)).store(url, access.settings, dict(access.keys) or None)
             _table.stores[url, access] = store
         return store
 

@@ -11,11 +11,13 @@ b'hello'
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from functools import cached_property, wraps
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -41,10 +43,11 @@ SETTINGS = {
     "s3": {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region", "key": "key", "username": "key",
            "aws_access_key_id": "key", "secret": "secret", "password": "secret", "aws_secret_access_key": "secret",
            "token": "token", "aws_session_token": "token"},
-    "gs": {"anon": "anonymous", "endpoint_url": "endpoint"},
-    "az": {"anon": "anonymous", "endpoint_url": "endpoint"},
+    "gs": {"anon": "anonymous", "endpoint_url": "endpoint", "service_account": "service_account"},
+    "az": {"anon": "anonymous", "endpoint_url": "endpoint", "account_name": "account_name", "account_key": "account_key",
+           "sas_token": "sas_token"},
 }
-#: Options that say what the engine reads in the environment.
+#: What adlfs reads in the environment in place of options.
 VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
              "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
 #: Parts of a connection string of Azure, and the options with their meaning.
@@ -516,17 +519,10 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if scheme == "s3":
         # As in s3fs, what it names itself comes first.
         given = dict(given.pop("client_kwargs", {})) | given
-    if scheme == "gs" and given.get("token") == "anon":
-        given["anon"] = bool(given.pop("token"))
+    if scheme == "gs":
+        given = _of_google(given)
     if scheme == "az":
-        given = _connected(given)
-        if "account_host" in given:
-            given["endpoint_url"] = f"https://{given.pop('account_host')}"
-        given = {name: value for name, value in given.items()
-                 if name not in VARIABLES or os.environ.get(VARIABLES[name]) != value}
-        if os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
-            # As in adlfs, which is anonymous only without a key.
-            given.pop("anon", None)
+        given = _of_azure(given)
     for name, value in given.items():
         if name in known:
             ours[known[name]] = value
@@ -539,6 +535,37 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if str(ours.get("endpoint", "")).startswith("http:"):
         ours["allow_http"] = True
     return scheme, ours
+
+
+def _of_google(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of gcsfs with its token as ours: `"anon"`, or the key of a service account as a file or a dictionary."""
+    token, others = given.get("token"), {name: value for name, value in given.items() if name != "token"}
+    if token == "anon":
+        return others | {"anon": True}
+    try:
+        key = json.loads(Path(token).read_text()) if isinstance(token, str) else token
+    except (OSError, ValueError):
+        return given
+    if isinstance(key, dict) and key.get("type") == "service_account":
+        return others | {"service_account": json.dumps(key)}
+    return given
+
+
+def _of_azure(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of adlfs, and what it reads in the environment in their place."""
+    given = _connected(given)
+    if "account_host" in given:
+        given["endpoint_url"] = f"https://{given.pop('account_host')}"
+    account = given.get("account_name") or os.environ.get(VARIABLES["account_name"])
+    keys = [name for name in ("account_key", "sas_token") if given.get(name) or os.environ.get(VARIABLES[name])]
+    if account and any(name in given for name in VARIABLES):
+        given["account_name"] = account
+    if keys:
+        # As in adlfs, which is anonymous only without a key, and without one unless told otherwise.
+        given.pop("anon", None)
+    elif "account_name" in given and os.environ.get("AZURE_STORAGE_ANON", "true").lower() not in ("false", "0", "f"):
+        given.setdefault("anon", True)
+    return given
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any]:

@@ -77,15 +77,15 @@ impl NameCache {
     /// The directories to list ahead now. The caller ends each with
     /// [`listed_ahead`](Self::listed_ahead).
     pub(in super::super) fn take_ahead(&self) -> Vec<String> {
-        // Lookups of known names ask, too, and take no second lock.
+        // Lookups of known names also call this: without plans, they take no second lock.
         if !self.has_planned.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
         std::mem::take(&mut self.lock().ahead)
     }
 
-    /// A directory was listed ahead by a request that was sent at `asked`; `None` if it could not
-    /// be, or not with one page.
+    /// A directory was listed ahead by a request that was sent at `asked`. `found` is `None` if the
+    /// listing failed or has more than one page.
     pub(in super::super) fn listed_ahead(&self, directory: &str, asked: Asked, found: Option<Found>) {
         let mut state = self.lock();
         let known = state.directory(directory);
@@ -113,21 +113,22 @@ impl NameCache {
         Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
     }
 
-    /// How long each page of a listing is valid that was begun then and ends now, from its request
-    /// on. Names of a directory that takes longer to list than they live would never be used.
+    /// How long each page of a listing is valid, from the page's request on, if the listing began
+    /// at `begun` and ends now: at least twice the time that the listing took. Otherwise names of a
+    /// directory that takes longer to list than they live would never be used.
     pub(super) fn lifetime(&self, begun: Instant) -> Duration {
         self.ttl().max(begun.elapsed() * 2)
     }
 
-    /// Whether what is valid until then was requested in the last second, or is of a directory that
-    /// takes longer to list than names live.
+    /// Whether a name that is valid until `until` was requested in the last second, or is in a
+    /// directory that takes longer to list than names live.
     pub(in super::super) fn is_fresh(&self, until: Instant) -> bool {
         until + CONFIRMED_MAX >= Instant::now() + self.ttl()
     }
 }
 
 impl State {
-    /// A program lists a directory itself that is planned and not requested yet.
+    /// Removes a planned listing that is not requested yet: a program lists the directory itself.
     pub(super) fn drop_planned(&mut self, directory: &str) {
         if let Some(at) = self.ahead.iter().position(|planned| planned == directory) {
             self.ahead.swap_remove(at);

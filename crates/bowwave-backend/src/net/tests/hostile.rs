@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowwave_testkit::S3Server;
 use bowwave_testkit::hostile::{Checksum, Dialect, Host, HostileServer};
 
 use super::PATIENCE;
@@ -27,12 +28,10 @@ fn set(server: &HostileServer, mode: &str) {
 }
 
 fn options(server: &HostileServer) -> Options {
-    let mut keys = super::keys();
-    keys.session_token = Some("the-session-token".to_owned());
     Options {
         endpoint: Some(server.endpoint()),
         allow_http: true,
-        credentials: Some(keys),
+        credentials: Some(super::keys_with(S3Server::SECRET_ACCESS_KEY, Some("the-session-token"))),
         timeout: TIMEOUT,
         ..Options::default()
     }

@@ -20,7 +20,7 @@ use crate::{
     Backend, EntryKind, ErrorKind, Namespace as _, Object, OpenWrite, Options, Rename, Result, Write as _,
     WriteBuf,
 };
-use crate::{WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
+use crate::{Credentials, WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
 
 const PART: usize = 8 << 20;
 
@@ -573,8 +573,13 @@ fn another_cloud_is_written_without_copies_of_parts() {
     let directory = tempfile::tempdir().unwrap();
     let server = S3Server::start_open(directory.path(), &["bucket"]).unwrap();
     fs::create_dir(directory.path().join("bucket/data")).unwrap();
-    let options = Options { endpoint: Some(server.endpoint()), ..Options::default() };
-    let store = open::google_with_key("bucket", NO_KEY, &options).unwrap();
+    let options = Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        credentials: Some(Credentials::Google { service_account_key: NO_KEY.to_owned() }),
+        ..Options::default()
+    };
+    let store = open::open("gs://bucket", "gs", "//bucket", &options).unwrap();
     let all = bytes("google", 2 * PART + 7);
     let object = store.open_write("data/object".as_ref(), &create()).unwrap();
     write_all(&*object, 0, &all[..PART + 3]);
