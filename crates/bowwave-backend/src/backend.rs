@@ -78,8 +78,9 @@ pub trait Backend: Debug + Send + Sync {
         }
     }
 
-    /// Makes the store keep names and versions, for all its users. Returns whether it can, also for
-    /// a time to live of zero; the default asks the store below, and other stores keep none.
+    /// Makes the store keep names and versions, for all its users. Returns whether it can keep
+    /// them, even if the time to live is zero. By default forwards to the store below; a store
+    /// without one keeps none.
     fn keep_names(&self, how: crate::KeepNames) -> bool {
         self.below().is_some_and(|below| below.keep_names(how))
     }
@@ -219,8 +220,8 @@ pub trait Object: Debug + Send + Sync {
 /// Receives the progress of a read. Called on the backend's threads: be quick and never block.
 ///
 /// Bytes that `progress` reported as final belong to the reader: the store must not access them
-/// again. A sink that is dropped without `done` counts as a failed read. If memory is not back at
-/// the end of the read, because it may still be written, it is leaked to the store until the last
+/// again. A sink that is dropped without `done` counts as a failed read. Memory that may still be
+/// written after the end of the read is not returned: it is leaked to the store until the last
 /// piece of the buffer is dropped.
 pub trait ReadSink: Send {
     /// The first `bytes` bytes of the buffer are final. Grows from call to call.

@@ -62,8 +62,8 @@ pub struct KeepNames {
     /// Whether objects are opened by their known version, so that only the first read compares it
     /// with the store's.
     pub opens: bool,
-    /// Whether objects of a listing have no stored attributes, as long as no request has shown any
-    /// and several have shown that there are none.
+    /// Whether to assume that objects of a listing have no stored attributes, once several requests
+    /// have shown objects without any, and as long as none has shown some.
     pub assumes_plain: bool,
 }
 

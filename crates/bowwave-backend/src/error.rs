@@ -41,7 +41,7 @@ pub enum ErrorKind {
     Unsupported,
     /// No response in time.
     TimedOut,
-    /// The store requests fewer requests (503, 429).
+    /// The store rejects the request because it gets too many (503, 429).
     Throttled,
     /// The store cannot be reached, or the connection broke.
     Unavailable,

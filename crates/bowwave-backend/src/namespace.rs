@@ -264,8 +264,10 @@ pub trait Namespace: Debug + Send + Sync {
     /// # Errors
     /// `Unsupported` where the store does not know (the default).
     fn statfs(&self) -> Result<StatFs> {
-        self.names_below()
-            .map_or_else(|| Err(unsupported(Path::new(""), "room to tell of")), |below| below.statfs())
+        self.names_below().map_or_else(
+            || Err(unsupported(Path::new(""), "figure for its free space")),
+            |below| below.statfs(),
+        )
     }
 
     /// Returns when the names in a directory are durable. Blocks.
@@ -304,7 +306,7 @@ pub(crate) fn refused(mut store: &dyn Backend, path: &Path, what: &str) -> Error
     if store.profile().writes == crate::Writes::No {
         Error::new(ErrorKind::ReadOnly, format!("{place}: cannot {what}: this store is only read"))
     } else {
-        Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this store has no such thing"))
+        Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this store does not support it"))
     }
 }
 

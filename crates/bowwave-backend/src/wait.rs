@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result, WriteBuf, Write
 /// An event of a sink.
 #[derive(Debug)]
 pub enum Heard {
-    /// The first bytes of the buffer are final.
+    /// The first N bytes of the buffer are final.
     Progress(usize),
     /// The read ended.
     Done(ReadBuf, Result<usize>),

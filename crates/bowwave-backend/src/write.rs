@@ -208,7 +208,7 @@ pub trait WriteObject: Object {
     /// The error for unsupported operations.
     #[doc(hidden)]
     fn cannot(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Unsupported, format!("cannot {what}: this store has no such thing"))
+        Error::new(ErrorKind::Unsupported, format!("cannot {what}: this store does not support it"))
     }
 }
 

@@ -8,8 +8,8 @@ use crate::protocol::Request;
 use crate::{Error, Result};
 
 /// Announces `files` to the mount at `mount`, in the order of their opens: paths below the mount
-/// point, with or without it in front. It reads them ahead, as after `bowwave plan`, which has the
-/// limits. With `append`, they follow the list before; else they replace it.
+/// point, with or without it in front. The mount reads them ahead, with the limits that
+/// `bowwave plan --help` names. With `append`, they follow the previous list; else they replace it.
 ///
 /// ```no_run
 /// bowwave_control::announce("/mnt/data".as_ref(), ["images/7.jpg", "images/3.jpg"], false)?;
@@ -82,7 +82,7 @@ impl Announcement {
         Ok(())
     }
 
-    /// Sends the rest. An announcement without files, and without `append`, ends the list before.
+    /// Sends the rest. An announcement without files and without `append` ends the previous list.
     ///
     /// # Errors
     /// As [`announce()`].

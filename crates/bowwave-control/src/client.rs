@@ -23,7 +23,7 @@ pub struct Peer {
     name: Name,
 }
 
-/// All sockets that this user may ask: its own, and for root those of all users.
+/// All sockets that this user may send requests to: its own, and for root those of all users.
 pub fn peers() -> Vec<Peer> {
     let mut peers = Vec::new();
     for directory in Directory::all().into_iter().map(Arc::new) {
@@ -90,8 +90,8 @@ fn send(directory: &Directory, name: &str, request: &Request) -> io::Result<BufR
     Ok(BufReader::new(stream))
 }
 
-/// Connects within `patience`: the queue of a listener that is stopped fills up, and then a
-/// blocking connect waits as long as it is stopped.
+/// Connects within `patience`. A blocking connect could wait without end: a stopped process does
+/// not accept, and the queue of its listener fills up.
 pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let deadline = Instant::now() + patience;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -7,9 +7,9 @@
 //!                                directory: 0700, sockets 0600                          announce
 //! ```
 //!
-//! One request per connection, one line of JSON in each direction. [`Request::End`] gets a second
-//! line at the end of the mount. Both sides check the other's user: only the user of the process
-//! and root may ask.
+//! Each connection carries one request: one line of JSON in each direction. [`Request::End`] gets a
+//! second line at the end of the mount. Each side checks the user of the other: only the user of
+//! the process and root may send requests.
 //!
 //! A program that embeds the cache serves the channel with one call:
 //!
@@ -20,7 +20,7 @@
 //! let settings: Settings = "cache=16MiB policy=none".parse()?;
 //! let (engine, _store) = settings.open("/etc")?;
 //! let _served = Program { engine: Some(engine.clone()), ..Program::default() }.serve()?;
-//! // From now on, as 'bowwave ctl PID set policy ondemand':
+//! // The same request as that of 'bowwave ctl PID set policy ondemand':
 //! let set = Request::Set { key: "policy".to_owned(), value: "ondemand".to_owned() };
 //! Process::find(std::process::id())?.ask(&set)?;
 //! assert_eq!(engine.setting("policy")?, "ondemand");

@@ -34,7 +34,7 @@ pub struct Map {
 
 impl Program {
     /// Serves the control channel of this process until the server is dropped: `bowwave ctl PID`
-    /// and `bowwave status` reach it, of the same user and root. Settings are those of
+    /// and `bowwave status` reach it, if the same user or root runs them. Settings are those of
     /// [`LIVE_SETTINGS`] and [`SWAP_SETTINGS`].
     ///
     /// # Errors

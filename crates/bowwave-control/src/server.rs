@@ -37,13 +37,13 @@ pub trait Subject: Send + Sync {
     /// Validates `value` and changes a live setting.
     ///
     /// # Errors
-    /// What fits instead.
+    /// A message with the valid values.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 
     /// Announces files, by their paths below the mount point.
     ///
     /// # Errors
-    /// Why it does not read them ahead.
+    /// A message why it does not read the files ahead.
     fn announce(&self, files: &[String], append: bool) -> Result<(), String>;
 }
 
@@ -171,7 +171,7 @@ fn publish(directory: &Directory, draft: &str, name: Name) -> io::Result<String>
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             published => return published.map(|()| text),
         }
-        // A full queue is that of a process that lives.
+        // A full queue also shows that the process is alive.
         let connected = connect(&directory.path(&text), Duration::ZERO);
         if connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             // Left by a process with the same number.
@@ -208,7 +208,7 @@ fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, wai
 fn answer(stream: UnixStream, subject: &dyn Subject, waiting: &Waiting) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
     if peer != own_user() && peer != 0 {
-        return Err(io::Error::other(format!("user {peer} may not ask")));
+        return Err(io::Error::other(format!("user {peer} may not control this program")));
     }
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut stream = BufReader::new(stream);

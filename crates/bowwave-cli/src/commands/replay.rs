@@ -43,6 +43,7 @@ overrides, as in hdd:rpm=5400.
   --pace closed   each process reads on as soon as it can: how fast could it be?
   --pace trace    no read before its time in the trace, one at a time for each process
   --pace open     each read at its time, whatever is under way
+  --pace think    each read as long after the one before it as the program took between them
 
 regret is seconds as a multiple of the oracle's, which knows all reads in advance: 1.20 leaves a sixth to gain.
 

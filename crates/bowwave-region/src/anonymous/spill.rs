@@ -116,10 +116,10 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
             "name a file on a disk that you may write to, or a directory",
         ))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-        system("have the spill file alone", "another program swaps to it: name another file")(error.into())
+        system("lock the spill file", "another program swaps to it: name another file")(error.into())
     })?;
     let remove = created.then(|| path.clone());
-    let metadata = lock.metadata().map_err(system("look at the spill file", ""))?;
+    let metadata = lock.metadata().map_err(system("read the attributes of the spill file", ""))?;
     if !metadata.is_file() {
         return Err(Error::Range(format!("{}: a spill must be a file or a directory", path.display())));
     }
@@ -134,7 +134,7 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
     }
     reserve(&*spill.object, slots, &path.display().to_string())?;
     if is_directory {
-        std::fs::remove_file(&path).map_err(system("take the spill file's name away", ""))?;
+        std::fs::remove_file(&path).map_err(system("remove the name of the spill file", ""))?;
         spill.remove = None;
     }
     Ok(spill)
@@ -150,7 +150,7 @@ fn unique_path_in(directory: &Path) -> PathBuf {
 fn open_object(store: &dyn Backend, path: &Path) -> Result<Arc<dyn WriteObject>> {
     let writes = store.profile().writes;
     if writes != Writes::Anywhere {
-        let why = if writes == Writes::No { "it is only read" } else { "it takes whole objects only" };
+        let why = if writes == Writes::No { "it is only read" } else { "it writes whole objects only" };
         return Err(Error::Range(format!("cannot spill to {}: {why}; name a file, or memory:", store.url())));
     }
     let how = OpenWrite { create: true, mode: 0o600, ..OpenWrite::default() };

@@ -1,9 +1,9 @@
 //! The cache's directory, held by descriptor. Each entry is checked before the cache uses it.
 //!
-//! Names are opened without following links and without blocking, and then checked by `fstat`.
-//! Foreign ([`Fault::Foreign`]) are a FIFO, socket, device, link or directory in place of a file, a
-//! file of another user, a file that others may write, and a file with a second name. The cache
-//! truncates damaged segments, which through a second hard link would destroy another file.
+//! Names are opened without following links and without blocking, and then checked by `fstat`. An
+//! entry is foreign ([`Fault::Foreign`]) if it is a FIFO, socket, device, link or directory in
+//! place of a file, belongs to another user, may be written by others, or has a second name. The
+//! cache truncates damaged segments; with a second hard link, that would destroy another file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -138,7 +138,7 @@ impl Directory {
         let stat = rustix::fs::fstat(&fd)?;
         let ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && is_private(&stat)
-            // No link: removed since the open.
+            // 0 if it was unlinked since the open.
             && stat.st_nlink <= 1
             && u64::try_from(stat.st_size).is_ok_and(|size| size <= SEGMENT_FILE);
         if ours { Ok(File::from(fd)) } else { Err(Fault::Foreign) }
@@ -189,7 +189,7 @@ impl Directory {
         }
     }
 
-    /// Locks the directory until it is closed, or fails.
+    /// Locks the directory until it is closed. A non-blocking lock fails if another one conflicts.
     pub(super) fn lock(&self, how: FlockOperation) -> io::Result<()> {
         Ok(rustix::fs::flock(&self.fd, how)?)
     }
