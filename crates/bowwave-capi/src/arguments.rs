@@ -135,7 +135,7 @@ pub(crate) unsafe fn strings<'a>(
     unsafe { array(pointer, count, what) }
 }
 
-/// `what`, a plural, of a program.
+/// An array from C. `what` names the elements in errors, in the plural.
 ///
 /// # Safety
 /// NULL, or `count` constant values.

@@ -89,7 +89,7 @@ impl From<bowwave_control::Error> for Failure {
 }
 
 impl From<std::io::Error> for Failure {
-    /// Of the control channel: without a number of the system, no directory may hold its socket.
+    /// An error of the control channel. If it has no `errno`, no directory can hold the socket.
     fn from(error: std::io::Error) -> Self {
         let code = error.raw_os_error().unwrap_or(libc::EACCES);
         Self { code, message: format!("cannot serve the control channel: {error}") }

@@ -60,7 +60,8 @@ fn path_of(dir: &Path) -> Option<PathBuf> {
     Some(config.join("bowwave/settings").join(file_name(dir)))
 }
 
-/// A path as one name: of other bytes than letters, digits, `-`, `_` and `.`, `%` and two digits.
+/// A path as one file name: bytes that are not letters, digits, `-`, `_` or `.` become `%` and two
+/// hexadecimal digits.
 fn file_name(dir: &Path) -> String {
     const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
     percent_encode(dir.as_os_str().as_bytes(), ENCODED).to_string()

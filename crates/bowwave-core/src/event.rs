@@ -259,7 +259,7 @@ pub enum Action {
 /// The result of a [`Cache::access`](crate::Cache::access).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// All pages are present and pinned; the frames are in the lent buffer, in page order. Final.
+    /// All pages are present and pinned. The caller's buffer has the frames in page order. Final.
     Hit,
     /// A page is missing: exactly one [`Action::Wake`] follows, in this call's actions or later.
     Wait,

@@ -2,9 +2,9 @@
 //!
 //! # Driving the cache
 //!
-//! Decide under a lock, act outside it. One copy belongs under the lock: after [`Cache::write`],
-//! copy the bytes into the target frames before any other call. Answer every [`Fill`] with exactly
-//! one [`Cache::filled`], and every [`WriteOut`] with one [`Cache::written_out`]. Every
+//! Decide under a lock, act outside it, with one exception: after [`Cache::write`], copy the bytes
+//! into the target frames before any other call, under the lock. Report the end of every [`Fill`]
+//! by exactly one [`Cache::filled`], and of every [`WriteOut`] by one [`Cache::written_out`]. Every
 //! [`ReadOutcome::Wait`] is followed by exactly one [`Action::Wake`]. Frames that a hit or a wake
 //! hands out stay pinned until [`Cache::unpin`].
 //!

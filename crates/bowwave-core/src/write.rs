@@ -43,8 +43,9 @@ pub enum Base {
 /// The result of a [`Write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The first N pages (at least one) are dirty now, and their frames are in the lent buffer, in
-    /// order. For the rest the driver calls again.
+    /// The first N pages (at least one) are dirty now, and `targets` of
+    /// [`Cache::write`](crate::Cache::write) has their frames, in order. For the rest the driver
+    /// calls again.
     Accepted(u64),
     /// This page, the first, must be read first: the write changes only a part of it.
     Read(PageIndex),

@@ -141,8 +141,8 @@ pub struct Service {
 pub struct DeviceLimits {
     /// Total rate in bytes per nanosecond; above 0.
     pub bytes_per_ns: f64,
-    /// Rate of the medium in bytes per nanosecond, which bounds every first read of a byte; above
-    /// 0.
+    /// Rate of the medium in bytes per nanosecond; above 0. It bounds the first read of each byte:
+    /// later reads of the byte may come from the device's buffer.
     pub medium_bytes_per_ns: f64,
     /// Maximum bytes of a request; not 0.
     pub request_bytes_max: u64,

@@ -101,8 +101,8 @@ impl Drawn {
         Self { budget, page_bytes, least: 2 * u64::from(ra_pages) * page_bytes, pages: 0 }
     }
 
-    /// Draws for a decision, or all there is if the reader announced a plan; returns the pages that
-    /// may be in flight now.
+    /// Draws for a decision, or all that is left if the reader announced a plan; returns the pages
+    /// that may be in flight now.
     pub(crate) fn draw(&mut self, all: bool) -> u64 {
         let bytes = self.budget.draw(if all { u64::MAX } else { self.least });
         self.budget.give(bytes % self.page_bytes);

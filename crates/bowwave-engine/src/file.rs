@@ -22,8 +22,9 @@ use crate::wait::{Outcome, Slot};
 pub(crate) use write::ALL;
 pub use write::Upload;
 
-/// An open handle of an object, with its own readahead state. Any number of threads may read
-/// through it; use one handle for each independent stream.
+/// An open handle of an object. Any number of threads may read through it. With the policy
+/// `stream`, all handles of an object share one readahead state. With the other policies each
+/// handle has its own: use one handle for each independent stream.
 #[derive(Debug)]
 pub struct File {
     pub(crate) engine: Arc<Inner>,
@@ -104,7 +105,7 @@ impl File {
         }
     }
 
-    /// Another read handle of the same version, with its own readahead state.
+    /// Another read handle of the same version.
     pub(crate) fn another(&self) -> Self {
         let (engine, store, entry) =
             (Arc::clone(&self.engine), Arc::clone(&self.store), Arc::clone(&self.entry));
@@ -112,8 +113,8 @@ impl File {
         Self::new(engine, store, entry, handle, Access::Read)
     }
 
-    /// A handle for another reader of this one, such as another thread: with the same advice.
-    /// `None` if the policy's state belongs to a handle, as it does to a descriptor in Linux.
+    /// Another handle with the same advice, for another reader, such as another thread. `None` if
+    /// the policy has a state for each handle, as Linux has for each descriptor.
     pub fn for_another_reader(&self) -> Option<Self> {
         self.engine.tuning().policy.capabilities().per_file.then(|| {
             let other = self.another();
@@ -255,8 +256,7 @@ impl File {
     /// columns, tensors or known records. The engine starts to read them ahead at once, many at a
     /// time, as far as readers need and memory allows. While reads follow the plan, nothing else is
     /// read ahead. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing
-    /// past
-    /// `end`.
+    /// past `end`.
     ///
     /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
     /// pages that were read and not used count in

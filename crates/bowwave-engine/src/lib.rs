@@ -6,7 +6,8 @@
 //! [`File`] is an open handle. The policy `stream` has one readahead state per file, other policies
 //! have one per handle.
 //!
-//! The engine decides under a shard's lock and acts outside it, with two exceptions. Small reads
+//! The cache consists of shards, each with its own lock and memory. A file belongs to one shard.
+//! The engine decides under the shard's lock and acts outside it, with two exceptions. Small reads
 //! that hit are copied under the lock, because pinning and unpinning would cost as much as the
 //! copy. Writes are copied under the lock, at most 256 KiB at a time.
 

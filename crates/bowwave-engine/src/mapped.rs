@@ -17,8 +17,8 @@ use crate::shard::{Effect, Touch};
 pub struct Around {
     /// Within these bytes of the file.
     pub bytes: Range<u64>,
-    /// Most unread readahead behind the page to map, in bytes. Mapped pages count as used, so
-    /// smaller values teach readahead more.
+    /// Most unread readahead after the page to map, in bytes. Mapped pages count as used, so with
+    /// smaller values readahead sees more of the reader's touches.
     pub unread_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl MappedFile {
         Self { file, frames }
     }
 
-    /// The same mapped file with its own readahead state, for another stream of touches, such as
+    /// The same mapped file through a handle of its own, for another stream of touches, such as
     /// another thread's.
     pub fn another(&self) -> Self {
         Self { file: self.file.another(), frames: Arc::clone(&self.frames) }

@@ -212,7 +212,7 @@ impl Queue {
     /// Sends queued requests while the store has free slots, and requests whose timer has expired.
     ///
     /// # Panics
-    /// If the store does, after the other requests were sent: no later call may come to send them.
+    /// If the store panics. The other requests are sent first: no later call may come to send them.
     pub(crate) fn run(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_running) = Running::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;

@@ -62,7 +62,7 @@ pub struct StoreStats {
     /// Requests in flight when one was sent, including it, summed over requests. Divided by the
     /// number of requests: mean queue depth of the store.
     pub in_flight_total: u64,
-    /// Requests still queued then, after merging, summed likewise.
+    /// Requests still queued when one was sent, after merging, summed over requests.
     pub waiting_total: u64,
     /// The scheduler's counters: merged, promoted and cancelled fills, and requests by reason of
     /// dispatch.
@@ -95,11 +95,11 @@ bowwave_core::named_enum! {
     /// Classes of requests in [`Latencies`]: direction, and demand or speculative.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Work {
-        /// Demand reads when they were sent, including promoted readahead.
+        /// Reads that were demand when they were sent, including promoted readahead.
         DemandRead = "demand_read",
         /// Speculative reads.
         Readahead = "readahead",
-        /// Writes with a waiting sync when they were sent.
+        /// Writes that a sync waited for when they were sent.
         SyncWrite = "sync_write",
         /// Writes without a waiter.
         WriteBack = "write_back",

@@ -5,6 +5,9 @@
 //!           --write()--> past it if write-only --FUSE write--> the same ---------> File::write_at
 //! ```
 //!
+//! Receivers are the threads that read requests from `/dev/fuse`. A receiver runs the request
+//! itself, or hands it to a worker thread if no other receiver is free.
+//!
 //! [`Mount::new`] mounts a [`Store`](bowwave_engine::Store) at a directory. It stays mounted until
 //! the [`Mount`] is dropped or `umount` is run. Writes through write-only descriptors bypass the
 //! kernel's page cache, on kernels where that is safe. The kernel's page cache keeps pages until

@@ -31,13 +31,14 @@ pub enum Metadata {
     Refuse,
 }
 
-/// How old the names, attributes and versions of a network's store may be that programs see. A file
-/// of a file system is compared at each open in every mode.
+/// How old the names, attributes and versions that programs see may be, on a store behind a
+/// network. On a file system, each open compares the file's version in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// Each lookup and each open requests the store. The kernel keeps no names and attributes.
+    /// Each lookup and each open sends a request to the store. The kernel keeps no names and
+    /// attributes.
     Strict,
-    /// Each open requests the store (close-to-open). Names and attributes are kept for
+    /// Each open sends a request to the store (close-to-open). Names and attributes are kept for
     /// [`MountOptions::ttl`].
     Open,
     /// Names, attributes and versions are kept for [`MountOptions::ttl`], and a listing is as good

@@ -1,4 +1,4 @@
-//! `bytes` objects that are read into, buffers of others, and waits that Ctrl-C ends.
+//! `bytes` objects that are read into, buffers of other objects, and waits that Ctrl-C ends.
 #![allow(unsafe_code, reason = "memory of Python's objects")]
 
 use std::cell::Cell;
@@ -86,8 +86,8 @@ impl Buffer {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         match self.0.len {
             0 => &mut [],
-            // SAFETY: as above; requested as writable. Programs that use the memory meanwhile from
-            // other threads see bytes of either, as with every file's `readinto`.
+            // SAFETY: as above; requested as writable. Other threads that use the memory meanwhile
+            // see old and new bytes mixed, as with every file's `readinto`.
             len => unsafe { std::slice::from_raw_parts_mut(self.0.buf.cast(), len.cast_unsigned()) },
         }
     }

@@ -19,8 +19,8 @@ const SPINS: u32 = 400;
 static FREE: AtomicBool = AtomicBool::new(false);
 
 /// Whether a thread has returned from a copy and has not started the next one: most likely it
-/// holds the GIL. A thread that starts a copy held it until then, so this is right again at once
-/// if the GIL was released elsewhere meanwhile.
+/// holds the GIL. This is wrong if the GIL was released elsewhere meanwhile. The next copy corrects
+/// it: the thread that starts it held the GIL until then.
 static HELD: AtomicBool = AtomicBool::new(false);
 
 /// The thread of the last read, as the address of a thread-local.

@@ -78,8 +78,9 @@ pub struct MapOptions {
     /// Maximum cached bytes mapped on either side of a fault. Of unread readahead, a fault maps at
     /// most as much as was accessed sequentially before it, plus 64 KiB.
     pub around_bytes: u64,
-    /// Threads with a readahead state of their own. Beyond that, the least recently faulting thread
-    /// starts anew. 1: all faults are one stream, as in a kernel. 256 by default.
+    /// Threads with a handle of their own in the engine, by which readahead tells them apart.
+    /// Beyond that, the least recently faulting thread starts anew. 1: all faults are one stream,
+    /// as in a kernel. 256 by default.
     pub streams: NonZeroUsize,
     /// Whose page faults are served; by default all, if the process may.
     pub scope: Option<Scope>,

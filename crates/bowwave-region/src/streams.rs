@@ -1,4 +1,4 @@
-//! Streams of page faults: each thread has a readahead state of its own.
+//! Streams of page faults: readahead tells threads apart.
 //!
 //! Threads that each access their own cluster look like random access when taken together. So every
 //! thread has a handle of the file, up to a limit; beyond it, the least recently used handle is

@@ -6,7 +6,7 @@
 //! [sweep]                            # every combination is run; each key has a default
 //! policies = ["none", "ondemand"]    # without it: stream, none, ondemand
 //! ra_pages = [32, 256]
-//! cache_bytes = [67_108_864, 0]      # 0: without end
+//! cache_bytes = [67_108_864, 0]      # 0: unlimited
 //! devices = ["hdd", "s3:slots=8"]
 //! schedulers = ["noop", "deadline:starved=4"]   # before each device; without, its own
 //! seeds = [1]

@@ -108,7 +108,7 @@ fn stays(backend: &dyn Backend, upload: &Upload) -> Result<bool, Failure> {
 const LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Its age, if the store reports it; `None` if clocks differ.
+/// Age of an upload; `None` if the store does not report it, 0 if the store's clock is ahead.
 fn age(upload: &Upload, now: SystemTime) -> Option<Duration> {
     upload.begun.map(|begun| now.duration_since(begun).unwrap_or_default())
 }

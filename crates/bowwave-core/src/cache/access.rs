@@ -257,7 +257,7 @@ impl Cache {
         let (file, walks) = (entry.file, entry.capabilities.every_access);
         let range = clip_to_file(part.pages, self.file(file).pages);
         frames.clear();
-        // A page that is a request of its own was looked up already.
+        // `hit_one` has looked up the page already if it is a whole request.
         let known = range == part.pages && range.count() == PageCount(1) && part.is_whole();
         if walks || known || !self.collect_hits(file, range, frames) {
             return false;
@@ -298,7 +298,7 @@ impl Cache {
         frames: &mut Vec<FrameId>,
         sink: &mut impl Sink,
     ) -> bool {
-        // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
+        // While reads wait for frames, readahead must not take the next ones: this read queues.
         if !self.handle(part.handle).capabilities.every_access || !self.starved.is_empty() {
             return false;
         }
@@ -375,9 +375,10 @@ impl Cache {
         true
     }
 
-    /// The pages of a part whose reading counts as a use; the request begins at page `first`. No
-    /// page with no-reuse advice. Not the page shared with the previous request, so that reads
-    /// smaller than a page count as one use; LRU counts it, which matters only after other uses.
+    /// The pages of a part whose reading counts as a use; the request begins at page `first`. With
+    /// no-reuse advice, no page counts. The page shared with the previous request does not count,
+    /// so that reads smaller than a page are one use. With LRU it counts, which matters only after
+    /// other uses.
     pub(super) fn touches(&self, handle: HandleId, first: PageIndex, range: PageRange) -> PageRange {
         let handle = self.handle(handle);
         if handle.no_reuse {

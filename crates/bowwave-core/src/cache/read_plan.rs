@@ -39,7 +39,7 @@ use crate::time::Instant;
 const WINDOWS: u64 = 16;
 /// A distance is read in this many parts, so that requests are served side by side.
 const PARTS: u64 = 64;
-/// Most windows of a part, and the inverse of the fewest.
+/// A part is at most a window times this, and at least a window divided by this.
 const PART_WINDOWS: u64 = 4;
 /// One plan gets at most one in this many of all frames.
 const ALONE: u64 = 4;

@@ -56,7 +56,7 @@ impl Pace {
         self.period = Some(now);
     }
 
-    /// Bytes of the body have arrived. None is no sign of life.
+    /// Bytes of the body have arrived. 0 bytes are no sign of life.
     ///
     /// # Errors
     /// As [`check`](Self::check): bytes that come after a period that brought too few do not save

@@ -26,8 +26,8 @@ pub struct RetryLimits {
 
 impl RetryLimits {
     /// For a store of this machine, which has no other clients. At one failure in a hundred, one
-    /// request in 10^12 fails for good. Shorter pauses fail with the store; longer ones delay a
-    /// page that the store has by then.
+    /// request in 10^12 fails for good. With shorter pauses, all attempts fall into one outage;
+    /// longer pauses delay a page that the store can return again.
     pub const LOCAL: Self = Self {
         attempts_max: 6,
         budget_ns: u64::MAX,

@@ -43,8 +43,8 @@ impl Costs {
         }
     }
 
-    /// Pages that a long request reads in the time of a short one. Where less than this is between
-    /// two reads, reading through costs less than a second request. 0 while unknown, and on a store
+    /// Pages that a long request reads in the time of a short one. If the gap between two reads is
+    /// shorter, reading the gap costs less than a second request. 0 while unknown, and on a store
     /// that takes no time.
     pub fn pages_per_request(&self) -> u64 {
         self.short_ns / self.a_page_ns()

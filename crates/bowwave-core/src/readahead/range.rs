@@ -32,7 +32,8 @@
 //!   after.
 //! - The window that Lustre gives to a worker is requested at once.
 //!
-//! [`Clusters`] describes the fixes to the published patch; another crate sets [`ClusterRules`].
+//! [`Clusters`] describes the fixes to the published patch. Another crate can set rules of its own
+//! as [`ClusterRules`].
 
 mod config;
 mod state;

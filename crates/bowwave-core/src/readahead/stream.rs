@@ -50,10 +50,10 @@
 //! # Places
 //!
 //! A miss that continues no stream may be in a cluster that is read in any order. If four of the
-//! last 32 runs began in one aligned place, and the place is at most one 2048th of the file, they
-//! hardly met by chance: the reader stays there, and will probably read as often again. The rest of
-//! the place is then read at once, as long as the requests saved take longer than its pages. On a
-//! store that takes no time, there are no places.
+//! last 32 runs (contiguous ranges that were read) began in one aligned place of at most one 2048th
+//! of the file, that is hardly chance. The reader is expected to begin as many runs there again.
+//! The rest of the place is then read at once, if the requests that this saves take longer than its
+//! pages. On a store that takes no time, there are no places.
 //!
 //! # What pays
 //!
@@ -61,13 +61,13 @@
 //! one takes, and how much longer a short request takes beside others
 //! ([`Costs`](crate::Costs)). From these times follow:
 //!
-//! - **Places and small files:** the requests saved must take longer than the pages, with what the
-//!   waiting reads lose meanwhile. A place is expected to be read as often again as it was, a file
-//!   of at most 16 windows twice as often. While costs are unknown, files of at most 4 windows are
-//!   read whole.
-//! - **How far a run is read ahead** while other reads wait: as far as the chance that the run
-//!   comes so far ([`Runs::reach`]) pays, but at least as many pages as the run has. A page that is
-//!   used saves its part of a request; one that is not takes its time from each waiting read.
+//! - **Places and small files:** the requests saved must take longer than the pages, plus the time
+//!   that waiting reads lose to them. A place is expected to get as many requests again as it had
+//!   runs, a file of at most 16 windows twice as many. While costs are unknown, files of at most 4
+//!   windows are read whole.
+//! - **How far a run is read ahead** while other reads wait: as far as the expected gain of a page
+//!   covers its expected cost ([`Runs::reach`]), but at least as many pages as the run has. A used
+//!   page saves its part of a request; an unused page costs each waiting read the time of a page.
 //!   Predicted runs are not limited.
 //!
 //! # How much to read
@@ -75,8 +75,8 @@
 //! Windows grow as in Linux (`initial_size`, `next_size`) up to `ra_pages`, and one window stays in
 //! flight ahead of the reader. More is requested if a reader with a full window waited for a fill,
 //! or reached the end of its readahead. A reader that begins at page 0 is expected to wait. The
-//! distance is then twice the pages that the reader uses during one fill. While fill times are
-//! unknown, it doubles each time. (PostgreSQL 19, ZFS and AMP have such rules, too.)
+//! distance (pages kept ahead of the reader) is then twice the pages that it uses during one fill.
+//! While fill times are unknown, it doubles each time. (PostgreSQL 19, ZFS, AMP have such rules.)
 //!
 //! Exactly, for readers in order on a store that takes no time (`tools/model_stream.py`): a window
 //! begins at the end of the one before, has its mark at its first page, and covers at least the
@@ -86,27 +86,27 @@
 //! The window of a first read at page 0 is requested in parts of a quarter of `ra_pages`, at least
 //! 32 pages.
 //!
-//! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer
-//! than a window lasts, the first windows are larger, and the distance is split into requests that
-//! are served side by side. Under memory pressure a stream gets memory in proportion to the pages
-//! that its readers use, and used pages are evicted before unread readahead. Readahead is limited
-//! to the memory that waiting reads do not pin.
+//! A window that lasts its reader 16 times the time to first byte does not grow. If fills take
+//! longer than a window lasts, the first windows are larger, and the distance is split into
+//! requests that are served side by side. Under memory pressure a stream gets memory in proportion
+//! to the pages that its readers use, and used pages are evicted before unread readahead. Readahead
+//! is limited to the memory that waiting reads do not pin.
 //!
 //! # The waste budget
 //!
 //! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
 //!
 //! - **Of a stream:** its unread readahead is at most two windows, or its predicted length, plus
-//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. On a store that takes time,
-//!   all pages used count at first, up to sixteen windows. If other streams have readahead, they
-//!   count up to half of the file's remaining budget.
+//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. At first, on a store that
+//!   takes time, all pages used are added instead: at most sixteen windows or, if other streams
+//!   have readahead, half of the file's budget that they have not used.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
-//!   active although its reader has left it, or has not reached it yet: at most 96 of them, those
-//!   of the table and the parked ones, or 192 with more than 32 readers at once. One reader at
-//!   unrelated places has one active stream, so 18 windows in all (`tools/compare_waste.py` counts
-//!   them from what `explain` prints).
+//!   active although its reader has left it, or has not reached it yet. There are at most 96 such
+//!   streams, in the table or parked, or 192 once 32 readers are active. One reader at unrelated
+//!   offsets has one active stream, so 18 windows in all (`tools/compare_waste.py` counts them from
+//!   what `explain` prints).
 //!
 //! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
 //! in a mapped file), then to nothing.
@@ -126,13 +126,13 @@
 //! # Behind a kernel
 //!
 //! A kernel cuts long requests at its largest window
-//! ([`reader_ahead_pages`](StreamConfig::reader_ahead_pages)). A first request of that length says
-//! that its program requested more: it is no run of that length. If no reader has requested the
-//! rest, it was announced by `POSIX_FADV_WILLNEED`. Once the length of runs is known, such a run is
-//! read ahead to that length, the oldest first, one each time a reader begins another one.
+//! ([`reader_ahead_pages`](StreamConfig::reader_ahead_pages)). If the first request of a run has
+//! that length, its program requested more, so the run is longer. If no reader requests the rest,
+//! the run was announced by `POSIX_FADV_WILLNEED`. Once the length of runs is known, announced runs
+//! are read ahead to that length, the oldest first: one each time a reader comes to another run.
 //!
-//! A reader ends its last run where it begins a run, or goes on in one that another handle began. A
-//! mount has a handle for each thread.
+//! The last run of a reader ends when the reader begins another run, or continues a run that
+//! another handle began. A mount has one handle for each thread.
 //!
 //! # Detectors
 //!
@@ -142,7 +142,7 @@
 //! requests, two downward reads, or three strided blocks.
 //!
 //! A strided stream is given up once its reader leaves a block of which it used less than half: the
-//! stride or the length of its blocks was wrong, and the next reads show others.
+//! stride or the length of its blocks was wrong, and the next reads show better ones.
 //!
 //! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
 //! earlier runs of its length continued as ended ([`Runs::continues`]).
@@ -195,7 +195,7 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that continued no stream, and that no jump predicted.
+    /// Runs that continued no stream, and that were not read ahead as a predicted jump.
     fresh: u64,
     /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
@@ -209,7 +209,7 @@ pub struct Stream {
     requested: PageRange,
 }
 
-/// The request of a decision. Its rest is the pages `page..end`, clipped at the end of the file.
+/// The request of a decision: `page..end` is its rest, clipped at the end of the file.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     page: u64,
@@ -286,7 +286,7 @@ impl Stream {
         if matches!(last.direction, Direction::New | Direction::Up)
             && (last.lo..last.edge).contains(&range.start.0)
         {
-            // An assumption. If it is wrong, the reader never reaches the next tripwire.
+            // Assumes that all of it is used. If not, the reader never reaches the next tripwire.
             last.come_to(range.end.0.min(last.edge));
         }
     }
@@ -359,8 +359,8 @@ impl Stream {
             if join == Join::Up && self.leapt(at, wanted, view) {
                 return self.begun(wanted, view);
             }
-            // Among many random reads, some are adjacent by chance; the handle's last read hardly
-            // is.
+            // Among many random reads, some are adjacent by chance. Two consecutive reads of a
+            // handle hardly are.
             let direct = last == Some(at) || follows;
             let begun = self.table.last().map(|last| last.lo);
             if join == Join::Up && self.table.is_new_to_reader(at) {

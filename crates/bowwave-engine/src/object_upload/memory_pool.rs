@@ -21,7 +21,7 @@ pub(crate) struct MemoryPool {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Bytes of parts in flight, which are freed without a writer.
+    /// Bytes of parts in flight. The store frees them, so no writer needs to do anything for that.
     in_flight: u64,
     /// Frames taken from the cache.
     frames: u32,
@@ -118,7 +118,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The store has it from now on: its memory is freed without a writer.
+    /// The store has the part from now on, and frees its memory without a further write.
     pub(crate) fn mark_in_flight(&mut self) {
         if !self.in_flight {
             self.in_flight = true;

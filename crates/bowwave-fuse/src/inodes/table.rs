@@ -231,7 +231,8 @@ impl Table {
         if free && self.device == Some(key.device) { key.inode } else { self.own_number() }
     }
 
-    /// The inode number for `stat`: the store's, if all files are on one device.
+    /// The inode number for `stat`: the store's if the file is on the device of the root, else our
+    /// own.
     pub(super) fn shown(&self, number: u64) -> u64 {
         let key = self.nodes.get(&number).and_then(|node| node.key);
         key.filter(|key| self.device == Some(key.device)).map_or(number, |key| key.inode)

@@ -15,7 +15,7 @@ pub(crate) const IOCTL_ADVISE: u32 = 1 << 30 | (IOCTL_BYTES as u32) << 16 | (b'B
 /// Size of the ioctl's argument in bytes.
 pub(crate) const IOCTL_BYTES: usize = 24;
 
-/// Whom advice is for.
+/// Which descriptors advice applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdviceScope {
     /// The file descriptor.
@@ -33,7 +33,7 @@ pub struct AdviceRequest {
     pub len: u64,
     /// The advice.
     pub advice: Advice,
-    /// Whom it is for.
+    /// Which descriptors it applies to.
     pub scope: AdviceScope,
 }
 
@@ -54,7 +54,7 @@ impl AdviceRequest {
         bytes
     }
 
-    /// Parses the ioctl's argument; `None` if it is none.
+    /// Parses the ioctl's argument; `None` if it is invalid.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; IOCTL_BYTES] = bytes.try_into().ok()?;
         let (words, numbers) = bytes.split_at(16);

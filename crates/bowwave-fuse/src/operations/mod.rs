@@ -264,8 +264,8 @@ impl Operations {
         entry.validity.0.map_or(self.options.ttl, |until| left(until).min(self.options.ttl))
     }
 
-    /// How long the kernel may keep that a name does not exist. A store that keeps names answers a
-    /// second lookup itself.
+    /// How long the kernel may cache that a name does not exist. 0 for a store that keeps names: it
+    /// answers a second lookup itself.
     pub(crate) fn negative_ttl(&self) -> Duration {
         if self.keeps_names { Duration::ZERO } else { self.options.ttl }
     }

@@ -175,7 +175,7 @@ impl Operations {
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
         let replaces = how == Rename::Replace && !self.inodes.are_links(from, to);
         let going = replaces.then(|| self.inodes.begin_remove(to.0, to.1)).flatten();
-        // The copy of the rename stores the attributes too.
+        // An object store renames by a copy, which stores pending attributes too.
         let one_at_a_time = self.deferred.lock_sending();
         let attributes = self.deferred.get(&old);
         let renamed = self.layout.names().and_then(|store| match &attributes {
@@ -193,7 +193,8 @@ impl Operations {
         Ok(())
     }
 
-    /// Returns the store's result of a change that removes the last name of `going`.
+    /// Converts the store's result of a change that removes the last name of `going`. If the change
+    /// failed, cancels the removal.
     fn unless_removed(
         &self,
         going: Option<u64>,

@@ -83,7 +83,8 @@ mmaps! { mmap mmap64 }
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     if heap::was_parents(at) && len > 0 {
-        // In a child. A new map there would be mistaken for the parent's.
+        // In a child, the addresses stay reserved: a new map there would be mistaken for the
+        // parent's.
         return 0;
     }
     let range = if is_ours(at, len) { pages(at, len) } else { None };

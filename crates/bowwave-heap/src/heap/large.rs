@@ -120,7 +120,7 @@ impl Larges {
         }
     }
 
-    /// Applies advice; returns whether a range is allocated.
+    /// Applies advice; returns whether a part of the range is allocated.
     pub(super) fn advise(&mut self, range: &Range<usize>, advice: RegionAdvice) -> bool {
         let mut some = false;
         for (_, large) in self.in_range(range) {

@@ -12,7 +12,7 @@ pub struct SwapSetting {
     pub key: &'static str,
     /// What it changes.
     pub meaning: &'static str,
-    /// Also gets whether the spill is on a rotating disk. An error says what fits.
+    /// Also gets whether the spill is on a rotating disk. An error names the valid values.
     set: fn(&mut SwapTuning, bool, &str) -> std::result::Result<(), String>,
     get: fn(&SwapTuning) -> String,
 }

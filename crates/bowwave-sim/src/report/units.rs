@@ -34,7 +34,7 @@ pub(super) fn rate(bytes_a_second: f64) -> String {
     format!("{}\u{a0}{unit}", three(value))
 }
 
-/// A count with its thousands apart: `1,234,567`.
+/// A count with thousands separators: `1,234,567`.
 pub(super) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -52,7 +52,7 @@ pub(super) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A share as per cent: `0 %`, `0.3 %`, `42 %`; never 0 or 100 for what is only near.
+/// A share in percent: `0 %`, `0.3 %`, `42 %`. Never 0 or 100 for a share that is only close.
 pub(super) fn percent(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
     match share {

@@ -51,10 +51,10 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 
 /// The middle of the range in which the curves end.
 const PUBLISHED: Pair = Pair::new(1.0, 0.9995);
-/// Half of that range, and as much again for the eye.
+/// Half of that range, doubled because the curves are read off a plot.
 const NEAR: f64 = 0.003;
 
-/// The same in percent of the time.
+/// The range in percent of the time, wider by half of it at each end.
 const ENDS: (f64, f64) = (-0.35, 0.25);
 /// Points of a curve: the paper has one each 50 MB of the small file, 200 MB of the large one.
 pub(super) const POINTS: usize = 10;

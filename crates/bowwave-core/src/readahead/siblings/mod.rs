@@ -12,11 +12,11 @@
 //! | fewer, after samples in other directories paid | [`Sample`](SiblingReason::Sample) | the same ([`SamplePrior`]) |
 //!
 //! **Readers overtake each other.** Several processes that take files from one list open them
-//! almost in its order. So a run goes on with an open near the one that it expects: half its length
-//! away, sixteen files at most.
+//! almost in its order. So an open near the expected one also continues a run: at most half the
+//! run's length away, and at most sixteen files.
 //!
-//! **Passes.** A pass ends with the open of a file that it has had, if it has had nine tenths of
-//! the directory. The next pass may sample again.
+//! **Passes.** A pass is one reading of the directory. It ends when a file is opened a second time
+//! in it, if it has opened nine tenths of the files. The next pass may sample again.
 //!
 //! **A run goes on in the next directory** if it has reached the end of its own: a program that
 //! walks a tree, or takes its classes one after another, does not begin anew in each directory
@@ -24,8 +24,8 @@
 //!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
 //! are at most as many as the opened ones, counted over the directories that a run went through.
-//! For samples they are half as many, until chance would have opened three files twice and none
-//! was.
+//! For samples they are half as many, until random opens would have opened three files twice, and
+//! none was opened twice.
 
 mod directories;
 mod orders;

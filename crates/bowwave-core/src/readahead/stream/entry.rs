@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub(super) proven: u8,
     /// Pages of its first request.
     pub(super) request: u64,
-    /// Start of the last read that skipped pages, and its distance from the start before.
+    /// Start of the last read that skipped pages, and its distance from the previous such start.
     pub(super) piece: u64,
     pub(super) apart: i64,
     /// A reader returned to it after reads elsewhere.
@@ -66,7 +66,8 @@ pub(super) struct Entry {
     pub(super) pace: Pace,
     /// Predicted length in pages, at its start; 0 without a prediction.
     pub(super) expected: u64,
-    /// The stride was disproved: sequential streams began at its blocks.
+    /// The stride was disproved: sequential streams began at its blocks, or its reader used less
+    /// than half of a block.
     pub(super) over: bool,
     /// Its reader waited for its readahead, or overtook it.
     pub(super) waited: bool,
@@ -178,7 +179,7 @@ impl Entry {
                 self.edge = self.edge.min(lo.max(self.hi));
             }
             Direction::Down if lo < self.lo => self.edge = self.edge.max(hi.min(self.lo)),
-            // A strided reader comes to the block, and the blocks beyond it stay.
+            // A strided reader misses in the failed block; the blocks beyond it stay.
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use crate::time::Instant;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// See the module.
+/// Times of one stream, or of all streams of a file together, and its share of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// When it was last observed.
@@ -81,10 +81,10 @@ impl Pace {
         };
     }
 
-    /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and once
-    /// more the share while enough memory is not unread readahead. Rarely do all streams use their
-    /// whole share. Without evictions there is no share. The total is always limited.
-    /// Pages of waiting reads reduce it, because their frames are pinned.
+    /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and up to
+    /// one more share while enough memory is free of unread readahead, since streams rarely all use
+    /// their whole share. Without evictions there is no share. The total of all streams is always
+    /// limited. Pages of waiting reads reduce the limit, because their frames are pinned.
     pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let taken = pressure.unread.saturating_add(pressure.awaited);
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(taken);

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Several of the recent runs began in one aligned place, which is so small that uniformly random
-//! reads hardly ever meet in it. The reader stays there: it will probably use as many pages of the
-//! place again as it has. The rest of the place is read at once if the requests saved by that take
-//! longer than its pages. The largest such place wins.
+//! reads hardly ever meet in it. The reader stays there: it will probably begin as many runs there
+//! again. The rest of the place is read at once if the requests that this saves take longer than
+//! its pages. The largest such place wins.
 
 use super::tuning::tuning;
 use super::{Stream, Wanted};
@@ -15,7 +15,7 @@ use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
-    /// The rest of the largest place around the request that is read now, if reading it pays.
+    /// Reads the rest of the largest place around the request for which that pays.
     pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, max, .. } = wanted;
         // Most misses end here: on a store that takes no time, and for large requests.
@@ -28,7 +28,7 @@ impl Stream {
             let start = page & !(size - 1);
             let runs = self.runs.begun_within(start, size);
             if runs < tuning().place_runs {
-                // A part of the place has no more of them.
+                // A smaller place within this one has no more runs.
                 return None;
             }
             let stop = (start + size).min(view.file_pages.0);

@@ -76,7 +76,8 @@ impl Stream {
         let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
         let kept = entry.is_proven();
-        // Another reader was in between; the pages it skipped are not requested.
+        // The stream merged with one that is beyond the request. Pages that were skipped there are
+        // not requested.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
         let mut plan = Plan::new(PageIndex(first), last - first, 0, reason);
@@ -285,7 +286,8 @@ impl Stream {
         let percent = u64::from(self.config.waste_percent);
         let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
-        // A predicted length counts as used pages do.
+        // Before pages were used: two windows, or the predicted length or the strided block if that
+        // is longer.
         let block = if let Direction::Stride { block, .. } = entry.direction { block } else { 0 };
         let first =
             (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
@@ -319,9 +321,9 @@ impl Stream {
         }
     }
 
-    /// Most pages ahead of a stream that are worth what they take from waiting reads, or as many as
-    /// were read. Readahead of predicted runs and strides, and the first window of a file, is not
-    /// limited.
+    /// Most pages ahead of a stream whose expected gain covers what they cost the waiting reads; at
+    /// least as many as the stream has. Predicted runs, strides, mapped files, and the first window
+    /// of a stream that begins at page 0 are not limited.
     fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let entry = self.table.get(at);
         let predicted = entry.expected > 0 || entry.lo == 0 && entry.window == 0;
@@ -392,7 +394,8 @@ pub(super) fn part(max: u64) -> u64 {
     (max / tuning().parts).max(2 * tuning().speculation_min)
 }
 
-/// Splits `pages` evenly into requests of at least `least` pages. 0 means one request.
+/// Pages of each request if `pages` is split evenly into requests of at least `least` pages. 0
+/// means one request.
 fn evenly(pages: u64, least: u64) -> u64 {
     match pages / least {
         0 | 1 => 0,

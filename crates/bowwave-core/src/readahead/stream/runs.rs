@@ -116,9 +116,10 @@ impl Runs {
         longer + 1 >= u32::from(self.ended[at])
     }
 
-    /// Pages beyond a run of `read` pages that are worth reading: the chance that the run comes so
-    /// far pays for `cost` otherwise and `benefit` then. Runs double as often as runs of their
-    /// length did; one that doubled and one that ended are assumed.
+    /// Pages beyond a run of `read` pages that are worth reading ahead. A page gains `benefit` if
+    /// the run reaches it, else it costs `cost`; it is worth reading if the expected gain covers
+    /// the expected cost. A run is expected to double as often as earlier runs of its length did,
+    /// where one more that doubled and one more that ended are counted.
     pub(super) fn reach(&self, read: u64, (cost, benefit): (u64, u64)) -> u64 {
         const CERTAIN: u64 = 1 << 16;
         let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);

@@ -70,13 +70,14 @@ tuning! {
     /// Samples. Pages that are checked to estimate how much of a window was used. Larger: slower
     /// decisions. Smaller: coarser estimates.
     samples: 4,
-    /// Parts. A stream has at most one part in this many of all frames ahead. Larger: less
+    /// Parts. Readahead of a stream is at most one part in this many of all frames. Larger: less
     /// readahead under memory pressure. Smaller: one stream evicts the others.
     memory_share: 4,
     /// Steps. A distance of more than two windows is requested in this many steps. Larger: more
     /// requests. Smaller: a reader waits for longer requests.
     steps: 64,
-    /// Windows. Longest step, and the inverse of the shortest one. Larger: longer requests.
+    /// Windows. A step is at most this many windows, and at least a window divided by this. Larger:
+    /// longer requests.
     step_windows: 4,
     /// Pages. Shortest step on a store that takes time. Larger: fewer requests side by side.
     /// Smaller: requests cost more than they save on a low-latency store.
@@ -88,7 +89,7 @@ tuning! {
     mapped_step_max: 64,
     /// Parts. A window that covers an expected run is requested in this many parts.
     parts: 8,
-    /// Time to first byte. A window that lasts its reader for this many TTFB is long enough.
+    /// Times to first byte. A window that lasts its reader this long does not grow.
     first_bytes: 16,
     /// Fills. The distance of a reader that waits, in pages read during one fill. Larger: more
     /// memory. Smaller: a reader waits again.
@@ -110,7 +111,8 @@ tuning! {
     in_order_times: 8,
     /// Pages. A run that begins this near to the end of the last one may continue it.
     nearby: 64,
-    /// Parts. A run is read one part in this many beyond the usual length before it has shown more.
+    /// Parts. Until a run exceeds the usual length, its readahead ends one part in this many beyond
+    /// that length.
     usual_spare: 8,
 
     // Places (`place`).
@@ -137,7 +139,8 @@ tuning! {
     alike: 4,
     /// Runs. All counts of run lengths are halved at this number: older runs matter less.
     runs_max: 1024,
-    /// Times. A run counts as outgrown until it has this many times the expected length.
+    /// Times. A run that outgrew its expected length is extended in steps up to this many times
+    /// that length. Then it gets windows, like a run without a prediction.
     outgrown: 4,
     /// Parts. An outgrown run is extended by one part in this many of its expected length.
     outgrown_step: 4,
@@ -155,7 +158,8 @@ tuning! {
     long_series: 3,
     /// Log2 of runs. Most predicted runs ahead.
     ahead_log_max: 4,
-    /// Log2 of runs. Predicted runs ahead at first, where a run is read sooner than it is filled.
+    /// Log2 of runs. Predicted runs ahead at first, if a reader uses a run in less time than its
+    /// fill takes.
     far_log: 3,
 
     // Whole files and tails.
@@ -163,8 +167,8 @@ tuning! {
     /// Windows. A file of at most this many windows is read whole at its second run while costs are
     /// unknown, and on a store that takes no time.
     whole_windows: 4,
-    /// Times. A small file is expected to have this many times the runs so far again. Larger: more
-    /// bytes. Smaller: more requests.
+    /// Times. A small file is expected to get this many further runs for each run so far. Larger:
+    /// more bytes. Smaller: more requests.
     again: 2,
     /// Pages. The end of a file where its index may be.
     tail_pages: 16,
@@ -173,7 +177,8 @@ tuning! {
 
     /// Parts. Memory is short if more than one page in this many was read ahead and not used.
     unread_share: 4,
-    /// Eighths. The part of its share of memory that a stream uses.
+    /// Eighths. The part of its share of memory that a stream uses, and the part of memory that
+    /// unread readahead of all streams may use.
     safe_eighths: 7,
     /// Pages. Smallest share of a stream.
     limit_min: 8,
@@ -197,7 +202,8 @@ tuning! {
 
     /// Streams. Parked streams for each entry of the table.
     parked: 2,
-    /// Times. The table may have this many times its streams if each has a reader of its own.
+    /// Times. While at least as many readers are active as the table has entries by configuration,
+    /// it may grow to this many times that number.
     readers: 4,
     /// A bit for each detector that is never trusted, in the order of `Detector::ALL`.
     disabled: 0,
@@ -210,7 +216,7 @@ pub(super) const fn tuning() -> Tuning {
     Tuning::DEFAULT
 }
 
-/// Longest array whose length is in the table. An ablation doubles lengths.
+/// Capacity of an array whose length is in the table. An ablation may double the length.
 pub(super) const fn capacity(length: u64) -> usize {
     length as usize * if cfg!(feature = "ablation") { 2 } else { 1 }
 }

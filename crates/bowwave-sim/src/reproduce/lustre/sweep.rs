@@ -1,9 +1,10 @@
-//! 003: which of the published fault times a model of the device reaches together.
+//! Source 003, Lustre's patch of 2021: which of its fault times one model of the device reaches
+//! together.
 //!
-//! The document publishes four fault times, and leaves open windows, RPCs in flight, their size and
-//! their times. Each set of a grid over these runs for half a second before and after the patch.
-//! The nearest sets run again at full size, and count with the times of that run: a longer run has
-//! longer maxima.
+//! The source publishes four fault times. It does not publish the windows, or the number in flight,
+//! the size and the times of RPCs. A grid has sets of values for these. Each set runs for half a
+//! second of virtual time, before and after the patch. The nearest sets run again at full size, and
+//! the times of that run count: a longer run has longer maxima.
 
 use std::num::NonZeroUsize;
 
@@ -51,8 +52,9 @@ struct Grid {
     slow: &'static [(u32, u32)],
 }
 
-/// At most what [`super::MACHINE`] and its device have, with RPCs as large as windows or smaller.
-/// More than 64 RPCs in flight are two or more for each job.
+/// Windows and RPCs in flight up to those of [`super::MACHINE`], times of RPCs and pages up to
+/// those of its device. RPCs are at most as large as windows. More than 64 in flight would be more
+/// than two for each job.
 const GRID: Grid = Grid {
     sizes: &[(256, 1024), (1024, 1024), (1024, 4096)],
     depths: &[8, 32, 64],

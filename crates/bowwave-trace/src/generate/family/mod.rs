@@ -7,8 +7,9 @@
 //!   phase      runs, skips, strides, clusters, samples, columns, passes, headers, files
 //! ```
 //!
-//! A list of workloads can be tuned to; a family cannot. Policies are developed on seeds below
-//! [`DEVELOPMENT`] and judged on seeds from [`held_out`], which follow from a commit's hash.
+//! A policy can be tuned to a list of workloads, but not to a family. Policies are developed on
+//! seeds below [`DEVELOPMENT`] and judged on seeds from [`held_out`], which follow from a commit's
+//! hash.
 //!
 //! The same seed gives the same trace on machines whose mathematical libraries round alike, as for
 //! [`Pattern::Zipf`](super::Pattern::Zipf).
