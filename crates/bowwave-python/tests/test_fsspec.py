@@ -366,7 +366,7 @@ NO_KEY = {"type": "service_account", "private_key": "", "private_key_id": "", "c
 
 @pytest.mark.parametrize(("dialect", "given", "signed"), [
     ("gs", {"token": "anon", "project": "any"}, False), ("gs", {"token": NO_KEY}, False),
-    ("az", {"account_name": "any", "anon": True}, False), ("az", {"account_name": "any"}, False),
+    ("az", {"account_name": "any", "anon": True}, False),
     ("az", {"account_name": "any", "account_key": "a2V5"}, True),
     ("az", {"account_name": "any", "sas_token": "?sv=2024&sig=abc"}, True),
     ("az", {"connection_string": "DefaultEndpointsProtocol=https;AccountName=any;AccountKey=a2V5"}, True)])
@@ -387,7 +387,8 @@ def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, signed, monkeyp
 @pytest.mark.parametrize(("protocol", "options"), [
     ("s3", {"session": object()}), ("s3", {"use_ssl": False}), ("s3", {"token": "alone"}),
     ("s3", {"client_kwargs": {"verify": False}}), ("gs", {"token": "key.json"}), ("gs", {"requester_pays": True}),
-    ("az", {"credential": object()}), ("az", {"connection_string": "junk"}),
+    ("az", {"credential": object()}), ("az", {"connection_string": "junk"}), ("az", {"account_key": "a2V5", "client_id": "c"}),
+    ("az", {"account_name": "other"}), ("az", {"account_name": "other", "anon": False}), ("gs", {"token": {"type": "authorized_user"}}),
     ("https", {"client_kwargs": {"headers": {"Authorization": "Bearer x"}}}), ("ftp", {"host": "h"})])
 def test_other_options_are_left_to_the_target(protocol, options, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "any")
@@ -412,10 +413,18 @@ def test_a_connection_string_of_azure_is_read_natively_if_all_its_parts_are_know
         assert system("az", connection_string=other)._scheme is None
 
 
-def test_a_key_of_azure_without_its_account_names_what_is_missing(monkeypatch):
-    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+def test_the_account_of_azure_is_that_of_the_key(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "usual")
+    account = lambda **given: dict(system("az", **given)._access.keys).get("account_name")
+    assert account(account_name="any", account_key="a2V5") == "any"
+    assert account(account_key="a2V5") == "usual"
+    shared = "BlobEndpoint=https://mine.blob.core.windows.net;SharedAccessSignature=sv=2024&sig=abc"
+    assert account(connection_string=shared) == "mine"
+    assert account(account_name="usual") is None, "the environment's"
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    assert system("az", account_key="a2V5")._scheme is None, "adlfs says what is missing"
     with pytest.raises(ValueError, match="account_key is given without account_name"):
-        system("az", account_key="a2V5")
+        bowwave.open("az://container/blob", account_key="a2V5")
 
 
 def test_a_chained_url_needs_no_package_of_its_target(served):

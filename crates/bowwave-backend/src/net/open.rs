@@ -94,13 +94,8 @@ impl Setting<'_> {
                 Aws::Library => None,
             },
         };
-        if let Some(mut keys) = keys
-            && let Credentials::Amazon { access_key_id, secret_access_key, session_token } = &mut keys
-        {
-            // Together: a session token left in the environment belongs to other keys.
-            let (key_id, secret_key) = (take(access_key_id), take(secret_access_key));
-            let credential = AwsCredential { key_id, secret_key, token: session_token.take() };
-            builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
+        if let Some(keys) = keys.and_then(fixed) {
+            builder = builder.with_credentials(Arc::new(keys));
         }
         let setting = |key| builder.get_config_value(&key);
         let region = setting(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
@@ -166,20 +161,31 @@ impl Setting<'_> {
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let unsigned = self.options.anonymous;
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        let store = Arc::new(built.map_err(|error| self.refused(&error))?);
+        let store = Arc::new(built.map_err(|error| match &self.options.credentials {
+            // The error of a key that is no JSON may show it.
+            Some(_) => Error::new(
+                ErrorKind::InvalidUrl,
+                format!("{}: the key of the service account is not the text of a key file", self.url),
+            ),
+            None => self.refused(&error),
+        })?);
         let signer = if unsigned { Signer::Nobody } else { Signer::Google(Arc::clone(store.credentials())) };
         Ok(self.cloud(Kind::Google, Arc::clone(&store) as _, store, base, signer))
     }
 
     fn azure(self, environment: Environment<'_>) -> Result<Cloud> {
         let mut builder = MicrosoftAzureBuilder::from_env();
-        let mut endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
         let (account, key, token) = match &self.options.credentials {
             Some(Credentials::Azure { account_name, account_key, sas_token }) => {
-                (Some(account_name), account_key.as_ref(), sas_token.as_ref())
+                (Some(account_name), account_key.as_deref(), sas_token.as_deref())
             }
             _ => (None, None, None),
         };
+        // The environment's endpoint is of its own account.
+        let own = builder.get_config_value(&AzureConfigKey::AccountName);
+        let mut endpoint = builder
+            .get_config_value(&AzureConfigKey::Endpoint)
+            .filter(|_| account.is_none() || account == own.as_ref());
         if self.options.anonymous {
             builder = builder.with_skip_signature(true);
         } else if key.or(token).is_none() {
@@ -191,7 +197,7 @@ impl Setting<'_> {
                 (None, Some(token)) => {
                     builder.with_config(AzureConfigKey::SasKey, token.trim_start_matches('?'))
                 }
-                _ => builder.with_access_key(key.map_or("", String::as_str)),
+                _ => builder.with_access_key(key.unwrap_or_default().trim()),
             };
         }
         if let Some(account) = account {
@@ -266,6 +272,16 @@ impl Setting<'_> {
     fn refused(&self, error: &object_store::Error) -> Error {
         Error::new(ErrorKind::InvalidUrl, format!("{}: {}", self.url, chain(error)))
     }
+}
+
+/// Keys that never change.
+fn fixed(mut keys: Credentials) -> Option<StaticCredentialProvider<AwsCredential>> {
+    let Credentials::Amazon { access_key_id, secret_access_key, session_token } = &mut keys else {
+        return None;
+    };
+    // Together: a session token left in the environment belongs to other keys.
+    let (key_id, secret_key) = (take(access_key_id), take(secret_access_key));
+    Some(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: session_token.take() }))
 }
 
 /// The header that says that the requester pays, where the environment says so.

@@ -193,11 +193,19 @@ impl Cache {
         self.pass_over_retained();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         let whole = [State::Inactive, State::Active].map(|state| (state, u32::MAX));
+        let mut has_unmapped = false;
         for (state, scan_max) in brief.into_iter().chain(whole) {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
+                // One batch: if all pages are mapped, the next one goes unseen. Otherwise one
+                // eviction would unmap every page.
+                if self.frames.get(id).has(Flag::Mapped) && !has_unmapped {
+                    self.unmap_tail(state);
+                    has_unmapped = true;
+                    continue;
+                }
                 if self.frames.get(id).pins == 0 {
                     self.evict(id);
                     return true;
@@ -254,7 +262,8 @@ impl Cache {
                 return;
             }
             let Some(id) = self.frames.tail(State::Active) else { return };
-            self.deactivate(id);
+            self.frames.list_del(id);
+            self.frames.list_add(id, State::Inactive);
         }
     }
 
@@ -269,7 +278,8 @@ impl Cache {
             }
             self.reclaim.scan -= inactive.max(1);
             let Some(id) = self.frames.tail(State::Active) else { break };
-            self.deactivate(id);
+            self.frames.list_del(id);
+            self.frames.list_add(id, State::Inactive);
         }
         // The remainder of a full batch is dropped.
         self.reclaim.scan = 0;

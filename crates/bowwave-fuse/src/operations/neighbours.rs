@@ -350,9 +350,15 @@ impl Operations {
                 };
                 let place = listed.0.place(name);
                 state = shared.lock();
-                // Also without the name: opens of files that it lacks would each copy it.
+                let Some(place) = place else {
+                    // Opens of files that the listing lacks would each copy it. The run goes on.
+                    match state.directories.get_mut(&parent) {
+                        Some(directory) => directory.listed = Instant::now(),
+                        None => state.insert(parent, listed),
+                    }
+                    return;
+                };
                 state.insert(parent, listed);
-                let Some(place) = place else { return };
                 place
             }
         };
@@ -477,7 +483,11 @@ impl Operations {
         let is_wanted = siblings.is_some_and(|siblings| siblings.is_ahead(index)) && !has_ended;
         match ahead {
             Some(ahead) if is_wanted => {
-                state.ahead.insert((directory, index), ahead);
+                // A directory that was listed again plans again what is ahead already.
+                let before = state.ahead.insert((directory, index), ahead);
+                state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
+                drop(state);
+                drop(before);
             }
             ahead => {
                 let event = match is_resident {

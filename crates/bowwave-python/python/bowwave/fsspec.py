@@ -522,7 +522,10 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if scheme == "gs":
         given = _of_google(given)
     if scheme == "az":
-        given = _of_azure(given)
+        of_azure = _of_azure(given)
+        if of_azure is None:
+            return None, settings
+        given = of_azure
     for name, value in given.items():
         if name in known:
             ours[known[name]] = value
@@ -546,26 +549,34 @@ def _of_google(given: dict[str, Any]) -> dict[str, Any]:
         key = json.loads(Path(token).read_text()) if isinstance(token, str) else token
     except (OSError, ValueError):
         return given
-    if isinstance(key, dict) and key.get("type") == "service_account":
-        return others | {"service_account": json.dumps(key)}
-    return given
+    known = (isinstance(key, dict) and key.get("type") == "service_account"
+             and all(isinstance(key.get(name), str) for name in ("private_key", "private_key_id", "client_email"))
+             and key.get("universe_domain") in (None, "googleapis.com")
+             and key.get("token_uri") in (None, "https://oauth2.googleapis.com/token"))
+    if not known or os.environ.get("STORAGE_EMULATOR_HOST"):
+        return given
+    return others | {"service_account": json.dumps(key)}
 
 
-def _of_azure(given: dict[str, Any]) -> dict[str, Any]:
-    """Options of adlfs, and what it reads in the environment in their place."""
-    given = _connected(given)
+def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Options of adlfs as ours; `None` if adlfs finds its credentials in a way of its own."""
+    given = {name: value for name, value in _connected(given).items() if value != ""}
     if "account_host" in given:
         given["endpoint_url"] = f"https://{given.pop('account_host')}"
-    account = given.get("account_name") or os.environ.get(VARIABLES["account_name"])
-    keys = [name for name in ("account_key", "sas_token") if given.get(name) or os.environ.get(VARIABLES[name])]
-    if account and any(name in given for name in VARIABLES):
-        given["account_name"] = account
-    if keys:
-        # As in adlfs, which is anonymous only without a key, and without one unless told otherwise.
+    usual = os.environ.get(VARIABLES["account_name"])
+    if "account_key" in given or "sas_token" in given:
+        host = str(given.get("endpoint_url", "")).removeprefix("https://").split("/")[0]
+        account = given.get("account_name") or (host.split(".")[0] if ".blob." in host else usual)
+        # As in adlfs, which is anonymous only without a key.
         given.pop("anon", None)
-    elif "account_name" in given and os.environ.get("AZURE_STORAGE_ANON", "true").lower() not in ("false", "0", "f"):
-        given.setdefault("anon", True)
-    return given
+        return given | {"account_name": account} if account else None
+    anon = given.get("anon", os.environ.get("AZURE_STORAGE_ANON", "").lower() not in ("", "false", "0", "f"))
+    if given.get("account_name") in (None, usual):
+        given.pop("account_name", None)
+        if any(os.environ.get(VARIABLES[name]) for name in ("account_key", "sas_token")):
+            given.pop("anon", None)
+        return given
+    return given | {"anon": True} if anon else None
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any]:
