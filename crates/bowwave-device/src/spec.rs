@@ -1,5 +1,6 @@
 //! Devices by name, file and override: `hdd`, `hdd:rpm=5400,depth=4`, `my.toml`, `my.toml:depth=4`.
 
+use bowwave_core::StreamConfig;
 use bowwave_core::schedule::{Algorithm, KNOBS, SchedulerConfig};
 
 use super::flash::{Flash, FlashParameters};
@@ -130,10 +131,14 @@ impl DeviceSpec {
         }
     }
 
-    /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for 4 KiB
-    /// pages, as the engine sets it for such a store.
-    pub fn slow_window_pages(&self) -> u64 {
-        if matches!(self.model, Model::S3(_)) { 64 } else { 0 }
+    /// The settings of `stream` that follow from the device, for pages of 4 KiB, as the engine
+    /// derives them for such a store.
+    pub fn stream_config(&self) -> StreamConfig {
+        StreamConfig {
+            slow_window_pages: if matches!(self.model, Model::S3(_)) { 64 } else { 0 },
+            seeks: matches!(self.model, Model::Hdd(_)),
+            ..StreamConfig::default()
+        }
     }
 
     /// The same device with this queue depth.

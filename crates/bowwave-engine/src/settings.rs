@@ -45,6 +45,8 @@ impl Settings {
         let cache_bytes = self.options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
         let page_bytes = self.options.page_bytes;
         let policy = self.options.policy;
+        let profiles: Vec<&Profile> = profiles.into_iter().collect();
+        let seeks = !profiles.is_empty() && profiles.iter().all(|profile| profile.seeks);
         let suitable = profiles
             .into_iter()
             .map(|profile| {
@@ -60,7 +62,11 @@ impl Settings {
         Engine::new(Options {
             cache_bytes: Some(cache_bytes),
             ra_pages: self.ra_pages.unwrap_or(suitable),
-            stream: StreamConfig { slow_window_pages, ..self.options.stream },
+            stream: StreamConfig {
+                slow_window_pages,
+                seeks: seeks || self.options.stream.seeks,
+                ..self.options.stream
+            },
             ..self.options.clone()
         })
     }
@@ -405,6 +411,19 @@ mod tests {
         assert_eq!(window(Duration::from_millis(30), false, 16), 16, "as set");
         assert_eq!(window(Duration::from_millis(8), true, 0), 0, "a disk");
         assert_eq!(window(Duration::from_micros(80), false, 0), 0, "near");
+    }
+
+    #[test]
+    fn readahead_is_charged_for_its_delays_if_every_store_has_a_head() {
+        let seeks = |heads: &[bool]| {
+            let profiles: Vec<Profile> =
+                heads.iter().map(|&seeks| Profile { seeks, ..Profile::read_only("x") }).collect();
+            let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
+            let engine = Settings { options, ra_pages: None }.engine(&profiles).expect("there is memory");
+            engine.options().stream.seeks
+        };
+        let cases: [&[bool]; 4] = [&[], &[true], &[true, false], &[true, true]];
+        assert_eq!(cases.map(seeks), [false, true, false, true]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, StreamConfig, Violation};
+use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, Violation};
 
 use crate::device::{DeviceError, DeviceSpec};
 use crate::faults::Faults;
@@ -152,7 +152,7 @@ impl Case {
             ra_pages: self.ra_pages,
             policy: self.policy,
             eviction: common.eviction,
-            stream: StreamConfig { slow_window_pages: device.slow_window_pages(), ..StreamConfig::default() },
+            stream: device.stream_config(),
             ..Config::default()
         };
         let mut queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());

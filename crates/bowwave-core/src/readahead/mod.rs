@@ -179,6 +179,8 @@ pub struct WasteCounts {
     /// Pages read ahead and unused: cached, in flight or evicted. Neither planned pages nor pages
     /// of failed fills count.
     pub unread: u64,
+    /// Pages read ahead and used.
+    pub used: u64,
 }
 
 /// Memory pressure.
@@ -424,7 +426,7 @@ impl WasteCounts {
         let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
         let settled = stats.pages_used + stats.pages_failed;
         let unread = stats.pages_readahead.saturating_sub(settled).saturating_sub(planned);
-        Self { consumed: demanded.saturating_add(stats.pages_used), unread }
+        Self { consumed: demanded.saturating_add(stats.pages_used), unread, used: stats.pages_used }
     }
 }
 

@@ -111,6 +111,10 @@
 //! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
 //! in a mapped file), then to nothing.
 //!
+//! A device with a head serves one request after the other, so readahead delays all readers. There
+//! ([`seeks`](StreamConfig::seeks)) a request takes at most as long as a short one, times the odds:
+//! the pages of the file's readahead that were used for each one that was not.
+//!
 //! # Failed fills
 //!
 //! Pages of a failed fill count neither as waste nor as evicted. The readahead ends before them,

@@ -22,6 +22,10 @@ pub struct StreamConfig {
     /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
     /// requests cost only time.
     pub slow_window_pages: u64,
+    /// Whether the store has a head, as a disk does, so that the pages of one request delay all
+    /// others. Readahead that is mostly not used is then requested in small pieces. False by
+    /// default.
+    pub seeks: bool,
 }
 
 impl StreamConfig {
@@ -64,6 +68,7 @@ impl Default for StreamConfig {
             distance_pages_max: 1 << 16,
             reader_ahead_pages: 0,
             slow_window_pages: 0,
+            seeks: false,
         }
     }
 }

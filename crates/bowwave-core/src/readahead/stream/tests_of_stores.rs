@@ -152,7 +152,7 @@ fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget()
     for at in 0..8192 {
         let waits = reader.waits;
         reader.read(at * 32, 32);
-        let WasteCounts { consumed, unread } = reader.waste();
+        let WasteCounts { consumed, unread, .. } = reader.waste();
         let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
         let promised = 2 * 256 + least.max(consumed / 4);
         assert!(
@@ -178,7 +178,7 @@ fn a_slow_reader_gets_windows_sized_by_its_pace() {
             reader.now = reader.now.max(at * period_ns);
             reader.read(at * 16, 16);
         });
-        let WasteCounts { consumed, unread } = reader.waste();
+        let WasteCounts { consumed, unread, .. } = reader.waste();
         assert_eq!(consumed, 120 * 16);
         (reader.fills.iter().map(|fill| fill.1).max().expect("fills"), unread)
     };
@@ -338,7 +338,7 @@ fn failed_windows_are_read_again_in_windows() {
         reader.fails = fails;
         for start in (0..2048).step_by(32) {
             if reader.try_read(start, 32).is_err() {
-                (start..start + 32).for_each(|page| while reader.try_read(page, 1).is_err() {});
+                (start..start + 4).for_each(|page| while reader.try_read(page, 1).is_err() {});
             }
         }
         reader
@@ -426,4 +426,23 @@ fn a_stride_of_blocks_that_are_not_read_is_given_up() {
     // The first windows use up the budget, or there would be fewer. A wrong stride that stays costs
     // 1027.
     assert!(waits <= 900, "{waits} waits for 1152 reads");
+}
+
+/// Pages read ahead in vain of 200 runs of four pages, and how often their reader waits.
+fn in_vain_of_short_runs(seeks: bool) -> (u64, usize) {
+    let stream = StreamConfig { seeks, ..StreamConfig::default() };
+    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+    let mut reader = Reader::with(8_000_000, config);
+    for start in scattered(200).map(|run| run * 1000) {
+        (start..start + 4).for_each(|page| reader.read(page, 1));
+    }
+    (reader.waste().unread, reader.waits)
+}
+
+#[test]
+fn readahead_that_is_not_used_becomes_short_where_it_delays_other_requests() {
+    let (wasted, waits) = in_vain_of_short_runs(false);
+    let (wasted_by_seeks, waits_by_seeks) = in_vain_of_short_runs(true);
+    assert_eq!(waits_by_seeks, waits);
+    assert!(2 * wasted_by_seeks <= wasted, "{wasted_by_seeks} pages, and {wasted} without");
 }

@@ -30,7 +30,7 @@ mod workloads;
 #[cfg(feature = "ablation")]
 pub use ablation::{Measured, Variant, ablate};
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::{Config, Policy, StreamConfig};
+use bowwave_core::{Config, Policy};
 
 use self::workloads::Workload;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
@@ -139,7 +139,7 @@ fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Res
     let queue = Queue::new(device.build(0), device.queue().clone())?;
     let frames = u32::try_from(cache_bytes >> 12).ok().filter(|&frames| frames > 0);
     let frames = frames.unwrap_or(Config::UNLIMITED);
-    let stream = StreamConfig { slow_window_pages: device.slow_window_pages(), ..StreamConfig::default() };
+    let stream = device.stream_config();
     let config = Config { frames, ra_pages, policy, stream, reserve_frames: 64, ..Config::default() };
     Ok(Machine::new(Setup { host: HOST, ..Setup::new(config, queue) })?)
 }
