@@ -1,9 +1,9 @@
 //! Offset-mapped files: which pages to map at a touch, and when to unmap them.
 //!
 //! The memory of such a file is in file order, so one call maps adjacent pages, and a frame is only
-//! a share of the budget. Touches of mapped pages are invisible. So reclaim unmaps pages at the cold
-//! end of a list and moves them to the hot end. If the program touches one again, that is a fault,
-//! which counts.
+//! a share of the budget. Touches of mapped pages are invisible. So reclaim unmaps pages at the
+//! cold end of a list and moves them to the hot end. If the program touches one again, that is a
+//! fault, which counts.
 
 use alloc::vec::Vec;
 
