@@ -175,44 +175,46 @@ impl Setting<'_> {
 
     fn azure(self, environment: Environment<'_>) -> Result<Cloud> {
         let mut builder = MicrosoftAzureBuilder::from_env();
+        let filled = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
         let (account, key, token) = match &self.options.credentials {
             Some(Credentials::Azure { account_name, account_key, sas_token }) => {
-                (Some(account_name), account_key.as_deref(), sas_token.as_deref())
+                (Some(account_name), filled(account_key), filled(sas_token))
             }
             _ => (None, None, None),
         };
+        let has_key = key.is_some() || token.is_some();
+        if !self.options.anonymous && !has_key {
+            credentials::azure(self.url, environment, vendor().as_deref())?;
+        }
         // The environment's endpoint is of its own account.
         let own = builder.get_config_value(&AzureConfigKey::AccountName);
         let mut endpoint = builder
             .get_config_value(&AzureConfigKey::Endpoint)
             .filter(|_| account.is_none() || account == own.as_ref());
-        if self.options.anonymous {
-            builder = builder.with_skip_signature(true);
-        } else if key.or(token).is_none() {
-            credentials::azure(self.url, environment, vendor().as_deref())?;
-        } else {
-            // The environment may have keys of another kind, which would win.
-            builder = MicrosoftAzureBuilder::new();
-            builder = match (key, token) {
-                (None, Some(token)) => {
-                    builder.with_config(AzureConfigKey::SasKey, token.trim_start_matches('?'))
-                }
-                _ => builder.with_access_key(key.unwrap_or_default().trim()),
-            };
-        }
         if let Some(account) = account {
+            if self.options.anonymous || has_key {
+                // The environment may have keys of another kind, which would win.
+                builder = MicrosoftAzureBuilder::new();
+            }
             builder = builder.with_account(account);
         }
+        builder = match (self.options.anonymous, key, token) {
+            (true, ..) => builder.with_skip_signature(true),
+            (_, Some(key), _) => builder.with_access_key(key.trim()),
+            (_, None, Some(token)) => {
+                builder.with_config(AzureConfigKey::SasKey, token.trim_start_matches('?'))
+            }
+            _ => builder,
+        };
         builder = builder.with_container_name(self.bucket);
         if let Some(given) = &self.options.endpoint {
             self.check_endpoint(given, None)?;
             endpoint = Some(given.trim_end_matches('/').to_owned());
         }
-        if let Some(endpoint) = &endpoint {
-            builder = builder.with_endpoint(endpoint.clone());
-        }
         let account = builder.get_config_value(&AzureConfigKey::AccountName).unwrap_or_default();
         let base = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+        // Also the default, so that an endpoint of the environment is not used for another account.
+        builder = builder.with_endpoint(base.clone());
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
         let store = Arc::new(built.map_err(|error| self.refused(&error))?);

@@ -11,14 +11,9 @@ use super::frames::{Flag, State};
 use super::walk::Walk;
 use super::{Cache, Handle};
 use crate::event::{Action, Trigger};
-use crate::id::{FileId, HandleId};
+use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Part;
-
-/// Pages that an eviction unmaps at most. Larger: more pages in use fault again. Smaller: more
-/// system calls, and where all pages are mapped, more are evicted without a second chance: one for
-/// each batch.
-const UNMAP_BATCH: u32 = 64;
 
 impl Cache {
     /// Gives the pages of `file` offset-mapped frames. [`Action::Released`] then reports empty
@@ -110,19 +105,24 @@ impl Cache {
         released.clear();
     }
 
-    /// Unmaps mapped pages at the cold end of a list, and moves them to the hot end of the inactive
-    /// list.
-    pub(super) fn unmap_tail(&mut self, state: State) {
-        for _ in 0..UNMAP_BATCH {
-            let Some(id) = self.frames.tail(state) else { return };
+    /// Unmaps mapped pages at the cold end of a list, of which `tail` is the first, as many as
+    /// reclaim may, and moves them to the hot end of the inactive list. Returns whether there was
+    /// one.
+    pub(super) fn unmap_tail(&mut self, state: State, tail: FrameId) -> bool {
+        let mut next = Some(tail);
+        let before = self.unmapped.len();
+        while let Some(id) = next.filter(|_| self.reclaim.unmap_left > 0) {
             let frame = self.frames.get_mut(id);
             if !frame.take(Flag::Mapped) {
-                return;
+                break;
             }
+            self.reclaim.unmap_left -= 1;
             self.unmapped.push((frame.file, frame.index));
             self.frames.list_del(id);
             self.frames.list_add(id, State::Inactive);
+            next = self.frames.tail(state);
         }
+        self.unmapped.len() > before
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::id::{FrameId, Waiter};
+    use crate::id::Waiter;
     use crate::readahead::Policy;
     use crate::request::{Fault, PageAccess, Pattern};
     use crate::time::Instant;
@@ -257,13 +257,31 @@ mod tests {
         for page in 0..400 {
             scene.touch(page);
         }
+        let mut total = 0;
         for page in 400..900 {
             let before = scene.mapped.iter().filter(|mapped| **mapped).count();
             scene.touch(page);
             let after = scene.mapped.iter().filter(|mapped| **mapped).count();
             let unmapped = (before + 1).saturating_sub(after);
-            assert!(unmapped <= UNMAP_BATCH as usize + 1, "page {page}: {unmapped} of {before} pages");
+            assert!(unmapped <= 64 + 1, "page {page}: {unmapped} of {before} pages");
+            total += unmapped;
+            let evicted = page - 399;
+            assert!(total <= (evicted.div_ceil(8) * 64 + evicted) as usize, "{total} for {evicted}");
         }
+    }
+
+    #[test]
+    fn the_only_mapped_page_behind_pinned_ones_is_evicted() {
+        let mut scene = Scene::new(200, Policy::None);
+        let (mut out, mut pinned) = (Vec::new(), Vec::new());
+        let read = PageAccess::read(HANDLE, PageRange::new(500, 628));
+        scene.cache.access(Instant(0), Waiter(1), read, &mut Vec::new(), &mut out);
+        scene.act(&mut out, &mut pinned);
+        assert_eq!(pinned.len(), 128);
+        scene.touch(0);
+        scene.cache.revoke(200, &mut out);
+        scene.act(&mut out, &mut pinned);
+        assert_eq!((scene.holding(), scene.mapped[0]), (128, false));
     }
 
     #[test]

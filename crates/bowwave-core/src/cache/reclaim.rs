@@ -33,6 +33,14 @@ const RETAINED_SCAN_MAX: u32 = 4096;
 /// The scan then pauses, for one eviction for each this many pages passed over.
 const RETAINED_PAUSE: u32 = 16;
 
+/// Pages that each eviction may unmap, now or later. Larger: an eviction of many pages unmaps more
+/// at once. Smaller: where most pages are mapped, more go without a second chance: one in nine of
+/// them with 8.
+const UNMAP_EACH: u32 = 8;
+/// Pages that one eviction unmaps at most. Larger: more pages in use fault again. Smaller: more
+/// system calls.
+const UNMAP_BATCH: u32 = 64;
+
 /// Lifetime of retained pages, in turnovers of memory: if most pages that were passed over were
 /// used, and if not.
 const RETAINED_TURNS: [u32; 2] = [4, 1];
@@ -56,6 +64,8 @@ pub(super) struct Reclaim {
     retained_worth: i64,
     /// Evictions for which no page is passed over.
     retained_pause: u32,
+    /// Pages that may be unmapped before one is evicted.
+    pub(super) unmap_left: u32,
 }
 
 impl Reclaim {
@@ -193,17 +203,14 @@ impl Cache {
         self.pass_over_retained();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         let whole = [State::Inactive, State::Active].map(|state| (state, u32::MAX));
-        let mut has_unmapped = false;
+        self.reclaim.unmap_left = (self.reclaim.unmap_left + UNMAP_EACH).min(UNMAP_BATCH);
         for (state, scan_max) in brief.into_iter().chain(whole) {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
-                // One batch: if all pages are mapped, the next one goes unseen. Otherwise one
-                // eviction would unmap every page.
-                if self.frames.get(id).has(Flag::Mapped) && !has_unmapped {
-                    self.unmap_tail(state);
-                    has_unmapped = true;
+                // Not in the last two passes, which must come to every page.
+                if scan_max == SCAN_MAX && self.unmap_tail(state, id) {
                     continue;
                 }
                 if self.frames.get(id).pins == 0 {

@@ -519,13 +519,11 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     if scheme == "s3":
         # As in s3fs, what it names itself comes first.
         given = dict(given.pop("client_kwargs", {})) | given
-    if scheme == "gs":
-        given = _of_google(given)
-    if scheme == "az":
-        of_azure = _of_azure(given)
-        if of_azure is None:
+    if scheme in ("gs", "az"):
+        of_cloud = _of_google(given) if scheme == "gs" else _of_azure(given)
+        if of_cloud is None:
             return None, settings
-        given = of_azure
+        given = of_cloud
     for name, value in given.items():
         if name in known:
             ours[known[name]] = value
@@ -540,8 +538,11 @@ def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) ->
     return scheme, ours
 
 
-def _of_google(given: dict[str, Any]) -> dict[str, Any]:
-    """Options of gcsfs with its token as ours: `"anon"`, or the key of a service account as a file or a dictionary."""
+def _of_google(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Options of gcsfs with its token as ours: `"anon"`, or the key of a service account as a file or a dictionary.
+    `None` if gcsfs reads in a way of its own."""
+    if os.environ.get("STORAGE_EMULATOR_HOST") and "endpoint_url" not in given:
+        return None
     token, others = given.get("token"), {name: value for name, value in given.items() if name != "token"}
     if token == "anon":
         return others | {"anon": True}
@@ -553,9 +554,7 @@ def _of_google(given: dict[str, Any]) -> dict[str, Any]:
              and all(isinstance(key.get(name), str) for name in ("private_key", "private_key_id", "client_email"))
              and key.get("universe_domain") in (None, "googleapis.com")
              and key.get("token_uri") in (None, "https://oauth2.googleapis.com/token"))
-    if not known or os.environ.get("STORAGE_EMULATOR_HOST"):
-        return given
-    return others | {"service_account": json.dumps(key)}
+    return others | {"service_account": json.dumps(key)} if known else given
 
 
 def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
@@ -571,12 +570,16 @@ def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
         given.pop("anon", None)
         return given | {"account_name": account} if account else None
     anon = given.get("anon", os.environ.get("AZURE_STORAGE_ANON", "").lower() not in ("", "false", "0", "f"))
-    if given.get("account_name") in (None, usual):
-        given.pop("account_name", None)
-        if any(os.environ.get(VARIABLES[name]) for name in ("account_key", "sas_token")):
-            given.pop("anon", None)
-        return given
-    return given | {"anon": True} if anon else None
+    if given.get("account_name") not in (None, usual):
+        return given | {"anon": True} if anon else None
+    if os.environ.get("AZURE_STORAGE_CONNECTION_STRING"):
+        return None
+    given.pop("account_name", None)
+    if any(os.environ.get(VARIABLES[name]) for name in ("account_key", "sas_token")):
+        given.pop("anon", None)
+    elif anon:
+        given["anon"] = True
+    return given
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any]:

@@ -311,7 +311,7 @@ impl Stream {
         // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
-        let most = budget.saturating_sub(ahead).min(file).min(view.free).min(self.odds(view));
+        let most = budget.saturating_sub(ahead).min(file).min(view.free).min(self.odds(least, view));
         match most {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
@@ -323,14 +323,16 @@ impl Stream {
 
     /// On a store with a head, most pages of a request of readahead: they take as long as a short
     /// request, times the odds that a page read ahead in this file is used. At first the odds are
-    /// even, as if a request's worth of pages had been used and as many not.
-    fn odds(&self, view: View<'_>) -> u64 {
+    /// even, as if a request's worth of pages had been used and as many not. At least `least`.
+    fn odds(&self, least: u64, view: View<'_>) -> u64 {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
             return u64::MAX;
         }
         let (used, unread) = (view.waste.used + worth, view.waste.unread + worth);
-        (u128::from(worth) * u128::from(used) / u128::from(unread)).try_into().unwrap_or(u64::MAX)
+        let pages = u128::from(worth) * u128::from(used) / u128::from(unread);
+        // Without readahead, the odds would never rise again.
+        u64::try_from(pages).unwrap_or(u64::MAX).max(least)
     }
 
     /// Most pages ahead of a stream whose expected gain covers what they cost the waiting reads; at

@@ -338,7 +338,7 @@ fn failed_windows_are_read_again_in_windows() {
         reader.fails = fails;
         for start in (0..2048).step_by(32) {
             if reader.try_read(start, 32).is_err() {
-                (start..start + 4).for_each(|page| while reader.try_read(page, 1).is_err() {});
+                (start..start + 32).for_each(|page| while reader.try_read(page, 1).is_err() {});
             }
         }
         reader
@@ -445,4 +445,18 @@ fn readahead_that_is_not_used_becomes_short_where_it_delays_other_requests() {
     let (wasted_by_seeks, waits_by_seeks) = in_vain_of_short_runs(true);
     assert_eq!(waits_by_seeks, waits);
     assert!(2 * wasted_by_seeks <= wasted, "{wasted_by_seeks} pages, and {wasted} without");
+}
+
+#[test]
+fn readahead_on_a_disk_comes_back_after_any_waste() {
+    let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
+    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+    let mut reader = Reader::with(8_000_000, config);
+    for start in scattered(3000).map(|run| run * 200) {
+        (start..start + 4).for_each(|page| reader.read(page, 1));
+    }
+    let before = reader.waits;
+    (700_000..704_000).for_each(|page| reader.read(page, 1));
+    let waits = reader.waits - before;
+    assert!(waits <= 4000 / 16, "{waits} waits for 4000 pages in order");
 }
