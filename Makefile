@@ -48,14 +48,12 @@ reproduce:
 reproduced:
 	$(CARGO) run --locked --release --package bowwave-cli -- reproduce --write docs/REPRODUCED.md
 
-# Tests and tools wait for disks and servers more than they compute, so several run at once, beside
-# the build of the fuzz targets. The first hour replaces programs that the others run.
+# Tests and tools wait for disks and servers more than they compute, so each is run beside a build.
 test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
-	$(CARGO) test --locked --workspace --no-run --quiet
-	@$(MAKE) --no-print-directory -j4 --output-sync=target test-rust test-crates test-programs fuzz-programs
-	MAKEFLAGS= tools/first_hour.sh debug
+	@$(MAKE) --no-print-directory -j2 test-rust fuzz-programs
+	@$(MAKE) --no-print-directory -j2 test-crates test-programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
 
 test-rust:
@@ -91,6 +89,7 @@ test-programs:
 	python3 -B tools/compare_stream.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_waste.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/test_models.py --bowwave $(TARGET)/debug/bowwave
+	MAKEFLAGS= tools/first_hour.sh debug
 
 # Programs and servers for the tests, most of them from the network.
 prepare:
