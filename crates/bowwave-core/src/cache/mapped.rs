@@ -11,7 +11,7 @@ use super::frames::{Flag, State};
 use super::walk::Walk;
 use super::{Cache, Handle};
 use crate::event::{Action, Trigger};
-use crate::id::{FileId, FrameId, HandleId};
+use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Part;
 
@@ -105,24 +105,20 @@ impl Cache {
         released.clear();
     }
 
-    /// Unmaps mapped pages at the cold end of a list, of which `tail` is the first, as many as
-    /// reclaim may, and moves them to the hot end of the inactive list. Returns whether there was
-    /// one.
-    pub(super) fn unmap_tail(&mut self, state: State, tail: FrameId) -> bool {
-        let mut next = Some(tail);
-        let before = self.unmapped.len();
-        while let Some(id) = next.filter(|_| self.reclaim.unmap_left > 0) {
+    /// Unmaps at most `most` mapped pages at the cold end of a list, and moves them to the hot end
+    /// of the inactive list. Returns how many.
+    pub(super) fn unmap_tail(&mut self, state: State, most: u32) -> u32 {
+        for count in 0..most {
+            let Some(id) = self.frames.tail(state) else { return count };
             let frame = self.frames.get_mut(id);
             if !frame.take(Flag::Mapped) {
-                break;
+                return count;
             }
-            self.reclaim.unmap_left -= 1;
             self.unmapped.push((frame.file, frame.index));
             self.frames.list_del(id);
             self.frames.list_add(id, State::Inactive);
-            next = self.frames.tail(state);
         }
-        self.unmapped.len() > before
+        most
     }
 }
 
@@ -132,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::id::Waiter;
+    use crate::id::{FrameId, Waiter};
     use crate::readahead::Policy;
     use crate::request::{Fault, PageAccess, Pattern};
     use crate::time::Instant;

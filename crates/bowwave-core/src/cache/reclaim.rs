@@ -64,11 +64,21 @@ pub(super) struct Reclaim {
     retained_worth: i64,
     /// Evictions for which no page is passed over.
     retained_pause: u32,
-    /// Pages that may be unmapped before one is evicted.
-    pub(super) unmap_left: u32,
+    /// Pages that might be unmapped before one is evicted, and the clock at that time.
+    unmap_left: u32,
+    unmap_clock: u32,
 }
 
 impl Reclaim {
+    /// Pages that may be unmapped before one is evicted.
+    fn may_unmap(&mut self) -> u32 {
+        let evictions = self.clock.wrapping_sub(self.unmap_clock);
+        self.unmap_clock = self.clock;
+        self.unmap_left =
+            evictions.saturating_mul(UNMAP_EACH).saturating_add(self.unmap_left).min(UNMAP_BATCH);
+        self.unmap_left
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.shadows.capacity() * size_of::<(FileId, PageIndex, Slot)>()
     }
@@ -203,15 +213,18 @@ impl Cache {
         self.pass_over_retained();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         let whole = [State::Inactive, State::Active].map(|state| (state, u32::MAX));
-        self.reclaim.unmap_left = (self.reclaim.unmap_left + UNMAP_EACH).min(UNMAP_BATCH);
         for (state, scan_max) in brief.into_iter().chain(whole) {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
                 // Not in the last two passes, which must come to every page.
-                if scan_max == SCAN_MAX && self.unmap_tail(state, id) {
-                    continue;
+                if self.frames.get(id).has(Flag::Mapped) && scan_max == SCAN_MAX {
+                    let most = self.reclaim.may_unmap();
+                    if most > 0 {
+                        self.reclaim.unmap_left = most - self.unmap_tail(state, most);
+                        continue;
+                    }
                 }
                 if self.frames.get(id).pins == 0 {
                     self.evict(id);
