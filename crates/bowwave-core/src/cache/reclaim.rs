@@ -218,10 +218,11 @@ impl Cache {
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
-                // Not in the last two passes, which must come to every page.
+                // Whole batches, so that evicted pages stay adjacent and go in one system call. Not
+                // in the last two passes, which must come to every page.
                 if self.frames.get(id).has(Flag::Mapped) && scan_max == SCAN_MAX {
                     let most = self.reclaim.may_unmap();
-                    if most > 0 {
+                    if most == UNMAP_BATCH {
                         self.reclaim.unmap_left = most - self.unmap_tail(state, most);
                         continue;
                     }
