@@ -161,13 +161,14 @@ impl Setting<'_> {
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let unsigned = self.options.anonymous;
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        let store = Arc::new(built.map_err(|error| match &self.options.credentials {
-            // The error of a key that is no JSON may show it.
-            Some(_) => Error::new(
+        let has_key = self.options.credentials.is_some() && !unsigned;
+        let store = Arc::new(built.map_err(|error| match has_key {
+            // The error of a key that is not JSON may show it.
+            true => Error::new(
                 ErrorKind::InvalidUrl,
                 format!("{}: the key of the service account is not the text of a key file", self.url),
             ),
-            None => self.refused(&error),
+            false => self.refused(&error),
         })?);
         let signer = if unsigned { Signer::Nobody } else { Signer::Google(Arc::clone(store.credentials())) };
         Ok(self.cloud(Kind::Google, Arc::clone(&store) as _, store, base, signer))
@@ -175,13 +176,13 @@ impl Setting<'_> {
 
     fn azure(self, environment: Environment<'_>) -> Result<Cloud> {
         let mut builder = MicrosoftAzureBuilder::from_env();
-        let filled = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
         let (account, key, token) = match &self.options.credentials {
             Some(Credentials::Azure { account_name, account_key, sas_token }) => {
-                (Some(account_name), filled(account_key), filled(sas_token))
+                (Some(account_name), account_key.as_deref(), sas_token.as_deref())
             }
             _ => (None, None, None),
         };
+        let [key, token] = [key, token].map(|value| value.filter(|value| !value.is_empty()));
         let has_key = key.is_some() || token.is_some();
         if !self.options.anonymous && !has_key {
             credentials::azure(self.url, environment, vendor().as_deref())?;
@@ -213,7 +214,7 @@ impl Setting<'_> {
         }
         let account = builder.get_config_value(&AzureConfigKey::AccountName).unwrap_or_default();
         let base = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
-        // Also the default, so that an endpoint of the environment is not used for another account.
+        // Also the default one: the library would use the environment's for any account.
         builder = builder.with_endpoint(base.clone());
         let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();

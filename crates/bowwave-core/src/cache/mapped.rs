@@ -3,7 +3,8 @@
 //! The memory of such a file is in file order, so one call maps adjacent pages, and a frame is only
 //! a share of the budget. Touches of mapped pages are invisible. So reclaim unmaps pages at the
 //! cold end of a list and moves them to the hot end. If the program touches one again, that is a
-//! fault, which counts.
+//! fault, which counts. With [`Eviction::Lru`](crate::Eviction::Lru), mapped pages are evicted in
+//! the order of their faults.
 
 use alloc::vec::Vec;
 
@@ -266,18 +267,24 @@ mod tests {
         }
     }
 
+    /// Reclaim that unmapped pages in its last passes, too, came to no page that it could evict.
     #[test]
-    fn the_only_mapped_page_behind_pinned_ones_is_evicted() {
-        let mut scene = Scene::new(200, Policy::None);
-        let (mut out, mut pinned) = (Vec::new(), Vec::new());
-        let read = PageAccess::read(HANDLE, PageRange::new(500, 628));
-        scene.cache.access(Instant(0), Waiter(1), read, &mut Vec::new(), &mut out);
-        scene.act(&mut out, &mut pinned);
-        assert_eq!(pinned.len(), 128);
-        scene.touch(0);
-        scene.cache.revoke(200, &mut out);
-        scene.act(&mut out, &mut pinned);
-        assert_eq!((scene.holding(), scene.mapped[0]), (128, false));
+    fn all_pages_that_are_not_pinned_can_be_evicted() {
+        // Some of these numbers leave a mapped page behind the pinned ones.
+        for touched in 1..200 {
+            let mut scene = Scene::new(200, Policy::None);
+            let (mut out, mut pinned) = (Vec::new(), Vec::new());
+            let read = PageAccess::read(HANDLE, PageRange::new(500, 628));
+            scene.cache.access(Instant(0), Waiter(1), read, &mut Vec::new(), &mut out);
+            scene.act(&mut out, &mut pinned);
+            assert_eq!(pinned.len(), 128);
+            for page in 0..touched {
+                scene.touch(page);
+            }
+            scene.cache.revoke(200, &mut out);
+            scene.act(&mut out, &mut pinned);
+            assert_eq!(scene.holding(), 128, "{touched} pages were touched");
+        }
     }
 
     #[test]
