@@ -113,7 +113,8 @@
 //!
 //! A device with a head serves one request after the other, so readahead delays all readers. There
 //! ([`seeks`](StreamConfig::seeks)) a request takes at most as long as a short one, times the odds:
-//! the pages of the file's readahead that were used for each one that was not.
+//! the pages of the file's readahead that were used for each one that was not. The smallest request
+//! is always allowed.
 //!
 //! # Failed fills
 //!

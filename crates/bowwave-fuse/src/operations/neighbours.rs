@@ -351,7 +351,8 @@ impl Operations {
                 let place = listed.0.place(name);
                 state = shared.lock();
                 let Some(place) = place else {
-                    // Opens of files that the listing lacks would each copy it. The run goes on.
+                    // Only the time of the listing changes: with it, the next open of a file that
+                    // the listing lacks does not copy it. A new listing would end the run.
                     match state.directories.get_mut(&parent) {
                         Some(directory) => directory.listed = Instant::now(),
                         None => state.insert(parent, listed),
@@ -483,7 +484,7 @@ impl Operations {
         let is_wanted = siblings.is_some_and(|siblings| siblings.is_ahead(index)) && !has_ended;
         match ahead {
             Some(ahead) if is_wanted => {
-                // A directory that was listed again plans again what is ahead already.
+                // After a new listing, a file that is ahead already may be planned again.
                 let before = state.ahead.insert((directory, index), ahead);
                 state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
                 drop(state);
