@@ -82,11 +82,12 @@ def measure(limit, options, server, directory, pattern_file):
     try:
         group.enter()
         mount = Mount("stream", options, server.url, directory, options.cache)
+        before = server.counters()
         try:
             command = [sys.executable, __file__, "--read", mount.at, "--readers", str(options.readers), "--mib", str(options.mib),
                        "--pattern", pattern_file]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            took = mount.took()
+            took, after = mount.took(), server.counters()
         finally:
             mount.end()
         if done.returncode:
@@ -94,7 +95,9 @@ def measure(limit, options, server, directory, pattern_file):
         found = json.loads(done.stdout)
         if found["wrong"]:
             raise SystemExit(found["wrong"])
-        return {**found, "killed": group.killed(), "rss": took[0] / MIB, "cpu": took[1]}
+        requests, sent = (after[name] - before[name] for name in ("requests", "bytes"))
+        return {**found, "killed": group.killed(), "rss": took[0] / MIB, "cpu": took[1], "requests": requests,
+                "times": sent / options.readers / options.mib / MIB}
     finally:
         group.leave()
 
@@ -136,10 +139,11 @@ def main():
                     killed += one["killed"]
     finally:
         server.end()
-    print("| limit, MiB | seconds | killed | memory of the mount, MiB | processor s |\n" + "|---" * 5 + "|")
+    print("| limit, MiB | seconds | killed | memory of the mount, MiB | processor s | requests | bytes, x |\n" + "|---" * 7 + "|")
     for limit, all_of in samples.items():
-        row = {name: statistics.median(one[name] for one in all_of) for name in ("seconds", "killed", "rss", "cpu")}
-        print(f"| {limit} | {row['seconds']:.2f} | {row['killed']:.0f} | {row['rss']:.0f} | {row['cpu']:.2f} |")
+        row = {name: statistics.median(one[name] for one in all_of) for name in ("seconds", "killed", "rss", "cpu", "requests", "times")}
+        print(f"| {limit} | {row['seconds']:.2f} | {row['killed']:.0f} | {row['rss']:.0f} | {row['cpu']:.2f} | {row['requests']:.0f} "
+              f"| {row['times']:.2f} |")
     return 1 if killed else 0
 
 

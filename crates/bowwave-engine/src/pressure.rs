@@ -1,22 +1,35 @@
 //! Gives memory of the cache back while the system is short of memory, and takes it again.
 //!
-//! Linux reports the time that tasks wait for memory (pressure stall information). A control group
-//! (v2) has a report of its own.
+//! Linux reports the time that tasks wait for memory (pressure stall information), and counts the
+//! pages that were evicted from memory and needed again. Only both together mean that memory is
+//! short: a control group whose pages are mostly files that were read once makes tasks wait, too,
+//! but loses nothing. A control group (v2) has reports of its own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Frames given back, and the last look at the report.
 #[derive(Debug)]
 pub(crate) struct Pressure {
-    report: PathBuf,
+    /// Reports of waits, and of pages that were needed again.
+    waits: PathBuf,
+    counters: PathBuf,
     /// Frames that the cache may use without pressure.
     frames: u32,
     given: u32,
-    /// Waits so far, in µs, and when they were read.
-    last: Option<(u64, Instant)>,
+    /// The last look, and when it was.
+    last: Option<(Seen, Instant)>,
     calm_since: Option<Instant>,
+}
+
+/// The reports of one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// Time that some task has waited so far, in µs.
+    waited: u64,
+    /// Pages that were evicted and needed again so far.
+    needed_again: u64,
 }
 
 /// What to do with frames.
@@ -34,18 +47,21 @@ impl Pressure {
     pub(crate) fn new(frames: u32) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        let of_group = group.map(|path| PathBuf::from(format!("/sys/fs/cgroup/{path}/memory.pressure")));
-        let reports = of_group.into_iter().chain([PathBuf::from("/proc/pressure/memory")]);
-        let report = reports
+        let of_group = group.map(|path| {
+            let of = |report| PathBuf::from(format!("/sys/fs/cgroup/{path}/memory.{report}"));
+            (of("pressure"), of("stat"))
+        });
+        let of_system = ("/proc/pressure/memory".into(), "/proc/vmstat".into());
+        let (waits, counters) = of_group
             .into_iter()
-            .find(|path| fs::read_to_string(path).is_ok_and(|text| waits(&text).is_some()))?;
-        Some(Self { report, frames, given: 0, last: None, calm_since: None })
+            .chain([of_system])
+            .find(|(waits, counters): &(PathBuf, PathBuf)| seen(waits, counters).is_some())?;
+        Some(Self { waits, counters, frames, given: 0, last: None, calm_since: None })
     }
 
-    /// Reads the report.
+    /// Reads the reports.
     pub(crate) fn look(&mut self) -> Step {
-        let waited = fs::read_to_string(&self.report).ok().and_then(|text| waits(&text));
-        waited.map_or(Step::Keep, |waited| self.judge(waited, Instant::now()))
+        seen(&self.waits, &self.counters).map_or(Step::Keep, |seen| self.judge(seen, Instant::now()))
     }
 
     /// Frames were given back.
@@ -53,12 +69,12 @@ impl Pressure {
         self.given += frames;
     }
 
-    /// Decides, when tasks have waited for `waited` µs in total.
-    fn judge(&mut self, waited: u64, now: Instant) -> Step {
-        let Some((before, since)) = self.last.replace((waited, now)) else { return Step::Keep };
-        let share =
-            waited.saturating_sub(before) as f64 / now.duration_since(since).as_micros().max(1) as f64;
-        if share >= SHORT_SHARE {
+    /// Decides by the difference to the last look.
+    fn judge(&mut self, seen: Seen, now: Instant) -> Step {
+        let Some((before, since)) = self.last.replace((seen, now)) else { return Step::Keep };
+        let waited = seen.waited.saturating_sub(before.waited);
+        let share = waited as f64 / now.duration_since(since).as_micros().max(1) as f64;
+        if share >= SHORT_SHARE && seen.needed_again.saturating_sub(before.needed_again) >= SHORT_PAGES {
             self.calm_since = None;
             let least = (self.frames / KEPT_SHARE).max(1);
             let left = self.frames - self.given;
@@ -79,16 +95,32 @@ impl Pressure {
     }
 }
 
+fn seen(waits: &Path, counters: &Path) -> Option<Seen> {
+    let waited = waited(&fs::read_to_string(waits).ok()?)?;
+    Some(Seen { waited, needed_again: needed_again(&fs::read_to_string(counters).ok()?)? })
+}
+
 /// Total time that some task has waited, in µs.
-fn waits(report: &str) -> Option<u64> {
+fn waited(report: &str) -> Option<u64> {
     let some = report.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split(' ').find_map(|field| field.strip_prefix("total="))?.parse().ok()
+}
+
+/// Pages that were evicted and needed again: of files and of programs' memory together, which
+/// older kernels do not distinguish.
+fn needed_again(counters: &str) -> Option<u64> {
+    let counts = counters.lines().filter_map(|line| line.strip_prefix("workingset_refault"));
+    let counts: Option<Vec<u64>> = counts.map(|rest| rest.split(' ').nth(1)?.parse().ok()).collect();
+    counts.filter(|counts| !counts.is_empty()).map(|counts| counts.iter().sum())
 }
 
 /// Time between two looks. Longer: memory is given back late. Shorter: more wake-ups.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Share of time that tasks wait for memory at which frames are given back, half of them each time.
 const SHORT_SHARE: f64 = 0.1;
+/// Pages needed again between two looks below which memory is not short, whatever tasks wait. More:
+/// a slow disk brings fewer of them back. Fewer: a program that starts counts as a shortage.
+const SHORT_PAGES: u64 = 32;
 /// Share of time up to which the system is calm.
 const CALM_SHARE: f64 = 0.01;
 /// How long the system is calm before frames are used again. Shorter: memory swings.
@@ -106,20 +138,53 @@ mod tests {
     fn a_report_has_the_time_that_some_task_waited() {
         let report = "some avg10=0.31 avg60=0.12 avg300=0.04 total=123456\n\
                       full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n";
-        assert_eq!(waits(report), Some(123_456));
-        assert_eq!(waits("full avg10=0.00 total=99\n"), None);
-        assert_eq!(waits(""), None);
+        assert_eq!(waited(report), Some(123_456));
+        assert_eq!(waited("full avg10=0.00 total=99\n"), None);
+        assert_eq!(waited(""), None);
     }
 
     #[test]
-    fn waits_for_memory_halve_the_cache_down_to_a_rest_and_calm_restores_it() {
-        let mut pressure =
-            Pressure { report: PathBuf::new(), frames: 1600, given: 0, last: None, calm_since: None };
-        let (mut now, mut waited) = (Instant::now(), 0);
+    fn pages_needed_again_are_those_of_files_and_of_memory() {
+        let counters = "anon 5\nworkingset_refault_anon 3\nworkingset_refault_file 40\nworkingset_nodes 9\n";
+        assert_eq!(needed_again(counters), Some(43));
+        assert_eq!(needed_again("nr_free_pages 7\nworkingset_refault 12\n"), Some(12));
+        assert_eq!(needed_again("nr_free_pages 7\n"), None);
+        assert_eq!(needed_again("workingset_refault many\n"), None);
+    }
+
+    fn pressure() -> Pressure {
+        let nowhere = PathBuf::new();
+        Pressure {
+            waits: nowhere.clone(),
+            counters: nowhere,
+            frames: 1600,
+            given: 0,
+            last: None,
+            calm_since: None,
+        }
+    }
+
+    /// Regression: a group full of pages that were read once made its mount give memory back, which
+    /// helped nobody.
+    #[test]
+    fn waits_without_pages_that_are_needed_again_are_no_shortage() {
+        let (mut pressure, mut now) = (pressure(), Instant::now());
+        for look in 1..=10 {
+            now += LOOK_EVERY;
+            let seen = Seen { waited: look * 400_000, needed_again: look * (SHORT_PAGES - 1) };
+            assert_eq!(pressure.judge(seen, now), Step::Keep);
+        }
+    }
+
+    #[test]
+    fn a_shortage_halves_the_cache_down_to_a_rest_and_calm_restores_it() {
+        let (mut pressure, mut now) = (pressure(), Instant::now());
+        let mut seen = Seen { waited: 0, needed_again: 0 };
         let mut look = |pressure: &mut Pressure, share: f64| {
             now += LOOK_EVERY;
-            waited += (LOOK_EVERY.as_micros() as f64 * share) as u64;
-            let step = pressure.judge(waited, now);
+            seen.waited += (LOOK_EVERY.as_micros() as f64 * share) as u64;
+            seen.needed_again += SHORT_PAGES;
+            let step = pressure.judge(seen, now);
             if let Step::Give(frames) = step {
                 pressure.gave(frames);
             }
