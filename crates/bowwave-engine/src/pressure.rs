@@ -74,14 +74,15 @@ impl Pressure {
         let Some((before, since)) = self.last.replace((seen, now)) else { return Step::Keep };
         let waited = seen.waited.saturating_sub(before.waited);
         let share = waited as f64 / now.duration_since(since).as_micros().max(1) as f64;
-        if share >= SHORT_SHARE && seen.needed_again.saturating_sub(before.needed_again) >= SHORT_PAGES {
+        let needed_again = seen.needed_again.saturating_sub(before.needed_again);
+        if share >= SHORT_SHARE && needed_again >= SHORT_PAGES {
             self.calm_since = None;
             let least = (self.frames / KEPT_SHARE).max(1);
             let left = self.frames - self.given;
             let give = (left / 2).min(left.saturating_sub(least));
             return if give > 0 { Step::Give(give) } else { Step::Keep };
         }
-        if share > CALM_SHARE {
+        if share > CALM_SHARE && needed_again >= SHORT_PAGES / 8 {
             self.calm_since = None;
             return Step::Keep;
         }
@@ -121,7 +122,8 @@ const SHORT_SHARE: f64 = 0.1;
 /// Pages needed again between two looks below which memory is not short, whatever tasks wait. More:
 /// a slow disk brings fewer of them back. Fewer: a program that starts counts as a shortage.
 const SHORT_PAGES: u64 = 32;
-/// Share of time up to which the system is calm.
+/// Share of time up to which the system is calm. It is calm, too, with less than an eighth of
+/// [`SHORT_PAGES`].
 const CALM_SHARE: f64 = 0.01;
 /// How long the system is calm before frames are used again. Shorter: memory swings.
 const CALM_MIN: Duration = Duration::from_secs(5);
@@ -174,6 +176,13 @@ mod tests {
             let seen = Seen { waited: look * 400_000, needed_again: look * (SHORT_PAGES - 1) };
             assert_eq!(pressure.judge(seen, now), Step::Keep);
         }
+        // What was given back before is used again.
+        pressure.given = 800;
+        for look in 11..=21 {
+            now += LOOK_EVERY;
+            pressure.judge(Seen { waited: look * 400_000, needed_again: 10 * (SHORT_PAGES - 1) }, now);
+        }
+        assert_eq!(pressure.given, 700);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The transport of the object-store library: our client.
 
+use http::StatusCode;
 use http::header::{HeaderMap, LOCATION};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
-use reqwest::StatusCode;
 
 use super::exchange::Client;
 use super::limits::DOCUMENT_BYTES_MAX;
@@ -86,7 +86,7 @@ fn damaged(place: &str, text: &str) -> Option<Error> {
 /// for one host.
 pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -> Error {
     let to = text(headers, LOCATION)
-        .and_then(|to| to.parse::<reqwest::Url>().ok())
+        .and_then(|to| to.parse::<url::Url>().ok())
         .and_then(|to| Some(format!(" to {}", to.host_str()?)));
     let to = to.unwrap_or_default();
     let message = format!(

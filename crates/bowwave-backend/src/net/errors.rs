@@ -5,10 +5,12 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use http::header::{HeaderMap, RETRY_AFTER};
+use http::uri::Scheme;
+use http::{StatusCode, Uri};
+use hyper_util::client::legacy;
 #[cfg(feature = "s3")]
 use object_store::Error as StoreError;
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::validator::rfc1123;
 use crate::{Error, ErrorKind};
@@ -43,62 +45,71 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
     })
 }
 
-/// The error for a failure of the client or of a library above it.
+/// The error for a failure of a library above the client, which may pass on one of ours.
 pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(known) = error.downcast_ref::<Error>() {
             return known.clone();
         }
-        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-            return client_error(place, error);
-        }
         cause = error.source();
     }
     Error::new(ErrorKind::Protocol, format!("{place}: {}", chain(error)))
 }
 
-fn client_error(place: &str, error: &reqwest::Error) -> Error {
-    let (kind, what) = if error.is_timeout() {
-        (ErrorKind::TimedOut, "no answer in time; check the server, or raise --timeout")
-    } else if error.is_connect() && root(error).contains("certificate") {
+/// The error for a request to which no response came.
+pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Error {
+    let cause = root(error);
+    let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({cause})"));
+    if !error.is_connect() {
+        return broken(place, error);
+    }
+    if io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        return failed(ErrorKind::TimedOut, "no answer in time; check the server, or raise --timeout");
+    }
+    if cause.contains("certificate") {
         let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
-        let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
-        return error.retryable(false);
-    } else if error.is_connect() && root(error).contains("InvalidContentType") {
+        return failed(ErrorKind::Unavailable, what).retryable(false);
+    }
+    if cause.contains("InvalidContentType") {
         let what = "the server does not speak TLS; use http://, and --allow-http";
         return Error::new(ErrorKind::Unavailable, format!("{place}: {what}")).retryable(false);
-    } else if error.is_connect() {
-        let address = error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
-        let address =
-            address.map_or_else(|| "the server".to_owned(), |(host, port)| format!("{host}:{port}"));
-        let what = match chain(error).contains("dns error") {
+    }
+    let usual = if to.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let port = to.port_u16().unwrap_or(usual);
+    let address = to.host().map_or_else(|| "the server".to_owned(), |host| format!("{host}:{port}"));
+    failed(
+        ErrorKind::Unavailable,
+        &match chain(error).contains("dns error") {
             true => format!("{address} has no address; check the name"),
             false => format!("cannot connect to {address}; is the server up and the address right?"),
-        };
-        return Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
-    } else if (error.is_body() || error.is_decode()) && !broken_connection(error) {
-        (ErrorKind::Truncated, "the body ended early")
-    } else if error.is_builder() || error.is_redirect() {
-        (ErrorKind::Protocol, "the request cannot be made")
-    } else {
-        (
-            ErrorKind::Unavailable,
-            "the connection broke; check the network and proxies in between, or raise --retries",
-        )
-    };
-    Error::new(kind, format!("{place}: {what} ({})", root(error)))
+        },
+    )
 }
 
-fn broken_connection(error: &reqwest::Error) -> bool {
+/// The error for a response that breaks off.
+pub(super) fn body_error(place: &str, error: &hyper::Error) -> Error {
+    match io_error(error) {
+        Some(io) if io.kind() != io::ErrorKind::UnexpectedEof => broken(place, error),
+        _ => Error::new(ErrorKind::Truncated, format!("{place}: the body ended early ({})", root(error))),
+    }
+}
+
+fn broken(place: &str, error: &(dyn StdError + 'static)) -> Error {
+    let what = "the connection broke; check the network and proxies in between, or raise --retries";
+    Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)))
+}
+
+/// The system's error among the causes of another.
+fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
     let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return error.kind() != io::ErrorKind::UnexpectedEof;
+        if let Some(known) = error.downcast_ref() {
+            return Some(known);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// All causes of an error, outermost first, on one line.

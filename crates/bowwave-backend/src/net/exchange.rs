@@ -1,21 +1,24 @@
 //! One request and its response: with a deadline, a least throughput, and a size limit for each
 //! kind.
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use bowwave_core::Instant;
 use bowwave_core::network::{Pace, TooSlow};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::StatusCode;
 use http::header::HeaderMap;
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use tokio::time::Sleep;
 
 use super::call::Traffic;
-use super::errors::{chain, transport_error};
+use super::connect::{Http, Sent};
+use super::errors::{body_error, request_error};
 use super::limits::{ERROR_BYTES_MAX, ERROR_TEXT_WAIT, Limits, at, now};
 #[cfg(feature = "s3")]
 use super::upload;
@@ -24,36 +27,36 @@ use crate::{Error, ErrorKind, Options, Result};
 /// Sends requests to one store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    http: reqwest::Client,
+    http: Http,
     pub(crate) limits: Limits,
     pub(super) traffic: Arc<Traffic>,
 }
 
 impl Client {
     /// A client with up to `connections` connections.
-    pub(crate) fn new(options: &Options, connections: u32) -> Result<Self> {
+    pub(crate) fn new(options: &Options, connections: u32) -> Self {
         let limits = Limits::new(options);
-        Ok(Self { http: build(limits.timeout, connections)?, limits, traffic: Arc::default() })
+        Self { http: Http::new(limits.timeout, connections), limits, traffic: Arc::default() }
     }
 
     /// Sends a request without a body and returns the response as soon as its head arrives. `place`
     /// names the object in errors.
-    pub(crate) async fn send(&self, place: &str, request: reqwest::Request) -> Result<Incoming> {
+    pub(super) async fn send(&self, place: &str, request: Request<Sent>) -> Result<Incoming> {
         self.traffic.count(|stats| stats.requests += 1);
-        let sent = now();
-        match tokio::time::timeout(self.limits.timeout, self.http.execute(request)).await {
+        let (sent, uri) = (now(), request.uri().clone());
+        match tokio::time::timeout(self.limits.timeout, self.http.request(request)).await {
             Ok(Ok(response)) => Ok(self.incoming(place, response, sent)),
-            Ok(Err(error)) => Err(transport_error(place, &error)),
+            Ok(Err(error)) => Err(request_error(place, &uri, &error)),
             Err(_) => Err(silent(place, self.limits.timeout)),
         }
     }
 
     /// With a body, for as long as the body moves; `patience` is the longest standstill.
     #[cfg(feature = "s3")]
-    pub(crate) async fn upload(
+    pub(super) async fn upload(
         &self,
         place: &str,
-        request: http::Request<object_store::client::HttpRequestBody>,
+        request: Request<object_store::client::HttpRequestBody>,
         patience: Duration,
     ) -> Result<Incoming> {
         self.traffic.count(|stats| stats.requests += 1);
@@ -61,7 +64,7 @@ impl Client {
         Ok(self.incoming(place, response, now()))
     }
 
-    fn incoming(&self, place: &str, response: reqwest::Response, sent: Instant) -> Incoming {
+    fn incoming(&self, place: &str, response: Response<hyper::body::Incoming>, sent: Instant) -> Incoming {
         self.traffic.responded.store(true, Ordering::Relaxed);
         let mut pace = Pace::new(self.limits.pace, sent);
         pace.head(now());
@@ -75,7 +78,7 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     place: Box<str>,
-    response: reqwest::Response,
+    response: Response<hyper::body::Incoming>,
     pace: Pace,
     /// Ends when the pace must be checked.
     timer: Pin<Box<Sleep>>,
@@ -127,15 +130,18 @@ impl Incoming {
             self.timer.as_mut().reset(deadline.map_or(due, |deadline| due.min(deadline)));
             self.is_timed = true;
         }
-        let chunk = pin!(self.response.chunk());
-        match select(chunk, self.timer.as_mut()).await {
-            Either::Left((Ok(Some(bytes)), _)) => {
+        let body = self.response.body_mut();
+        let frame = pin!(poll_fn(|context| Pin::new(&mut *body).poll_frame(context)));
+        match select(frame, self.timer.as_mut()).await {
+            Either::Left((Some(Ok(frame)), _)) => {
+                // Trailers have no bytes.
+                let bytes = frame.into_data().unwrap_or_default();
                 let checked = self.pace.bytes(now(), bytes.len() as u64);
                 checked.map_err(|slow| too_slow(&self.place, slow, self.timeout))?;
                 Ok(Next::Bytes(bytes))
             }
-            Either::Left((Ok(None), _)) => Ok(Next::End),
-            Either::Left((Err(error), _)) => Err(transport_error(&self.place, &error)),
+            Either::Left((None, _)) => Ok(Next::End),
+            Either::Left((Some(Err(error)), _)) => Err(body_error(&self.place, &error)),
             Either::Right(_) => {
                 self.is_timed = false;
                 self.pace.check(now()).map_err(|slow| too_slow(&self.place, slow, self.timeout))?;
@@ -160,7 +166,7 @@ impl Incoming {
     /// # Errors
     /// `Protocol` for one of more than `bytes_max` bytes; as [`next`](Self::next).
     pub(crate) async fn collect(mut self, bytes_max: usize) -> Result<Bytes> {
-        let announced = self.response.content_length().unwrap_or(0);
+        let announced = self.response.body().size_hint().exact().unwrap_or(0);
         if announced > bytes_max as u64 {
             return Err(too_large(&self.place, bytes_max));
         }
@@ -190,38 +196,6 @@ impl Incoming {
         tokio::time::timeout(ERROR_TEXT_WAIT, read).await.ok();
         String::from_utf8_lossy(&text).into_owned()
     }
-}
-
-fn build(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
-    static PROVIDER: Once = Once::new();
-    // Fails only if the program has installed another provider, which is then used.
-    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    let builder = || {
-        reqwest::Client::builder()
-            .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
-            // One request a connection: multiplexed streams share a window and its losses.
-            .http1_only()
-            .pool_max_idle_per_host(connections as usize)
-            .connect_timeout(timeout)
-            // A server that stops accepting would otherwise hold a request's bytes after the
-            // request ended.
-            .tcp_user_timeout(timeout)
-            .tcp_nodelay(true)
-            // A redirection could send credentials, tokens and signed queries to another host: see
-            // `redirect`.
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-    };
-    let built = builder().build().or_else(|_| {
-        // A machine without certificates can still use plain http; https then fails, with a remedy.
-        let none = rustls::ClientConfig::builder()
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder().tls_backend_preconfigured(none).build()
-    });
-    built.map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot set up the HTTP client: {}", chain(&error)))
-    })
 }
 
 fn silent(place: &str, timeout: Duration) -> Error {

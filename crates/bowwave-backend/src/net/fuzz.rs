@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use bowwave_core::network::{Expected, Fault};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use reqwest::Url;
+use url::Url;
 
 use super::{connector, http as web, listing, validator, wire};
 
@@ -86,7 +86,7 @@ pub fn redirect(from: &str, location: &str) -> Option<(String, Option<String>)> 
         return None;
     }
     let to = web::redirected_url(&from, from.join(location).ok()?).ok()?;
-    let request = web::request(&Method::GET, &to, &[]);
+    let request = web::request("", &Method::GET, &to, &[]).ok()?;
     let authorization = request.headers().get(http::header::AUTHORIZATION);
     Some((to.into(), authorization.and_then(|value| Some(value.to_str().ok()?.to_owned()))))
 }

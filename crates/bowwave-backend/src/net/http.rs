@@ -14,12 +14,13 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RANGE,
 };
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use reqwest::Url;
 use tokio::sync::OnceCell;
+use url::Url;
 
 use super::checksum::Checksums;
+use super::connect::Sent;
 use super::errors::status_error;
 use super::exchange::{Client, Incoming};
 use super::first::First;
@@ -62,7 +63,7 @@ impl HttpBackend {
             return Err(invalid("wants a host, such as https://example.org/file"));
         }
         let slots = options.connections.unwrap_or(SLOTS).max(1);
-        let client = Client::new(options, slots)?;
+        let client = Client::new(options, slots);
         let (require_version, index) = (options.require_version, options.web_index);
         let (url, gate, list_entries_max) = (redacted(url), Gate::new(slots), options.list_entries_max);
         let wholes = WholeFiles::new(options.no_range_bytes_max);
@@ -399,7 +400,7 @@ async fn follow(
     let hops = async {
         let mut url = url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let incoming = client.send(place, request(&method, &url, headers)).await?;
+            let incoming = client.send(place, request(place, &method, &url, headers)?).await?;
             match redirection(place, &url, &incoming)? {
                 None => return Ok((incoming, url)),
                 Some(next) => url = next,
@@ -459,13 +460,25 @@ pub(super) fn redirected_url(from: &Url, mut to: Url) -> std::result::Result<Url
     Ok(to)
 }
 
-pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String)]) -> reqwest::Request {
+/// The request for a URL, whose user and password become a header.
+///
+/// # Errors
+/// `Invalid` for a URL that HTTP cannot carry: one that is too long.
+pub(super) fn request(
+    place: &str,
+    method: &Method,
+    url: &Url,
+    headers: &[(HeaderName, String)],
+) -> Result<Request<Sent>> {
     let mut url = url.clone();
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
     // Neither fails for a URL with a host.
     url.set_username("").ok();
     url.set_password(None).ok();
-    let mut request = reqwest::Request::new(method.clone(), url);
+    let invalid = |why| Error::new(ErrorKind::Invalid, format!("{place}: cannot be requested: {why}"));
+    let mut request = Request::new(Sent::Nothing);
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = url.as_str().parse().map_err(invalid)?;
     for (name, value) in headers {
         // Invalid text did not come from a header, and cannot be one.
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -480,7 +493,7 @@ pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String
             request.headers_mut().insert(AUTHORIZATION, value);
         }
     }
-    request
+    Ok(request)
 }
 
 /// A URL without user, password, query and fragment: these may hold secrets.

@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{StartTag, Token, Tokenizer};
 use percent_encoding::percent_decode_str;
-use reqwest::Url;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use url::Url;
 
 use crate::{Entry, EntryKind};
 

@@ -2,6 +2,7 @@
 
 mod call;
 mod checksum;
+mod connect;
 mod errors;
 mod exchange;
 mod first;

@@ -41,7 +41,7 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     let prefix = prefix.trim_end_matches('/');
     let slots = options.connections.unwrap_or(SLOTS).max(1);
     let place = format!("{scheme}://{bucket}");
-    let client = Client::new(options, slots)?;
+    let client = Client::new(options, slots);
     let setting = Setting { url, bucket, options, connector: Connector { place: place.clone(), client } };
     let environment: Environment<'_> = &|name| std::env::var(name).ok();
     let cloud = match scheme {

@@ -15,8 +15,8 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap,
 use http::{Method, StatusCode};
 #[cfg(feature = "s3")]
 use object_store::path::Path as Key;
-use reqwest::Url;
 use tokio::sync::{OnceCell, oneshot};
+use url::Url;
 
 use super::call::by_deadline;
 use super::checksum::{self, Checksum, Checksums, Verifier};

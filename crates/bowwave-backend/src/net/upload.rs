@@ -11,41 +11,39 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use http::Response;
+use http::header::{CONTENT_LENGTH, HeaderValue};
 use http_body::Body as _;
+use hyper::body::Incoming;
 use object_store::client::{HttpError, HttpRequest, HttpRequestBody};
 
 use tokio::time::Instant;
 
-use super::errors::transport_error;
+use super::connect::{Http, Sent};
+use super::errors::request_error;
 use crate::{Error, ErrorKind, Result};
 
 /// Sends `request` and returns the response; fails if neither body nor response moves for
 /// `patience`.
 pub(super) async fn send(
-    client: &reqwest::Client,
+    client: &Http,
     place: &str,
     request: HttpRequest,
     patience: Duration,
-) -> Result<reqwest::Response> {
-    let (parts, body) = request.into_parts();
-    let url = parts
-        .uri
-        .to_string()
-        .parse()
-        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{place}: the key makes no valid URL")))?;
-    let mut request = reqwest::Request::new(parts.method, url);
-    *request.headers_mut() = parts.headers;
+) -> Result<Response<Incoming>> {
     let moved = Arc::new(Moved { start: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
-    *request.body_mut() = Some(match body.content_length() {
-        // Explicit: servers require a length.
-        0 => Bytes::new().into(),
-        _ => reqwest::Body::wrap_stream(Pieces { body, rest: Bytes::new(), moved: Arc::clone(&moved) }),
+    let mut request = request.map(|body| match body.content_length() {
+        0 => Sent::Nothing,
+        left => Sent::Pieces(Pieces { body, left, rest: Bytes::new(), moved: Arc::clone(&moved) }),
     });
-    let mut response = pin!(client.execute(request));
+    // Servers require a length, even of nothing.
+    let bytes = request.body().size_hint().exact().unwrap_or(0);
+    request.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(bytes));
+    let uri = request.uri().clone();
+    let mut response = pin!(client.request(request));
     loop {
         if let Ok(response) = tokio::time::timeout_at(moved.due(patience), &mut response).await {
-            return response.map_err(|error| transport_error(place, &error));
+            return response.map_err(|error| request_error(place, &uri, &error));
         }
         if moved.due(patience) <= Instant::now() {
             let message =
@@ -83,29 +81,41 @@ impl Moved {
 }
 
 /// A body in pieces so small that accepting one shows that bytes move.
-struct Pieces {
+#[derive(Debug)]
+pub(super) struct Pieces {
     body: HttpRequestBody,
+    /// Bytes of the body that were not passed on yet.
+    left: usize,
     rest: Bytes,
     moved: Arc<Moved>,
 }
 
-impl Stream for Pieces {
-    type Item = std::result::Result<Bytes, HttpError>;
+impl Pieces {
+    /// Bytes still to send.
+    pub(super) fn left(&self) -> u64 {
+        self.left as u64
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    /// The next piece; `None` after the last one.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Bytes, HttpError>>> {
         while self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => self.rest = frame.into_data().unwrap_or_default(),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => {
-                    self.moved.all.get_or_init(Instant::now);
-                    return Poll::Ready(None);
-                }
+                Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,
             }
         }
         let count = self.rest.len().min(PIECE_BYTES);
         self.moved.moves();
+        self.left -= count;
+        if self.left == 0 {
+            // Nothing is asked for after the last byte.
+            self.moved.all.get_or_init(Instant::now);
+        }
         Poll::Ready(Some(Ok(self.rest.split_to(count))))
     }
 }
@@ -129,7 +139,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}/object", listener.local_addr().unwrap());
         thread::spawn(move || deed(&mut listener.accept().expect("a request comes").0));
-        let client = exchange::Client::new(&Options { timeout: PATIENCE, ..Options::default() }, 1).unwrap();
+        let client = exchange::Client::new(&Options { timeout: PATIENCE, ..Options::default() }, 1);
         runtime::wait(async move {
             let mut request = HttpRequest::new(HttpRequestBody::from(vec![7; BYTES]));
             *request.method_mut() = http::Method::PUT;

@@ -14,7 +14,9 @@ use object_store::azure::{AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
 use percent_encoding::utf8_percent_encode;
+use url::Url;
 
+use super::connect::Sent;
 use super::connector::redirected;
 use super::errors::{one_line, status_error, transport_error};
 use super::exchange::{Client, Incoming};
@@ -95,11 +97,7 @@ impl Wire {
         }
         self.sign(&place, &mut signed).await?;
         let incoming = if matches!(*signed.method(), Method::GET | Method::HEAD) {
-            let (parts, _) = signed.into_parts();
-            let url = parts.uri.to_string().parse().map_err(|_| invalid(&place, "the key makes no URL"))?;
-            let mut plain = reqwest::Request::new(parts.method, url);
-            *plain.headers_mut() = parts.headers;
-            self.client.send(&place, plain).await?
+            self.client.send(&place, signed.map(|_| Sent::Nothing)).await?
         } else {
             self.client.upload(&place, signed, patience).await?
         };
@@ -211,7 +209,7 @@ impl Wire {
     /// needs one.
     pub(super) async fn source_url(&self, key: &str) -> Result<String> {
         let place = self.place_of(key);
-        let mut url: reqwest::Url = format!("{}/{}", self.base, utf8_percent_encode(key, PATH))
+        let mut url: Url = format!("{}/{}", self.base, utf8_percent_encode(key, PATH))
             .parse()
             .map_err(|_| invalid(&place, "the key makes no URL"))?;
         if let Signer::Azure { credentials, .. } = &self.signer {

@@ -1,0 +1,297 @@
+//! The HTTP client's connections: direct, or through the proxies that the environment names
+//! (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`).
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::{ClientConfig, RootCertStore};
+use tower_service::Service;
+
+#[cfg(feature = "s3")]
+use super::upload::Pieces;
+
+/// Sends requests over HTTP/1.1. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Http {
+    client: Arc<Client<Connector, Sent>>,
+    proxies: Arc<Matcher>,
+}
+
+impl Http {
+    /// A client with up to `connections` idle connections to a server; `timeout` limits the time to
+    /// connect, and the time for which a peer may accept no byte.
+    pub(super) fn new(timeout: Duration, connections: u32) -> Self {
+        Self::through(Matcher::from_env(), timeout, connections)
+    }
+
+    fn through(proxies: Matcher, timeout: Duration, connections: u32) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(timeout));
+        // A server that stops accepting would otherwise hold a request's bytes after the request
+        // ended.
+        tcp.set_tcp_user_timeout(Some(timeout));
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE));
+        let tls = Arc::new(tls());
+        let proxies = Arc::new(proxies);
+        let direct = HttpsConnector::from((tcp, Arc::clone(&tls)));
+        let connector = Connector { direct, tls, proxies: Arc::clone(&proxies) };
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(connections as usize)
+            .http1_max_buf_size(READ_BYTES_MAX)
+            .build(connector);
+        Self { client: Arc::new(client), proxies }
+    }
+
+    /// Sends a request, and returns its response at the head. Redirections are not followed.
+    pub(super) async fn request(
+        &self,
+        mut request: Request<Sent>,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        let proxy = self.proxies.intercept(request.uri());
+        let headers = request.headers_mut();
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        // For https, the tunnel has asked.
+        if let Some(auth) = proxy.as_ref().and_then(|proxy| proxy.basic_auth())
+            && request.uri().scheme() == Some(&Scheme::HTTP)
+        {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
+        }
+        self.client.request(request).await
+    }
+}
+
+/// The body of a request.
+pub(super) enum Sent {
+    Nothing,
+    #[cfg(feature = "s3")]
+    Pieces(Pieces),
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Nothing => Poll::Ready(None),
+            #[cfg(feature = "s3")]
+            Self::Pieces(pieces) => pieces.poll(context).map_ok(Frame::data).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Nothing => SizeHint::with_exact(0),
+            #[cfg(feature = "s3")]
+            Self::Pieces(pieces) => SizeHint::with_exact(pieces.left()),
+        }
+    }
+}
+
+/// Trust in the certificates of the system, or of `SSL_CERT_FILE`. A machine without certificates
+/// can still use plain http; https then fails, with a remedy.
+fn tls() -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = || {
+        let versions = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        versions.with_safe_default_protocol_versions().expect("ring has every version of TLS")
+    };
+    let roots = builder().with_native_roots();
+    let roots = roots.unwrap_or_else(|_| builder().with_root_certificates(RootCertStore::empty()));
+    let mut config = roots.with_no_client_auth();
+    // One request a connection: multiplexed streams share a window and its losses.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}
+
+/// Opens connections.
+#[derive(Clone)]
+struct Connector {
+    direct: HttpsConnector<HttpConnector>,
+    tls: Arc<ClientConfig>,
+    proxies: Arc<Matcher>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Link;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.direct.poll_ready(context)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let Some(proxy) = self.proxies.intercept(&server) else {
+            return link(self.direct.call(server), false);
+        };
+        if server.scheme() == Some(&Scheme::HTTP) {
+            return link(self.direct.call(proxy.uri().clone()), true);
+        }
+        let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone());
+        let tunnel = match proxy.basic_auth() {
+            Some(auth) => tunnel.with_auth(auth.clone()),
+            None => tunnel,
+        };
+        link(HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server), false)
+    }
+}
+
+fn link<T: Stream + 'static>(
+    opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
+    is_proxied: bool,
+) -> Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>> {
+    Box::pin(async move { Ok(Link { stream: Box::new(opened.await?), is_proxied }) })
+}
+
+trait Stream: Read + Write + Connection + Send + Unpin {}
+impl<T: Read + Write + Connection + Send + Unpin> Stream for T {}
+
+/// A connection: with or without TLS, direct or through a proxy.
+struct Link {
+    stream: Box<dyn Stream>,
+    /// A proxy without a tunnel must be told the whole URL.
+    is_proxied: bool,
+}
+
+impl Connection for Link {
+    fn connected(&self) -> Connected {
+        self.stream.connected().proxy(self.is_proxied)
+    }
+}
+
+impl Read for Link {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buf)
+    }
+}
+
+impl Write for Link {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("is_proxied", &self.is_proxied).finish_non_exhaustive()
+    }
+}
+
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
+
+const AGENT: &str = concat!("bowwave/", env!("CARGO_PKG_VERSION"));
+/// Time without traffic after which a peer is asked whether it is there, and between two questions.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Bytes of one read from a connection. Each connection holds one or two such buffers. More: up to
+/// 64 connections take more memory, and bytes leave the processor's cache before they are copied.
+/// Fewer: more system calls.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use super::*;
+    use crate::net::runtime;
+
+    /// What a proxy receives first when an object of `scheme` is requested through it.
+    fn received(scheme: &str) -> Vec<String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
+            head
+        });
+        let proxies = Matcher::builder().all(format!("http://user:secret@{address}")).no("b.example").build();
+        let http = Http::through(proxies, Duration::from_secs(10), 1);
+        let mut request = Request::new(Sent::Nothing);
+        *request.uri_mut() = format!("{scheme}://a.example/object").parse().unwrap();
+        runtime::wait(async move {
+            http.request(request).await.ok();
+            Ok(())
+        })
+        .unwrap();
+        proxy.join().unwrap()
+    }
+
+    #[test]
+    fn a_proxy_is_told_the_whole_url_and_who_asks() {
+        let head = received("http");
+        assert_eq!(head[0], "GET http://a.example/object HTTP/1.1");
+        assert!(head.contains(&"proxy-authorization: Basic dXNlcjpzZWNyZXQ=".to_owned()), "{head:?}");
+    }
+
+    #[test]
+    fn https_goes_through_a_tunnel() {
+        let head = received("https");
+        assert_eq!(head[0], "CONNECT a.example:443 HTTP/1.1");
+        assert!(head.iter().any(|line| line.ends_with("Basic dXNlcjpzZWNyZXQ=")), "{head:?}");
+        assert!(!head.iter().any(|line| line.contains("/object")), "{head:?}");
+    }
+}
