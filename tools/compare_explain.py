@@ -8,16 +8,13 @@ difference prints the seed, the options and the first decision that differs; `--
 `--print` writes its trace to standard output.
 """
 
-import argparse
 import itertools
-import json
 import random
-import subprocess
 import sys
 
 import models
 import random_traces
-from model_ondemand import HEADER
+from comparing import csv_of, decisions, parser_of, same
 
 # Traces per call of explain.
 BATCH = 100
@@ -37,27 +34,12 @@ def rows_of(seed, loads):
     return random_traces.trace(seed, f"trace-{seed}", reach, loads)
 
 
-def csv_of(rows, tick=1):
-    lines = [",".join(HEADER)]
-    lines += [f"{time * tick},{pid},{op},{file},{offset},{length}"
-              for time, (pid, op, file, offset, length) in enumerate(rows)]
-    return "\n".join(lines) + "\n"
-
-
 def explain(bowwave, policy, options, text):
     ra_pages, file_pages = options
     command = [bowwave, "explain", "-", "--json", "--policy", policy, "--ra-pages", str(ra_pages)]
     if file_pages is not None:
         command += ["--file-pages", str(file_pages)]
     return decisions(command, text)
-
-
-def decisions(command, text):
-    """What a call of explain prints for a trace, or exits with what it says."""
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def compare(bowwave, policy, seeds):
@@ -67,21 +49,17 @@ def compare(bowwave, policy, seeds):
     model = models.model(policy, *options)
     expected = [decision for row in rows for decision in model.access(*row)]
     found = explain(bowwave, policy, options, csv_of(rows))
-    for want, got in itertools.zip_longest(expected, found):
-        if want != got:
-            seed = int((want or got)["file"].split("-")[1].split("/")[0])
-            sys.exit(f"seed {seed}, {policy}, ra_pages {options[0]}, file_pages {options[1]}:\n"
-                     f"  model   {json.dumps(want)}\n  explain {json.dumps(got)}")
-    return len(expected)
+
+    def where(_number, decision):
+        seed = int(decision["file"].split("-")[1].split("/")[0])
+        return f"seed {seed}, {policy}, ra_pages {options[0]}, file_pages {options[1]}"
+
+    return same(expected, found, where)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=300, help="how many traces")
-    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
+    parser = parser_of(__doc__, 300)
     parser.add_argument("--policy", action="append", choices=models.POLICIES, help="only this one")
-    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
     policies = options.policy or models.POLICIES
     if options.print:

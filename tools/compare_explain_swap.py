@@ -8,15 +8,12 @@ writes its trace to standard output. Each trace is a call of its own, since regi
 rows of a trace have one time for `adaptive`: its model knows nothing of time.
 """
 
-import argparse
-import itertools
-import json
 import random
 import sys
 
 import model_adaptive
 import model_swap
-from compare_explain import csv_of, decisions
+from comparing import csv_of, decisions, parser_of, same
 from model_swap import PAGE
 
 MODELS = {policy: module.Model for module in (model_swap, model_adaptive) for policy in module.POLICIES}
@@ -107,19 +104,12 @@ def compare(bowwave, policy, seed):
     model = MODELS[policy](policy, window, options["pages"], options["slots"])
     expected = [decision for row in rows for decision in model.access(*row)]
     found = explain(bowwave, policy, options, csv_of(rows, 0 if still else 1))
-    for want, got in itertools.zip_longest(expected, found):
-        if want != got:
-            sys.exit(f"seed {seed}, {policy}, {options}:\n  model   {json.dumps(want)}\n  explain {json.dumps(got)}")
-    return len(expected)
+    return same(expected, found, f"seed {seed}, {policy}, {options}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=300, help="how many traces")
-    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
+    parser = parser_of(__doc__, 300)
     parser.add_argument("--policy", action="append", choices=MODELS, help="only this one")
-    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
     policies = options.policy or tuple(MODELS)
     if options.print:

@@ -7,15 +7,11 @@ A difference prints the seed, the command and the first dispatch that differs; `
 writes its trace to standard output.
 """
 
-import argparse
-import itertools
-import json
 import random
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from model_ondemand import HEADER
+from comparing import csv_of_timed, decisions, parser_of, same
 from model_scheduler import ALGORITHMS, MS, PAGE, PRIORITIES, Model, Scheduler
 
 # Page counts of a row: most are small, some longer than a request or a fill.
@@ -68,33 +64,18 @@ def compare(bowwave, algorithm, seed):
                "--device-depth", str(depth)]
     for pid, priority in priorities.items():
         command += ["--priority", f"{pid}={priority}"]
-    done = subprocess.run(command, input=csv_of(rows), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"seed {seed}: {' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = decisions(command, csv_of_timed(rows))
     model = Model(Scheduler(algorithm, {**knobs, "merge": int(merge)}, request_pages), device)
     expected = list(model.serve(rows, priorities))
-    for number, (want, got) in enumerate(itertools.zip_longest(expected, found)):
-        if want != got:
-            sys.exit(f"seed {seed}, {' '.join(command)}, dispatch {number}:\n"
-                     f"  model   {json.dumps(want)}\n  explain {json.dumps(got)}")
-    return len(expected)
-
-
-def csv_of(rows):
-    return "\n".join([",".join(HEADER), *(",".join(map(str, row)) for row in rows)]) + "\n"
+    return same(expected, found, lambda number, _: f"seed {seed}, {' '.join(command)}, dispatch {number}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=100, help="how many traces")
-    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
+    parser = parser_of(__doc__, 100)
     parser.add_argument("--scheduler", action="append", choices=ALGORITHMS, help="only this one")
-    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
     if options.print:
-        sys.stdout.write(csv_of(trace(random.Random(options.seed))))
+        sys.stdout.write(csv_of_timed(trace(random.Random(options.seed))))
         return
     algorithms = options.scheduler or ALGORITHMS
     print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(algorithms)}", file=sys.stderr)

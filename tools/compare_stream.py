@@ -8,14 +8,11 @@ others. A difference prints the seed and the first decision that differs; `--see
 trace to standard output. Scores of detectors are not compared.
 """
 
-import argparse
-import itertools
-import json
 import random
 import sys
 
 import model_stream
-from compare_explain import csv_of, decisions
+from comparing import csv_of, decisions, parser_of, same
 from model_ondemand import PAGE
 
 
@@ -44,21 +41,14 @@ def compare(bowwave, seed):
     model = model_stream.Model(ra_pages)
     expected = [decision for row in rows for decision in model.access(*row)]
     command = [bowwave, "explain", "-", "--json", "--policy", "stream", "--ra-pages", str(ra_pages)]
-    for want, got in itertools.zip_longest(expected, decisions(command, csv_of(rows))):
-        if got:
-            del got["detectors"]
-        if want != got:
-            sys.exit(f"seed {seed}, stream, ra_pages {ra_pages}:\n  model   {json.dumps(want)}\n  explain {json.dumps(got)}")
-    return len(expected)
+    found = decisions(command, csv_of(rows))
+    for decision in found:
+        del decision["detectors"]
+    return same(expected, found, f"seed {seed}, stream, ra_pages {ra_pages}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=300, help="how many traces")
-    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
-    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
-    options = parser.parse_args()
+    options = parser_of(__doc__, 300).parse_args()
     if options.print:
         sys.stdout.write(csv_of(trace(options.seed)[1]))
         return

@@ -9,12 +9,11 @@ every stream that it remembers may count as active. A violation prints the seed;
 writes its trace to standard output.
 """
 
-import argparse
 import random
 import sys
 
 import model_waste
-from compare_explain import csv_of, decisions
+from comparing import csv_of, decisions, parser_of
 from model_ondemand import PAGE
 
 FILE_PAGES = 1 << 23
@@ -90,12 +89,8 @@ def check(bowwave, families, seeds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=100, help="how many traces of each family")
-    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
+    parser = parser_of(__doc__, 100)
     parser.add_argument("--family", action="append", choices=FAMILIES, help="only this one")
-    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
     families = options.family or FAMILIES
     if options.print:

@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 import compare_explain_swap
 import compare_scheduler
+import comparing
 import random_traces
-from model_ondemand import HEADER
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICIES = ("none", "legacy", "ondemand", "ondemand-patch", "linux", "range", "range-literal", "stream")
@@ -83,10 +83,7 @@ class Item(NamedTuple):
 
 
 def csv_of(rows, gap_ns=1):
-    lines = [",".join(HEADER)]
-    lines += [f"{index * gap_ns},{pid},{op},{file},{offset},{length}"
-              for index, (pid, op, file, offset, length) in enumerate(rows)]
-    return ("\n".join(lines) + "\n").encode()
+    return comparing.csv_of(rows, gap_ns).encode()
 
 
 def random_rows(seed):
@@ -139,7 +136,7 @@ def scheduler_items(count):
 
 def scheduler_run(scheduler, seed):
     rng = random.Random(seed)
-    text = compare_scheduler.csv_of(compare_scheduler.trace(rng)).encode()
+    text = comparing.csv_of_timed(compare_scheduler.trace(rng)).encode()
     knobs, (request_ns, page_ns, depth), request_pages, priorities, merge = compare_scheduler.setup(rng)
     page_us = page_ns // 1000
     device = (f"lustre:page_kb=4,slow_share=0,queue_seeks=1,rpc_us={request_ns // 1000},page_us_min={page_us},"

@@ -68,9 +68,7 @@ pub use url::{Credentials, Options, local_path, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
-pub use wrap::{
-    DiskCache, DiskStats, Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults,
-};
+pub use wrap::{DiskCache, DiskStats, Fault, Faults, Limit, Throttle, WriteFaults};
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
     Write, WriteObject, WriteSink, Writes,

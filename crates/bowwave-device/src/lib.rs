@@ -17,6 +17,7 @@ mod spec;
 
 use std::fmt::Debug;
 
+pub use bowwave_core::schedule::Direction;
 use bowwave_core::{Instant, Urgency};
 
 pub use instant::InstantDevice;
@@ -85,15 +86,6 @@ pub struct Request {
 /// Identifies a request from submission to completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
-
-/// Direction of the transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the device.
-    Read,
-    /// To the device.
-    Write,
-}
 
 /// A completed request, or a part of one ([`Device::submit_parts`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

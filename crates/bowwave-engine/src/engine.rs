@@ -17,7 +17,7 @@ use crate::file::File;
 use crate::object_upload::MemoryPool;
 use crate::options::{Options, Tuning};
 use crate::pressure::{LOOK_EVERY, Pressure, Step};
-use crate::queue::Queue;
+use crate::queue::{IoRequest, Queue};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
@@ -428,11 +428,10 @@ impl Inner {
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Send(io) => {
-                        let queue = Arc::clone(&io.entry().queue);
-                        let mut io = io;
-                        io.set_priority(caller.priority);
+                        let queue = Arc::clone(&io.entry.queue);
+                        let io = IoRequest { priority: caller.priority, ..io };
                         if let Some(fill) = queue.push(io, caller.drops) {
-                            answers.push((fill.key.fill, Err(FillError::DROPPED)));
+                            answers.push((fill.fill(), Err(FillError::DROPPED)));
                         }
                         if !touched.iter().any(|other| Arc::ptr_eq(other, &queue)) {
                             touched.push(queue);
@@ -441,7 +440,7 @@ impl Inner {
                     Effect::Promote(entry, key) => entry.queue.promote(key, caller.priority),
                     Effect::Cancel(entry, key) => {
                         if let Some(fill) = entry.queue.cancel(key) {
-                            answers.push((fill.key.fill, Err(FillError::CLOSED)));
+                            answers.push((fill.fill(), Err(FillError::CLOSED)));
                         }
                     }
                     Effect::Wake(slot, outcome) => match slot.deliver(outcome) {

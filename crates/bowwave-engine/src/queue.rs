@@ -18,9 +18,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use bowwave_backend::Profile;
 use bowwave_core::network::RetryLimits;
 use bowwave_core::schedule::{self, DispatchId, Dispatcher, Expired, Priority, RequestId, SchedulerTuning};
-use bowwave_core::{ConfigError, Instant, PageRange};
+use bowwave_core::{ConfigError, Instant, PageRange, Urgency};
 
-pub(crate) use self::io_request::{Demand, FillKey, IoRequest, Key, QueuedFill, QueuedWrite};
+pub(crate) use self::io_request::{Demand, Id, IoRequest, Key};
 use self::shape::Shape;
 use crate::clock;
 use crate::engine::Inner;
@@ -54,16 +54,8 @@ pub(crate) struct Batch {
     pub(crate) id: DispatchId,
     /// When it left the queue.
     pub(crate) sent: Instant,
-    pub(crate) parts: Parts,
-}
-
-/// Parts of a request: adjacent ranges of one file in page order, at least one.
-#[derive(Debug)]
-pub(crate) enum Parts {
-    /// Reads.
-    Fills(Vec<QueuedFill>),
-    /// Writes.
-    Writes(Vec<QueuedWrite>),
+    /// Adjacent fills or write-outs of one file in page order, at least one.
+    pub(crate) parts: Vec<IoRequest>,
 }
 
 #[derive(Debug)]
@@ -131,37 +123,27 @@ impl Queue {
     }
 
     /// Adds a fill or a write-out. If `drops`, returns readahead for which the queue is too full.
-    pub(crate) fn push(&self, io: IoRequest, drops: bool) -> Option<QueuedFill> {
+    pub(crate) fn push(&self, io: IoRequest, drops: bool) -> Option<IoRequest> {
         let mut state = self.lock();
-        match io {
-            IoRequest::Fill(fill)
-                if drops
-                    && fill.work() == Work::Readahead
-                    && fill.demanded.since().is_none()
-                    && state.dispatcher.is_full() =>
-            {
-                state.stats.readahead_dropped += 1;
-                Some(fill)
-            }
-            io => {
-                self.add(&mut state, io);
-                None
-            }
+        if drops && io.work() == Work::Readahead && !io.is_demanded() && state.dispatcher.is_full() {
+            state.stats.readahead_dropped += 1;
+            return Some(io);
         }
+        self.add(&mut state, io);
+        None
     }
 
     fn add(&self, state: &mut State, io: IoRequest) {
         let mut io = io;
         if self.shape.promotes() && io.is_demanded() {
-            io.set_demand();
+            io.urgency = Urgency::Demand;
         }
-        let urgency = io.urgency();
         let now = clock::precise();
-        let (object, key, is_alone) = (io.entry().uid, io.key(), io.is_left_over());
-        let PageRange { start, end } = io.range();
+        let (object, key, is_alone) = (io.entry.uid, io.key, io.is_left_over());
+        let PageRange { start, end } = io.range;
         let bytes = start.0 * self.page_bytes..end.0 * self.page_bytes;
-        let Range { start, end } = self.shape.address(io.entry(), bytes);
-        let (direction, priority) = (io.direction(), io.priority());
+        let Range { start, end } = self.shape.address(&io.entry, bytes);
+        let (direction, urgency, priority) = (io.direction(), io.urgency, io.priority);
         let request = schedule::Request { start, end, direction, object, urgency, priority };
         let dispatcher = &mut state.dispatcher;
         let added = if is_alone {
@@ -187,8 +169,8 @@ impl Queue {
         let state = &mut *state;
         let Some(&id) = state.ids.get(&key) else { return };
         let (io, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
-        io.set_demand();
-        io.set_priority(io.priority().min(priority));
+        io.urgency = Urgency::Demand;
+        io.priority = io.priority.min(priority);
         let now = clock::precise();
         // Without promotion it keeps its place.
         let promoted = state.dispatcher.promote(now, id).unwrap_or(id);
@@ -197,16 +179,12 @@ impl Queue {
     }
 
     /// Removes a fill that is still queued.
-    pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
+    pub(crate) fn cancel(&self, key: Key) -> Option<IoRequest> {
         let mut state = self.lock();
-        let id = *state.ids.get(&Key::Fill(key))?;
+        let id = state.ids.remove(&key)?;
         let ((io, _), _) = state.dispatcher.cancel(id).expect("a request with a key waits");
-        state.ids.remove(&io.key());
         self.note_congestion(&state);
-        match io {
-            IoRequest::Fill(fill) => Some(fill),
-            IoRequest::Write(_) => None,
-        }
+        Some(io)
     }
 
     /// Sends queued requests while the store has free slots, and requests whose timer has expired.
@@ -276,7 +254,7 @@ impl Queue {
     }
 
     /// As [`arrived`](Self::arrived), and completes the timing of fills that were sent at `sent`.
-    pub(crate) fn answered(&self, bytes: u64, sent: Instant, fills: &[QueuedFill]) {
+    pub(crate) fn answered(&self, bytes: u64, sent: Instant, fills: &[IoRequest]) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
         state.stats.bytes_fetched += bytes;
@@ -291,7 +269,7 @@ impl Queue {
     }
 
     /// The store accepted bytes of write-outs that were sent at `sent`.
-    pub(crate) fn accepted(&self, bytes: u64, sent: Instant, writes: &[QueuedWrite]) {
+    pub(crate) fn accepted(&self, bytes: u64, sent: Instant, writes: &[IoRequest]) {
         let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
         state.stats.bytes_written += bytes;
@@ -414,17 +392,11 @@ impl Queue {
             }
         }
         let dispatch = state.dispatcher.next(now, &mut parts)?;
-        let (mut fills, mut writes) = (Vec::new(), Vec::new());
-        for (io, since) in parts {
-            state.ids.remove(&io.key());
+        for (io, since) in &parts {
+            state.ids.remove(&io.key);
             state.latencies.record_queue(io.work(), now.0.saturating_sub(since.0));
-            match io {
-                IoRequest::Fill(fill) => fills.push(fill),
-                IoRequest::Write(write) => writes.push(write),
-            }
         }
-        // Reads and writes do not merge.
-        let parts = if writes.is_empty() { Parts::Fills(fills) } else { Parts::Writes(writes) };
+        let parts = parts.into_iter().map(|(io, _)| io).collect();
         state.stats.requests += 1;
         let at_device = state.dispatcher.at_device() as u64;
         state.stats.in_flight_max = state.stats.in_flight_max.max(at_device);

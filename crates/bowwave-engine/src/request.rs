@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Object, ReadBuf, ReadSink};
 use bowwave_core::network::{Failure, Retry, Verdict};
-use bowwave_core::schedule::DispatchId;
+use bowwave_core::schedule::{Direction, DispatchId};
 use bowwave_core::{FillError, Instant as CoreInstant, Urgency};
 
 use crate::clock;
@@ -13,7 +13,7 @@ use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::hedge::Race;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Batch, IoRequest, Parts, Queue, QueuedFill};
+use crate::queue::{Batch, IoRequest, Queue};
 use crate::shard::Effect;
 use crate::write_out;
 
@@ -28,7 +28,7 @@ struct Sink {
     /// Loan of the frames of all fills.
     loan: Loan,
     /// Fills in flight, in page order.
-    parts: std::vec::IntoIter<QueuedFill>,
+    parts: std::vec::IntoIter<IoRequest>,
     /// Bytes of the buffer in completed fills.
     answered_bytes: usize,
     /// Bytes of the buffer that are final.
@@ -42,9 +42,11 @@ struct Sink {
 
 /// Sends a request to its store.
 pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, batch: Batch) {
-    match batch.parts {
-        Parts::Fills(fills) => read(engine, queue, (batch.id, batch.sent), fills),
-        Parts::Writes(writes) => write_out::send(engine, queue, (batch.id, batch.sent), writes),
+    let Batch { id, sent, parts } = batch;
+    // Reads and writes do not merge.
+    match parts[0].direction() {
+        Direction::Read => read(engine, queue, (id, sent), parts),
+        Direction::Write => write_out::send(engine, queue, (id, sent), parts),
     }
 }
 
@@ -53,7 +55,7 @@ fn read(
     engine: &Arc<Inner>,
     queue: &Arc<Queue>,
     (id, sent): (DispatchId, CoreInstant),
-    mut parts: Vec<QueuedFill>,
+    mut parts: Vec<IoRequest>,
 ) {
     for part in &mut parts {
         let limits = queue.retry_limits(engine.retries(), part.demanded.since().is_some());
@@ -103,47 +105,46 @@ fn read(
     }
 }
 
-/// The frames of the fills, or the rest of their first `room` bytes, as one buffer.
-#[allow(unsafe_code, reason = "lends frames to the backend")]
-fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loan) {
+/// The first `len` bytes of the frames that an earlier request has not returned, as segments.
+pub(crate) fn segments(parts: &[IoRequest], len: usize) -> Vec<(*mut u8, usize)> {
     let mut segments: Vec<(*mut u8, usize)> = Vec::new();
+    let mut have = usize::try_from(parts[0].have_bytes).expect("a fill fits into memory");
+    let mut left = len;
     for (arena, frame) in parts.iter().flat_map(|part| part.frames.iter().map(|&frame| (&part.arena, frame)))
     {
-        arena.settle(frame);
-        let (base, len) = arena.segment(frame);
+        let (base, bytes) = arena.segment(frame);
+        let skip = have.min(bytes);
+        have -= skip;
+        let (base, count) = (base.wrapping_add(skip), left.min(bytes - skip));
+        left -= count;
         match segments.last_mut() {
+            _ if count == 0 => {}
             // Adjacent frames become one segment.
-            Some((last, last_len)) if last.wrapping_add(*last_len) == base => *last_len += len,
-            _ => segments.push((base, len)),
+            Some((last, last_len)) if last.wrapping_add(*last_len) == base => *last_len += count,
+            _ => segments.push((base, count)),
         }
     }
-    // An earlier request returned the first bytes.
-    let mut have = usize::try_from(parts[0].have_bytes).expect("a fill fits into memory");
-    segments.retain_mut(|(base, len)| {
-        let skip = have.min(*len);
-        have -= skip;
-        *base = base.wrapping_add(skip);
-        *len -= skip;
-        *len > 0
-    });
-    let mut left = room;
-    segments.retain_mut(|(_, len)| {
-        *len = left.min(*len);
-        left -= *len;
-        *len > 0
-    });
+    segments
+}
+
+/// The frames of the fills, or the rest of their first `room` bytes, as one buffer.
+#[allow(unsafe_code, reason = "lends frames to the backend")]
+fn lend(engine: &Arc<Inner>, parts: &[IoRequest], room: usize) -> (ReadBuf, Loan) {
+    for part in parts {
+        part.frames.iter().for_each(|&frame| part.arena.settle(frame));
+    }
     let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
     // SAFETY: segments lie in the arena. The lease keeps it mapped: it holds the engine, and all
     // parts are of one file, so of one shard and arena. Frames of a fill in flight belong to that
     // fill alone until it is completed: when the bytes are final, when the buffer is back, or as
     // leaked. Leaked frames stay pinned, in no page table, until the lease is dropped.
-    (unsafe { ReadBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
+    (unsafe { ReadBuf::from_raw_segments(segments(parts, room), Arc::new(lease)) }, loan)
 }
 
 /// Zeros the bytes past the store's end: a file that is or becomes longer has a hole there.
 /// `wanted` bytes, from the first fill's start on, come from the store.
 #[allow(unsafe_code, reason = "writes to page frames")]
-fn clear_tail(parts: &[QueuedFill], wanted: u64) {
+fn clear_tail(parts: &[IoRequest], wanted: u64) {
     let mut left = usize::try_from(wanted).expect("a request fits into memory");
     for part in parts {
         let bytes: usize = part.frames.iter().map(|&frame| part.arena.segment(frame).1).sum();
@@ -257,7 +258,7 @@ impl Sink {
                 entry.note_error(error);
             }
             let frames = parts.as_slice().iter().flat_map(|part| part.frames.iter().copied()).collect();
-            let lost = parts.as_slice().iter().map(|part| (part.key.fill, Err(FillError::ABANDONED)));
+            let lost = parts.as_slice().iter().map(|part| (part.fill(), Err(FillError::ABANDONED)));
             engine.shard(entry.shard).filled(lost, &mut effects);
             frames
         });
@@ -310,7 +311,7 @@ impl Sink {
             // Before the readers wake, so that they see themselves counted.
             let came = (self.answered_bytes.min(self.wanted) - before) as u64;
             self.queue.answered(came, self.sent, &answered);
-            let answers = answered.iter().map(|part| (part.key.fill, Ok(()))).collect();
+            let answers = answered.iter().map(|part| (part.fill(), Ok(()))).collect();
             self.engine.filled(self.entry.shard, answers);
         }
     }
@@ -321,7 +322,7 @@ impl Sink {
 fn retry_or_fail(
     engine: &Arc<Inner>,
     entry: &Arc<FileEntry>,
-    parts: impl Iterator<Item = QueuedFill>,
+    parts: impl Iterator<Item = IoRequest>,
     error: &StoreError,
     at_once: bool,
 ) -> u64 {
@@ -342,9 +343,9 @@ fn retry_or_fail(
         match again {
             Some(time) => {
                 retries += 1;
-                entry.queue.pause(time, IoRequest::Fill(part));
+                entry.queue.pause(time, part);
             }
-            None => failed.push((part.key.fill, Err(entry.note_error(error)))),
+            None => failed.push((part.fill(), Err(entry.note_error(error)))),
         }
     }
     // In a damaged object, any page may be wrong.

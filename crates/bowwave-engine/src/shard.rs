@@ -23,7 +23,7 @@ use crate::decisions::{ActingFor, DecisionLog};
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::queue::{Demand, FillKey, IoRequest, Key, QueuedFill};
+use crate::queue::{Demand, Id, IoRequest, Key};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wait::{Outcome, Slot};
@@ -92,7 +92,7 @@ pub(crate) enum Effect {
     /// It has a waiter now.
     Promote(Arc<FileEntry>, Key),
     /// It is no longer needed.
-    Cancel(Arc<FileEntry>, FillKey),
+    Cancel(Arc<FileEntry>, Key),
     /// Wake a read, a write or a sync.
     Wake(Arc<Slot>, Outcome),
 }
@@ -383,7 +383,7 @@ impl Shard {
             .iter()
             .filter(|(_, fill)| Arc::ptr_eq(&fill.entry, entry) && !fill.range.intersect(pages).is_empty());
         effects
-            .extend(awaited.map(|(&fill, _)| Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill)))));
+            .extend(awaited.map(|(&fill, _)| Effect::Promote(Arc::clone(entry), self.key(Id::Fill(fill)))));
     }
 
     /// Lends frames.
@@ -450,16 +450,16 @@ impl Shard {
         for action in actions.drain(..) {
             match action {
                 Action::Decided(_) => {}
-                Action::Fill(fill) => effects.push(Effect::Send(IoRequest::Fill(self.queued(state, fill)))),
+                Action::Fill(fill) => effects.push(Effect::Send(self.queued(state, fill))),
                 Action::Promote { fill } => {
                     if let Some(InFlight { entry, demanded, .. }) = state.fills.get(&fill) {
                         demanded.come(clock::precise());
-                        effects.push(Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill))));
+                        effects.push(Effect::Promote(Arc::clone(entry), self.key(Id::Fill(fill))));
                     }
                 }
                 Action::Cancel { fill } => {
                     if let Some(InFlight { entry, .. }) = state.fills.get(&fill) {
-                        effects.push(Effect::Cancel(Arc::clone(entry), self.key(fill)));
+                        effects.push(Effect::Cancel(Arc::clone(entry), self.key(Id::Fill(fill))));
                     }
                 }
                 Action::Wake { waiter, result } => {
@@ -474,12 +474,12 @@ impl Shard {
                 Action::Retired { frames } => self.arena.release(&frames),
                 Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
                 Action::WriteOut(write) => {
-                    effects.push(Effect::Send(IoRequest::Write(self.queued_write(state, write))));
+                    effects.push(Effect::Send(self.queued_write(state, write)));
                 }
                 Action::PromoteWrite { id } => {
                     if let Some((entry, demanded)) = state.write_outs.get(&id) {
                         demanded.come(clock::precise());
-                        effects.push(Effect::Promote(Arc::clone(entry), Key::Write(self.number, id)));
+                        effects.push(Effect::Promote(Arc::clone(entry), self.key(Id::Write(id))));
                     }
                 }
                 Action::Accepted { .. } => unreachable!("only `step` answers with it"),
@@ -489,7 +489,7 @@ impl Shard {
         state.settle_ahead();
     }
 
-    fn queued(&self, state: &mut State, fill: Fill) -> QueuedFill {
+    fn queued(&self, state: &mut State, fill: Fill) -> IoRequest {
         let entry = state.files[fill.file.0 as usize].as_ref().expect("fills are of open files");
         let entry = Arc::clone(entry);
         let demanded = Arc::new(Demand::default());
@@ -504,8 +504,8 @@ impl Shard {
         state.fills.insert(fill.id, in_flight);
         let frames: Vec<FrameId> = state.cache.fill_frames(fill.id).collect();
         self.place(&entry, fill.range, &frames);
-        QueuedFill {
-            key: self.key(fill.id),
+        IoRequest {
+            key: self.key(Id::Fill(fill.id)),
             entry,
             range: fill.range,
             urgency: fill.urgency,
@@ -518,8 +518,8 @@ impl Shard {
         }
     }
 
-    fn key(&self, fill: FillId) -> FillKey {
-        FillKey { shard: self.number, fill }
+    fn key(&self, id: Id) -> Key {
+        Key { shard: self.number, id }
     }
 }
 

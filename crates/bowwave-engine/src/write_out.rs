@@ -12,8 +12,8 @@ use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
-use crate::queue::{IoRequest, Queue, QueuedWrite};
-use crate::request::again_at;
+use crate::queue::{IoRequest, Queue};
+use crate::request::{again_at, segments};
 use crate::shard::Effect;
 
 /// Receives the result of the request.
@@ -26,7 +26,7 @@ struct Sink {
     /// Loan of the frames of all write-outs.
     loan: Loan,
     /// Write-outs in flight, in page order.
-    parts: Vec<QueuedWrite>,
+    parts: Vec<IoRequest>,
     /// End of the bytes that the store accepted.
     offset: u64,
     /// Bytes accepted by the store so far.
@@ -63,7 +63,7 @@ pub(crate) fn send(
     engine: &Arc<Inner>,
     queue: &Arc<Queue>,
     (id, sent): (DispatchId, CoreInstant),
-    parts: Vec<QueuedWrite>,
+    parts: Vec<IoRequest>,
 ) {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
     let entry = Arc::clone(&first.entry);
@@ -97,24 +97,9 @@ pub(crate) fn send(
 
 /// The first `len` bytes of the frames of the write-outs as one buffer.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
-fn lend(engine: &Arc<Inner>, parts: &[QueuedWrite], len: usize) -> (WriteBuf, Loan) {
-    let mut segments: Vec<(*const u8, usize)> = Vec::new();
-    let mut left = len;
-    let frames = parts.iter().flat_map(|part| part.frames.iter().map(move |&frame| (&part.arena, frame)));
-    for (arena, frame) in frames {
-        if left == 0 {
-            break;
-        }
-        let (base, bytes) = arena.segment(frame);
-        let bytes = bytes.min(left);
-        left -= bytes;
-        match segments.last_mut() {
-            // Adjacent frames become one segment.
-            Some((last, last_len)) if last.wrapping_add(*last_len) == base.cast_const() => *last_len += bytes,
-            _ => segments.push((base.cast_const(), bytes)),
-        }
-    }
-    let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].shard);
+fn lend(engine: &Arc<Inner>, parts: &[IoRequest], len: usize) -> (WriteBuf, Loan) {
+    let segments = segments(parts, len).into_iter().map(|(base, len)| (base.cast_const(), len));
+    let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
     // SAFETY: segments lie in the arena. The lease keeps it mapped: it holds the engine, and all
     // parts are of one file, so of one shard and arena. Frames of a write-out in flight hold their
     // page's bytes and are pinned, and the cache allows no write to them until the write-out is
@@ -185,7 +170,7 @@ impl Sink {
             // Before waiters wake, so that they see themselves counted.
             self.queue.accepted(self.accepted, self.sent, &self.parts);
             self.entry.has_stored(self.offset);
-            let answers = self.parts.drain(..).map(|part| (part.id, Ok(()))).collect();
+            let answers = self.parts.drain(..).map(|part| (part.write_out(), Ok(()))).collect();
             self.engine.written_out(self.entry.shard, answers);
         }
         let latency = clock::precise().0.saturating_sub(self.sent.0);
@@ -207,7 +192,7 @@ impl Sink {
                 entry.note_write_error(error);
             }
             let frames = parts.iter().flat_map(|part| part.frames.iter().copied()).collect();
-            let lost = parts.drain(..).map(|part| (part.id, Err(FillError::ABANDONED)));
+            let lost = parts.drain(..).map(|part| (part.write_out(), Err(FillError::ABANDONED)));
             engine.shard(entry.shard).written_out(lost, &mut effects);
             frames
         });
@@ -225,9 +210,9 @@ impl Sink {
             match again_at(&self.engine, retry, error) {
                 Some(time) => {
                     retries += 1;
-                    self.queue.pause(time, IoRequest::Write(part));
+                    self.queue.pause(time, part);
                 }
-                None => failed.push((part.id, Err(FillError(0)))),
+                None => failed.push((part.write_out(), Err(FillError(0)))),
             }
         }
         if !failed.is_empty() {

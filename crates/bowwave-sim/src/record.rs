@@ -194,91 +194,86 @@ pub struct Latency {
     pub max: u64,
 }
 
-/// Reads, in order of completion.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reads {
-    /// Start times.
-    pub time_ns: Vec<u64>,
-    /// Latencies.
-    pub latency_ns: Vec<u64>,
-    /// File number.
-    pub file: Vec<u32>,
-    /// First page.
-    pub start: Vec<u64>,
-    /// Pages.
-    pub pages: Vec<u32>,
-    /// 0: all pages were cached; 1: some were in flight, none missing; 2: some were missing.
-    pub outcome: Vec<u8>,
+/// Declares a list of events, stored as columns of one length.
+macro_rules! columns {
+    ($(#[$about:meta])* $Name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct $Name {
+            $($(#[$doc])* pub $field: Vec<$kind>,)*
+        }
+
+        impl $Name {
+            /// Retains the entries whose index `keep` accepts.
+            pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+                $(retain(&mut self.$field, &keep);)*
+            }
+
+            /// Name and length of each column.
+            pub(crate) fn lengths(&self) -> Vec<(&'static str, usize)> {
+                vec![$((stringify!($field), self.$field.len())),*]
+            }
+        }
+    };
 }
 
-impl Reads {
-    /// Retains the entries whose index `keep` accepts.
-    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let Self { time_ns, latency_ns, file, start, pages, outcome } = self;
-        [time_ns, latency_ns, start].into_iter().for_each(|list| retain(list, &keep));
-        [file, pages].into_iter().for_each(|list| retain(list, &keep));
-        retain(outcome, &keep);
+columns! {
+    /// Reads, in order of completion.
+    Reads {
+        /// Start times.
+        time_ns: u64,
+        /// Latencies.
+        latency_ns: u64,
+        /// File number.
+        file: u32,
+        /// First page.
+        start: u64,
+        /// Pages.
+        pages: u32,
+        /// 0: all pages were cached; 1: some were in flight, none missing; 2: some were missing.
+        outcome: u8,
     }
 }
 
-/// Decisions, in order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Decisions {
-    /// When.
-    pub time_ns: Vec<u64>,
-    /// File number.
-    pub file: Vec<u32>,
-    /// The page accessed.
-    pub page: Vec<u64>,
-    /// Reason by name.
-    pub reason: Vec<String>,
-    /// First page of the window.
-    pub start: Vec<u64>,
-    /// Pages of the window, before clipping.
-    pub size: Vec<u64>,
-    /// Pages from the lookahead mark on.
-    pub async_size: Vec<u64>,
-    /// The marked page.
-    pub mark: Vec<Option<u64>>,
-}
-
-impl Decisions {
-    /// Retains the entries whose index `keep` accepts.
-    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let Self { time_ns, file, page, reason, start, size, async_size, mark } = self;
-        [time_ns, page, start, size, async_size].into_iter().for_each(|list| retain(list, &keep));
-        retain(file, &keep);
-        retain(reason, &keep);
-        retain(mark, &keep);
+columns! {
+    /// Decisions, in order.
+    Decisions {
+        /// When.
+        time_ns: u64,
+        /// File number.
+        file: u32,
+        /// The page accessed.
+        page: u64,
+        /// Reason by name.
+        reason: String,
+        /// First page of the window.
+        start: u64,
+        /// Pages of the window, before clipping.
+        size: u64,
+        /// Pages from the lookahead mark on.
+        async_size: u64,
+        /// The marked page.
+        mark: Option<u64>,
     }
 }
 
-/// Requests to the device, in order of submission.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Requests {
-    /// Submission times.
-    pub queued_ns: Vec<u64>,
-    /// When the device started each.
-    pub started_ns: Vec<u64>,
-    /// Completion times.
-    pub ended_ns: Vec<u64>,
-    /// File number.
-    pub file: Vec<u32>,
-    /// First page.
-    pub start: Vec<u64>,
-    /// Pages.
-    pub pages: Vec<u32>,
-    /// Whether it was readahead when submitted.
-    pub readahead: Vec<bool>,
-}
-
-impl Requests {
-    /// Retains the entries whose index `keep` accepts.
-    pub(crate) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let Self { queued_ns, started_ns, ended_ns, file, start, pages, readahead } = self;
-        [queued_ns, started_ns, ended_ns, start].into_iter().for_each(|list| retain(list, &keep));
-        [file, pages].into_iter().for_each(|list| retain(list, &keep));
-        retain(readahead, &keep);
+columns! {
+    /// Requests to the device, in order of submission.
+    Requests {
+        /// Submission times.
+        queued_ns: u64,
+        /// When the device started each.
+        started_ns: u64,
+        /// Completion times.
+        ended_ns: u64,
+        /// File number.
+        file: u32,
+        /// First page.
+        start: u64,
+        /// Pages.
+        pages: u32,
+        /// Whether it was readahead when submitted.
+        readahead: bool,
     }
 }
 
@@ -288,28 +283,29 @@ pub(crate) fn retain<T>(list: &mut Vec<T>, keep: &impl Fn(usize) -> bool) {
     list.retain(|_| indices.next().is_some_and(keep));
 }
 
-/// Samples at regular intervals, each over the interval that ends there.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
-    /// End of each interval.
-    pub time_ns: Vec<u64>,
-    /// Share of the interval the device was busy, 0 to 1.
-    pub busy: Vec<f64>,
-    /// Requests at the device or waiting for it, at the end of the interval.
-    pub queued: Vec<u32>,
-    /// Bytes read from the device in the interval.
-    pub bytes_fetched: Vec<u64>,
-    /// Bytes delivered to readers in the interval.
-    pub bytes_delivered: Vec<u64>,
-    /// Requests the device started in the interval.
-    pub requests: Vec<u32>,
-    /// Pages evicted unused and then missed in the interval.
-    #[serde(default)]
-    pub thrashed: Vec<u64>,
-    /// Async requests among `queued`.
-    #[serde(default)]
-    pub queued_async: Vec<u32>,
-    /// Requests dispatched past their deadlines in the interval.
-    #[serde(default)]
-    pub expired: Vec<u32>,
+columns! {
+    /// Samples at regular intervals, each over the interval that ends there.
+    Samples {
+        /// End of each interval.
+        time_ns: u64,
+        /// Share of the interval the device was busy, 0 to 1.
+        busy: f64,
+        /// Requests at the device or waiting for it, at the end of the interval.
+        queued: u32,
+        /// Bytes read from the device in the interval.
+        bytes_fetched: u64,
+        /// Bytes delivered to readers in the interval.
+        bytes_delivered: u64,
+        /// Requests the device started in the interval.
+        requests: u32,
+        /// Pages evicted unused and then missed in the interval.
+        #[serde(default)]
+        thrashed: u64,
+        /// Async requests among `queued`.
+        #[serde(default)]
+        queued_async: u32,
+        /// Requests dispatched past their deadlines in the interval.
+        #[serde(default)]
+        expired: u32,
+    }
 }

@@ -103,7 +103,7 @@ impl Layer for Emulation {
         self.station.write(object, offset, buf, sink);
     }
 
-    fn sync(&self, inner: &dyn WriteObject, _: &Path, data_only: bool) -> Result<()> {
+    fn sync(&self, inner: &dyn WriteObject, data_only: bool) -> Result<()> {
         self.station.flush(|| inner.sync(data_only))
     }
 }

@@ -1,11 +1,10 @@
 //! Faults from a seed.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
+use super::{Ending, Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
 use crate::emulate::{Device, Station};
 use crate::{
     Backend, Error, ErrorKind, Identity, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink, chance,
@@ -178,7 +177,19 @@ impl Layer for Mischief {
                 let keep = 1 + (chance::draw(!self.faults.seed, number) % (len as u64 - 1)) as usize;
                 let tail = buf.split_off(keep);
                 let truncated = matches!(fate, Fate::Truncated);
-                object.inner.read(offset, buf, Box::new(Cut { sink, tail, truncated }));
+                let end = move |mut sink: Box<dyn ReadSink>, mut buf: ReadBuf, result| {
+                    buf.unsplit(tail);
+                    let result = match result {
+                        Ok(count) if truncated => {
+                            sink.progress(count);
+                            let message = format!("a fault cut the answer after {count} bytes");
+                            Err(Error::new(ErrorKind::Truncated, message))
+                        }
+                        result => result,
+                    };
+                    sink.done(buf, result);
+                };
+                object.inner.read(offset, buf, Box::new(Ending { sink, end }));
             }
             _ => object.inner.read(offset, buf, sink),
         }
@@ -199,67 +210,23 @@ impl Layer for Mischief {
             Fate::Short if len > 1 => {
                 let keep = 1 + (chance::draw(!self.write_seed(), number) % (len as u64 - 1)) as usize;
                 let tail = buf.split_off(keep);
-                object.inner.write(offset, buf, Box::new(WriteCut { sink, tail }));
+                let end = move |sink: Box<dyn WriteSink>, mut buf: WriteBuf, result| {
+                    buf.unsplit(tail);
+                    sink.done(buf, result);
+                };
+                object.inner.write(offset, buf, Box::new(Ending { sink, end }));
             }
             _ => object.inner.write(offset, buf, sink),
         }
     }
 
-    fn sync(&self, inner: &dyn WriteObject, _: &Path, data_only: bool) -> Result<()> {
+    fn sync(&self, inner: &dyn WriteObject, data_only: bool) -> Result<()> {
         self.end_fate("sync", &self.faults.writes.sync)?;
         inner.sync(data_only)
     }
 
-    fn finish(&self, inner: &dyn WriteObject, _: &Path) -> Result<Identity> {
+    fn finish(&self, inner: &dyn WriteObject) -> Result<Identity> {
         self.end_fate("finish", &self.faults.writes.finish)?;
         inner.finish()
-    }
-}
-
-/// Rejoins the buffer of a short write.
-struct WriteCut {
-    sink: Box<dyn WriteSink>,
-    tail: WriteBuf,
-}
-
-impl WriteSink for WriteCut {
-    fn done(self: Box<Self>, mut buf: WriteBuf, result: Result<usize>) {
-        let Self { sink, tail } = *self;
-        buf.unsplit(tail);
-        sink.done(buf, result);
-    }
-}
-
-/// Rejoins the buffer, and replaces the result by an error if needed.
-struct Cut {
-    sink: Box<dyn ReadSink>,
-    tail: ReadBuf,
-    truncated: bool,
-}
-
-impl ReadSink for Cut {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
-    }
-
-    fn deadline(&self) -> Option<std::time::Instant> {
-        self.sink.deadline()
-    }
-
-    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
-        self.sink.unwanted()
-    }
-
-    fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {
-        let Self { mut sink, tail, truncated } = *self;
-        buf.unsplit(tail);
-        let result = match result {
-            Ok(count) if truncated => {
-                sink.progress(count);
-                Err(Error::new(ErrorKind::Truncated, format!("a fault cut the answer after {count} bytes")))
-            }
-            result => result,
-        };
-        sink.done(buf, result);
     }
 }

@@ -1,12 +1,11 @@
 //! A limit of requests in flight.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
+use super::{Ending, Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
 use crate::{
-    Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+    Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, WriteBuf, WriteObject, WriteSink,
 };
 
 /// A store that limits the requests in flight to the store below; others wait in order of arrival.
@@ -98,10 +97,12 @@ impl Waiting {
     fn start(self, gate: Arc<Gate>) {
         match self {
             Self::Read { inner, offset, buf, sink } => {
-                inner.read(offset, buf, Box::new(Passing { sink, gate }));
+                let end = move |sink: Box<dyn ReadSink>, buf, result| gate.passed(|| sink.done(buf, result));
+                inner.read(offset, buf, Box::new(Ending { sink, end }));
             }
             Self::Write { inner, offset, buf, sink } => {
-                inner.write(offset, buf, Box::new(Passing { sink, gate }));
+                let end = move |sink: Box<dyn WriteSink>, buf, result| gate.passed(|| sink.done(buf, result));
+                inner.write(offset, buf, Box::new(Ending { sink, end }));
             }
         }
     }
@@ -114,44 +115,12 @@ impl Waiting {
     }
 }
 
-/// A request in flight, with the sink of a read or of a write.
-struct Passing<S: ?Sized> {
-    sink: Box<S>,
-    gate: Arc<Gate>,
-}
-
 impl Gate {
     /// A request ended: calls `tell` for its sink, then starts the next one.
     fn passed(self: &Arc<Self>, tell: impl FnOnce()) {
         self.lock().in_flight -= 1;
         tell();
         self.pump(self.lock());
-    }
-}
-
-impl WriteSink for Passing<dyn WriteSink> {
-    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
-        let Self { sink, gate } = *self;
-        gate.passed(|| sink.done(buf, result));
-    }
-}
-
-impl ReadSink for Passing<dyn ReadSink> {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
-    }
-
-    fn deadline(&self) -> Option<std::time::Instant> {
-        self.sink.deadline()
-    }
-
-    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
-        self.sink.unwanted()
-    }
-
-    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
-        let Self { sink, gate } = *self;
-        gate.passed(|| sink.done(buf, result));
     }
 }
 

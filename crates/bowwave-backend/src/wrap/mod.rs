@@ -4,12 +4,13 @@ mod disk_cache;
 mod fault;
 mod limit;
 mod throttle;
-mod trace;
 mod url;
 
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use disk_cache::fuzz_disk_segment;
@@ -17,7 +18,6 @@ pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
 pub use limit::Limit;
 pub use throttle::Throttle;
-pub use trace::{Operation, Record, Trace, TraceLog};
 pub(crate) use url::open;
 
 use crate::{
@@ -48,13 +48,11 @@ pub(crate) trait Layer: Debug + Send + Sync + 'static {
     where
         Self: Sized;
 
-    fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
-        let _ = path;
+    fn sync(&self, inner: &dyn WriteObject, data_only: bool) -> Result<()> {
         inner.sync(data_only)
     }
 
-    fn finish(&self, inner: &dyn WriteObject, path: &Path) -> Result<Identity> {
-        let _ = path;
+    fn finish(&self, inner: &dyn WriteObject) -> Result<Identity> {
         inner.finish()
     }
 }
@@ -267,7 +265,7 @@ impl<L: Layer> WriteObject for WrappedWriteObject<L> {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        self.read.layer.sync(&*self.inner, &self.read.path, data_only)
+        self.read.layer.sync(&*self.inner, data_only)
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
@@ -279,7 +277,7 @@ impl<L: Layer> WriteObject for WrappedWriteObject<L> {
     }
 
     fn finish(&self) -> Result<Identity> {
-        self.read.layer.finish(&*self.inner, &self.read.path)
+        self.read.layer.finish(&*self.inner)
     }
 
     fn next_attributes(&self) -> crate::SetAttributes {
@@ -292,6 +290,42 @@ impl<L: Layer> WriteObject for WrappedWriteObject<L> {
 
     fn abort(&self) {
         self.inner.abort();
+    }
+}
+
+/// A sink that forwards to `sink`, and calls `end` with it when the request ends.
+pub(crate) struct Ending<S: ?Sized, F> {
+    pub(crate) sink: Box<S>,
+    pub(crate) end: F,
+}
+
+impl<F> ReadSink for Ending<dyn ReadSink, F>
+where
+    F: FnOnce(Box<dyn ReadSink>, ReadBuf, Result<usize>) + Send,
+{
+    fn progress(&mut self, bytes: usize) {
+        self.sink.progress(bytes);
+    }
+
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
+        (self.end)(self.sink, buf, result);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.sink.deadline()
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
+    }
+}
+
+impl<F> WriteSink for Ending<dyn WriteSink, F>
+where
+    F: FnOnce(Box<dyn WriteSink>, WriteBuf, Result<usize>) + Send,
+{
+    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
+        (self.end)(self.sink, buf, result);
     }
 }
 

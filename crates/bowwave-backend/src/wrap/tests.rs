@@ -1,11 +1,14 @@
 //! Wrappers over memory: the contract, and what each one changes.
 
+pub(super) mod counted;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::counted::Counted;
 use super::*;
 use crate::conformance::{self, Fixture};
-use crate::{ErrorKind, Heard, MemoryBackend, PatternBackend, pattern, read_exact, read_once, start_read};
+use crate::{ErrorKind, Heard, MemoryBackend, PatternBackend, pattern, read_once, start_read};
 
 /// A wrapper over memory.
 struct Over<F>(MemoryBackend, F);
@@ -34,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn wrappers_conform() {
     conforms(|inner| Arc::new(Limit::new(inner, 2)));
     conforms(|inner| Arc::new(Throttle::new(inner, 1 << 30).unwrap()));
-    conforms(|inner| Arc::new(Trace::new(inner)));
+    conforms(|inner| Arc::new(Counted::new(inner)));
     conforms(|inner| Arc::new(Fault::new(inner, Faults::default()).unwrap()));
 }
 
@@ -47,9 +50,10 @@ fn short_reads_and_stalls_conform() {
 
 #[test]
 fn a_limit_holds_and_lets_all_through_in_order() {
-    let trace = Arc::new(Trace::new(Arc::new(Throttle::new(pattern_store("1MiB"), 500_000_000).unwrap())));
-    let log = trace.log();
-    let store = Limit::new(trace, 3);
+    let throttle = Throttle::new(pattern_store("1MiB"), 500_000_000).unwrap();
+    let counted = Counted::new(Arc::new(throttle));
+    let counts = counted.counts();
+    let store = Limit::new(Arc::new(counted), 3);
     assert_eq!(store.profile().slots, 3);
     let object = store.open("".as_ref()).unwrap();
     let reads: Vec<_> =
@@ -57,11 +61,10 @@ fn a_limit_holds_and_lets_all_through_in_order() {
     for heard in reads {
         assert!(heard.iter().any(|heard| matches!(heard, Heard::Done(_, Ok(70_000)))));
     }
-    assert_eq!((log.requests(), log.in_flight(), log.bytes()), (50, 0, 50 * 70_000));
-    assert!(log.in_flight_max() <= 3, "{}", log.in_flight_max());
-    let mut records = log.records();
-    records.sort_by_key(|record| record.number);
-    assert!(records.iter().zip(0u64..).all(|(record, index)| record.offset == index * 1000), "in order");
+    let state = counts.state();
+    assert_eq!((state.requests, state.in_flight, state.bytes), (50, 0, 50 * 70_000));
+    assert!(state.in_flight_max <= 3, "{}", state.in_flight_max);
+    assert!(state.offsets.iter().zip(0u64..).all(|(offset, index)| *offset == index * 1000), "in order");
 }
 
 #[test]
@@ -133,21 +136,4 @@ fn bytes_told_before_a_truncation_are_right_and_the_buffer_comes_back_whole() {
     assert!(error.is_retryable() && told > 0);
     assert_eq!(buf.len(), 1 << 20);
     assert!(buf.to_vec()[..told] == wanted);
-}
-
-#[test]
-fn a_trace_knows_outcomes_and_can_be_cleared() {
-    let memory = MemoryBackend::new();
-    memory.insert("a", vec![1; 100]);
-    let trace = Trace::new(Arc::new(memory.clone()));
-    let (log, object) = (trace.log(), trace.open("a".as_ref()).unwrap());
-    read_exact(&*object, 10, 50, PATIENCE).unwrap();
-    memory.remove("a");
-    read_once(&*object, 0, 1, PATIENCE).unwrap_err();
-    let records = log.records();
-    assert_eq!(records.iter().map(|r| r.outcome).collect::<Vec<_>>(), [Ok(50), Err(ErrorKind::Changed)]);
-    assert_eq!((records[0].path.as_path(), records[0].offset, records[0].len), (Path::new("a"), 10, 50));
-    assert!(records[0].start <= records[0].end);
-    log.clear();
-    assert_eq!((log.requests(), log.bytes(), log.records().len()), (0, 0, 0));
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::tests::counted::Counted;
 use super::*;
-use crate::{
-    Error, ErrorKind, MemoryBackend, Options, open_url, read_once, start_write, write_exact, write_once,
-};
+use crate::{Error, ErrorKind, MemoryBackend, Options, open_url, read_once, start_write, write_once};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -95,9 +94,9 @@ fn stalled_writes_end_late_and_whole() {
 #[test]
 fn a_limit_holds_for_reads_and_writes_together() {
     let throttle = Throttle::new(Arc::new(MemoryBackend::new()), 500_000_000).unwrap();
-    let trace = Arc::new(Trace::new(Arc::new(throttle)));
-    let log = trace.log();
-    let store = Limit::new(trace, 3);
+    let counted = Counted::new(Arc::new(throttle));
+    let counts = counted.counts();
+    let store = Limit::new(Arc::new(counted), 3);
     let object = create(&store, "file");
     object.set_len(50 * 70_000).unwrap();
     let writes: Vec<_> = (0..25u64)
@@ -112,8 +111,9 @@ fn a_limit_holds_for_reads_and_writes_together() {
     for read in reads {
         assert!(read.iter().any(|heard| matches!(heard, crate::Heard::Done(_, Ok(70_000)))));
     }
-    assert_eq!((log.requests(), log.in_flight(), log.bytes()), (50, 0, 50 * 70_000));
-    assert!(log.in_flight_max() <= 3, "{}", log.in_flight_max());
+    let state = counts.state();
+    assert_eq!((state.requests, state.in_flight, state.bytes), (50, 0, 50 * 70_000));
+    assert!(state.in_flight_max <= 3, "{}", state.in_flight_max);
 }
 
 #[test]
@@ -128,19 +128,4 @@ fn a_throttle_takes_no_more_than_its_rate() {
         assert_eq!(write.recv_timeout(PATIENCE).unwrap().1.unwrap(), 2 << 20);
     }
     assert!(begun.elapsed() >= Duration::from_secs_f64(8.0 * 1048576.0 / 80e6), "{:?}", begun.elapsed());
-}
-
-#[test]
-fn a_trace_tells_writes_syncs_and_finishes_apart() {
-    let trace = Trace::new(Arc::new(MemoryBackend::new()));
-    let object = create(&trace, "file");
-    write_exact(&*object, 5, b"twelve bytes", PATIENCE).unwrap();
-    object.sync(true).unwrap();
-    object.finish().unwrap();
-    let records = trace.log().records();
-    let seen: Vec<_> = records.iter().map(|r| (r.operation, r.offset, r.len, r.outcome)).collect();
-    assert_eq!(
-        seen,
-        [(Operation::Write, 5, 12, Ok(12)), (Operation::Sync, 0, 0, Ok(0)), (Operation::Finish, 0, 0, Ok(0))]
-    );
 }

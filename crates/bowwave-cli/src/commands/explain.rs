@@ -138,48 +138,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Explains a trace; returns the number of skipped rows.
 fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Result<u64, Failure> {
-    let Input { name, mut rows, total } = input;
-    let mut progress = Progress::bytes("explaining", total);
-    let mut record = Record::default();
-    let (mut access, mut left_out) = (0, 0);
-    // A file that is no trace fails here, before any output.
-    let mut more = rows.read(&mut record).map_err(Failure::failed)?;
     lines.head()?;
-    while more {
-        let at = |message: String| failed!("{name}: row {access}: {message}");
+    let name = input.name.clone();
+    input.each("explaining", |access, record| {
         match record.op {
-            Op::Read
-            | Op::Load
-            | Op::Store
-            | Op::Evict
-            | Op::WillNeed
-            | Op::Random
-            | Op::Sequential
-            | Op::Plan => {
-                explainer.access(&record).map_err(at)?;
-                for decision in explainer.decisions() {
-                    lines.decision(access, &record, decision)?;
-                }
-            }
-            Op::Write | Op::Fsync | Op::DontNeed => left_out += 1,
-            Op::Done => {}
+            Op::Write | Op::Fsync | Op::DontNeed => return Ok(false),
+            Op::Done => return Ok(true),
+            _ => {}
         }
-        access += 1;
-        if access % ROWS_A_REPORT == 0 {
-            progress.at(rows.bytes_read());
+        explainer.access(record).map_err(|message| failed!("{name}: row {access}: {message}"))?;
+        for decision in explainer.decisions() {
+            lines.decision(access, record, decision)?;
         }
-        more = rows.read(&mut record).map_err(Failure::failed)?;
-    }
-    for (repair, count) in rows.repairs().iter() {
-        note!("{}: {count}", repair.description());
-    }
-    Ok(left_out)
+        Ok(true)
+    })
 }
 
 /// An open trace.
 struct Input {
     /// Its name in errors.
     name: String,
+    /// Its first row, read before any output: a file that is no trace has none.
+    first: Option<Record>,
+    /// The other rows.
     rows: Import,
     /// Its size in bytes, if it is a file.
     total: Option<u64>,
@@ -191,11 +172,42 @@ impl Input {
         if path == Path::new("-") {
             let name = "standard input".to_owned();
             let rows = import::from_reader(std::io::stdin(), &name, format, &options);
-            return Ok(Self { name, rows: rows.map_err(Failure::failed)?, total: None });
+            return Self::new(name, rows.map_err(Failure::failed)?, None);
         }
         let total = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
         let refused = |error| Failure::failed(error).try_this("the path of a trace, or - for standard input");
         let rows = import::open(path, format, &options).map_err(refused)?;
-        Ok(Self { name: path.display().to_string(), rows, total })
+        Self::new(path.display().to_string(), rows, total)
+    }
+
+    fn new(name: String, mut rows: Import, total: Option<u64>) -> Result<Self, Failure> {
+        let mut first = Record::default();
+        let first = rows.read(&mut first).map_err(Failure::failed)?.then_some(first);
+        Ok(Self { name, first, rows, total })
+    }
+
+    /// Passes each row to `row` with its number, counted from 0; returns how many rows it left out.
+    /// `row` returns whether it used the row.
+    fn each(
+        self,
+        what: &'static str,
+        mut row: impl FnMut(u64, &Record) -> Result<bool, Failure>,
+    ) -> Result<u64, Failure> {
+        let Self { first, mut rows, total, .. } = self;
+        let mut progress = Progress::bytes(what, total);
+        let (mut number, mut left_out) = (0, 0);
+        let (mut more, mut record) = (first.is_some(), first.unwrap_or_default());
+        while more {
+            left_out += u64::from(!row(number, &record)?);
+            number += 1;
+            if number % ROWS_A_REPORT == 0 {
+                progress.at(rows.bytes_read());
+            }
+            more = rows.read(&mut record).map_err(Failure::failed)?;
+        }
+        for (repair, count) in rows.repairs().iter() {
+            note!("{}: {count}", repair.description());
+        }
+        Ok(left_out)
     }
 }

@@ -154,9 +154,15 @@ impl<T> Dispatcher<T> {
     /// merged one, whose rest would delay it. None if nothing changes; see [`Scheduler::promote`].
     pub fn promote(&mut self, now: Instant, id: RequestId) -> Option<RequestId> {
         if self.scheduler.config.seeks {
-            return self.scheduler.promote(now, id).then_some(id);
+            return self.promote_merged(now, id).then_some(id);
         }
         self.promote_alone(now, id)
+    }
+
+    /// Like [`promote`](Self::promote), but the request stays in the merged one on every device.
+    /// Returns whether it waits and may be promoted.
+    pub fn promote_merged(&mut self, now: Instant, id: RequestId) -> bool {
+        self.scheduler.promote(now, id)
     }
 
     /// Like [`promote`](Self::promote), but the request leaves the merged one on every device.

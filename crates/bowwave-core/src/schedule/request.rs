@@ -21,35 +21,41 @@ pub struct Request {
     pub priority: Priority,
 }
 
-/// Direction of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the device.
-    Read,
-    /// To the device.
-    Write,
+named_enum! {
+    /// Direction of a transfer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Direction {
+        /// From the device.
+        Read = "read",
+        /// To the device.
+        Write = "write",
+    }
 }
 
-/// Whether a reader or an fsync waits for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// It does.
-    Sync,
-    /// The request is speculative, or write-back.
-    Async,
+named_enum! {
+    /// Whether a reader or an fsync waits for a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Class {
+        /// It does.
+        Sync = "sync",
+        /// The request is speculative, or write-back.
+        Async = "async",
+    }
 }
 
-/// The classes of `ionice`. A lower one is served when no higher one waits or is at the device, or
-/// when it has waited too long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Before all others.
-    RealTime,
-    /// The default.
-    #[default]
-    BestEffort,
-    /// After all others.
-    Idle,
+named_enum! {
+    /// The classes of `ionice`, highest first. A lower one is served when no higher one waits or is
+    /// at the device, or when it has waited too long.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Priority {
+        /// Before all others.
+        RealTime = "real-time",
+        /// The default.
+        #[default]
+        BestEffort = "best-effort",
+        /// After all others.
+        Idle = "idle",
+    }
 }
 
 /// Identifies an added request until it is completed or cancelled. It is reused after 2^32 requests
@@ -144,9 +150,4 @@ impl Request {
             Urgency::Readahead => Class::Async,
         }
     }
-}
-
-impl Priority {
-    /// All of them, highest first.
-    pub const ALL: [Self; 3] = [Self::RealTime, Self::BestEffort, Self::Idle];
 }

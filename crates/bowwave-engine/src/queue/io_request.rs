@@ -29,172 +29,88 @@ impl Demand {
     }
 }
 
-/// A fill of a shard.
+/// A fill or a write-out, as its shard numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FillKey {
-    pub(crate) shard: usize,
-    pub(crate) fill: FillId,
+pub(crate) enum Id {
+    Fill(FillId),
+    Write(WriteOutId),
 }
 
 /// A fill or a write-out of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Key {
-    Fill(FillKey),
-    Write(usize, WriteOutId),
+pub(crate) struct Key {
+    pub(crate) shard: usize,
+    pub(crate) id: Id,
 }
 
-/// A queued fill.
+/// A queued fill or write-out.
 #[derive(Debug)]
-pub(crate) struct QueuedFill {
-    pub(crate) key: FillKey,
+pub(crate) struct IoRequest {
+    pub(crate) key: Key,
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
     /// The priority of its most important waiter, or of the handle that caused it.
     pub(crate) priority: Priority,
-    /// Shows when a reader begins to wait, wherever the fill is then: queued, between attempts, or
-    /// not yet queued.
+    /// Shows when a reader or a sync begins to wait, wherever the request is then: queued, between
+    /// attempts, or not yet queued.
     pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
     /// Its attempts, after the first was sent.
     pub(crate) retry: Option<Retry>,
-    /// Bytes at its start that an earlier request returned.
+    /// Bytes at the start of a fill that an earlier request returned.
     pub(crate) have_bytes: u64,
 }
 
-/// A queued write-out.
-#[derive(Debug)]
-pub(crate) struct QueuedWrite {
-    pub(crate) shard: usize,
-    pub(crate) id: WriteOutId,
-    pub(crate) entry: Arc<FileEntry>,
-    pub(crate) range: PageRange,
-    pub(crate) urgency: Urgency,
-    /// The priority of its most important waiter, or of the handle that caused it.
-    pub(crate) priority: Priority,
-    /// Shows when a sync begins to wait, wherever the write-out is then.
-    pub(crate) demanded: Arc<Demand>,
-    pub(crate) frames: Vec<FrameId>,
-    pub(crate) arena: Arc<Arena>,
-    /// Its attempts, after the first was sent.
-    pub(crate) retry: Option<Retry>,
-}
-
-/// A fill or a write-out.
-#[derive(Debug)]
-pub(crate) enum IoRequest {
-    Fill(QueuedFill),
-    Write(QueuedWrite),
-}
-
-impl QueuedFill {
-    /// Whether a request failed or left it incomplete. It is then sent alone, so that one bad page
-    /// does not fail its neighbours again.
-    fn is_left_over(&self) -> bool {
-        is_again(&self.retry) || self.have_bytes > 0
-    }
-
-    /// Its class in the statistics.
-    pub(crate) fn work(&self) -> Work {
-        match self.urgency {
-            Urgency::Demand => Work::DemandRead,
-            Urgency::Readahead => Work::Readahead,
-        }
-    }
-}
-
-impl QueuedWrite {
-    /// Its class in the statistics.
-    pub(crate) fn work(&self) -> Work {
-        match self.urgency {
-            Urgency::Demand => Work::SyncWrite,
-            Urgency::Readahead => Work::WriteBack,
-        }
-    }
-}
-
 impl IoRequest {
-    pub(crate) fn entry(&self) -> &Arc<FileEntry> {
-        match self {
-            Self::Fill(fill) => &fill.entry,
-            Self::Write(write) => &write.entry,
+    /// The fill.
+    ///
+    /// # Panics
+    /// If it is a write-out.
+    pub(crate) fn fill(&self) -> FillId {
+        match self.key.id {
+            Id::Fill(fill) => fill,
+            Id::Write(id) => unreachable!("{id:?} is no fill"),
         }
     }
 
-    pub(super) fn key(&self) -> Key {
-        match self {
-            Self::Fill(fill) => Key::Fill(fill.key),
-            Self::Write(write) => Key::Write(write.shard, write.id),
+    /// The write-out.
+    ///
+    /// # Panics
+    /// If it is a fill.
+    pub(crate) fn write_out(&self) -> WriteOutId {
+        match self.key.id {
+            Id::Write(id) => id,
+            Id::Fill(fill) => unreachable!("{fill:?} is no write-out"),
         }
     }
 
-    pub(super) fn range(&self) -> PageRange {
-        match self {
-            Self::Fill(fill) => fill.range,
-            Self::Write(write) => write.range,
-        }
-    }
-
-    pub(super) fn direction(&self) -> Direction {
-        match self {
-            Self::Fill(_) => Direction::Read,
-            Self::Write(_) => Direction::Write,
-        }
-    }
-
-    pub(super) fn urgency(&self) -> Urgency {
-        match self {
-            Self::Fill(fill) => fill.urgency,
-            Self::Write(write) => write.urgency,
-        }
-    }
-
-    pub(super) fn priority(&self) -> Priority {
-        match self {
-            Self::Fill(fill) => fill.priority,
-            Self::Write(write) => write.priority,
-        }
-    }
-
-    pub(crate) fn set_priority(&mut self, priority: Priority) {
-        match self {
-            Self::Fill(fill) => fill.priority = priority,
-            Self::Write(write) => write.priority = priority,
+    pub(crate) fn direction(&self) -> Direction {
+        match self.key.id {
+            Id::Fill(_) => Direction::Read,
+            Id::Write(_) => Direction::Write,
         }
     }
 
     /// Whether it has a waiter.
     pub(super) fn is_demanded(&self) -> bool {
-        match self {
-            Self::Fill(fill) => fill.demanded.since().is_some(),
-            Self::Write(write) => write.demanded.since().is_some(),
-        }
+        self.demanded.since().is_some()
     }
 
-    pub(super) fn set_demand(&mut self) {
-        match self {
-            Self::Fill(fill) => fill.urgency = Urgency::Demand,
-            Self::Write(write) => write.urgency = Urgency::Demand,
-        }
-    }
-
-    /// Whether it is sent alone, after a failure.
+    /// Whether a request failed or left it incomplete. It is then sent alone, so that one bad page
+    /// does not fail its neighbours again.
     pub(super) fn is_left_over(&self) -> bool {
-        match self {
-            Self::Fill(fill) => fill.is_left_over(),
-            Self::Write(write) => is_again(&write.retry),
-        }
+        self.retry.is_some_and(|retry| retry.attempts() > 1) || self.have_bytes > 0
     }
 
+    /// Its class in the statistics.
     pub(super) fn work(&self) -> Work {
-        match self {
-            Self::Fill(fill) => fill.work(),
-            Self::Write(write) => write.work(),
+        match (self.direction(), self.urgency) {
+            (Direction::Read, Urgency::Demand) => Work::DemandRead,
+            (Direction::Read, Urgency::Readahead) => Work::Readahead,
+            (Direction::Write, Urgency::Demand) => Work::SyncWrite,
+            (Direction::Write, Urgency::Readahead) => Work::WriteBack,
         }
     }
-}
-
-fn is_again(retry: &Option<Retry>) -> bool {
-    retry.is_some_and(|retry| retry.attempts() > 1)
 }

@@ -10,7 +10,7 @@ use bowwave_core::{
 
 use super::{Effect, Shard, State};
 use crate::entry::FileEntry;
-use crate::queue::{Demand, QueuedWrite};
+use crate::queue::{Demand, Id, IoRequest};
 use crate::wait::Slot;
 
 /// Result of a write.
@@ -180,22 +180,22 @@ impl Shard {
         bytes.len() - rest.len()
     }
 
-    pub(super) fn queued_write(&self, state: &mut State, write: WriteOut) -> QueuedWrite {
+    pub(super) fn queued_write(&self, state: &mut State, write: WriteOut) -> IoRequest {
         let entry = state.files[write.file.0 as usize].as_ref().expect("write-outs are of open files");
         let entry = Arc::clone(entry);
         let demanded = Arc::new(Demand::default());
         state.write_outs.insert(write.id, (Arc::clone(&entry), Arc::clone(&demanded)));
-        QueuedWrite {
-            priority: Priority::default(),
-            shard: self.number,
-            id: write.id,
+        IoRequest {
+            key: self.key(Id::Write(write.id)),
             entry,
             range: write.range,
             urgency: write.urgency,
+            priority: Priority::default(),
             demanded,
             frames: state.cache.write_out_frames(write.id).to_vec(),
             arena: Arc::clone(&self.arena),
             retry: None,
+            have_bytes: 0,
         }
     }
 }

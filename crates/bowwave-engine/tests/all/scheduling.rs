@@ -1,13 +1,14 @@
 //! Order of requests: a store that holds requests until they are released shows each decision.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bowwave_engine::backend::{Device, MemoryBackend, Profile, Trace, TraceLog, emulate};
+use bowwave_engine::backend::{Device, MemoryBackend, Profile, emulate};
 use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Priority, Store, Work};
 
 use crate::common::gate::{Bench, Gate, KIB, MIB};
+use crate::common::scripted::Scripted;
 
 /// A store with `slots` slots, with or without a head.
 fn profile(slots: u32, seeks: bool) -> Profile {
@@ -207,18 +208,26 @@ fn a_full_queue_drops_readahead_and_its_reader_requests_the_page_again() {
 /// A disk in real time with one request at a time; counts requests, not seconds.
 struct Disk {
     store: Store,
-    log: Arc<TraceLog>,
+    /// The size of the file and the offset of each request, in order of arrival.
+    log: Arc<Mutex<Vec<(u64, u64)>>>,
     bulk: File,
 }
+
+const BULK: u64 = 64 * MIB;
+const WANTED: u64 = 32 * MIB;
 
 impl Disk {
     fn new(scheduler: Algorithm) -> Self {
         let memory = MemoryBackend::new();
-        memory.insert("bulk", vec![0; 64 << 20]);
-        memory.insert("wanted", vec![0; 32 << 20]);
-        let disk = emulate(Arc::new(memory), Device::named("hdd").expect("known")).expect("starts");
-        let trace = Trace::new(disk);
-        let log = trace.log();
+        memory.insert("bulk", vec![0; BULK as usize]);
+        memory.insert("wanted", vec![0; WANTED as usize]);
+        let log = Arc::<Mutex<Vec<_>>>::default();
+        let arrivals = Arc::clone(&log);
+        let logged = Scripted::new(memory, move |object, offset, buf, sink| {
+            arrivals.lock().expect("no panic").push((object.size(), offset));
+            object.read(offset, buf, sink);
+        });
+        let disk = emulate(Arc::new(logged), Device::named("hdd").expect("known")).expect("starts");
         let options = Options {
             cache_bytes: Some(160 << 20),
             policy: Policy::None,
@@ -226,9 +235,9 @@ impl Disk {
             device_depth: Some(1),
             ..Options::default()
         };
-        let store = Engine::new(options).expect("valid options").store_of(Arc::new(trace));
+        let store = Engine::new(options).expect("valid options").store_of(disk);
         let bulk = store.open(Path::new("bulk")).expect("opens");
-        bulk.advise(0, 64 * MIB, Advice::WillNeed);
+        bulk.advise(0, BULK, Advice::WillNeed);
         Self { store, log, bulk }
     }
 
@@ -238,10 +247,8 @@ impl Disk {
         let file = self.store.open(Path::new("wanted")).expect("opens");
         let before = self.store.stats().requests;
         file.read_at(offset, &mut [0; 4096]).expect("it reads");
-        let wanted = PathBuf::from("wanted");
-        let records = self.log.records();
-        let own = records.iter().find(|record| record.path == wanted && record.offset == offset);
-        own.expect("it was asked for").number.saturating_sub(before)
+        let own = self.log.lock().expect("no panic").iter().position(|read| *read == (WANTED, offset));
+        (own.expect("it was asked for") as u64).saturating_sub(before)
     }
 }
 

@@ -225,15 +225,7 @@ fn halve(samples: &mut Samples) {
         samples.queued_async[pair] = samples.queued_async[b];
         samples.expired[pair] = samples.expired[a].saturating_add(samples.expired[b]);
     }
-    samples.time_ns.truncate(pairs);
-    samples.busy.truncate(pairs);
-    samples.queued.truncate(pairs);
-    samples.bytes_fetched.truncate(pairs);
-    samples.bytes_delivered.truncate(pairs);
-    samples.requests.truncate(pairs);
-    samples.thrashed.truncate(pairs);
-    samples.queued_async.truncate(pairs);
-    samples.expired.truncate(pairs);
+    samples.retain(|index| index < pairs);
 }
 
 #[cfg(test)]

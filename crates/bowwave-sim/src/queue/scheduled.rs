@@ -5,7 +5,7 @@ use bowwave_core::schedule::{self, Added, DispatchId, Dispatcher, Priority, Rema
 
 use super::QueueConfig;
 use super::pending::{Part, Pending, Rest};
-use crate::device::{Device, Direction, Request};
+use crate::device::{Device, Request};
 
 /// A dispatcher of parts.
 #[derive(Debug)]
@@ -89,10 +89,7 @@ fn request(request: &Request) -> schedule::Request {
     schedule::Request {
         start: request.start,
         end: request.end(),
-        direction: match request.direction {
-            Direction::Read => schedule::Direction::Read,
-            Direction::Write => schedule::Direction::Write,
-        },
+        direction: request.direction,
         object: request.object.into(),
         urgency: request.urgency,
         priority: Priority::default(),

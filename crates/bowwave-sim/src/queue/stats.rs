@@ -70,9 +70,4 @@ impl QueueStats {
     pub(super) fn pass(&mut self, ns: u64) {
         self.classes.iter_mut().for_each(|class| class.ns += u128::from(ns) * u128::from(class.now));
     }
-
-    /// Mean bytes of a dispatched read; 0 before the first.
-    pub fn read_bytes_avg(&self) -> f64 {
-        if self.requests[0] == 0 { 0.0 } else { self.bytes[0] as f64 / self.requests[0] as f64 }
-    }
 }

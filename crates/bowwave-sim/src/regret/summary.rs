@@ -77,11 +77,6 @@ impl Share {
         let count = outcomes.iter().filter(|outcome| holds(outcome)).count();
         Self { share: count as f64 / outcomes.len().max(1) as f64, bar }
     }
-
-    /// Whether the bar holds.
-    pub fn holds(self) -> bool {
-        self.share >= self.bar
-    }
 }
 
 impl Summary {

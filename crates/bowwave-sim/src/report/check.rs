@@ -73,72 +73,26 @@ fn figures(row: &Row) -> Result<(), String> {
     all("row", [row.hits, row.late, row.misses, row.pages_used, row.pages_wasted, row.pages_thrashed])
 }
 
-/// All lists of a group have one length.
+/// All columns of a list have one length.
 fn lengths(run: &Run) -> Result<(), String> {
-    let (reads, decisions, requests, samples) = (&run.reads, &run.decisions, &run.requests, &run.samples);
-    same(
-        "reads.time_ns",
-        reads.time_ns.len(),
-        &[
-            ("reads.latency_ns", reads.latency_ns.len()),
-            ("reads.file", reads.file.len()),
-            ("reads.start", reads.start.len()),
-            ("reads.pages", reads.pages.len()),
-            ("reads.outcome", reads.outcome.len()),
-        ],
-    )?;
-    same(
-        "decisions.time_ns",
-        decisions.time_ns.len(),
-        &[
-            ("decisions.file", decisions.file.len()),
-            ("decisions.page", decisions.page.len()),
-            ("decisions.reason", decisions.reason.len()),
-            ("decisions.start", decisions.start.len()),
-            ("decisions.size", decisions.size.len()),
-            ("decisions.async_size", decisions.async_size.len()),
-            ("decisions.mark", decisions.mark.len()),
-        ],
-    )?;
-    same(
-        "requests.queued_ns",
-        requests.queued_ns.len(),
-        &[
-            ("requests.started_ns", requests.started_ns.len()),
-            ("requests.ended_ns", requests.ended_ns.len()),
-            ("requests.file", requests.file.len()),
-            ("requests.start", requests.start.len()),
-            ("requests.pages", requests.pages.len()),
-            ("requests.readahead", requests.readahead.len()),
-        ],
-    )?;
-    same(
-        "samples.time_ns",
-        samples.time_ns.len(),
-        &[
-            ("samples.busy", samples.busy.len()),
-            ("samples.queued", samples.queued.len()),
-            ("samples.bytes_fetched", samples.bytes_fetched.len()),
-            ("samples.bytes_delivered", samples.bytes_delivered.len()),
-            ("samples.requests", samples.requests.len()),
-        ],
-    )?;
-    // Older recordings have none.
-    let later = [
-        ("samples.thrashed", samples.thrashed.len()),
-        ("samples.queued_async", samples.queued_async.len()),
-        ("samples.expired", samples.expired.len()),
-    ];
-    let later: Vec<_> = later.into_iter().filter(|&(_, length)| length > 0).collect();
-    same("samples.time_ns", samples.time_ns.len(), &later)
+    let Run { reads, decisions, requests, samples, .. } = run;
+    for (list, columns) in [
+        ("reads", reads.lengths()),
+        ("decisions", decisions.lengths()),
+        ("requests", requests.lengths()),
+        ("samples", samples.lengths()),
+    ] {
+        let (first, length) = columns[0];
+        let fits = |&(name, other): &(_, usize)| other == length || other == 0 && ADDED.contains(&name);
+        if let Some((name, other)) = columns.iter().find(|column| !fits(column)) {
+            return Err(format!("{list}.{name} has {other} values and {list}.{first} has {length}"));
+        }
+    }
+    Ok(())
 }
 
-fn same(first: &str, length: usize, others: &[(&str, usize)]) -> Result<(), String> {
-    match others.iter().find(|(_, other)| *other != length) {
-        Some((name, other)) => Err(format!("{name} has {other} values and {first} has {length}")),
-        None => Ok(()),
-    }
-}
+/// Columns that older recordings lack.
+const ADDED: [&str; 3] = ["thrashed", "queued_async", "expired"];
 
 fn reads(run: &Run) -> Result<(), String> {
     let reads = &run.reads;

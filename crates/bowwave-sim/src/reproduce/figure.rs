@@ -38,22 +38,24 @@ pub struct Figure {
     claim: Claim,
 }
 
-/// How our figures relate to the published ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Within a stated, two-sided tolerance of each published figure.
-    Reproduced,
-    /// An algorithm of our own meets a bar of our own.
-    Better,
-    /// Our improved figure lies on the published side of our baseline, but the sizes differ.
-    Direction,
-    /// Neither; the note has the reason.
-    Differs,
-    /// Parameters of the model were set by this very figure. Never counts.
-    Fitted,
-    /// The model lacks what the figure measures.
-    NotModelled,
+bowwave_core::named_enum! {
+    /// How our figures relate to the published ones, in the order of the summary.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Kind {
+        /// Within a stated, two-sided tolerance of each published figure.
+        Reproduced = "reproduced",
+        /// An algorithm of our own meets a bar of our own.
+        Better = "better",
+        /// Our improved figure lies on the published side of our baseline, but the sizes differ.
+        Direction = "direction",
+        /// Neither; the note has the reason.
+        Differs = "differs",
+        /// Parameters of the model were set by this very figure. Never counts.
+        Fitted = "fitted",
+        /// The model lacks what the figure measures.
+        NotModelled = "not modelled",
+    }
 }
 
 /// What a row compares.
@@ -94,23 +96,6 @@ pub enum Bar {
 }
 
 impl Kind {
-    /// All, in the order of the summary.
-    pub const ALL: [Self; 6] =
-        [Self::Reproduced, Self::Better, Self::Direction, Self::Differs, Self::Fitted, Self::NotModelled];
-
-    /// Name in the summary and the table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reproduced => "reproduced",
-            Self::Better => "better",
-            Self::Direction => "direction",
-            Self::Differs => "differs",
-            Self::Fitted => "fitted",
-            Self::NotModelled => "not modelled",
-        }
-    }
-
     /// Definition, for documents.
     #[must_use]
     pub const fn meaning(self) -> &'static str {

@@ -57,14 +57,16 @@ const OTHERS: [Client<'_>; 3] = [
 /// Kernel time of a fault on a cached page; not in the document.
 const FAULT_NS: u64 = 1_500;
 
-/// Access pattern of the jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Workload {
-    Random,
-    Holes,
-    ShuffledHoles,
-    Sequential,
-    Strided,
+bowwave_core::named_enum! {
+    /// Access pattern of the jobs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Workload {
+        Random = "randread of 128 KiB",
+        Holes = "[1M data] [hole] [0.5M data] [hole] [0.7M data] [1M data]",
+        ShuffledHoles = "the same, pages of a block in no order",
+        Sequential = "in order",
+        Strided = "64 KiB of each 256",
+    }
 }
 
 /// Fault latencies.
@@ -172,16 +174,6 @@ fn others(options: &Options, outcome: &mut Outcome) -> Result<(), ReproduceError
 }
 
 impl Workload {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Random => "randread of 128 KiB",
-            Self::Holes => "[1M data] [hole] [0.5M data] [hole] [0.7M data] [1M data]",
-            Self::ShuffledHoles => "the same, pages of a block in no order",
-            Self::Sequential => "in order",
-            Self::Strided => "64 KiB of each 256",
-        }
-    }
-
     /// End of a run, after 5 or 10 seconds. The published job ran for 30; these have hundreds of
     /// thousands of faults in less.
     fn end(self) -> Instant {

@@ -26,7 +26,7 @@ use hdrhistogram::Histogram;
 
 use crate::device::{Direction, Request, RequestId};
 use crate::queue::{Completed, Queue};
-pub use workload::{copy, look_up, pass, random, sequential};
+pub use workload::{copy, pass, random, sequential};
 
 /// Size of a page, in bytes.
 pub const PAGE_BYTES: u64 = 4096;

@@ -4,6 +4,7 @@ use super::*;
 use crate::device::DeviceSpec;
 use crate::queue::Elevator;
 use bowwave_baselines::{ALGORITHMS, CLUSTER};
+use bowwave_core::Random;
 use bowwave_core::schedule::{Algorithm, SchedulerConfig};
 use bowwave_core::swap::SwapPolicy;
 
@@ -59,7 +60,12 @@ fn lookups_of_small_objects_do_not_read_the_pages_behind_them() {
         let region = machine.add_region(pages).expect("room for it");
         let fill = pass(region, 0..pages, Touch::Store, 500, 0);
         let count = 40_000 / things;
-        let lookups = look_up(region, pages / things, things, 500, 1, things).take((count * things) as usize);
+        // Reads of objects of a few adjacent pages, at random.
+        let mut random = Random::new(things);
+        let lookups = (0..count).flat_map(move |_| {
+            let start = random.below(pages / things) * things;
+            pass(region, start..start + things, Touch::Load, 500, 1)
+        });
         // Finally all of it in order.
         machine.add_process(fill.chain(lookups).chain(pass(region, 0..pages, Touch::Load, 500, 2)));
         while machine.classes().get(2).is_none_or(|class| class.touches == 0) {

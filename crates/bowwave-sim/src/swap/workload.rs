@@ -60,17 +60,3 @@ pub fn copy(
         move |page, touch| Access { page: PageId { region, page: PageIndex(page) }, touch, work_ns, class };
     pages.flat_map(move |page| [access(page, Touch::Load), access(page + above, Touch::Store)])
 }
-
-/// Reads objects of a few adjacent pages, at random.
-pub fn look_up(
-    region: RegionId,
-    things: u64,
-    pages: u64,
-    work_ns: u64,
-    class: usize,
-    seed: u64,
-) -> impl Iterator<Item = Access> + Send {
-    let mut random = Random::new(seed);
-    std::iter::repeat_with(move || random.below(things) * pages)
-        .flat_map(move |start| pass(region, start..start + pages, Touch::Load, work_ns, class))
-}

@@ -5,21 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bowwave_sim::experiment::Experiment;
+use bowwave_sim::machine::Machine;
+use bowwave_sim::parallel;
 use bowwave_sim::record::Row;
-use bowwave_sim::sweep;
+use bowwave_sim::sweep::Case;
 
 fn rows(experiment: &Experiment) -> Vec<Row> {
-    let load =
-        |machine: &mut bowwave_sim::machine::Machine, case: &sweep::Case| experiment.load(machine, case);
-    let workers = bowwave_sim::parallel::workers();
-    let runs = sweep::run(
-        &experiment.axes.cases(),
-        &experiment.common,
-        &load,
-        workers,
-        &Arc::new(AtomicU64::new(0)),
-    );
-    runs.expect("it runs").into_iter().map(|run| run.row).collect()
+    let progress = Arc::new(AtomicU64::new(0));
+    let run = |case: &Case| {
+        let load = |machine: &mut Machine, case: &Case| experiment.load(machine, case);
+        case.run(&experiment.common, &load, &progress).map(|run| run.row)
+    };
+    parallel::try_map(&experiment.axes.cases(), parallel::workers(), run).expect("it runs")
 }
 
 fn shipped(name: &str) -> Experiment {

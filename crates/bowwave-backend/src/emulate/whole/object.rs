@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::Slow;
 use super::draft::Draft;
+use crate::wrap::Ending;
 use crate::{
     Backend, EntryKind, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, ReadBuf, ReadSink,
     Result, WriteBuf, WriteObject, WriteSink, path,
@@ -193,28 +194,16 @@ impl Object for Version {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.inner.read(offset, buf, Box::new(Checking { sink, name: Arc::clone(&self.name) }));
-    }
-}
-
-struct Checking {
-    sink: Box<dyn ReadSink>,
-    name: Arc<Name>,
-}
-
-impl ReadSink for Checking {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
-    }
-
-    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
-        let Self { sink, name } = *self;
-        let now = name.store.stat(&name.path).ok().and_then(|entry| entry.identity);
-        let result = if now.is_some_and(|now| now == name.identity) {
-            result
-        } else {
-            result.and_then(|_| Err(path::changed(&path::place(name.store.url(), &name.path))))
+        let name = Arc::clone(&self.name);
+        let end = move |sink: Box<dyn ReadSink>, buf, result: Result<usize>| {
+            let now = name.store.stat(&name.path).ok().and_then(|entry| entry.identity);
+            let result = if now.is_some_and(|now| now == name.identity) {
+                result
+            } else {
+                result.and_then(|_| Err(path::changed(&path::place(name.store.url(), &name.path))))
+            };
+            sink.done(buf, result);
         };
-        sink.done(buf, result);
+        self.inner.read(offset, buf, Box::new(Ending { sink, end }));
     }
 }

@@ -21,7 +21,7 @@ use super::directory::Directory;
 use super::health::{Admission, Health, Limits};
 use super::key::Key;
 use super::segment::{self, CHUNK, Found};
-use super::writes::{Copying, Writes};
+use super::writes::Writes;
 use crate::{Object, ReadBuf, ReadSink};
 
 /// Threads that wait for the disk: as many as a disk serves well.
@@ -222,8 +222,8 @@ impl Reads {
         self.counters.count(|stats| stats.misses += 1);
         let Pending { inner, key, wanted, buf, sink } = pending;
         if keep && key.is_settled() {
-            let writes = Arc::clone(&self.writes);
-            inner.read(wanted.start, buf, Box::new(Copying { sink, writes, key, offset: wanted.start }));
+            let sink = Arc::clone(&self.writes).copying(sink, key, wanted.start);
+            inner.read(wanted.start, buf, sink);
         } else {
             inner.read(wanted.start, buf, sink);
         }

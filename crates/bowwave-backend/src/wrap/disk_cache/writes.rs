@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,6 +16,7 @@ use super::health::Limits;
 use super::key::Key;
 use super::quota::Quota;
 use super::segment;
+use crate::wrap::Ending;
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
 /// Most queued bytes of one cache; others are dropped. Larger: more memory.
@@ -224,40 +224,28 @@ impl Writes {
     }
 }
 
-/// A read of the store whose bytes are also written to the disk.
-pub(super) struct Copying {
-    pub(super) sink: Box<dyn ReadSink>,
-    pub(super) writes: Arc<Writes>,
-    pub(super) key: Arc<Key>,
-    pub(super) offset: u64,
-}
-
-impl ReadSink for Copying {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.sink.deadline()
-    }
-
-    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
-        self.sink.unwanted()
-    }
-
-    fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {
-        let Self { sink, writes, key, offset } = *self;
-        let range = result.as_ref().ok().and_then(|&count| key.pages(offset, count));
-        let len = range.map_or(0, |range| (range.end - range.start) as usize);
-        let keep = (len > 0 && writes.reserve(len)).then(|| {
-            // Before the reader gets them: afterwards they are the reader's.
-            let mut bytes = Vec::with_capacity(len);
-            buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
-            PendingWrite { key, offset, bytes }
-        });
-        sink.done(buf, result);
-        if let Some(keep) = keep {
-            writes.add(keep);
-        }
+impl Writes {
+    /// The sink of a read of the store at `offset` whose bytes are also written to the disk.
+    pub(super) fn copying(
+        self: Arc<Self>,
+        sink: Box<dyn ReadSink>,
+        key: Arc<Key>,
+        offset: u64,
+    ) -> Box<dyn ReadSink> {
+        let end = move |sink: Box<dyn ReadSink>, mut buf: ReadBuf, result: Result<usize>| {
+            let range = result.as_ref().ok().and_then(|&count| key.pages(offset, count));
+            let len = range.map_or(0, |range| (range.end - range.start) as usize);
+            let keep = (len > 0 && self.reserve(len)).then(|| {
+                // Before the reader gets them: afterwards they are the reader's.
+                let mut bytes = Vec::with_capacity(len);
+                buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
+                PendingWrite { key, offset, bytes }
+            });
+            sink.done(buf, result);
+            if let Some(keep) = keep {
+                self.add(keep);
+            }
+        };
+        Box::new(Ending { sink, end })
     }
 }

@@ -5,13 +5,13 @@ mod server;
 use std::collections::HashMap;
 
 use bowwave_baselines::ALGORITHMS;
-use bowwave_core::schedule::{Class, Direction, Priority, Reason, SchedulerConfig, SchedulerStats};
+use bowwave_core::schedule::{Priority, Reason, SchedulerConfig, SchedulerStats};
 use bowwave_core::{PageSize, Policy};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_trace::{Op, Record};
 use serde::Serialize;
 
-use super::{Input, ROWS_A_REPORT};
+use super::Input;
 use crate::Failure;
 use crate::output::{self, Output, plain};
 use crate::progress::Progress;
@@ -47,14 +47,10 @@ fn device(text: &str) -> Result<String, String> {
     DeviceSpec::open(text, &ALGORITHMS).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Names of priorities, highest first.
-const PRIORITIES: [(&str, Priority); 3] =
-    [("real-time", Priority::RealTime), ("best-effort", Priority::BestEffort), ("idle", Priority::Idle)];
-
 fn priority(text: &str) -> Result<(u64, Priority), String> {
     let parsed = text.split_once('=').and_then(|(pid, name)| {
-        let known = PRIORITIES.iter().find(|&&(known, _)| known == name)?;
-        Some((pid.parse().ok()?, known.1))
+        let known = Priority::ALL.into_iter().find(|known| known.name() == name)?;
+        Some((pid.parse().ok()?, known))
     });
     parsed.ok_or_else(|| "not of the form PID=CLASS; there are real-time, best-effort, idle".to_owned())
 }
@@ -87,8 +83,7 @@ impl SchedulerArgs {
 /// Serves the trace and prints the dispatches; returns the number of skipped rows.
 pub(super) fn run(args: &super::Args, scheduler: &str) -> Result<u64, Failure> {
     let (spec, scheduler) = args.dispatched.setup(scheduler)?;
-    let mut input = Input::open(&args.trace, args.format)?;
-    let layout = Layout::read(&mut input, args.file_pages)?;
+    let layout = Layout::read(Input::open(&args.trace, args.format)?, args.file_pages)?;
     let mut server = Server::new(Setup {
         policy: match args.policy {
             Some(Explained::Files(policy)) => policy,
@@ -184,31 +179,24 @@ struct File {
 
 impl Layout {
     /// Reads a whole trace. Files have `file_pages`, or end with their last access.
-    fn read(input: &mut Input, file_pages: Option<u64>) -> Result<Self, Failure> {
-        let mut progress = Progress::bytes("reading", input.total);
+    fn read(input: Input, file_pages: Option<u64>) -> Result<Self, Failure> {
         let mut layout = Self { rows: Vec::new(), files: Vec::new(), left_out: 0 };
-        let (mut names, mut record, mut number, mut now) = (HashMap::new(), Record::default(), 0, 0);
-        while input.rows.read(&mut record).map_err(Failure::failed)? {
+        let (mut names, mut now, name) = (HashMap::new(), 0, input.name.clone());
+        input.each("reading", |number, record| {
             // Rows of several processes may be out of order.
             now = record.time_ns.max(now);
             layout
-                .row(&mut names, &Record { time_ns: now, ..std::mem::take(&mut record) }, number, file_pages)
-                .map_err(|what| failed!("{}: row {number}: {what}", input.name))?;
-            number += 1;
-            if number % ROWS_A_REPORT == 0 {
-                progress.at(input.rows.bytes_read());
-            }
-        }
-        for (repair, count) in input.rows.repairs().iter() {
-            note!("{}: {count}", repair.description());
-        }
+                .row(&mut names, record, (number, now), file_pages)
+                .map_err(|what| failed!("{name}: row {number}: {what}"))?;
+            Ok(true)
+        })?;
         let mut at = 0u64;
         for file in &mut layout.files {
             file.at = at;
             at = at.saturating_add(file.pages).next_multiple_of(FILE_PAGES_ALIGNMENT);
             if at > DEVICE_PAGES_MAX {
                 let what = "all files together take more than 2^62 bytes, the largest device";
-                return Err(failed!("{}: {what}", input.name));
+                return Err(failed!("{name}: {what}"));
             }
         }
         Ok(layout)
@@ -218,7 +206,7 @@ impl Layout {
         &mut self,
         names: &mut HashMap<String, u32>,
         record: &Record,
-        number: u64,
+        (number, time_ns): (u64, u64),
         file_pages: Option<u64>,
     ) -> Result<(), String> {
         if matches!(record.op, Op::DontNeed | Op::Done) {
@@ -239,7 +227,7 @@ impl Layout {
         let range = request.range;
         let end = file_pages.map_or(range.end.0, |pages| range.end.0.min(pages));
         let start = range.start.0.min(end);
-        let Record { time_ns, pid, op, .. } = *record;
+        let Record { pid, op, .. } = *record;
         if op != Op::Evict && op != Op::Fsync {
             if op.is_access() && end - start > ROW_PAGES_MAX {
                 return Err(format!(
@@ -310,22 +298,15 @@ impl<'a> Lines<'a> {
     }
 
     fn dispatch(&mut self, dispatch: &Dispatched) -> Result<(), Failure> {
-        let priority = PRIORITIES.iter().find(|(_, priority)| *priority == dispatch.priority);
         let line = Line {
             time_ns: dispatch.at.0,
             rows: &dispatch.rows,
             file: &self.layout.files[dispatch.file as usize].name,
             offset: dispatch.offset,
             length: dispatch.length,
-            direction: match dispatch.direction {
-                Direction::Read => "read",
-                Direction::Write => "write",
-            },
-            class: match dispatch.class {
-                Class::Sync => "sync",
-                Class::Async => "async",
-            },
-            priority: priority.map_or("", |(name, _)| name),
+            direction: dispatch.direction.name(),
+            class: dispatch.class.name(),
+            priority: dispatch.priority.name(),
             reason: dispatch.reason.name(),
             waited_ns: dispatch.waited_ns,
             expired: dispatch.expired,
@@ -343,7 +324,7 @@ impl Line<'_> {
         let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
         let marks = [("expired", self.expired), ("merged", self.merged), ("promoted", self.promoted)];
         let mut flags: Vec<&str> = marks.iter().filter(|mark| mark.1).map(|mark| mark.0).collect();
-        if self.priority != PRIORITIES[1].0 {
+        if self.priority != Priority::default().name() {
             flags.push(self.priority);
         }
         let file = plain(self.file);

@@ -5,12 +5,11 @@ use std::collections::{HashMap, HashSet};
 use bowwave_core::explain::SiblingLine;
 use bowwave_core::{FileId, Instant};
 use bowwave_sim::machine::{Directories, FileAhead};
-use bowwave_trace::{Op, Record};
+use bowwave_trace::Op;
 
-use super::{Args, Input, ROWS_A_REPORT};
+use super::{Args, Input};
 use crate::Failure;
 use crate::output::{Output, plain};
-use crate::progress::Progress;
 
 /// Names of files that a line for people has.
 const NAMES_MAX: usize = 3;
@@ -31,13 +30,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure> {
-    let Input { mut rows, total, .. } = input;
-    let mut progress = Progress::bytes("explaining", total);
-    let mut record = Record::default();
     let (mut known, mut names, mut sizes) = (HashMap::<String, FileId>::new(), Vec::new(), Vec::new());
     let (mut opened, mut opens) = (HashSet::new(), Vec::new());
-    let (mut access, mut now) = (0, Instant(0));
-    while rows.read(&mut record).map_err(Failure::failed)? {
+    let mut now = Instant(0);
+    input.each("explaining", |access, record| {
         if matches!(record.op, Op::Read | Op::Load) && record.length > 0 {
             let file = *known.entry(record.file.clone()).or_insert_with(|| {
                 names.push(record.file.clone());
@@ -51,11 +47,8 @@ fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure
                 opens.push(Open { access, now, pid: record.pid, file });
             }
         }
-        access += 1;
-        if access % ROWS_A_REPORT == 0 {
-            progress.at(rows.bytes_read());
-        }
-    }
+        Ok(true)
+    })?;
     if let Some(pages) = args.file_pages {
         sizes.fill(pages.saturating_mul(4096));
     }

@@ -61,9 +61,6 @@ pub(super) fn run(args: &Args, policy: SwapPolicy) -> Result<(), Failure> {
 }
 
 fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Output) -> Result<u64, Failure> {
-    let Input { name, mut rows, .. } = input;
-    let mut record = Record::default();
-    let (mut access, mut left_out) = (0, 0);
     if !json {
         output.line(columns(
             ["access", "pid", "page", "slot", "reason", "start", "count", "size"],
@@ -71,24 +68,19 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
             "file",
         ))?;
     }
-    while rows.read(&mut record).map_err(Failure::failed)? {
+    let name = input.name.clone();
+    input.each("explaining", |access, record| {
         if matches!(record.op, Op::Read | Op::Write | Op::Fsync | Op::Plan | Op::Done) {
-            left_out += 1;
-        } else {
-            let at = |message: String| failed!("{name}: row {access}: {message}");
-            explainer.row(&record).map_err(at)?;
-            for (decision, reads) in &explainer.decided {
-                let reads = &in_order(reads.clone());
-                let line = SwapLine { access, decision, reads, name: |id| explainer.name(id) };
-                output.line(if json { line.to_string() } else { for_people(&line, &record) })?;
-            }
+            return Ok(false);
         }
-        access += 1;
-    }
-    for (repair, count) in rows.repairs().iter() {
-        note!("{}: {count}", repair.description());
-    }
-    Ok(left_out)
+        explainer.row(record).map_err(|message| failed!("{name}: row {access}: {message}"))?;
+        for (decision, reads) in &explainer.decided {
+            let reads = &in_order(reads.clone());
+            let line = SwapLine { access, decision, reads, name: |id| explainer.name(id) };
+            output.line(if json { line.to_string() } else { for_people(&line, record) })?;
+        }
+        Ok(true)
+    })
 }
 
 impl Explainer {

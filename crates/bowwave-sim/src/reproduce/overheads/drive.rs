@@ -8,19 +8,21 @@ use bowwave_core::{
 use crate::reproduce::ReproduceError;
 use bowwave_core::Random;
 
-/// A row of table 5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// Sequential 4 KB reads of a cached file.
-    Hot4K,
-    /// Sequential 1 MB reads of a cached file.
-    Hot1M,
-    /// Cached small files, each opened and read completely (`tar /lib`).
-    SmallFiles,
-    /// Random single pages of a huge sparse file.
-    SparseRandom,
-    /// Sequential single pages of a huge sparse file.
-    SparseSequential,
+bowwave_core::named_enum! {
+    /// A row of table 5, by its name there.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Workload {
+        /// Sequential 4 KB reads of a cached file.
+        Hot4K = "sequential re-read in 4KB",
+        /// Sequential 1 MB reads of a cached file.
+        Hot1M = "sequential re-read in 1MB",
+        /// Cached small files, each opened and read completely (`tar /lib`).
+        SmallFiles = "small files re-read (tar /lib)",
+        /// Random single pages of a huge sparse file.
+        SparseRandom = "random reading sparse file",
+        /// Sequential single pages of a huge sparse file.
+        SparseSequential = "sequential reading sparse file",
+    }
 }
 
 /// Pages of the cached file.
@@ -55,24 +57,6 @@ const SMALL_FILES: [(u64, u64); 12] = [
 /// Bytes of each small file.
 pub(super) fn small_files() -> impl Iterator<Item = u64> {
     SMALL_FILES.into_iter().flat_map(|(kib, count)| (0..count).map(move |_| kib << 10))
-}
-
-impl Workload {
-    /// All rows, in table order.
-    pub const ALL: [Self; 5] =
-        [Self::Hot4K, Self::Hot1M, Self::SmallFiles, Self::SparseRandom, Self::SparseSequential];
-
-    /// The name in the table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hot4K => "sequential re-read in 4KB",
-            Self::Hot1M => "sequential re-read in 1MB",
-            Self::SmallFiles => "small files re-read (tar /lib)",
-            Self::SparseRandom => "random reading sparse file",
-            Self::SparseSequential => "sequential reading sparse file",
-        }
-    }
 }
 
 /// A cache prepared for a workload.

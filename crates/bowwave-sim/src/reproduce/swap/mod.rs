@@ -45,12 +45,14 @@ const FIRST: usize = 0;
 const LATER: usize = 1;
 const NEIGHBOURS: usize = 2;
 
-/// A swap configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    Slots,
-    Addresses,
-    Own,
+bowwave_core::named_enum! {
+    /// A swap configuration.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Algorithm {
+        Slots = "by slots",
+        Addresses = "by addresses",
+        Own = "bowwave's own",
+    }
 }
 
 /// Results of the micro-benchmark.
@@ -80,16 +82,6 @@ const SHARES: [(&str, f64, (f64, f64)); 7] = [
 ];
 
 impl Algorithm {
-    const ALL: [Self; 3] = [Self::Slots, Self::Addresses, Self::Own];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Slots => "by slots",
-            Self::Addresses => "by addresses",
-            Self::Own => "bowwave's own",
-        }
-    }
-
     fn config(self) -> PagerConfig {
         // As Linux 4.12 with 32 GB, at any scale.
         let linux = |policy| PagerConfig {

@@ -15,14 +15,14 @@ const LIMITS: Limits = Limits {
 };
 
 /// A cache with short time limits that holds an object of `len` bytes.
-fn hasty(directory: &Path, len: u64) -> (DiskCache, Arc<TraceLog>, Vec<u8>) {
+fn hasty(directory: &Path, len: u64) -> (DiskCache, Arc<Counts>, Vec<u8>) {
     let memory = MemoryBackend::new();
     let want = bytes(len, 4);
     memory.insert("x", want.as_slice());
-    let trace = Trace::new(Arc::new(memory));
-    let log = trace.log();
+    let counted = Counted::new(Arc::new(memory));
+    let log = counted.counts();
     let cache =
-        DiskCache::with_limits(Arc::new(trace), "x:".to_owned(), directory, 512 * MIB, LIMITS, PATIENCE);
+        DiskCache::with_limits(Arc::new(counted), "x:".to_owned(), directory, 512 * MIB, LIMITS, PATIENCE);
     let cache = cache.expect("a directory of our own");
     assert!(read(&cache, "x", 0, want.len()) == want);
     settle(&cache);
@@ -126,10 +126,8 @@ fn bytes_that_are_not_written_in_time_are_dropped() {
     let key = Arc::new(key.expect("a strong entity tag"));
     let store = |count: u64| {
         for index in 0..count {
-            let sink = Box::new(Ignored);
-            let (writes, key) = (Arc::clone(writes), Arc::clone(&key));
-            let copying = writes::Copying { sink, writes, key, offset: index << 20 };
-            Box::new(copying).done(ReadBuf::zeroed(1 << 20), Ok(1 << 20));
+            let copying = Arc::clone(writes).copying(Box::new(Ignored), Arc::clone(&key), index << 20);
+            copying.done(ReadBuf::zeroed(1 << 20), Ok(1 << 20));
         }
     };
     store(100);

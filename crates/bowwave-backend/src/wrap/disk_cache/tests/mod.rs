@@ -19,20 +19,21 @@ use super::quota::Quota;
 use super::*;
 use crate::conformance::{self, Fixture};
 use crate::emulate::{Device, emulate};
+use crate::wrap::tests::counted::{Counted, Counts};
 use crate::wrap::{Limit, Throttle};
-use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
+use crate::{ErrorKind, MemoryBackend, pattern, read_exact};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
 /// A cache in `directory` over `memory`, and the log of requests to the memory.
-fn cached(memory: &MemoryBackend, directory: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
-    let trace = Trace::new(Arc::new(memory.clone()));
-    let log = trace.log();
+fn cached(memory: &MemoryBackend, directory: &Path, bytes: u64) -> (DiskCache, Arc<Counts>) {
+    let counted = Counted::new(Arc::new(memory.clone()));
+    let log = counted.counts();
     // A busy machine must not count as a hanging disk.
     let limits = Limits { answer: PATIENCE, ..Limits::over(Duration::ZERO) };
     let cache =
-        DiskCache::with_limits(Arc::new(trace), "memory:".to_owned(), directory, bytes, limits, PATIENCE);
+        DiskCache::with_limits(Arc::new(counted), "memory:".to_owned(), directory, bytes, limits, PATIENCE);
     (cache.expect("a directory of our own"), log)
 }
 
@@ -352,7 +353,7 @@ fn wrappers_of_a_disk_cache_pass_on_its_counters() {
         emulated(None),
         emulated(Some(MIB)),
         Arc::new(Limit::new(Arc::clone(&cache), 2)),
-        Arc::new(Trace::new(Arc::clone(&cache))),
+        Arc::new(Counted::new(Arc::clone(&cache))),
     ];
     for store in stores {
         let requests = |store: &dyn Backend| store.disk().map(|stats| stats.hits + stats.misses);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bowwave_core::schedule::{
-    Class, Direction, DispatchId, Priority, Reason, Request, RequestId, Scheduler, SchedulerConfig,
+    Class, Direction, DispatchId, Dispatcher, Priority, Reason, Request, RequestId, SchedulerConfig,
     SchedulerStats,
 };
 use bowwave_core::{
@@ -36,14 +36,19 @@ pub(super) struct Server<'a> {
     layout: &'a Layout,
     priorities: HashMap<u64, Priority>,
     cache: Cache,
-    scheduler: Scheduler,
+    dispatcher: Dispatcher<Pending>,
     device: Box<dyn Device>,
-    pending: PendingRequests,
+    /// Fills with incomplete requests.
+    fills: HashMap<FillId, FillRequests>,
+    /// Per file, pages waiting to be written.
+    writes: HashMap<u32, BTreeMap<u64, RequestId>>,
+    /// Waiting requests: sync, async.
+    waiting: [u64; 2],
     /// A readahead state per (pid, file); the open files.
     handles: HashMap<(Option<u64>, u32), HandleId>,
     opened: HashSet<u32>,
-    /// Dispatches at the device, by device request number.
-    at_device: HashMap<u64, DispatchId>,
+    /// Dispatches at the device and their requests, by device request number.
+    at_device: HashMap<u64, (DispatchId, Vec<Pending>)>,
     numbers: u64,
     now: Instant,
     /// The current row, and its priority.
@@ -86,9 +91,11 @@ impl<'a> Server<'a> {
             layout,
             priorities,
             cache: Cache::new(config)?,
-            scheduler: Scheduler::new(scheduler)?,
+            dispatcher: Dispatcher::new(scheduler, device.depth(), 0)?,
             device,
-            pending: PendingRequests::default(),
+            fills: HashMap::new(),
+            writes: HashMap::new(),
+            waiting: [0; 2],
             handles: HashMap::new(),
             opened: HashSet::new(),
             at_device: HashMap::new(),
@@ -102,7 +109,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn stats(&self) -> &SchedulerStats {
-        self.scheduler.stats()
+        self.dispatcher.stats()
     }
 
     /// The dispatches since the last call.
@@ -208,17 +215,44 @@ impl<'a> Server<'a> {
             })
             .collect();
         fills.into_iter().for_each(|fill| self.cache.filled(self.now, fill, Ok(()), &mut self.actions));
-        for (start, end) in self.pending.unwritten(row.file, row.start, row.end) {
+        for (start, end) in self.unwritten(row.file, row.start, row.end) {
             self.submit(row.file, start, end, None, Urgency::Readahead);
         }
     }
 
+    /// The pages of a range that are not waiting to be written, as runs.
+    fn unwritten(&self, file: u32, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let waiting = self.writes.get(&file);
+        let taken = waiting.into_iter().flat_map(|pages| pages.range(start..end)).map(|(&page, _)| page);
+        let (mut runs, mut at) = (Vec::new(), start);
+        for page in taken.chain([end]) {
+            if at < page {
+                runs.push((at, page));
+            }
+            at = page + 1;
+        }
+        runs
+    }
+
     /// Promotes all waiting writes of a file to sync.
     fn sync(&mut self, file: u32) {
-        for id in self.pending.writes_of(file) {
-            if self.scheduler.promote(self.now, id) {
-                self.pending.promote(id, id);
+        let mut ids: Vec<RequestId> =
+            self.writes.get(&file).into_iter().flat_map(BTreeMap::values).copied().collect();
+        ids.dedup();
+        for id in ids {
+            if self.dispatcher.promote_merged(self.now, id) {
+                self.promoted(id);
             }
+        }
+    }
+
+    /// A waiting request became sync.
+    fn promoted(&mut self, id: RequestId) {
+        let Some(one) = self.dispatcher.payload_mut(id) else { return };
+        if one.class == Class::Async {
+            (one.class, one.promoted) = (Class::Sync, true);
+            self.waiting[Class::Async as usize] -= 1;
+            self.waiting[Class::Sync as usize] += 1;
         }
     }
 
@@ -239,18 +273,17 @@ impl<'a> Server<'a> {
                 urgency,
                 priority,
             };
-            let id = self.scheduler.add(self.now, request).id;
-            self.pending.insert(Pending {
-                row,
-                file,
-                start,
-                end: middle,
-                fill,
-                urgency,
-                promoted: false,
-                at_device: false,
-                id,
-            });
+            let class = request.class();
+            let one = Pending { row, file, start, end: middle, fill, class, promoted: false };
+            let id = self.dispatcher.add(self.now, request, one).id;
+            self.waiting[class as usize] += 1;
+            match fill {
+                Some(fill) => self.fills.entry(fill).or_default().waiting.push(id),
+                None => {
+                    let pages = (start..middle).map(|page| (page, id));
+                    self.writes.entry(file).or_default().extend(pages);
+                }
+            }
             start = middle;
         }
     }
@@ -281,33 +314,38 @@ impl<'a> Server<'a> {
     }
 
     fn promote(&mut self, fill: FillId) {
-        for id in self.pending.of_fill(fill) {
-            if let Some(renamed) = self.scheduler.promote_alone(self.now, id) {
-                self.pending.promote(id, renamed);
+        let Some(requests) = self.fills.get_mut(&fill) else { return };
+        let mut ids = std::mem::take(&mut requests.waiting);
+        for id in &mut ids {
+            if let Some(renamed) = self.dispatcher.promote_alone(self.now, *id) {
+                *id = renamed;
+                self.promoted(renamed);
             }
         }
+        self.fills.entry(fill).or_default().waiting = ids;
     }
 
     /// Cancels a fill that has no request at the device.
     fn cancel(&mut self, fill: FillId) {
-        let ids = self.pending.of_fill(fill);
-        if ids.iter().any(|id| self.pending.get(*id).is_none_or(|one| one.at_device)) {
+        if self.fills.get(&fill).is_some_and(|requests| requests.at_device > 0) {
             return;
         }
-        for id in ids {
-            self.scheduler.cancel(id);
-            self.pending.dropped(id);
+        for id in self.fills.remove(&fill).unwrap_or_default().waiting {
+            if let Some((one, _)) = self.dispatcher.cancel(id) {
+                self.waiting[one.class as usize] -= 1;
+            }
         }
-        self.pending.forget_fill(fill);
         self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
     }
 
     fn complete(&mut self, done: Done) {
-        let Some(id) = self.at_device.remove(&done.id.0) else { return };
-        let parts: Vec<_> = self.scheduler.parts(id).collect();
-        self.scheduler.complete(self.now, id);
-        for part in parts {
-            if let Some(fill) = self.pending.ended(part) {
+        let Some((id, parts)) = self.at_device.remove(&done.id.0) else { return };
+        self.dispatcher.complete(self.now, id);
+        for fill in parts.into_iter().filter_map(|part| part.fill) {
+            let Some(requests) = self.fills.get_mut(&fill) else { continue };
+            requests.at_device -= 1;
+            if requests.at_device == 0 && requests.waiting.is_empty() {
+                self.fills.remove(&fill);
                 self.cache.filled(self.now, fill, Ok(()), &mut self.actions);
                 self.act();
             }
@@ -315,9 +353,8 @@ impl<'a> Server<'a> {
     }
 
     fn dispatch(&mut self) {
-        while self.at_device.len() < self.device.depth()
-            && let Some(dispatch) = self.scheduler.dispatch(self.now)
-        {
+        let mut parts = Vec::new();
+        while let Some(dispatch) = self.dispatcher.next(self.now, &mut parts) {
             let request = dispatch.request;
             let file = u32::try_from(request.object).expect("it was made of a file's number");
             self.numbers += 1;
@@ -325,10 +362,7 @@ impl<'a> Server<'a> {
                 self.now,
                 &device::Request {
                     id: device::RequestId(self.numbers),
-                    direction: match request.direction {
-                        Direction::Read => device::Direction::Read,
-                        Direction::Write => device::Direction::Write,
-                    },
+                    direction: request.direction,
                     start: request.start,
                     bytes: request.bytes(),
                     urgency: request.urgency,
@@ -336,9 +370,20 @@ impl<'a> Server<'a> {
                     object: file,
                 },
             );
-            self.at_device.insert(self.numbers, dispatch.id);
-            let parts: Vec<Pending> =
-                self.scheduler.parts(dispatch.id).filter_map(|part| self.pending.dispatched(part)).collect();
+            for part in &parts {
+                self.waiting[part.class as usize] -= 1;
+                match part.fill {
+                    Some(fill) => {
+                        let requests = self.fills.entry(fill).or_default();
+                        requests.waiting.retain(|&id| self.dispatcher.payload_mut(id).is_some());
+                        requests.at_device += 1;
+                    }
+                    None => {
+                        let pages = self.writes.entry(part.file).or_default();
+                        (part.start..part.end).for_each(|page| _ = pages.remove(&page));
+                    }
+                }
+            }
             let at = self.layout.files[file as usize].at << PAGE.shift();
             let mut rows: Vec<u64> = parts.iter().map(|part| part.row).collect();
             rows.dedup();
@@ -356,9 +401,10 @@ impl<'a> Server<'a> {
                 expired: dispatch.deadline.is_some_and(|deadline| deadline < self.now),
                 parts: parts.len(),
                 promoted: parts.iter().any(|part| part.promoted),
-                waiting: self.pending.waiting,
-                at_device: self.at_device.len(),
+                waiting: self.waiting,
+                at_device: self.dispatcher.at_device(),
             });
+            self.at_device.insert(self.numbers, (dispatch.id, std::mem::take(&mut parts)));
         }
     }
 
@@ -383,193 +429,25 @@ impl<'a> Server<'a> {
 }
 
 /// A request to the scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
+#[derive(Debug)]
+struct Pending {
     /// The row that caused it.
-    pub(super) row: u64,
-    pub(super) file: u32,
+    row: u64,
+    file: u32,
     /// Pages of the file.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    start: u64,
+    end: u64,
     /// The fill it is part of; `None` for a write.
-    pub(super) fill: Option<FillId>,
-    pub(super) urgency: Urgency,
+    fill: Option<FillId>,
+    class: Class,
     /// Whether it was promoted to sync while it waited.
-    pub(super) promoted: bool,
-    pub(super) at_device: bool,
-    pub(super) id: RequestId,
+    promoted: bool,
 }
 
-/// Requests that have not completed.
+/// The incomplete requests of a fill.
 #[derive(Debug, Default)]
-pub(super) struct PendingRequests {
-    /// By [`RequestId::slot`], which stays the same from submission to completion.
-    by_slot: Vec<Option<Pending>>,
-    /// Per fill, its incomplete requests.
-    fills: HashMap<u64, Vec<RequestId>>,
-    /// Per file, pages waiting to be written.
-    writes: HashMap<u32, BTreeMap<u64, RequestId>>,
-    /// Waiting requests: sync, async.
-    pub(super) waiting: [u64; 2],
-}
-
-impl Pending {
-    fn class(&self) -> usize {
-        class_of(self.urgency) as usize
-    }
-}
-
-/// The class of a request.
-fn class_of(urgency: Urgency) -> Class {
-    match urgency {
-        Urgency::Demand => Class::Sync,
-        Urgency::Readahead => Class::Async,
-    }
-}
-
-impl PendingRequests {
-    /// Adds a waiting request.
-    pub(super) fn insert(&mut self, one: Pending) {
-        let slot = one.id.slot();
-        if self.by_slot.len() <= slot {
-            self.by_slot.resize(slot + 1, None);
-        }
-        self.by_slot[slot] = Some(one);
-        self.waiting[one.class()] += 1;
-        match one.fill {
-            Some(fill) => self.fills.entry(fill.0).or_default().push(one.id),
-            None => {
-                let pages = self.writes.entry(one.file).or_default();
-                pages.extend((one.start..one.end).map(|page| (page, one.id)));
-            }
-        }
-    }
-
-    /// A request that has not completed.
-    pub(super) fn get(&self, id: RequestId) -> Option<&Pending> {
-        self.by_slot.get(id.slot())?.as_ref().filter(|one| one.id == id)
-    }
-
-    /// Marks a waiting request as demand; its id may change.
-    pub(super) fn promote(&mut self, old: RequestId, id: RequestId) {
-        let Some(one) = self.by_slot[old.slot()].take() else { return };
-        self.waiting[one.class()] -= 1;
-        let promoted = one.promoted || one.urgency == Urgency::Readahead;
-        let one = Pending { urgency: Urgency::Demand, promoted, id, ..one };
-        if let Some(fill) = one.fill
-            && let Some(ids) = self.fills.get_mut(&fill.0)
-        {
-            ids.retain(|&other| other != old);
-        }
-        self.insert(one);
-    }
-
-    /// The request was dispatched.
-    pub(super) fn dispatched(&mut self, id: RequestId) -> Option<Pending> {
-        let one = *self.get(id)?;
-        self.by_slot[id.slot()] = Some(Pending { at_device: true, ..one });
-        self.waiting[one.class()] -= 1;
-        if one.fill.is_none()
-            && let Some(pages) = self.writes.get_mut(&one.file)
-        {
-            (one.start..one.end).for_each(|page| _ = pages.remove(&page));
-        }
-        Some(one)
-    }
-
-    /// The request completed; returns its fill if that is now complete.
-    pub(super) fn ended(&mut self, id: RequestId) -> Option<FillId> {
-        let fill = self.by_slot[id.slot()].take()?.fill?;
-        let ids = self.fills.get_mut(&fill.0)?;
-        ids.retain(|&other| other != id);
-        if !ids.is_empty() {
-            return None;
-        }
-        self.fills.remove(&fill.0);
-        Some(fill)
-    }
-
-    /// The request was cancelled before dispatch.
-    pub(super) fn dropped(&mut self, id: RequestId) {
-        if let Some(one) = self.by_slot[id.slot()].take() {
-            self.waiting[one.class()] -= 1;
-        }
-    }
-
-    /// The incomplete requests of a fill, in order of creation.
-    pub(super) fn of_fill(&self, fill: FillId) -> Vec<RequestId> {
-        self.fills.get(&fill.0).cloned().unwrap_or_default()
-    }
-
-    /// The fill was cancelled.
-    pub(super) fn forget_fill(&mut self, fill: FillId) {
-        self.fills.remove(&fill.0);
-    }
-
-    /// The waiting writes of a file, in address order.
-    pub(super) fn writes_of(&self, file: u32) -> Vec<RequestId> {
-        let mut ids: Vec<RequestId> =
-            self.writes.get(&file).into_iter().flat_map(BTreeMap::values).copied().collect();
-        ids.dedup();
-        ids
-    }
-
-    /// The pages of a range that are not waiting to be written, as runs.
-    pub(super) fn unwritten(&self, file: u32, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let waiting = self.writes.get(&file);
-        let taken = waiting.into_iter().flat_map(|pages| pages.range(start..end)).map(|(&page, _)| page);
-        let (mut runs, mut at) = (Vec::new(), start);
-        for page in taken.chain([end]) {
-            if at < page {
-                runs.push((at, page));
-            }
-            at = page + 1;
-        }
-        runs
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bowwave_core::Instant;
-    use bowwave_core::schedule::{Direction, Priority, Request, Scheduler, SchedulerConfig};
-
-    use super::*;
-
-    fn one(scheduler: &mut Scheduler, start: u64, end: u64, fill: Option<u64>) -> Pending {
-        let (direction, urgency, priority) = (Direction::Write, Urgency::Readahead, Priority::default());
-        let request = Request { start, end, direction, object: 0, urgency, priority };
-        let id = scheduler.add(Instant(0), request).id;
-        Pending {
-            row: 0,
-            file: 3,
-            start,
-            end,
-            fill: fill.map(FillId),
-            urgency,
-            promoted: false,
-            at_device: false,
-            id,
-        }
-    }
-
-    #[test]
-    fn pages_wait_to_be_written_until_the_device_has_them_and_requests_end_once() {
-        let mut scheduler = Scheduler::new(SchedulerConfig::default()).unwrap();
-        let mut pending = PendingRequests::default();
-        let (low, high) = (one(&mut scheduler, 4, 6, None), one(&mut scheduler, 8, 9, None));
-        pending.insert(high);
-        pending.insert(low);
-        assert_eq!(pending.unwritten(3, 0, 12), [(0, 4), (6, 8), (9, 12)]);
-        assert_eq!(pending.unwritten(3, 4, 6), []);
-        assert_eq!((pending.writes_of(3), pending.waiting), (vec![low.id, high.id], [0, 2]));
-        pending.promote(low.id, low.id);
-        assert_eq!(pending.waiting, [1, 1]);
-        assert!(pending.dispatched(low.id).is_some_and(|one| one.promoted));
-        assert_eq!((pending.unwritten(3, 0, 7), pending.waiting), (vec![(0, 7)], [0, 1]));
-        let parts = [0, 1].map(|part| one(&mut scheduler, 20 + 4 * part, 22 + 4 * part, Some(7)));
-        parts.iter().for_each(|&part| pending.insert(part));
-        assert_eq!(pending.ended(parts[0].id), None);
-        assert_eq!((pending.ended(parts[1].id), pending.ended(parts[1].id)), (Some(FillId(7)), None));
-    }
+struct FillRequests {
+    /// In order of creation.
+    waiting: Vec<RequestId>,
+    at_device: usize,
 }
