@@ -1,9 +1,9 @@
 //! Gives memory of the cache back while the system is short of memory, and takes it again.
 //!
-//! Linux reports the time that tasks wait for memory (pressure stall information), and counts the
-//! pages that were evicted from memory and needed again. Only both together mean that memory is
-//! short: a control group whose pages are mostly files that were read once makes tasks wait, too,
-//! but loses nothing. A control group (v2) has reports of its own.
+//! Linux reports the time that tasks wait for memory (pressure stall information), and counts
+//! refaults. Only both together mean that memory is short: a control group whose pages are mostly
+//! files that were read once makes tasks wait, too, but loses nothing. A control group (v2) has
+//! reports of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Frames given back, and the last look at the report.
 #[derive(Debug)]
 pub(crate) struct Pressure {
-    /// Reports of waits, and of pages that were needed again.
+    /// Reports of waits and of refaults.
     waits: PathBuf,
     counters: PathBuf,
     /// Frames that the cache may use without pressure.
@@ -28,8 +28,8 @@ pub(crate) struct Pressure {
 struct Seen {
     /// Time that some task has waited so far, in µs.
     waited: u64,
-    /// Pages that were evicted and needed again so far.
-    needed_again: u64,
+    /// Pages that were evicted and faulted in again so far.
+    refaults: u64,
 }
 
 /// What to do with frames.
@@ -46,14 +46,15 @@ impl Pressure {
     /// For a cache of `frames` frames; `None` if the system reports no pressure.
     pub(crate) fn new(frames: u32) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        let of_group = group.map(|path| {
-            let of = |report| PathBuf::from(format!("/sys/fs/cgroup/{path}/memory.{report}"));
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        // A group without the memory controller has no `memory.stat`; its memory counts in the
+        // next group above that has.
+        let of_groups = Path::new(group.unwrap_or("")).ancestors().map(|group| {
+            let of = |report| PathBuf::from(format!("/sys/fs/cgroup{}/memory.{report}", group.display()));
             (of("pressure"), of("stat"))
         });
         let of_system = ("/proc/pressure/memory".into(), "/proc/vmstat".into());
-        let (waits, counters) = of_group
-            .into_iter()
+        let (waits, counters) = of_groups
             .chain([of_system])
             .find(|(waits, counters): &(PathBuf, PathBuf)| seen(waits, counters).is_some())?;
         Some(Self { waits, counters, frames, given: 0, last: None, calm_since: None })
@@ -74,15 +75,15 @@ impl Pressure {
         let Some((before, since)) = self.last.replace((seen, now)) else { return Step::Keep };
         let waited = seen.waited.saturating_sub(before.waited);
         let share = waited as f64 / now.duration_since(since).as_micros().max(1) as f64;
-        let needed_again = seen.needed_again.saturating_sub(before.needed_again);
-        if share >= SHORT_SHARE && needed_again >= SHORT_PAGES {
+        let refaults = seen.refaults.saturating_sub(before.refaults);
+        if share >= SHORT_SHARE && refaults >= SHORT_PAGES {
             self.calm_since = None;
             let least = (self.frames / KEPT_SHARE).max(1);
             let left = self.frames - self.given;
             let give = (left / 2).min(left.saturating_sub(least));
             return if give > 0 { Step::Give(give) } else { Step::Keep };
         }
-        if share > CALM_SHARE && needed_again >= SHORT_PAGES / 8 {
+        if share > CALM_SHARE && refaults >= SHORT_PAGES / 8 {
             self.calm_since = None;
             return Step::Keep;
         }
@@ -98,7 +99,7 @@ impl Pressure {
 
 fn seen(waits: &Path, counters: &Path) -> Option<Seen> {
     let waited = waited(&fs::read_to_string(waits).ok()?)?;
-    Some(Seen { waited, needed_again: needed_again(&fs::read_to_string(counters).ok()?)? })
+    Some(Seen { waited, refaults: refaults(&fs::read_to_string(counters).ok()?)? })
 }
 
 /// Total time that some task has waited, in µs.
@@ -107,10 +108,12 @@ fn waited(report: &str) -> Option<u64> {
     some.split(' ').find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
-/// Pages that were evicted and needed again: of files and of programs' memory together, which
-/// older kernels do not distinguish.
-fn needed_again(counters: &str) -> Option<u64> {
-    let counts = counters.lines().filter_map(|line| line.strip_prefix("workingset_refault"));
+/// Refaults of files and of anonymous memory. Kernels before 5.9 count only those of files, so pages
+/// that were swapped in count, too; newer ones count these twice.
+fn refaults(counters: &str) -> Option<u64> {
+    let counts = counters
+        .lines()
+        .filter_map(|line| line.strip_prefix("workingset_refault").or_else(|| line.strip_prefix("pswpin")));
     let counts: Option<Vec<u64>> = counts.map(|rest| rest.split(' ').nth(1)?.parse().ok()).collect();
     counts.filter(|counts| !counts.is_empty()).map(|counts| counts.iter().sum())
 }
@@ -119,8 +122,8 @@ fn needed_again(counters: &str) -> Option<u64> {
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Share of time that tasks wait for memory at which frames are given back, half of them each time.
 const SHORT_SHARE: f64 = 0.1;
-/// Pages needed again between two looks below which memory is not short, whatever tasks wait. More:
-/// a slow disk brings fewer of them back. Fewer: a program that starts counts as a shortage.
+/// Refaults between two looks below which memory is not short, however long tasks wait. More: a slow
+/// disk brings fewer pages back. Fewer: a program that starts counts as a shortage.
 const SHORT_PAGES: u64 = 32;
 /// Share of time up to which the system is calm. It is calm, too, with less than an eighth of
 /// [`SHORT_PAGES`].
@@ -146,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn pages_needed_again_are_those_of_files_and_of_memory() {
+    fn refaults_are_those_of_files_and_of_anonymous_memory() {
         let counters = "anon 5\nworkingset_refault_anon 3\nworkingset_refault_file 40\nworkingset_nodes 9\n";
-        assert_eq!(needed_again(counters), Some(43));
-        assert_eq!(needed_again("nr_free_pages 7\nworkingset_refault 12\n"), Some(12));
-        assert_eq!(needed_again("nr_free_pages 7\n"), None);
-        assert_eq!(needed_again("workingset_refault many\n"), None);
+        assert_eq!(refaults(counters), Some(43));
+        assert_eq!(refaults("nr_free_pages 7\nworkingset_refault 12\npswpin 5\n"), Some(17));
+        assert_eq!(refaults("nr_free_pages 7\n"), None);
+        assert_eq!(refaults("workingset_refault many\n"), None);
     }
 
     fn pressure() -> Pressure {
@@ -169,18 +172,18 @@ mod tests {
     /// Regression: a group full of pages that were read once made its mount give memory back, which
     /// helped nobody.
     #[test]
-    fn waits_without_pages_that_are_needed_again_are_no_shortage() {
+    fn waits_without_refaults_are_no_shortage() {
         let (mut pressure, mut now) = (pressure(), Instant::now());
         for look in 1..=10 {
             now += LOOK_EVERY;
-            let seen = Seen { waited: look * 400_000, needed_again: look * (SHORT_PAGES - 1) };
+            let seen = Seen { waited: look * 400_000, refaults: look * (SHORT_PAGES - 1) };
             assert_eq!(pressure.judge(seen, now), Step::Keep);
         }
         // What was given back before is used again.
         pressure.given = 800;
         for look in 11..=21 {
             now += LOOK_EVERY;
-            pressure.judge(Seen { waited: look * 400_000, needed_again: 10 * (SHORT_PAGES - 1) }, now);
+            pressure.judge(Seen { waited: look * 400_000, refaults: 10 * (SHORT_PAGES - 1) }, now);
         }
         assert_eq!(pressure.given, 700);
     }
@@ -188,11 +191,11 @@ mod tests {
     #[test]
     fn a_shortage_halves_the_cache_down_to_a_rest_and_calm_restores_it() {
         let (mut pressure, mut now) = (pressure(), Instant::now());
-        let mut seen = Seen { waited: 0, needed_again: 0 };
+        let mut seen = Seen { waited: 0, refaults: 0 };
         let mut look = |pressure: &mut Pressure, share: f64| {
             now += LOOK_EVERY;
             seen.waited += (LOOK_EVERY.as_micros() as f64 * share) as u64;
-            seen.needed_again += SHORT_PAGES;
+            seen.refaults += SHORT_PAGES;
             let step = pressure.judge(seen, now);
             if let Step::Give(frames) = step {
                 pressure.gave(frames);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{ACCEPT, HeaderMap, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::uri::Scheme;
 use http::{Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
@@ -32,7 +32,7 @@ use super::upload::Pieces;
 /// Sends requests over HTTP/1.1. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Http {
-    client: Arc<Client<Connector, Sent>>,
+    client: Arc<Client<Connector, RequestBody>>,
     proxies: Arc<Matcher>,
 }
 
@@ -56,7 +56,7 @@ impl Http {
         let tls = Arc::new(tls());
         let proxies = Arc::new(proxies);
         let direct = HttpsConnector::from((tcp, Arc::clone(&tls)));
-        let connector = Connector { direct, tls, proxies: Arc::clone(&proxies) };
+        let connector = Connector { direct, tls, proxies: Arc::clone(&proxies), timeout };
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -69,13 +69,13 @@ impl Http {
     /// Sends a request, and returns its response at the head. Redirections are not followed.
     pub(super) async fn request(
         &self,
-        mut request: Request<Sent>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, legacy::Error> {
         let proxy = self.proxies.intercept(request.uri());
         let headers = request.headers_mut();
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        // For https, the tunnel has asked.
+        // For https, the CONNECT request carries it.
         if let Some(auth) = proxy.as_ref().and_then(|proxy| proxy.basic_auth())
             && request.uri().scheme() == Some(&Scheme::HTTP)
         {
@@ -86,16 +86,17 @@ impl Http {
 }
 
 /// The body of a request.
-pub(super) enum Sent {
+pub(super) enum RequestBody {
     Nothing,
     #[cfg(feature = "s3")]
     Pieces(Pieces),
 }
 
-impl Body for Sent {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = BoxError;
 
+    #[cfg_attr(not(feature = "s3"), expect(unused_variables, reason = "only pieces may have to wait"))]
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -142,6 +143,8 @@ struct Connector {
     direct: HttpsConnector<HttpConnector>,
     tls: Arc<ClientConfig>,
     proxies: Arc<Matcher>,
+    /// Limit for names, connection, tunnel and TLS handshake together.
+    timeout: Duration,
 }
 
 impl Service<Uri> for Connector {
@@ -155,25 +158,31 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, server: Uri) -> Self::Future {
         let Some(proxy) = self.proxies.intercept(&server) else {
-            return link(self.direct.call(server), false);
+            return link(self.direct.call(server), self.timeout, false);
         };
         if server.scheme() == Some(&Scheme::HTTP) {
-            return link(self.direct.call(proxy.uri().clone()), true);
+            return link(self.direct.call(proxy.uri().clone()), self.timeout, true);
         }
-        let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone());
+        let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
+        let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone()).with_headers(agent);
         let tunnel = match proxy.basic_auth() {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        link(HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server), false)
+        link(HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server), self.timeout, false)
     }
 }
 
 fn link<T: Stream + 'static>(
     opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
+    timeout: Duration,
     is_proxied: bool,
 ) -> Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>> {
-    Box::pin(async move { Ok(Link { stream: Box::new(opened.await?), is_proxied }) })
+    Box::pin(async move {
+        let opened = tokio::time::timeout(timeout, opened).await;
+        let stream = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Link { stream: Box::new(stream), is_proxied })
+    })
 }
 
 trait Stream: Read + Write + Connection + Send + Unpin {}
@@ -182,7 +191,7 @@ impl<T: Read + Write + Connection + Send + Unpin> Stream for T {}
 /// A connection: with or without TLS, direct or through a proxy.
 struct Link {
     stream: Box<dyn Stream>,
-    /// A proxy without a tunnel must be told the whole URL.
+    /// A proxy without a tunnel needs the absolute URL.
     is_proxied: bool,
 }
 
@@ -241,7 +250,7 @@ impl fmt::Debug for Link {
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 const AGENT: &str = concat!("bowwave/", env!("CARGO_PKG_VERSION"));
-/// Time without traffic after which a peer is asked whether it is there, and between two questions.
+/// Idle time before a keepalive probe, and between two probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Bytes of one read from a connection. Each connection holds one or two such buffers. More: up to
 /// 64 connections take more memory, and bytes leave the processor's cache before they are copied.
@@ -255,12 +264,15 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::net::errors::request_error;
     use crate::net::runtime;
 
-    /// What a proxy receives first when an object of `scheme` is requested through it.
-    fn received(scheme: &str) -> Vec<String> {
+    /// What a proxy, or a server beside it, receives first when a client with this proxy requests
+    /// `url`. `{}` in the URL is the server.
+    fn received(url: &str) -> Vec<String> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
+        let url = url.replace("{}", &format!("localhost:{}", address.port()));
         let proxy = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -268,10 +280,10 @@ mod tests {
             stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
             head
         });
-        let proxies = Matcher::builder().all(format!("http://user:secret@{address}")).no("b.example").build();
+        let proxies = Matcher::builder().all(format!("http://user:secret@{address}")).no("localhost").build();
         let http = Http::through(proxies, Duration::from_secs(10), 1);
-        let mut request = Request::new(Sent::Nothing);
-        *request.uri_mut() = format!("{scheme}://a.example/object").parse().unwrap();
+        let mut request = Request::new(RequestBody::Nothing);
+        *request.uri_mut() = url.parse().unwrap();
         runtime::wait(async move {
             http.request(request).await.ok();
             Ok(())
@@ -281,17 +293,40 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_the_whole_url_and_who_asks() {
-        let head = received("http");
+    fn a_proxy_receives_an_absolute_url_and_credentials() {
+        let head = received("http://a.example/object");
         assert_eq!(head[0], "GET http://a.example/object HTTP/1.1");
         assert!(head.contains(&"proxy-authorization: Basic dXNlcjpzZWNyZXQ=".to_owned()), "{head:?}");
     }
 
     #[test]
     fn https_goes_through_a_tunnel() {
-        let head = received("https");
+        let head = received("https://a.example/object");
         assert_eq!(head[0], "CONNECT a.example:443 HTTP/1.1");
         assert!(head.iter().any(|line| line.ends_with("Basic dXNlcjpzZWNyZXQ=")), "{head:?}");
+        assert!(head.iter().any(|line| line.to_lowercase().starts_with("user-agent: bowwave")), "{head:?}");
         assert!(!head.iter().any(|line| line.contains("/object")), "{head:?}");
+    }
+
+    #[test]
+    fn servers_that_the_environment_exempts_are_asked_directly() {
+        let head = received("http://{}/object");
+        assert_eq!(head[0], "GET /object HTTP/1.1");
+        assert!(!head.iter().any(|line| line.contains("proxy")), "{head:?}");
+    }
+
+    /// Regression: a limit for TCP alone let a silent proxy or TLS handshake hold an upload.
+    #[test]
+    fn a_handshake_that_no_one_answers_times_out() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = format!("https://{}/", listener.local_addr().unwrap());
+        let http = Http::through(Matcher::builder().build(), Duration::from_millis(100), 1);
+        let mut request = Request::new(RequestBody::Nothing);
+        *request.uri_mut() = server.parse().unwrap();
+        let error = runtime::wait(async move {
+            let to = request.uri().clone();
+            Ok(request_error("s3://b", &to, &http.request(request).await.unwrap_err()))
+        });
+        assert_eq!(error.unwrap().kind(), crate::ErrorKind::TimedOut);
     }
 }

@@ -46,6 +46,7 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
 }
 
 /// The error for a failure of a library above the client, which may pass on one of ours.
+#[cfg(feature = "s3")]
 pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -61,11 +62,11 @@ pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> 
 pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Error {
     let cause = root(error);
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({cause})"));
+    if io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        return failed(ErrorKind::TimedOut, LATE);
+    }
     if !error.is_connect() {
         return broken(place, error);
-    }
-    if io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-        return failed(ErrorKind::TimedOut, "no answer in time; check the server, or raise --timeout");
     }
     if cause.contains("certificate") {
         let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
@@ -89,9 +90,11 @@ pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Err
 
 /// The error for a response that breaks off.
 pub(super) fn body_error(place: &str, error: &hyper::Error) -> Error {
-    match io_error(error) {
-        Some(io) if io.kind() != io::ErrorKind::UnexpectedEof => broken(place, error),
-        _ => Error::new(ErrorKind::Truncated, format!("{place}: the body ended early ({})", root(error))),
+    let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({})", root(error)));
+    match io_error(error).map(io::Error::kind) {
+        Some(io::ErrorKind::TimedOut) => failed(ErrorKind::TimedOut, LATE),
+        Some(io::ErrorKind::UnexpectedEof) | None => failed(ErrorKind::Truncated, "the body ended early"),
+        Some(_) => broken(place, error),
     }
 }
 
@@ -186,6 +189,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.min(RETRY_AFTER_MAX))
 }
 
+/// The message for a peer that is silent for too long.
+const LATE: &str = "no answer in time; check the server, or raise --timeout";
 /// Most bytes of a server's message: servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
 /// Longest pause that is honoured; a server that requests more is as good as down.

@@ -17,7 +17,7 @@ use http_body::Body as _;
 use tokio::time::Sleep;
 
 use super::call::Traffic;
-use super::connect::{Http, Sent};
+use super::connect::{Http, RequestBody};
 use super::errors::{body_error, request_error};
 use super::limits::{ERROR_BYTES_MAX, ERROR_TEXT_WAIT, Limits, at, now};
 #[cfg(feature = "s3")]
@@ -41,7 +41,7 @@ impl Client {
 
     /// Sends a request without a body and returns the response as soon as its head arrives. `place`
     /// names the object in errors.
-    pub(super) async fn send(&self, place: &str, request: Request<Sent>) -> Result<Incoming> {
+    pub(super) async fn send(&self, place: &str, request: Request<RequestBody>) -> Result<Incoming> {
         self.traffic.count(|stats| stats.requests += 1);
         let (sent, uri) = (now(), request.uri().clone());
         match tokio::time::timeout(self.limits.timeout, self.http.request(request)).await {

@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::checksum::Checksums;
-use super::connect::Sent;
+use super::connect::RequestBody;
 use super::errors::status_error;
 use super::exchange::{Client, Incoming};
 use super::first::First;
@@ -469,14 +469,14 @@ pub(super) fn request(
     method: &Method,
     url: &Url,
     headers: &[(HeaderName, String)],
-) -> Result<Request<Sent>> {
+) -> Result<Request<RequestBody>> {
     let mut url = url.clone();
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
     // Neither fails for a URL with a host.
     url.set_username("").ok();
     url.set_password(None).ok();
     let invalid = |why| Error::new(ErrorKind::Invalid, format!("{place}: cannot be requested: {why}"));
-    let mut request = Request::new(Sent::Nothing);
+    let mut request = Request::new(RequestBody::Nothing);
     *request.method_mut() = method.clone();
     *request.uri_mut() = url.as_str().parse().map_err(invalid)?;
     for (name, value) in headers {

@@ -12,6 +12,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
+use url::Url;
 
 use super::cloud::{Cloud, Kind, Parts, Uploads, Waiting};
 use super::connector::Connector;
@@ -70,10 +71,9 @@ impl Setting<'_> {
                 .find_map(|name| environment(name))
         });
         if let Some(endpoint) = &endpoint {
-            self.check_endpoint(endpoint, environment("AWS_ALLOW_HTTP"))?;
+            let endpoint = self.checked(endpoint, environment("AWS_ALLOW_HTTP"))?;
             // Under both names: the environment may set the more specific one, which would win.
-            let endpoint = endpoint.trim_end_matches('/');
-            builder = builder.with_endpoint(endpoint).with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, &endpoint).with_endpoint(endpoint);
         }
         if let Some(region) = options.region.clone().or_else(|| environment("AWS_REGION")) {
             builder = builder.with_region(region);
@@ -153,7 +153,7 @@ impl Setting<'_> {
         }
         builder = builder.with_bucket_name(self.bucket);
         if let Some(endpoint) = &self.options.endpoint {
-            self.check_endpoint(endpoint, None)?;
+            self.checked(endpoint, None)?;
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
         }
         let given = builder.get_config_value(&GoogleConfigKey::BaseUrl);
@@ -209,7 +209,7 @@ impl Setting<'_> {
         };
         builder = builder.with_container_name(self.bucket);
         if let Some(given) = &self.options.endpoint {
-            self.check_endpoint(given, None)?;
+            self.checked(given, None)?;
             endpoint = Some(given.trim_end_matches('/').to_owned());
         }
         let account = builder.get_config_value(&AzureConfigKey::AccountName).unwrap_or_default();
@@ -255,17 +255,20 @@ impl Setting<'_> {
         Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead, names, uploads, waiting }
     }
 
-    /// Plain http sends data, and with some clouds keys, unencrypted: only if that is requested.
-    fn check_endpoint(&self, endpoint: &str, allowed: Option<String>) -> Result<()> {
+    /// The endpoint with its host as signatures have it: in lower case, and addresses in their
+    /// usual form. Plain http sends data, and with some clouds keys, unencrypted: only if that is
+    /// requested.
+    fn checked(&self, endpoint: &str, allowed: Option<String>) -> Result<String> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidUrl, format!("{}: {why}", self.url));
-        if endpoint.starts_with("https://") {
-            return Ok(());
-        }
-        if !endpoint.starts_with("http://") {
+        if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
             return Err(invalid(format!("the endpoint `{endpoint}` wants https:// or http:// before it")));
         }
-        if self.options.allow_http || allowed.is_some_and(|value| truth(&value)) {
-            return Ok(());
+        if endpoint.starts_with("https://")
+            || self.options.allow_http
+            || allowed.is_some_and(|value| truth(&value))
+        {
+            let url = Url::parse(endpoint).map_err(|e| invalid(format!("the endpoint `{endpoint}`: {e}")))?;
+            return Ok(url.as_str().trim_end_matches('/').to_owned());
         }
         Err(invalid(format!(
             "the endpoint `{endpoint}` is plain http; allow it (--allow-http or AWS_ALLOW_HTTP=true) or use https"

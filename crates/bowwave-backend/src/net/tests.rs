@@ -193,6 +193,20 @@ fn wrong_keys_and_missing_buckets_are_told_apart() {
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
+/// Regression: signatures have the host in lower case, and requests had it as it was given.
+#[test]
+fn an_endpoint_may_be_spelled_as_one_likes() {
+    let (_server, served) = s3("s3://bucket", "bucket");
+    served.put("file", b"bytes");
+    let endpoint = served.options.endpoint.clone().unwrap();
+    for host in ["LOCALHOST", "127.1"] {
+        let endpoint = Some(format!("{}/", endpoint.replace("127.0.0.1", host)));
+        let store = open_url("s3://bucket", &Options { endpoint, ..served.options.clone() }).unwrap();
+        let object = store.open("file".as_ref()).unwrap();
+        assert_eq!(read_exact(&*object, 0, 5, PATIENCE).unwrap(), b"bytes", "{host}");
+    }
+}
+
 #[test]
 fn plain_http_endpoints_are_refused_unless_allowed() {
     let options = Options {

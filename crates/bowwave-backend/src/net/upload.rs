@@ -11,15 +11,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
 use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::{Method, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use object_store::client::{HttpError, HttpRequest, HttpRequestBody};
 
 use tokio::time::Instant;
 
-use super::connect::{Http, Sent};
+use super::connect::{Http, RequestBody};
 use super::errors::request_error;
 use crate::{Error, ErrorKind, Result};
 
@@ -33,12 +33,14 @@ pub(super) async fn send(
 ) -> Result<Response<Incoming>> {
     let moved = Arc::new(Moved { start: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
     let mut request = request.map(|body| match body.content_length() {
-        0 => Sent::Nothing,
-        left => Sent::Pieces(Pieces { body, left, rest: Bytes::new(), moved: Arc::clone(&moved) }),
+        0 => RequestBody::Nothing,
+        left => RequestBody::Pieces(Pieces { body, left, rest: Bytes::new(), moved: Arc::clone(&moved) }),
     });
-    // Servers require a length, even of nothing.
-    let bytes = request.body().size_hint().exact().unwrap_or(0);
-    request.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(bytes));
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        // Servers require a length, even of nothing.
+        let bytes = request.body().size_hint().exact().unwrap_or(0);
+        request.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from(bytes));
+    }
     let uri = request.uri().clone();
     let mut response = pin!(client.request(request));
     loop {
@@ -113,7 +115,7 @@ impl Pieces {
         self.moved.moves();
         self.left -= count;
         if self.left == 0 {
-            // Nothing is asked for after the last byte.
+            // hyper does not poll after the last byte.
             self.moved.all.get_or_init(Instant::now);
         }
         Poll::Ready(Some(Ok(self.rest.split_to(count))))
@@ -142,7 +144,7 @@ mod tests {
         let client = exchange::Client::new(&Options { timeout: PATIENCE, ..Options::default() }, 1);
         runtime::wait(async move {
             let mut request = HttpRequest::new(HttpRequestBody::from(vec![7; BYTES]));
-            *request.method_mut() = http::Method::PUT;
+            *request.method_mut() = Method::PUT;
             *request.uri_mut() = url.parse().unwrap();
             client.upload("s3://bucket", request, PATIENCE).await.map(|response| response.status().as_u16())
         })

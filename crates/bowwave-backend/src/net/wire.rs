@@ -16,7 +16,7 @@ use object_store::gcp::GcpCredentialProvider;
 use percent_encoding::utf8_percent_encode;
 use url::Url;
 
-use super::connect::Sent;
+use super::connect::RequestBody;
 use super::connector::redirected;
 use super::errors::{one_line, status_error, transport_error};
 use super::exchange::{Client, Incoming};
@@ -97,7 +97,7 @@ impl Wire {
         }
         self.sign(&place, &mut signed).await?;
         let incoming = if matches!(*signed.method(), Method::GET | Method::HEAD) {
-            self.client.send(&place, signed.map(|_| Sent::Nothing)).await?
+            self.client.send(&place, signed.map(|_| RequestBody::Nothing)).await?
         } else {
             self.client.upload(&place, signed, patience).await?
         };
