@@ -108,8 +108,8 @@ fn waited(report: &str) -> Option<u64> {
     some.split(' ').find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
-/// Refaults of files and of anonymous memory. Kernels before 5.9 count only those of files, so pages
-/// that were swapped in count, too; newer ones count these twice.
+/// Refaults of files and of anonymous memory. Kernels before 5.9 count only those of files, so
+/// pages that were swapped in count, too; newer ones count these twice.
 fn refaults(counters: &str) -> Option<u64> {
     let counts = counters
         .lines()
@@ -122,8 +122,8 @@ fn refaults(counters: &str) -> Option<u64> {
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Share of time that tasks wait for memory at which frames are given back, half of them each time.
 const SHORT_SHARE: f64 = 0.1;
-/// Refaults between two looks below which memory is not short, however long tasks wait. More: a slow
-/// disk brings fewer pages back. Fewer: a program that starts counts as a shortage.
+/// Refaults between two looks below which memory is not short, however long tasks wait. More: a
+/// slow disk brings fewer pages back. Fewer: a program that starts counts as a shortage.
 const SHORT_PAGES: u64 = 32;
 /// Share of time up to which the system is calm. It is calm, too, with less than an eighth of
 /// [`SHORT_PAGES`].
