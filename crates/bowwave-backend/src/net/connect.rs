@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryFutureExt as _;
 use http::header::{ACCEPT, HeaderMap, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::uri::Scheme;
 use http::{Request, Response, Uri};
@@ -160,8 +161,10 @@ impl Service<Uri> for Connector {
         let Some(proxy) = self.proxies.intercept(&server) else {
             return link(self.direct.call(server), self.timeout, false);
         };
+        let named = proxy.uri().clone();
+        let failed = move |source| BoxError::from(ThroughProxy { proxy: named, source });
         if server.scheme() == Some(&Scheme::HTTP) {
-            return link(self.direct.call(proxy.uri().clone()), self.timeout, true);
+            return link(self.direct.call(proxy.uri().clone()).map_err(failed), self.timeout, true);
         }
         let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
         let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone()).with_headers(agent);
@@ -169,7 +172,30 @@ impl Service<Uri> for Connector {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        link(HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server), self.timeout, false)
+        link(
+            HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server).map_err(failed),
+            self.timeout,
+            false,
+        )
+    }
+}
+
+/// A connection through a proxy failed.
+#[derive(Debug)]
+pub(super) struct ThroughProxy {
+    pub(super) proxy: Uri,
+    source: BoxError,
+}
+
+impl fmt::Display for ThroughProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "through the proxy {}", self.proxy)
+    }
+}
+
+impl StdError for ThroughProxy {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
     }
 }
 
@@ -306,6 +332,22 @@ mod tests {
         assert!(head.iter().any(|line| line.ends_with("Basic dXNlcjpzZWNyZXQ=")), "{head:?}");
         assert!(head.iter().any(|line| line.to_lowercase().starts_with("user-agent: bowwave")), "{head:?}");
         assert!(!head.iter().any(|line| line.contains("/object")), "{head:?}");
+    }
+
+    #[test]
+    fn a_proxy_that_is_down_is_named() {
+        let proxies = Matcher::builder().all("http://user:secret@127.0.0.1:1").build();
+        let http = Http::through(proxies, Duration::from_secs(10), 1);
+        for scheme in ["http", "https"] {
+            let (http, mut request) = (http.clone(), Request::new(RequestBody::Nothing));
+            *request.uri_mut() = format!("{scheme}://a.example/").parse().unwrap();
+            let error = runtime::wait(async move {
+                let to = request.uri().clone();
+                Ok(request_error("s3://b", &to, &http.request(request).await.unwrap_err()))
+            });
+            let error = error.unwrap().to_string();
+            assert!(error.contains("through the proxy http://127.0.0.1:1/;"), "{scheme}: {error}");
+        }
     }
 
     #[test]

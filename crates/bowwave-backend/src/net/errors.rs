@@ -12,6 +12,7 @@ use hyper_util::client::legacy;
 #[cfg(feature = "s3")]
 use object_store::Error as StoreError;
 
+use super::connect::ThroughProxy;
 use super::validator::rfc1123;
 use crate::{Error, ErrorKind};
 
@@ -62,7 +63,7 @@ pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> 
 pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Error {
     let cause = root(error);
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({cause})"));
-    if io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+    if find(error).is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::TimedOut) {
         return failed(ErrorKind::TimedOut, LATE);
     }
     if !error.is_connect() {
@@ -77,6 +78,10 @@ pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Err
         return Error::new(ErrorKind::Unavailable, format!("{place}: {what}")).retryable(false);
     }
     let usual = if to.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    if let Some(ThroughProxy { proxy, .. }) = find(error) {
+        let what = "is it up, and its address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY right?";
+        return failed(ErrorKind::Unavailable, &format!("cannot connect through the proxy {proxy}; {what}"));
+    }
     let port = to.port_u16().unwrap_or(usual);
     let address = to.host().map_or_else(|| "the server".to_owned(), |host| format!("{host}:{port}"));
     failed(
@@ -91,7 +96,7 @@ pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Err
 /// The error for a response that breaks off.
 pub(super) fn body_error(place: &str, error: &hyper::Error) -> Error {
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({})", root(error)));
-    match io_error(error).map(io::Error::kind) {
+    match find(error).map(io::Error::kind) {
         Some(io::ErrorKind::TimedOut) => failed(ErrorKind::TimedOut, LATE),
         Some(io::ErrorKind::UnexpectedEof) | None => failed(ErrorKind::Truncated, "the body ended early"),
         Some(_) => broken(place, error),
@@ -103,8 +108,8 @@ fn broken(place: &str, error: &(dyn StdError + 'static)) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)))
 }
 
-/// The system's error among the causes of another.
-fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+/// The first error of a type among the causes of another.
+fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(known) = error.downcast_ref() {
