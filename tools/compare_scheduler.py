@@ -64,7 +64,7 @@ def compare(bowwave, algorithm, seed):
                "--device-depth", str(depth)]
     for pid, priority in priorities.items():
         command += ["--priority", f"{pid}={priority}"]
-    found = decisions(command, csv_of_timed(rows))
+    found = decisions(command, csv_of_timed(rows), f"seed {seed}: ")
     model = Model(Scheduler(algorithm, {**knobs, "merge": int(merge)}, request_pages), device)
     expected = list(model.serve(rows, priorities))
     return same(expected, found, lambda number, _: f"seed {seed}, {' '.join(command)}, dispatch {number}")

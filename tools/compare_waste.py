@@ -89,7 +89,7 @@ def check(bowwave, families, seeds):
 
 
 def main():
-    parser = parser_of(__doc__, 100)
+    parser = parser_of(__doc__, 100, "traces of each family")
     parser.add_argument("--family", action="append", choices=FAMILIES, help="only this one")
     options = parser.parse_args()
     families = options.family or FAMILIES

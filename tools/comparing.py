@@ -9,11 +9,11 @@ import sys
 from model_ondemand import HEADER
 
 
-def parser_of(document, count):
+def parser_of(document, count, traces="traces"):
     """A parser of the options that each comparison has, for a program with this documentation."""
     parser = argparse.ArgumentParser(description=document.splitlines()[0])
     parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
-    parser.add_argument("-n", type=int, default=count, help="how many traces")
+    parser.add_argument("-n", type=int, default=count, help=f"how many {traces}")
     parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
     parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     return parser
@@ -28,11 +28,11 @@ def csv_of_timed(rows):
     return "\n".join([",".join(HEADER), *(",".join(map(str, row)) for row in rows)]) + "\n"
 
 
-def decisions(command, text):
-    """What a call of explain prints for a trace, or exits with what it says."""
+def decisions(command, text, where=""):
+    """What a call of explain prints for a trace, or exits with `where` and what it says."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
+        sys.exit(f"{where}{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

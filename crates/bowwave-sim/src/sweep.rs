@@ -2,6 +2,7 @@
 //! parallel.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +12,7 @@ use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, Violation};
 use crate::device::{DeviceError, DeviceSpec};
 use crate::faults::Faults;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
+use crate::parallel;
 use crate::queue::{Queue, QueueConfig, QueueConfigError};
 use crate::record::Run;
 
@@ -189,6 +191,22 @@ impl Case {
         run.row.eviction = common.eviction.name().to_owned();
         Ok(run)
     }
+}
+
+/// Runs every case on `workers` threads; runs are in the order of the cases. `progress` counts the
+/// reads of all.
+///
+/// # Errors
+///
+/// The first error of a case; later cases are not started.
+pub fn run(
+    cases: &[Case],
+    common: &Common,
+    load: &(dyn Fn(&mut Machine, &Case) + Sync),
+    workers: NonZeroUsize,
+    progress: &Arc<AtomicU64>,
+) -> Result<Vec<Run>, SweepError> {
+    parallel::try_map(cases, workers, |case| case.run(common, load, progress))
 }
 
 impl fmt::Display for SweepError {

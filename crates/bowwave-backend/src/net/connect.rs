@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryFutureExt as _;
 use http::header::{ACCEPT, HeaderMap, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::uri::Scheme;
 use http::{Request, Response, Uri};
@@ -151,7 +150,7 @@ struct Connector {
 impl Service<Uri> for Connector {
     type Response = Link;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>>;
+    type Future = Linking;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.direct.poll_ready(context)
@@ -159,26 +158,43 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, server: Uri) -> Self::Future {
         let Some(proxy) = self.proxies.intercept(&server) else {
-            return link(self.direct.call(server), self.timeout, false);
+            return link(self.direct.call(server), self.timeout, None);
         };
-        let named = proxy.uri().clone();
-        let failed = move |source| BoxError::from(ThroughProxy { proxy: named, source });
+        let through = proxy.uri().clone();
         if server.scheme() == Some(&Scheme::HTTP) {
-            return link(self.direct.call(proxy.uri().clone()).map_err(failed), self.timeout, true);
+            return link(self.direct.call(through.clone()), self.timeout, Some((through, true)));
         }
         let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
-        let tunnel = Tunnel::new(proxy.uri().clone(), self.direct.clone()).with_headers(agent);
+        let tunnel = Tunnel::new(through.clone(), self.direct.clone()).with_headers(agent);
         let tunnel = match proxy.basic_auth() {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        link(
-            HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server).map_err(failed),
-            self.timeout,
-            false,
-        )
+        let tunnelled = HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server);
+        link(tunnelled, self.timeout, Some((through, false)))
     }
 }
+
+/// Waits for a connection. `proxy` is the proxy on its way, and whether the proxy forwards
+/// requests, for lack of a tunnel.
+fn link<T: Stream + 'static>(
+    opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
+    timeout: Duration,
+    proxy: Option<(Uri, bool)>,
+) -> Linking {
+    Box::pin(async move {
+        let late = |_| BoxError::from(io::Error::from(io::ErrorKind::TimedOut));
+        let opened = tokio::time::timeout(timeout, opened).await.map_err(late).flatten();
+        let is_proxied = proxy.as_ref().is_some_and(|(_, forwards)| *forwards);
+        match (opened, proxy) {
+            (Ok(stream), _) => Ok(Link { stream: Box::new(stream), is_proxied }),
+            (Err(source), Some((proxy, _))) => Err(ThroughProxy { proxy, source }.into()),
+            (Err(error), None) => Err(error),
+        }
+    })
+}
+
+type Linking = Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>>;
 
 /// A connection through a proxy failed.
 #[derive(Debug)]
@@ -197,18 +213,6 @@ impl StdError for ThroughProxy {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.source)
     }
-}
-
-fn link<T: Stream + 'static>(
-    opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
-    timeout: Duration,
-    is_proxied: bool,
-) -> Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>> {
-    Box::pin(async move {
-        let opened = tokio::time::timeout(timeout, opened).await;
-        let stream = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        Ok(Link { stream: Box::new(stream), is_proxied })
-    })
 }
 
 trait Stream: Read + Write + Connection + Send + Unpin {}
@@ -346,6 +350,7 @@ mod tests {
                 Ok(request_error("s3://b", &to, &http.request(request).await.unwrap_err()))
             });
             let error = error.unwrap().to_string();
+            assert!(error.contains("a.example:"), "{scheme}: {error}");
             assert!(error.contains("through the proxy http://127.0.0.1:1/;"), "{scheme}: {error}");
         }
     }

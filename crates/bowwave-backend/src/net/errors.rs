@@ -26,6 +26,7 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
             "; the credentials, or their absence, do not suffice: check the key, its secret and its rights",
         ),
         404 | 410 => (ErrorKind::NotFound, ""),
+        407 => (ErrorKind::Unauthenticated, "; give user and password in the proxy's URL"),
         408 => (ErrorKind::TimedOut, ""),
         412 => (ErrorKind::Changed, ": the object has changed since it was opened; open it again"),
         429 | 503 => (
@@ -62,28 +63,39 @@ pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> 
 /// The error for a request to which no response came.
 pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Error {
     let cause = root(error);
+    let proxy = find(error).map(|ThroughProxy { proxy, .. }| proxy);
+    let through = proxy.map_or_else(String::new, |proxy| format!(" through the proxy {proxy}"));
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({cause})"));
     if find(error).is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::TimedOut) {
-        return failed(ErrorKind::TimedOut, LATE);
+        return failed(ErrorKind::TimedOut, &format!("no answer in time{through}; {LATE}"));
     }
     if !error.is_connect() {
         return broken(place, error);
     }
     if cause.contains("certificate") {
-        let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
-        return failed(ErrorKind::Unavailable, what).retryable(false);
+        let whose = if proxy.is_some() { "a certificate" } else { "the server's certificate" };
+        let what = format!("{whose} is not trusted{through}; install ca-certificates or set SSL_CERT_FILE");
+        return failed(ErrorKind::Unavailable, &what).retryable(false);
     }
     if cause.contains("InvalidContentType") {
-        let what = "the server does not speak TLS; use http://, and --allow-http";
+        let what = match proxy {
+            // Nothing may tempt a user to send credentials without TLS.
+            Some(_) => format!("no TLS is spoken{through}; does the proxy's URL begin with http://?"),
+            None => "the server does not speak TLS; use http://, and --allow-http".to_owned(),
+        };
         return Error::new(ErrorKind::Unavailable, format!("{place}: {what}")).retryable(false);
     }
     let usual = if to.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
-    if let Some(ThroughProxy { proxy, .. }) = find(error) {
-        let what = "is it up, and its address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY right?";
-        return failed(ErrorKind::Unavailable, &format!("cannot connect through the proxy {proxy}; {what}"));
-    }
     let port = to.port_u16().unwrap_or(usual);
     let address = to.host().map_or_else(|| "the server".to_owned(), |host| format!("{host}:{port}"));
+    if proxy.is_some() {
+        if cause.contains("authorization required") {
+            let what = format!("cannot connect{through}; give user and password in the proxy's URL");
+            return failed(ErrorKind::Unauthenticated, &what);
+        }
+        let what = "is it up and its address right, and does it serve this server?";
+        return failed(ErrorKind::Unavailable, &format!("cannot connect to {address}{through}; {what}"));
+    }
     failed(
         ErrorKind::Unavailable,
         &match chain(error).contains("dns error") {
@@ -97,7 +109,7 @@ pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Err
 pub(super) fn body_error(place: &str, error: &hyper::Error) -> Error {
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({})", root(error)));
     match find(error).map(io::Error::kind) {
-        Some(io::ErrorKind::TimedOut) => failed(ErrorKind::TimedOut, LATE),
+        Some(io::ErrorKind::TimedOut) => failed(ErrorKind::TimedOut, &format!("no answer in time; {LATE}")),
         Some(io::ErrorKind::UnexpectedEof) | None => failed(ErrorKind::Truncated, "the body ended early"),
         Some(_) => broken(place, error),
     }
@@ -194,8 +206,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.min(RETRY_AFTER_MAX))
 }
 
-/// The message for a peer that is silent for too long.
-const LATE: &str = "no answer in time; check the server, or raise --timeout";
+/// The advice for a peer that is silent for too long.
+const LATE: &str = "check the server, or raise --timeout";
 /// Most bytes of a server's message: servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
 /// Longest pause that is honoured; a server that requests more is as good as down.
