@@ -175,7 +175,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Waits for a connection. `proxy` is the proxy on its way, and whether the proxy forwards
+/// Waits for a connection. `proxy` is the proxy in between, and whether the proxy forwards
 /// requests, for lack of a tunnel.
 fn link<T: Stream + 'static>(
     opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
