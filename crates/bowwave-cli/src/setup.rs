@@ -164,9 +164,14 @@ pub(crate) struct CacheArgs {
 impl CacheArgs {
     /// The same for a mount, whose kernel reads `fault_bytes` around a fault of a mapped page.
     pub(crate) fn behind_a_kernel(self, fault_bytes: u64) -> Self {
-        let cache = self.cache.unwrap_or_else(|| (available_memory() / 8 * 3).min(MOUNT_CACHE_BYTES));
+        let cache = self.cache.unwrap_or_else(|| mount_cache_bytes(available_memory()));
         Self { fault_bytes, cache: Some(cache), ..self }
     }
+}
+
+/// The default `--cache` of a mount, for the machine's or the control group's bytes of memory.
+fn mount_cache_bytes(memory: u64) -> u64 {
+    (memory / 8 * 3).min(MOUNT_CACHE_BYTES)
 }
 
 /// Most memory of a mount by default, in bytes. The kernel caches what was read, so more memory
@@ -382,6 +387,11 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_takes_three_eighths_of_little_memory() {
+        assert_eq!([256 << 20, 4 << 30].map(mount_cache_bytes), [96 << 20, 192 << 20]);
+    }
 
     #[test]
     fn sizes_read_as_people_write_them() {

@@ -125,8 +125,8 @@ const SHORT_SHARE: f64 = 0.1;
 /// Refaults between two looks below which memory is not short, however long tasks wait. More: a
 /// slow disk brings fewer pages back. Fewer: a program that starts counts as a shortage.
 const SHORT_PAGES: u64 = 32;
-/// Share of time up to which the system is calm. It is calm, too, with less than an eighth of
-/// [`SHORT_PAGES`].
+/// Share of time up to which the system is calm. With fewer refaults than an eighth of
+/// [`SHORT_PAGES`] it is calm, too.
 const CALM_SHARE: f64 = 0.01;
 /// How long the system is calm before frames are used again. Shorter: memory swings.
 const CALM_MIN: Duration = Duration::from_secs(5);
@@ -169,8 +169,7 @@ mod tests {
         }
     }
 
-    /// Regression: a group full of pages that were read once made its mount give memory back, which
-    /// helped nobody.
+    /// Regression: a mount gave memory back in a group full of pages that were read once.
     #[test]
     fn waits_without_refaults_are_no_shortage() {
         let (mut pressure, mut now) = (pressure(), Instant::now());

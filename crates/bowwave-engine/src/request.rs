@@ -127,7 +127,7 @@ pub(crate) fn segments(parts: &[IoRequest], len: usize) -> Vec<(*mut u8, usize)>
     segments
 }
 
-/// The frames of the fills, or the rest of their first `room` bytes, as one buffer.
+/// Frames of the fills as one buffer: `room` bytes, after those that an earlier request returned.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
 fn lend(engine: &Arc<Inner>, parts: &[IoRequest], room: usize) -> (ReadBuf, Loan) {
     for part in parts {

@@ -53,7 +53,7 @@ impl Http {
         tcp.set_tcp_user_timeout(Some(timeout));
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE));
-        let tls = Arc::new(tls());
+        let tls = Arc::new(tls_config());
         let proxies = Arc::new(proxies);
         let direct = HttpsConnector::from((tcp, Arc::clone(&tls)));
         let connector = Connector { direct, tls, proxies: Arc::clone(&proxies), timeout };
@@ -75,7 +75,7 @@ impl Http {
         let headers = request.headers_mut();
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        // For https, the CONNECT request carries it.
+        // For https, the CONNECT request has the credentials.
         if let Some(auth) = proxy.as_ref().and_then(|proxy| proxy.basic_auth())
             && request.uri().scheme() == Some(&Scheme::HTTP)
         {
@@ -123,7 +123,7 @@ impl Body for RequestBody {
 
 /// Trust in the certificates of the system, or of `SSL_CERT_FILE`. A machine without certificates
 /// can still use plain http; https then fails, with a remedy.
-fn tls() -> ClientConfig {
+fn tls_config() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = || {
         let versions = ClientConfig::builder_with_provider(Arc::clone(&provider));
@@ -148,9 +148,9 @@ struct Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Link;
+    type Response = Conn;
     type Error = BoxError;
-    type Future = Linking;
+    type Future = Connecting;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.direct.poll_ready(context)
@@ -158,11 +158,11 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, server: Uri) -> Self::Future {
         let Some(proxy) = self.proxies.intercept(&server) else {
-            return link(self.direct.call(server), self.timeout, None);
+            return connect(self.direct.call(server), self.timeout, None);
         };
         let through = proxy.uri().clone();
         if server.scheme() == Some(&Scheme::HTTP) {
-            return link(self.direct.call(through.clone()), self.timeout, Some((through, true)));
+            return connect(self.direct.call(through.clone()), self.timeout, Some((through, true)));
         }
         let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
         let tunnel = Tunnel::new(through.clone(), self.direct.clone()).with_headers(agent);
@@ -171,30 +171,30 @@ impl Service<Uri> for Connector {
             None => tunnel,
         };
         let tunnelled = HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server);
-        link(tunnelled, self.timeout, Some((through, false)))
+        connect(tunnelled, self.timeout, Some((through, false)))
     }
 }
 
-/// Waits for a connection. `proxy` is the proxy in between, and whether the proxy forwards
-/// requests, for lack of a tunnel.
-fn link<T: Stream + 'static>(
+/// Waits for a connection. `proxy` is the proxy in between, and whether it forwards requests, as a
+/// proxy without a tunnel does.
+fn connect<T: Stream + 'static>(
     opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
     timeout: Duration,
     proxy: Option<(Uri, bool)>,
-) -> Linking {
+) -> Connecting {
     Box::pin(async move {
         let late = |_| BoxError::from(io::Error::from(io::ErrorKind::TimedOut));
         let opened = tokio::time::timeout(timeout, opened).await.map_err(late).flatten();
         let is_proxied = proxy.as_ref().is_some_and(|(_, forwards)| *forwards);
         match (opened, proxy) {
-            (Ok(stream), _) => Ok(Link { stream: Box::new(stream), is_proxied }),
+            (Ok(stream), _) => Ok(Conn { stream: Box::new(stream), is_proxied }),
             (Err(source), Some((proxy, _))) => Err(ThroughProxy { proxy, source }.into()),
             (Err(error), None) => Err(error),
         }
     })
 }
 
-type Linking = Pin<Box<dyn Future<Output = Result<Link, BoxError>> + Send>>;
+type Connecting = Pin<Box<dyn Future<Output = Result<Conn, BoxError>> + Send>>;
 
 /// A connection through a proxy failed.
 #[derive(Debug)]
@@ -219,19 +219,19 @@ trait Stream: Read + Write + Connection + Send + Unpin {}
 impl<T: Read + Write + Connection + Send + Unpin> Stream for T {}
 
 /// A connection: with or without TLS, direct or through a proxy.
-struct Link {
+struct Conn {
     stream: Box<dyn Stream>,
     /// A proxy without a tunnel needs the absolute URL.
     is_proxied: bool,
 }
 
-impl Connection for Link {
+impl Connection for Conn {
     fn connected(&self) -> Connected {
         self.stream.connected().proxy(self.is_proxied)
     }
 }
 
-impl Read for Link {
+impl Read for Conn {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -241,7 +241,7 @@ impl Read for Link {
     }
 }
 
-impl Write for Link {
+impl Write for Conn {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -271,9 +271,9 @@ impl Write for Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Conn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("is_proxied", &self.is_proxied).finish_non_exhaustive()
+        f.debug_struct("Conn").field("is_proxied", &self.is_proxied).finish_non_exhaustive()
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn request_error(place: &str, to: &Uri, error: &legacy::Error) -> Err
     }
     if cause.contains("InvalidContentType") {
         let what = match proxy {
-            // Nothing may tempt a user to send credentials without TLS.
+            // Advice to use http:// would send credentials without TLS.
             Some(_) => format!("no TLS is spoken{through}; does the proxy's URL begin with http://?"),
             None => "the server does not speak TLS; use http://, and --allow-http".to_owned(),
         };

@@ -26,7 +26,7 @@ use crate::{ErrorKind, MemoryBackend, pattern, read_exact};
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
-/// A cache in `directory` over `memory`, and the log of requests to the memory.
+/// A cache in `directory` over `memory`, and the counts of requests to the memory.
 fn cached(memory: &MemoryBackend, directory: &Path, bytes: u64) -> (DiskCache, Arc<Counts>) {
     let counted = Counted::new(Arc::new(memory.clone()));
     let log = counted.counts();
