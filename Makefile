@@ -17,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
+.PHONY: demo reproduce reproduced test compile test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -52,9 +52,12 @@ reproduced:
 test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
-	@$(MAKE) --no-print-directory -j2 test-rust fuzz-programs
-	@$(MAKE) --no-print-directory -j2 test-crates test-programs
+	@$(MAKE) --no-print-directory -j2 compile fuzz-programs
+	@$(MAKE) --no-print-directory -j3 test-rust test-crates test-programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
+
+compile:
+	$(CARGO) test --locked --workspace --no-run
 
 test-rust:
 	$(CARGO) test --locked --workspace
