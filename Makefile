@@ -17,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo reproduce reproduced test compile test-rust fuzz-programs test-crates test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
+.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-builds test-python test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -34,7 +34,7 @@ BUILD := release
 INSTALLED = $(if $(filter release,$(BUILD)),--release $(addprefix --package bowwave-,cli preload heap capi),--workspace --lib --bins --examples)
 # Random traces per policy and scheduler that `make test` compares with the models.
 TRACES := 300
-# Seconds per fuzz target in `make test`, two at a time; CI uses 12, three minutes for all.
+# Seconds per fuzz target in `make test`, two at a time; CI uses 8, a minute and a half for all.
 FUZZ_SECONDS := 2
 
 demo:
@@ -48,16 +48,14 @@ reproduce:
 reproduced:
 	$(CARGO) run --locked --release --package bowwave-cli -- reproduce --write docs/REPRODUCED.md
 
-# Tests and tools wait for disks and servers more than they compute, so each is run beside a build.
+# Tests wait for disks and servers, so builds that nothing waits for run beside them, at a lower priority.
 test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
-	@$(MAKE) --no-print-directory -j2 compile fuzz-programs
-	@$(MAKE) --no-print-directory -j3 test-rust test-crates test-programs
+	$(CARGO) test --locked --workspace --no-run --quiet
+	@$(MAKE) --no-print-directory -j3 test-rust test-builds fuzz-programs
+	@$(MAKE) --no-print-directory -j2 test-python test-programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
-
-compile:
-	$(CARGO) test --locked --workspace --no-run
 
 test-rust:
 	$(CARGO) test --locked --workspace
@@ -65,14 +63,17 @@ test-rust:
 fuzz-programs:
 	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
 
-# The model of the region, documentation, packages, the Python package, and counts of instructions.
-test-crates:
-	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
-	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	MAKEFLAGS= tools/packages.sh
+# The model of the region, documentation, packages, and counts of instructions.
+test-builds:
+	MAKEFLAGS= nice cargo test --locked --workspace --features bowwave-region/model --test model
+	MAKEFLAGS= RUSTDOCFLAGS=-Dwarnings nice cargo doc --locked --workspace --no-deps --quiet
+	MAKEFLAGS= nice tools/packages.sh
+	MAKEFLAGS= nice cargo xtask cost
+
+# The Python package, and the suites of others over it.
+test-python:
 	MAKEFLAGS= tools/python_tests.sh
 	MAKEFLAGS= tools/python_suites.sh --quick
-	$(CARGO) xtask cost
 
 # Tools that run the command, and the independent models of its decisions.
 test-programs:

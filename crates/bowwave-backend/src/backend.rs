@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::write::{Seek, Write};
 use crate::{Attributes, Error, ErrorKind, Identity, Namespace, Profile, ReadBuf, Result};
@@ -85,10 +85,11 @@ pub trait Backend: Debug + Send + Sync {
         self.below().is_some_and(|below| below.keep_names(how))
     }
 
-    /// Forgets the version that the store keeps of `path`: the next lookup or open requests it.
-    fn forget_name(&self, path: &Path) {
+    /// Forgets the version that the store keeps of `path`, unless a response of at most this age
+    /// was about this object alone: the next lookup or open requests it.
+    fn forget_name(&self, path: &Path, age: Duration) {
         if let Some(below) = self.below() {
-            below.forget_name(path);
+            below.forget_name(path, age);
         }
     }
 

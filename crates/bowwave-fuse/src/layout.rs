@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result, WillRead, Writes};
 use bowwave_engine::{File, Namespace as _, OpenOptions, Store};
@@ -57,9 +58,10 @@ impl Layout {
         if self.single.is_some() { None } else { self.store.known(path) }
     }
 
-    /// Forgets the version that the store keeps of a file.
-    pub(crate) fn forget_name(&self, path: &Path) {
-        self.store.backend().forget_name(self.inner_path(path));
+    /// Forgets the version that the store keeps of a file, unless it was looked up at most this
+    /// long ago.
+    pub(crate) fn forget_name(&self, path: &Path, age: Duration) {
+        self.store.backend().forget_name(self.inner_path(path), age);
     }
 
     /// Lists a directory without names that are invalid in a file system.

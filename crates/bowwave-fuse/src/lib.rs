@@ -39,6 +39,7 @@ mod mount_table;
 mod operations;
 mod options;
 mod order;
+mod parquet;
 mod priority;
 mod stamps;
 mod workers;

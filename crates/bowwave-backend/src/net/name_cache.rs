@@ -106,6 +106,14 @@ struct Name {
     pending: u32,
 }
 
+impl Name {
+    /// Whether a HEAD has shown its object at most this long ago.
+    fn was_shown_within(&self, age: Duration) -> bool {
+        let Known::Object(Listed { head: Some(head), .. }) = &self.standing else { return false };
+        head.at.elapsed() < age
+    }
+}
+
 /// What is known to stand at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -413,7 +421,7 @@ impl NameCache {
     }
 
     /// Forgets what is known of `key`: the store has shown another version.
-    pub(super) fn forget(&self, key: &str) {
+    pub(super) fn forget(&self, key: &str, age: Duration) {
         if !self.is_on() {
             return;
         }
@@ -424,6 +432,7 @@ impl NameCache {
         let unknown = (Known::Unknown, state.changes);
         let Some(found) = state.directories.get_mut(prefix) else { return };
         match found.names.get_mut(name) {
+            Some(name) if name.was_shown_within(age) => {}
             Some(name) => (name.standing, name.changed) = unknown,
             None => found.complete = None,
         }

@@ -506,9 +506,9 @@ impl Backend for ObjectBackend {
         true
     }
 
-    fn forget_name(&self, path: &Path) {
+    fn forget_name(&self, path: &Path, age: Duration) {
         if let Ok((key, _)) = self.key(path) {
-            self.cloud.names.forget(key.as_ref());
+            self.cloud.names.forget(key.as_ref(), age);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 #[cfg(feature = "s3")]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
@@ -329,7 +329,7 @@ impl Version {
             && matches!(incoming.status(), StatusCode::NOT_FOUND | StatusCode::PRECONDITION_FAILED)
                 | (fault == Fault::Changed)
         {
-            cloud.names.forget(key.as_ref());
+            cloud.names.forget(key.as_ref(), Duration::ZERO);
         }
         let (status, found) =
             (incoming.status(), response(incoming.status().as_u16(), incoming.headers(), None));

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -540,6 +541,32 @@ fn a_file_that_the_kernel_has_is_opened_without_a_request() {
             assert!(requests.contains(&sent.total()), "{mode} {bytes}: {sent:?}");
             bucket.end();
         }
+    }
+}
+
+/// Readers of Parquet open a file several times within milliseconds.
+#[test]
+fn a_file_that_was_read_in_part_is_looked_up_again_after_a_second() {
+    for (mode, soon) in [("ttl", 0), ("open", 1)] {
+        let arguments = ["--ttl", "1h", "--consistency", mode];
+        let Some(bucket) = Bucket::new("many-part", 0, &arguments) else { return };
+        bucket.server.put(&key(0), content(&key(0), 1, 900_000));
+        let path = bucket.place.at().join(key(0));
+        let lookups = |file: &fs::File| {
+            file.read_exact_at(&mut [0; 100], 0).expect("a file");
+            let before = bucket.server.requests();
+            fs::File::open(&path).expect("a file");
+            let sent = bucket.server.requests().since(&before);
+            sent.total() - sent.get
+        };
+        let begin = Instant::now();
+        let file = fs::File::open(&path).expect("a file");
+        let sent = lookups(&file);
+        // On a machine this slow, the second has passed.
+        assert!(sent == soon || begin.elapsed() > Duration::from_secs(1), "{mode}: {sent}");
+        thread::sleep(Duration::from_millis(1100));
+        assert_eq!(lookups(&file), 1, "{mode}");
+        bucket.end();
     }
 }
 

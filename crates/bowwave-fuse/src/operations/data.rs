@@ -84,7 +84,7 @@ impl Operations {
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
             if !writes && self.opens_known_versions() && self.inodes.is_read_in_part(inode) {
                 // A program may read pages that the kernel has before one that it has not.
-                self.layout.forget_name(&path);
+                self.layout.forget_name(&path, SHOWN_MAX);
             }
             let opened = match writes {
                 true => self.layout.open_write(&path),
@@ -101,13 +101,16 @@ impl Operations {
             let mut open = OpenHandle::new(inode, path, file, (writes, how.process), closing);
             self.advised.apply(&open.path, &open.file());
             let opening = open.opening();
+            if !writes && self.layout.store().reads_siblings() {
+                open.columns = Some((opening.version, self.columns.of(inode, opening.version)));
+            }
             self.caution(&open.path, &opening.identity);
             match self.inodes.opened(inode, &opening, since) {
                 Opened::Same => match self.check_small(&open) {
                     Ok(()) => return Ok((open, Pages::Keep)),
                     // Replaced since it was looked up: the kernel looks it up again.
                     Err(error) => {
-                        self.layout.forget_name(&open.path);
+                        self.layout.forget_name(&open.path, Duration::ZERO);
                         self.inodes.closed(inode, || open.opening());
                         self.inodes.unbind_changed(inode);
                         return Err(error);
@@ -161,10 +164,16 @@ impl Operations {
             drop(told);
             reply(result);
         };
+        for ahead in open.columns_ahead(&file, (offset, size)) {
+            file.advise(ahead.start, ahead.end - ahead.start, Advice::WillNeed);
+        }
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
                     Ok(Some(count)) => {
+                        if let Some(columns) = open.columns_of(&file) {
+                            self.columns.read(columns, offset, &buffer[..count], file.size());
+                        }
                         reply(Ok(&buffer[..count]));
                         // A writer's pages are changed in parts.
                         if cached
@@ -265,7 +274,7 @@ impl Operations {
         }
         let inode = open.inode;
         let (path, _guard) = self.path(inode)?;
-        self.layout.forget_name(&path);
+        self.layout.forget_name(&path, Duration::ZERO);
         let file = match self.layout.open(&path) {
             Ok(file) => Arc::new(file),
             // Removed: the name leads to nothing, and the old bytes are gone.
@@ -514,6 +523,12 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Maximum retries of an open or stat that our own changes overtook. Each retry means that another
 /// writer has opened or closed the file.
 pub(super) const OVERTAKEN_MAX: u32 = 100;
+
+/// Age of a lookup of one object for which an open of it sends none. Longer: a file that was read
+/// in part and replaced fails at the next read of the program that opens it again. Shorter:
+/// programs that open a file several times, such as readers of Parquet, wait for a lookup each
+/// time.
+const SHOWN_MAX: Duration = Duration::from_secs(1);
 
 /// How long an open waits for the first bytes of a small file. Longer: an open hangs with a store
 /// that stops in a body. Shorter: over a slow link, a shorter version fails the first read.

@@ -3,6 +3,7 @@
 pub(crate) mod advice;
 mod announced;
 mod attributes;
+mod columns;
 mod data;
 mod directories;
 mod names;
@@ -21,6 +22,7 @@ pub use recorder::SiblingJournal;
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -43,6 +45,7 @@ use crate::options::{Consistency, MountOptions};
 use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
 
+use columns::{AllColumns, Columns};
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
 use neighbours::Neighbours;
@@ -76,6 +79,7 @@ pub(crate) struct Operations {
     /// The store keeps names and versions itself.
     keeps_names: bool,
     neighbours: Neighbours,
+    columns: AllColumns,
     /// Memory of files that are read ahead before they are opened, in bytes.
     ahead_bytes: u64,
 }
@@ -87,6 +91,8 @@ struct OpenHandle {
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
+    /// Columns of the version that was opened. `None` if nothing is read ahead by them.
+    columns: Option<(u64, Arc<Columns>)>,
     writes: bool,
     /// The thread that opened it.
     process: u32,
@@ -105,7 +111,7 @@ impl OpenHandle {
     fn new(inode: u64, path: PathBuf, file: File, (writes, process): (bool, u32), closing: Closing) -> Self {
         let (file, path) = (RwLock::new(Arc::new(file)), path.into());
         let readers = Readers::default();
-        Self { inode, path, file, readers, writes, process, closing, apart: false }
+        Self { inode, path, file, readers, columns: None, writes, process, closing, apart: false }
     }
 
     fn file(&self) -> Arc<File> {
@@ -126,6 +132,21 @@ impl OpenHandle {
 
     fn replace_file(&self, file: &Arc<File>) {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
+    }
+
+    /// What to read ahead of a read of `size` bytes at `offset`.
+    fn columns_ahead(&self, file: &File, (offset, size): (u64, u32)) -> Vec<Range<u64>> {
+        let end = offset.saturating_add(size.into()).min(file.size());
+        match self.columns_of(file) {
+            Some(columns) if offset < end => columns.requests(offset..end),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The columns of the version that `file` reads.
+    fn columns_of(&self, file: &File) -> Option<&Arc<Columns>> {
+        let (version, columns) = self.columns.as_ref()?;
+        (*version == file.version()).then_some(columns)
     }
 
     fn opening(&self) -> Opening {
@@ -178,6 +199,7 @@ impl Operations {
             notifier: OnceLock::new(),
             keeps_names,
             neighbours,
+            columns: AllColumns::default(),
             ahead_bytes,
         })
     }

@@ -197,7 +197,7 @@ mod tests {
         let cache = cache(Duration::from_secs(40));
         cache.begin("d/").end(found());
         let asked = cache.asked();
-        cache.forget("d/name");
+        cache.forget("d/name", Duration::ZERO);
         cache.listed_ahead("d/", asked, Some(found()));
         assert!(matches!(cache.look("d/name"), super::super::Lookup::Request(_)));
     }

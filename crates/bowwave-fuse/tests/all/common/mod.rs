@@ -6,6 +6,7 @@ pub(crate) mod writable;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -89,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) failure: Mutex<Option<ErrorKind>>,
     /// If set, every read announces itself and waits for permission.
     gate: Mutex<Option<Arc<Gate>>>,
+    /// Offset and length of each read of a file.
+    reads: Mutex<Vec<(u64, u64)>>,
     /// Messages for the mount's listener.
     pub(crate) complaints: Mutex<Vec<String>>,
 }
@@ -202,6 +205,21 @@ impl Memory {
         engine.as_ref().expect("mounted").stats()
     }
 
+    /// Bytes of the files that were requested since the last call, as ranges in order without
+    /// overlap.
+    pub(crate) fn requested(&self) -> Vec<Range<u64>> {
+        let mut reads = std::mem::take(&mut *self.shared.reads.lock().expect("no panic holds it"));
+        reads.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (offset, len) in reads {
+            match ranges.last_mut() {
+                Some(last) if offset <= last.end => last.end = last.end.max(offset + len),
+                _ => ranges.push(offset..offset + len),
+            }
+        }
+        ranges
+    }
+
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.shared.complaints.lock().expect("no panic holds it").clone()
     }
@@ -223,12 +241,13 @@ impl Memory {
 
     /// This store behind an engine that neither reads ahead nor retries.
     pub(crate) fn store(&self) -> Store {
-        let engine = Engine::new(Options {
-            cache_bytes: Some(32 << 20),
-            policy: Policy::None,
-            retries: 0,
-            ..Options::default()
-        });
+        self.store_with(Policy::None)
+    }
+
+    /// This store behind an engine that does not retry.
+    pub(crate) fn store_with(&self, policy: Policy) -> Store {
+        let options = Options { cache_bytes: Some(32 << 20), policy, retries: 0, ..Options::default() };
+        let engine = Engine::new(options);
         let engine = engine.expect("there is memory");
         let store = engine.store_of(Arc::new(self.clone()));
         *self.shared.engine.lock().expect("no panic holds it") = Some(engine);
@@ -334,6 +353,8 @@ impl Object for MemoryFile {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let len = buf.len() as u64;
+        self.tree.shared.reads.lock().expect("no panic holds it").push((offset, len));
         let gate = self.tree.shared.gate.lock().expect("no panic holds it").clone();
         let Some(gate) = gate else { return self.serve(offset, buf, sink) };
         let file = self.clone();
