@@ -95,7 +95,7 @@ fn the_first_read_of_a_column_chunk_requests_all_of_it_and_nothing_else() {
     mounted.read_footer();
     let wanted = chunk(1, 2);
     mounted.read(wanted.start..wanted.start + 1000);
-    let requested = mounted.requested(&[wanted.clone()]);
+    let requested = mounted.requested(&[wanted]);
     let bytes: u64 = requested.iter().map(|range| range.end - range.start).sum();
     assert!(bytes <= CHUNK + WINDOW + 4096, "{requested:?}");
 }
