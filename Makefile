@@ -53,6 +53,7 @@ test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
 	$(CARGO) test --locked --workspace --no-run --quiet
+	$(CARGO) test --locked --workspace --no-run --quiet --features bowwave-region/model --test model
 	@$(MAKE) --no-print-directory -j3 test-rust test-builds fuzz-programs
 	@$(MAKE) --no-print-directory -j2 test-python test-programs
 	tools/fuzz.sh $(FUZZ_SECONDS)

@@ -85,8 +85,8 @@ pub trait Backend: Debug + Send + Sync {
         self.below().is_some_and(|below| below.keep_names(how))
     }
 
-    /// Forgets the version that the store keeps of `path`, unless a response of at most this age
-    /// was about this object alone: the next lookup or open requests it.
+    /// Forgets the version that the store keeps of `path`, unless a HEAD of it is younger than
+    /// `age`: the next lookup or open requests it.
     fn forget_name(&self, path: &Path, age: Duration) {
         if let Some(below) = self.below() {
             below.forget_name(path, age);

@@ -288,6 +288,11 @@ impl Inner {
         *self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As [`StreamConfig::waste_percent`](bowwave_core::StreamConfig::waste_percent).
+    pub(crate) fn waste_percent(&self) -> u32 {
+        self.options.stream.waste_percent
+    }
+
     /// Memory of all frames and their metadata, in bytes.
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.options.cache_bytes.unwrap_or(0)

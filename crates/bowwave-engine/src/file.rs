@@ -10,11 +10,14 @@ use std::sync::Arc;
 
 use bowwave_backend::Identity;
 use bowwave_core::schedule::Priority;
-use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
+use bowwave_core::{
+    Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Pattern, Policy, Request, Stats,
+};
 
 use crate::engine::{Caller, Inner};
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
+use crate::options::StreamBudget;
 use crate::shard::{Effect, Found};
 use crate::store::StoreInner;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -250,6 +253,19 @@ impl File {
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).advise(self.handle, range, advice, &mut effects);
         self.perform(effects);
+    }
+
+    /// The budget of readahead by a table of the file itself, such as its footer. `None` with
+    /// another policy than `stream`, with windows of size 0, and after the advice `Random`.
+    pub fn stream_budget(&self) -> Option<StreamBudget> {
+        let tuning = self.engine.tuning();
+        let shard = self.engine.shard(self.entry.shard);
+        let is_random = shard.with_cache(|cache| cache.pattern(self.handle)) == Pattern::Random;
+        (tuning.policy == Policy::Stream && tuning.ra_pages > 0 && !is_random).then(|| StreamBudget {
+            window_bytes: u64::from(tuning.ra_pages) * self.engine.page_size().bytes(),
+            waste_percent: self.engine.waste_percent(),
+            cache_bytes: self.engine.cache_bytes(),
+        })
     }
 
     /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as

@@ -66,7 +66,7 @@ pub use live::{LIVE_SETTINGS, LiveSetting};
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
 pub use offset_mapped::Mapping;
-pub use options::{Options, Tuning};
+pub use options::{Options, StreamBudget, Tuning};
 pub use settings::{SETTINGS, Setting, Settings, suitable_ra_pages};
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::{OpenOptions, Store};

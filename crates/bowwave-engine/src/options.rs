@@ -214,6 +214,17 @@ pub struct Tuning {
     pub scheduler: SchedulerTuning,
 }
 
+/// What bounds readahead of a file by the policy `stream`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamBudget {
+    /// Size of the largest window, in bytes.
+    pub window_bytes: u64,
+    /// As [`StreamConfig::waste_percent`].
+    pub waste_percent: u32,
+    /// Size of the cache, in bytes.
+    pub cache_bytes: u64,
+}
+
 impl Tuning {
     /// The options' values, for a cache of `cache_bytes`.
     pub(crate) fn of(options: &Options, cache_bytes: u64) -> Self {

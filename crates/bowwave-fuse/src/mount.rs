@@ -38,11 +38,23 @@ pub enum Told<'a> {
     /// For the first opened file whose versions cannot be distinguished reliably: the reason. Needs
     /// [`MountOptions::warns_unversioned`].
     Unversioned(&'a str),
-    /// A read of a file begins or has ended. Needs [`MountOptions::tells_reads`].
+    /// A read of a file. Needs [`MountOptions::tells_reads`].
     Read(ReadCall),
 }
 
-/// A read that the kernel requests: part of one by a program, or its own readahead.
+/// What happens to the range of a [`ReadCall`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadEvent {
+    /// A read begins.
+    Begin,
+    /// A read has ended.
+    End,
+    /// The mount reads it ahead, because a file's own table says that it will be read.
+    WillNeed,
+}
+
+/// A range that the kernel requests, as part of a program's read or as its own readahead; or that
+/// the mount reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCall {
     /// The thread that reads.
@@ -51,8 +63,8 @@ pub struct ReadCall {
     pub offset: u64,
     /// Bytes, within the file; at least 1.
     pub length: u64,
-    /// Whether it has ended.
-    pub has_ended: bool,
+    /// What happens to it.
+    pub event: ReadEvent,
 }
 
 /// A mounted store. Dropping it unmounts, by force if necessary.

@@ -66,7 +66,8 @@ pub struct MountOptions {
     /// Report the first file whose versions cannot be distinguished, once; for stores behind a
     /// network. Default: no.
     pub warns_unversioned: bool,
-    /// Tell the listener of each read when it begins and when it has ended. Default: no.
+    /// Tell the listener of each read when it begins and when it has ended, and of readahead by a
+    /// file's own table. Default: no.
     pub tells_reads: bool,
     /// Whether directory listings have sizes and times that the kernel may use. Default: yes.
     pub lists_sizes: bool,

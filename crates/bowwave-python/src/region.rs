@@ -35,7 +35,8 @@ pub(crate) struct Region {
     is_lost: AtomicBool,
 }
 
-/// Bytes that are copied between two looks whether the caller still waits.
+/// Bytes that are copied between two checks whether the caller still waits, and populated between
+/// two steps of a bar.
 const STEP: usize = 8 << 20;
 
 type Mapped = Owned<Arc<bowwave_region::Region>>;
@@ -130,10 +131,26 @@ impl Region {
     }
 
     /// Fetches and maps a range, in a thread of its own: Ctrl-C does not wait for the store.
-    fn populate(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<()> {
+    /// `progress` shows a bar, if tqdm is installed.
+    #[pyo3(signature = (offset, length, progress = false))]
+    fn populate(&self, py: Python<'_>, offset: i64, length: i64, progress: bool) -> PyResult<()> {
         let region = Arc::clone(self.region()?);
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
-        elsewhere(py, "bowwave-populate", move || region.populate(offset, length))
+        let populate = |start: u64, length: u64| {
+            let region = Arc::clone(&region);
+            elsewhere(py, "bowwave-populate", move || region.populate(start, length))
+        };
+        if !progress || offset.saturating_add(length) > self.len as u64 {
+            return populate(offset, length);
+        }
+        let bar = py.import("bowwave._progress")?.getattr("bar")?.call1((length, "B", true))?;
+        let populated = (0..length).step_by(STEP).try_for_each(|at| {
+            let count = (STEP as u64).min(length - at);
+            populate(offset + at, count)?;
+            bar.call_method1("update", (count,)).map(drop)
+        });
+        bar.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        populated
     }
 
     /// The bytes of a slice, or one of them as a number. Fetches them first: raises the error of

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -26,6 +27,17 @@ def lazy(url, **options):
         if os.environ.get("CI") == "true" or "userfaultfd" not in str(error):
             raise
         pytest.skip(str(error))
+
+
+def test_populating_shows_its_progress(shaped, capsys):
+    memory = lazy("s3://data/large", **dict(shaped.options, cache="48MiB"))
+    memory.populate(4096, 20 << 20, progress=True)
+    shown = capsys.readouterr().err
+    assert "20.0M/20.0M" in shown or importlib.util.find_spec("tqdm") is None, shown
+    assert memory[1 << 20:(1 << 20) + 100] == shaped.bytes(1 << 20, 100)
+    with pytest.raises(ValueError, match="20971520 bytes from 62914560"):
+        memory.populate(60 << 20, 20 << 20, progress=True)
+    assert capsys.readouterr().err == "", "nothing is fetched"
 
 
 def test_a_lazy_map_fetches_what_is_touched(shaped):

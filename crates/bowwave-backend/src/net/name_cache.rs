@@ -107,8 +107,8 @@ struct Name {
 }
 
 impl Name {
-    /// Whether a HEAD has shown its object at most this long ago.
-    fn was_shown_within(&self, age: Duration) -> bool {
+    /// Whether a HEAD of its object is younger than `age`.
+    fn has_head_within(&self, age: Duration) -> bool {
         let Known::Object(Listed { head: Some(head), .. }) = &self.standing else { return false };
         head.at.elapsed() < age
     }
@@ -420,19 +420,22 @@ impl NameCache {
         }
     }
 
-    /// Forgets what is known of `key`: the store has shown another version.
+    /// Forgets what is known of `key`, unless a HEAD of it is younger than `age`.
     pub(super) fn forget(&self, key: &str, age: Duration) {
         if !self.is_on() {
             return;
         }
         let (prefix, name) = split(key);
         let mut state = self.lock();
+        let found = state.directories.get(prefix).and_then(|found| found.names.get(name));
+        if found.is_some_and(|name| name.has_head_within(age)) {
+            return;
+        }
         state.changes += 1;
         // A listing that was requested before must not enter the old version again.
         let unknown = (Known::Unknown, state.changes);
         let Some(found) = state.directories.get_mut(prefix) else { return };
         match found.names.get_mut(name) {
-            Some(name) if name.was_shown_within(age) => {}
             Some(name) => (name.standing, name.changed) = unknown,
             None => found.complete = None,
         }

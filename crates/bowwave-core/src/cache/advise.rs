@@ -72,6 +72,14 @@ impl Cache {
         }
     }
 
+    /// The advised pattern of a handle.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn pattern(&self, handle: HandleId) -> Pattern {
+        self.handle(handle).pattern
+    }
+
     /// The store's bytes of these pages changed: later reads fetch them again. Waiting reads and
     /// pinned frames keep their bytes. Written pages that are not in the store stay
     /// ([`discard`](Self::discard) drops those).

@@ -118,6 +118,7 @@ impl Operations {
 
     fn set_size(&self, inode: u64, size: u64, handle: Option<u64>) -> Result<(), Errno> {
         self.stamps.restamp(inode);
+        self.columns.forget(inode);
         let named = handle.and_then(|handle| self.files.find(handle)).filter(|open| open.writes);
         if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
             return open.file().set_len(size).map_err(|error| self.fail(&open.path, &error));

@@ -9,10 +9,15 @@
 //!
 //! Both have a budget (`State::may_request`): some programs read only the first page of each chunk.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bowwave_engine::StreamBudget;
 
 use crate::parquet::{ColumnChunk, column_chunks, footer_range};
 
@@ -22,21 +27,21 @@ const FOOTER_MAX: u64 = 16 << 20;
 /// files of which some are.
 const TAIL_BYTES: u64 = 512 << 10;
 const UNFINISHED_MAX: usize = 32;
-/// Bytes of one chunk that are requested at once. The rest of a longer one is read sequentially,
-/// which the policy recognizes.
-const REQUEST_MAX: u64 = 16 << 20;
-/// Bytes of the budget before any were used, as `file_windows` of `stream`. Larger: programs that
-/// read one row group waste more. Smaller: columns of later row groups are requested late.
-const FREE_BYTES: u64 = 16 << 20;
-/// Bytes that each begun chunk adds to the budget, as `stream_windows` of `stream`, and the most
+/// Windows of the budget before any bytes were used, and of one request, as `file_windows` of
+/// `stream`. Larger: programs that read one row group waste more. Smaller: columns of later row
+/// groups are requested late.
+const FILE_WINDOWS: u64 = 16;
+/// Windows that each begun chunk adds to the budget, as `stream_windows` of `stream`, and the most
 /// chunks that do. Larger: programs that read the first page of each chunk waste more. Smaller:
 /// programs with many threads wait.
-const FREE_BYTES_BEGUN: u64 = 2 << 20;
+const STREAM_WINDOWS: u64 = 2;
 const BEGUN_MAX: u64 = 64;
-/// One part in this many of the used bytes is added to the budget: `waste_percent` of `stream`.
-const WASTE_SHARE: u64 = 4;
-/// Chunks that are examined for a request when a program begins one.
-const EXAMINED_MAX: u32 = 256;
+/// Chunks ahead of readers are at most one part in this many of the cache, as `memory_share` of
+/// `stream`.
+const MEMORY_SHARE: u64 = 4;
+/// Chunks that are examined when a program begins one. Smaller: of very wide tables, only the
+/// current row group is requested.
+const EXAMINED_MAX: usize = 2048;
 /// Chunks of one file, and of all files that no program has open, at about 100 bytes each. The
 /// kernel retains a footer, so a program that opens its file again reads none from the mount.
 const CHUNKS_MAX: usize = 1 << 18;
@@ -45,44 +50,74 @@ const PAGE: u64 = 4096;
 /// The columns of the files that programs have open, and of some that they had.
 #[derive(Debug, Default)]
 pub(super) struct AllColumns {
-    /// By inode and version.
-    known: Mutex<HashMap<(u64, u64), Arc<Columns>>>,
+    known: Mutex<Known>,
     /// Files with reads before their end, oldest first.
     unfinished: Mutex<VecDeque<Weak<Columns>>>,
 }
 
+#[derive(Debug, Default)]
+struct Known {
+    by_inode: HashMap<u64, Arc<Columns>>,
+    /// Files at which closed ones without chunks are dropped.
+    sweep_at: usize,
+}
+
 impl AllColumns {
-    /// The columns of a version of an inode's file.
-    pub(super) fn of(&self, inode: u64, version: u64) -> Arc<Columns> {
+    /// The columns of a version of an inode's file, which a program opens to read.
+    pub(super) fn open(&self, inode: u64, version: u64) -> Arc<Columns> {
         let mut known = lock(&self.known);
-        if let Some(columns) = known.get(&(inode, version)) {
+        if let Some(columns) = known.by_inode.get(&inode).filter(|columns| columns.version == version) {
+            if Arc::strong_count(columns) == 1 {
+                // Its pages may have left the kernel's cache since it was closed.
+                columns.state().forget_reads();
+            }
             return Arc::clone(columns);
         }
-        let mut left = CHUNKS_MAX;
-        known.retain(|_, columns| {
-            let is_open = Arc::strong_count(columns) > 1;
-            let size = if is_open { 0 } else { columns.count() };
-            let stays = is_open || size > 0 && size <= left;
-            left -= if stays { size } else { 0 };
-            stays
-        });
-        let new = Arc::<Columns>::default();
-        known.insert((inode, version), Arc::clone(&new));
+        if known.by_inode.len() >= known.sweep_at {
+            known.sweep();
+        }
+        let new = Arc::new(Columns { version, ..Columns::default() });
+        known.by_inode.insert(inode, Arc::clone(&new));
         new
+    }
+
+    /// A program begins or ends to write to the file.
+    pub(super) fn forget(&self, inode: u64) {
+        if let Some(columns) = lock(&self.known).by_inode.remove(&inode) {
+            columns.stage.store(NO_FOOTER, Ordering::Release);
+        }
     }
 
     /// A program has read `data` at `offset` of a file of `size` bytes.
     pub(super) fn read(&self, columns: &Arc<Columns>, offset: u64, data: &[u8], size: u64) {
-        if !columns.read(offset, data, size) {
-            return;
+        match columns.read(offset, data, size) {
+            Progress::None => {}
+            Progress::Kept => {
+                let mut unfinished = lock(&self.unfinished);
+                unfinished.push_back(Arc::downgrade(columns));
+                if unfinished.len() > UNFINISHED_MAX
+                    && let Some(oldest) = unfinished.pop_front().and_then(|oldest| oldest.upgrade())
+                {
+                    oldest.state().before_end.clear();
+                }
+            }
+            Progress::Known => lock(&self.known).sweep(),
         }
-        let mut unfinished = lock(&self.unfinished);
-        unfinished.push_back(Arc::downgrade(columns));
-        if unfinished.len() > UNFINISHED_MAX
-            && let Some(oldest) = unfinished.pop_front().and_then(|oldest| oldest.upgrade())
-        {
-            oldest.state().before_end.clear();
-        }
+    }
+}
+
+impl Known {
+    /// Drops closed files without chunks, and those with more than [`CHUNKS_MAX`] together.
+    fn sweep(&mut self) {
+        let mut left = CHUNKS_MAX;
+        self.by_inode.retain(|_, columns| {
+            let is_open = Arc::strong_count(columns) > 1;
+            let chunks = if is_open { 0 } else { columns.state().chunks.len() };
+            let stays = is_open || (1..=left).contains(&chunks);
+            left -= if stays { chunks } else { 0 };
+            stays
+        });
+        self.sweep_at = (2 * self.by_inode.len()).max(64);
     }
 }
 
@@ -93,6 +128,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The columns of one version of a file.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
+    /// As of the engine.
+    pub(super) version: u64,
     stage: AtomicU8,
     state: Mutex<State>,
 }
@@ -103,8 +140,18 @@ const UNSEEN: u8 = 0;
 const PARTIAL: u8 = 1;
 /// The chunks are known.
 const KNOWN: u8 = 2;
-/// There is no footer, or it is damaged or too large.
-const UNKNOWN: u8 = 3;
+/// There is no footer, or it is damaged or too large; or the file is written.
+const NO_FOOTER: u8 = 3;
+
+/// What a read has changed.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    None,
+    /// It is the first one before the end that is kept.
+    Kept,
+    /// The chunks are known now.
+    Known,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -117,11 +164,11 @@ struct State {
     missing: Vec<Range<u64>>,
     /// In the order of their offsets.
     chunks: Vec<Chunk>,
-    /// Places in `chunks`, by row group and column.
+    /// Row group, column, and index in `chunks`, in order.
     by_group: Vec<(u32, u32, usize)>,
     /// The kernel's requests: bytes of the first one before the first page of a chunk, and bytes of
-    /// each. 0 if programs read past the kernel's cache.
-    window: (u64, u64),
+    /// each. `None` if programs bypass the kernel's cache.
+    window: Option<(u64, u64)>,
     /// Columns of which a reader has begun a chunk.
     columns: BTreeSet<u32>,
     /// Chunks that a reader has begun.
@@ -140,57 +187,58 @@ struct Chunk {
     column: u32,
     /// A reader has begun it.
     is_begun: bool,
-    /// What was requested: its first pages or all, and the rest of the kernel's last request.
-    requested: Range<u64>,
-    /// Bytes of that which were not read.
+    is_requested: bool,
+    /// Bytes of it that were requested and not read.
     unread: u64,
     /// End of the last read that overlaps it.
     next: u64,
 }
 
 impl Chunk {
-    fn first_page(&self) -> u64 {
-        self.bytes.start / PAGE * PAGE
+    fn new(ColumnChunk { bytes, row_group, column }: ColumnChunk) -> Self {
+        Self { bytes, row_group, column, is_begun: false, is_requested: false, unread: 0, next: 0 }
     }
 
-    fn is_requested(&self) -> bool {
-        !self.requested.is_empty()
+    fn first_page(&self) -> u64 {
+        self.bytes.start / PAGE * PAGE
     }
 }
 
 impl Columns {
-    /// A program reads `bytes` of the file. Returns the ranges to request ahead of it.
-    pub(super) fn requests(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
-        match self.stage.load(Ordering::Acquire) {
-            KNOWN => self.state().requests(bytes),
-            _ => Vec::new(),
-        }
+    /// A program reads `bytes` of the file. Returns the ranges to request ahead of it, without
+    /// overlaps.
+    pub(super) fn requests(&self, bytes: Range<u64>, budget: StreamBudget) -> Vec<Range<u64>> {
+        if self.is_known() { self.state().requests(&bytes, budget) } else { Vec::new() }
     }
 
-    /// A program has read `data` at `offset` of a file of `size` bytes. Returns whether this is the
-    /// first read that is kept.
-    fn read(&self, offset: u64, data: &[u8], size: u64) -> bool {
-        let is_missed = match self.stage.load(Ordering::Acquire) {
-            UNSEEN => offset + TAIL_BYTES >= size,
+    /// Whether the chunks are known.
+    pub(super) fn is_known(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == KNOWN
+    }
+
+    fn read(&self, offset: u64, data: &[u8], size: u64) -> Progress {
+        let is_needed = match self.stage.load(Ordering::Acquire) {
+            UNSEEN => offset + data.len() as u64 + TAIL_BYTES > size,
             PARTIAL => true,
             _ => false,
         };
-        if !is_missed {
-            return false;
+        if !is_needed || data.is_empty() {
+            return Progress::None;
         }
         let mut state = self.state();
         let had_none = state.before_end.is_empty();
-        let stage = match self.stage.load(Ordering::Relaxed) {
+        let before = self.stage.load(Ordering::Relaxed);
+        let stage = match before {
             UNSEEN => state.read_tail(offset, data, size),
             PARTIAL => state.read_footer(offset, data),
             other => other,
         };
         self.stage.store(stage, Ordering::Release);
-        had_none && !state.before_end.is_empty()
-    }
-
-    fn count(&self) -> usize {
-        self.state().chunks.len()
+        match stage {
+            KNOWN if before != KNOWN => Progress::Known,
+            UNSEEN if had_none && !state.before_end.is_empty() => Progress::Kept,
+            _ => Progress::None,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -209,14 +257,17 @@ impl State {
             }
             return UNSEEN;
         }
-        let parts = std::mem::take(&mut self.before_end);
-        let footer = footer_range(data, size).filter(|footer| footer.end - footer.start <= FOOTER_MAX);
-        let Some(footer) = footer else { return UNKNOWN };
+        let mut parts = std::mem::take(&mut self.before_end);
+        parts.sort_by_key(|(offset, _)| *offset);
+        parts.push((offset, data.to_vec()));
+        // The last page of a file may have fewer bytes than the trailer.
+        let last: Vec<u8> = parts.iter().flat_map(|(_, data)| data).copied().collect();
+        let footer = footer_range(&last, size).filter(|footer| footer.end - footer.start <= FOOTER_MAX);
+        let Some(footer) = footer else { return NO_FOOTER };
         self.footer = vec![0; (footer.end - footer.start) as usize];
         self.footer_start = footer.start;
         self.missing = vec![footer];
-        let parts = parts.iter().map(|(offset, data)| (*offset, &data[..]));
-        let mut stages = parts.chain([(offset, data)]).map(|(offset, data)| self.read_footer(offset, data));
+        let mut stages = parts.iter().map(|(offset, data)| self.read_footer(*offset, data));
         stages.find(|&stage| stage != PARTIAL).unwrap_or(PARTIAL)
     }
 
@@ -239,94 +290,102 @@ impl State {
         }
         let footer = std::mem::take(&mut self.footer);
         let mut chunks = column_chunks(&footer, start).unwrap_or_default();
-        if chunks.len() > CHUNKS_MAX {
-            return UNKNOWN;
+        if !(1..=CHUNKS_MAX).contains(&chunks.len()) {
+            return NO_FOOTER;
         }
         chunks.sort_by_key(|chunk| chunk.bytes.start);
-        let chunk = |ColumnChunk { bytes, row_group, column }| Chunk {
-            bytes,
-            row_group,
-            column,
-            is_begun: false,
-            requested: 0..0,
-            unread: 0,
-            next: 0,
-        };
-        self.chunks = chunks.into_iter().map(chunk).collect();
-        self.by_group =
-            self.chunks.iter().enumerate().map(|(at, chunk)| (chunk.row_group, chunk.column, at)).collect();
+        self.chunks = chunks.into_iter().map(Chunk::new).collect();
+        let places = self.chunks.iter().enumerate();
+        self.by_group = places.map(|(index, chunk)| (chunk.row_group, chunk.column, index)).collect();
         self.by_group.sort_unstable();
-        if self.chunks.is_empty() { UNKNOWN } else { KNOWN }
+        KNOWN
     }
 
-    fn requests(&mut self, bytes: Range<u64>) -> Vec<Range<u64>> {
-        let mut requests = Vec::new();
-        for at in self.begun_by(&bytes) {
-            let chunk = &mut self.chunks[at];
-            if !chunk.is_begun {
-                chunk.is_begun = true;
-                self.begun += 1;
-                self.columns.insert(chunk.column);
-                self.unread_ahead -= chunk.unread;
-                self.unread_begun += chunk.unread;
-                let (row_group, first_page) = (chunk.row_group, chunk.first_page());
-                let of_pages = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
-                self.window = match first_page.checked_sub(bytes.start) {
-                    _ if !of_pages => (0, 0),
-                    Some(before) => (before, bytes.end - bytes.start),
-                    None => self.window,
-                };
-                requests.extend(self.request(at));
-                self.request_ahead(row_group, &mut requests);
-            }
+    /// Forgets what was read and requested, but not the chunks.
+    fn forget_reads(&mut self) {
+        for chunk in &mut self.chunks {
+            (chunk.is_begun, chunk.is_requested, chunk.unread, chunk.next) = (false, false, 0, 0);
         }
-        self.use_bytes(&bytes);
-        requests
+        self.columns.clear();
+        (self.window, self.begun, self.used) = (None, 0, 0);
+        (self.unread_begun, self.unread_ahead) = (0, 0);
     }
 
-    /// Places of the chunks that a read begins. A requested chunk counts wherever it is read.
-    fn begun_by(&self, bytes: &Range<u64>) -> Vec<usize> {
-        // A fault of a mapped page reads the pages around it.
+    fn requests(&mut self, bytes: &Range<u64>, budget: StreamBudget) -> Vec<Range<u64>> {
+        let mut requests = Vec::new();
+        let mut last = None;
+        for index in self.begun_by(bytes) {
+            let chunk = &mut self.chunks[index];
+            chunk.is_begun = true;
+            last = Some(chunk.row_group);
+            self.begun += 1;
+            self.columns.insert(chunk.column);
+            self.unread_ahead -= chunk.unread;
+            self.unread_begun += chunk.unread;
+            let of_pages = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
+            self.window = match chunk.first_page().checked_sub(bytes.start) {
+                _ if !of_pages => None,
+                Some(before) => Some((before, bytes.end - bytes.start)),
+                None => self.window,
+            };
+            requests.extend(self.request(index, budget));
+        }
+        if let Some(row_group) = last {
+            self.request_ahead(row_group, &mut requests, budget);
+        }
+        self.use_bytes(bytes);
+        merged(requests)
+    }
+
+    /// Indices of the chunks that a read begins. A chunk that was requested ahead is begun by any
+    /// read; a chunk that was read to its end, by another read of its first page.
+    fn begun_by(&mut self, bytes: &Range<u64>) -> Vec<usize> {
         let start = bytes.start / PAGE * PAGE;
+        // A fault of a mapped page reads the pages around it.
         let middle = start + (bytes.end - start) / 2 / PAGE * PAGE;
-        let continues = self.holding(bytes.start).is_some_and(|at| self.chunks[at].next == bytes.start);
+        let held = self.holding(bytes.start);
+        let continues = held.is_some_and(|index| self.chunks[index].next == bytes.start);
         let from = self.chunks.partition_point(|chunk| chunk.first_page() < start);
         let to = self.chunks.partition_point(|chunk| chunk.first_page() < bytes.end);
-        let begins = |at: &usize| {
-            let chunk = &self.chunks[*at];
+        let mut begun = Vec::new();
+        for index in held.filter(|&index| index < from).into_iter().chain(from..to) {
+            let chunk = &mut self.chunks[index];
             // A kernel reads ahead past the end of a chunk, and so into the next one.
-            let page = chunk.first_page();
-            chunk.is_requested() || !continues && (page == start || page == middle)
-        };
-        let held = self.holding(bytes.start).filter(|&at| self.chunks[at].is_requested());
-        held.into_iter().chain((from..to).filter(begins)).collect()
+            let is_first = !continues && [start, middle].contains(&chunk.first_page());
+            if chunk.is_begun && is_first && chunk.unread == 0 {
+                (chunk.is_begun, chunk.is_requested) = (false, false);
+            }
+            if !chunk.is_begun && (is_first || chunk.is_requested) {
+                begun.push(index);
+            }
+        }
+        begun
     }
 
-    /// Place of the chunk that has a byte.
+    /// Index of the chunk that has a byte.
     fn holding(&self, offset: u64) -> Option<usize> {
-        let at = self.chunks.partition_point(|chunk| chunk.bytes.start <= offset).checked_sub(1)?;
-        (offset < self.chunks[at].bytes.end).then_some(at)
+        let index = self.chunks.partition_point(|chunk| chunk.bytes.start <= offset).checked_sub(1)?;
+        (offset < self.chunks[index].bytes.end).then_some(index)
     }
 
     /// Requests the same columns of this row group and the next ones.
-    fn request_ahead(&mut self, row_group: u32, requests: &mut Vec<Range<u64>>) {
-        let columns: Vec<u32> = self.columns.iter().copied().collect();
+    fn request_ahead(&mut self, row_group: u32, requests: &mut Vec<Range<u64>>, budget: StreamBudget) {
+        let columns: Vec<u32> = self.columns.iter().copied().take(EXAMINED_MAX).collect();
         let mut examined = 0;
         let mut from = self.by_group.partition_point(|&(of, _, _)| of < row_group);
-        while let Some(&(group, _, _)) = self.by_group.get(from) {
+        while examined < EXAMINED_MAX
+            && let Some(&(group, _, _)) = self.by_group.get(from)
+        {
             let end = from + self.by_group[from..].partition_point(|&(of, _, _)| of == group);
+            examined += columns.len();
             for column in &columns {
-                examined += 1;
-                if examined > EXAMINED_MAX {
-                    return;
-                }
                 let of_group = &self.by_group[from..end];
-                let Ok(found) = of_group.binary_search_by_key(column, |&(_, column, _)| column) else {
-                    continue;
-                };
-                let (_, _, at) = of_group[found];
-                if !self.chunks[at].is_requested() {
-                    let Some(request) = self.request(at) else { return };
+                let found = of_group.binary_search_by_key(column, |&(_, column, _)| column);
+                let Ok(found) = found else { continue };
+                let (_, _, index) = of_group[found];
+                let chunk = &self.chunks[index];
+                if !chunk.is_requested && !chunk.is_begun {
+                    let Some(request) = self.request(index, budget) else { return };
                     requests.push(request);
                 }
             }
@@ -335,42 +394,42 @@ impl State {
     }
 
     /// The request of a chunk, if it has none and the budget allows it.
-    fn request(&mut self, at: usize) -> Option<Range<u64>> {
-        let chunk = &self.chunks[at];
-        let (start, end) = (chunk.first_page(), chunk.bytes.end.min(chunk.bytes.start + REQUEST_MAX));
-        let (before, window) = self.window;
-        // A program waits for all pages of the kernel's last request, also for those past the end.
-        let end = match window {
-            0 => end,
-            _ => start + (end - start + before).next_multiple_of(window) - before,
-        };
-        if chunk.is_requested() || !self.may_request(end - start, chunk.is_begun) {
+    fn request(&mut self, index: usize, budget: StreamBudget) -> Option<Range<u64>> {
+        let chunk = &self.chunks[index];
+        let length = (chunk.bytes.end - chunk.bytes.start).min(FILE_WINDOWS * budget.window_bytes);
+        if chunk.is_requested || !self.may_request(length, chunk.is_begun, budget) {
             return None;
         }
-        let chunk = &mut self.chunks[at];
-        (chunk.requested, chunk.unread) = (start..end, end - start);
-        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += end - start;
+        let chunk = &mut self.chunks[index];
+        (chunk.is_requested, chunk.unread) = (true, length);
+        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += length;
+        let (start, end) = (chunk.first_page(), chunk.bytes.start + length);
+        // A program waits for all pages of the kernel's last request, also for those past the end.
+        let end = match self.window {
+            Some((before, window)) => start + (end - start + before).next_multiple_of(window) - before,
+            None => end,
+        };
         Some(start..end)
     }
 
-    fn may_request(&self, length: u64, is_begun: bool) -> bool {
-        let earned = self.used / WASTE_SHARE;
-        let free = FREE_BYTES + FREE_BYTES_BEGUN * self.begun.min(BEGUN_MAX);
+    fn may_request(&self, length: u64, is_begun: bool, budget: StreamBudget) -> bool {
+        let earned = self.used / 100 * u64::from(budget.waste_percent);
+        let first = FILE_WINDOWS * budget.window_bytes;
+        let begun = STREAM_WINDOWS * budget.window_bytes * self.begun.min(BEGUN_MAX);
         // Ahead of readers at most what they have used, so that a program that reads one row group
         // wastes at most another.
-        let is_near = is_begun || self.unread_ahead + length <= self.used.min(FREE_BYTES) + earned;
-        is_near && self.unread_begun + self.unread_ahead + length <= free + earned
+        let ahead = (self.used.min(first) + earned).min(budget.cache_bytes / MEMORY_SHARE);
+        (is_begun || self.unread_ahead + length <= ahead)
+            && self.unread_begun + self.unread_ahead + length <= first + begun + earned
     }
 
     fn use_bytes(&mut self, bytes: &Range<u64>) {
-        let (_, window) = self.window;
-        let from = self.chunks.partition_point(|chunk| chunk.bytes.end + window <= bytes.start);
-        for chunk in self.chunks[from..].iter_mut().take_while(|chunk| chunk.first_page() < bytes.end) {
-            if chunk.bytes.end > bytes.start {
-                chunk.next = bytes.end;
-            }
-            let (start, end) = (chunk.requested.start.max(bytes.start), chunk.requested.end.min(bytes.end));
-            let used = chunk.unread.min(end.saturating_sub(start));
+        let from = self.chunks.partition_point(|chunk| chunk.bytes.end <= bytes.start);
+        for chunk in self.chunks[from..].iter_mut().take_while(|chunk| chunk.bytes.start < bytes.end) {
+            chunk.next = bytes.end;
+            // Chunks of a wrong footer overlap.
+            let read = chunk.bytes.end.min(bytes.end).saturating_sub(chunk.bytes.start.max(bytes.start));
+            let used = chunk.unread.min(read);
             chunk.unread -= used;
             self.used += used;
             *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) -= used;
@@ -378,180 +437,15 @@ impl State {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parquet::tests::tail;
-
-    const MIB: u64 = 1 << 20;
-    /// A request of the kernel.
-    const WINDOW: u64 = 256 << 10;
-
-    /// A file of row groups with five columns each, all of a size; and its size.
-    fn file(row_groups: u64, chunk: u64) -> (Arc<Columns>, u64) {
-        let columns = AllColumns::default().of(1, 1);
-        let groups: Vec<Vec<_>> =
-            (0..row_groups).map(|group| (0..5).map(|column| place(group, column, chunk)).collect()).collect();
-        let tail = tail(&groups);
-        let start = place(row_groups, 0, chunk).start;
-        let size = start + tail.len() as u64;
-        columns.read(start, &tail, size);
-        (columns, size)
-    }
-
-    fn place(group: u64, column: u64, chunk: u64) -> Range<u64> {
-        let start = 4 + (group * 5 + column) * chunk;
-        start..start + chunk
-    }
-
-    /// What is requested for a chunk of 1 MiB that begins with a request of the kernel: it begins
-    /// four bytes after a page, so the fifth request has its last bytes.
-    fn request(group: u64, column: u64) -> Range<u64> {
-        let start = place(group, column, MIB).start / PAGE * PAGE;
-        start..start + 5 * WINDOW
-    }
-
-    /// Reads a range as a kernel does; returns what is requested ahead.
-    fn read(columns: &Columns, bytes: Range<u64>) -> Vec<Range<u64>> {
-        let start = bytes.start / PAGE * PAGE;
-        let requests = (start..bytes.end).step_by(WINDOW as usize);
-        requests.flat_map(|at| columns.requests(at..at + WINDOW)).collect()
-    }
-
-    #[test]
-    fn the_first_read_of_a_chunk_requests_all_of_it() {
-        let (columns, _) = file(4, MIB);
-        let start = place(0, 3, MIB).start / PAGE * PAGE;
-        assert_eq!(columns.requests(start..start + WINDOW), [request(0, 3)]);
-        assert!(columns.requests(start + WINDOW..start + 2 * WINDOW).is_empty());
-        let middle = place(1, 3, MIB).start + 100 * PAGE;
-        assert!(columns.requests(middle..middle + WINDOW).is_empty(), "a read within a chunk says nothing");
-    }
-
-    /// By `O_DIRECT`, or without the kernel's cache.
-    #[test]
-    fn a_program_that_reads_past_the_kernel_gets_no_more_than_the_chunk() {
-        let (columns, _) = file(4, MIB);
-        let chunk = place(0, 3, MIB);
-        let first_page = chunk.start / PAGE * PAGE;
-        let whole = first_page..chunk.end;
-        assert_eq!(columns.requests(chunk.start..chunk.start + 1000), [whole]);
-    }
-
-    #[test]
-    fn columns_of_a_row_group_are_requested_of_the_next_ones() {
-        let (columns, _) = file(100, MIB);
-        let mut requested = Vec::new();
-        for (group, column) in [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1)] {
-            requested.extend(read(&columns, place(group, column, MIB)));
+/// The same bytes in order, each once. The kernel's requests for small chunks overlap.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let overlaps = next.start <= last.end;
+        if overlaps {
+            last.end = last.end.max(next.end);
         }
-        let expected = [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (2, 3), (3, 1), (3, 3), (4, 1), (4, 3)];
-        assert_eq!(requested, expected.map(|(group, column)| request(group, column)));
-    }
-
-    /// Kernels read past the end of a chunk, and so the begin of the next one.
-    #[test]
-    fn readahead_of_the_kernel_begins_no_chunk() {
-        let (columns, _) = file(4, MIB);
-        let chunk = place(0, 1, MIB);
-        assert_eq!(read(&columns, chunk.start..chunk.end + WINDOW / 2), [request(0, 1)]);
-    }
-
-    #[test]
-    fn a_fault_at_the_begin_of_a_chunk_requests_it() {
-        let (columns, _) = file(4, MIB);
-        let chunk = place(2, 1, MIB);
-        let start = chunk.start / PAGE * PAGE - WINDOW / 2;
-        let request = start + WINDOW / 2..start + 5 * WINDOW;
-        assert_eq!(columns.requests(start..start + WINDOW), [request]);
-    }
-
-    #[test]
-    fn a_footer_is_read_in_parts_and_in_any_order() {
-        let groups: Vec<Vec<_>> =
-            (0..400).map(|group| (0..5).map(|column| place(group, column, 1000)).collect()).collect();
-        let tail = tail(&groups);
-        let start = place(400, 0, 1000).start;
-        let size = start + tail.len() as u64;
-        let columns = Columns::default();
-        let parts: Vec<(usize, &[u8])> =
-            tail.chunks(4096).enumerate().map(|(at, part)| (at * 4096, part)).collect();
-        assert!(parts.len() > 8, "{}", parts.len());
-        let last = parts.len() - 1;
-        for at in [1, last, 3, 0, 3].into_iter().chain((4..last).chain([2])) {
-            assert!(columns.requests(0..4096).is_empty());
-            columns.read(start + parts[at].0 as u64, parts[at].1, size);
-        }
-        assert_eq!(columns.requests(0..4096).len(), 5, "the page has the begin of five chunks");
-    }
-
-    /// What is requested and not used is bounded, whatever is read.
-    #[test]
-    fn readers_that_leave_each_chunk_waste_little() {
-        let (columns, _) = file(1000, 3 * MIB);
-        let mut requested = 0;
-        for group in 0..1000 {
-            for column in [0, 2, 4] {
-                let start = place(group, column, 3 * MIB).start / PAGE * PAGE;
-                let requests = columns.requests(start..start + WINDOW);
-                requested += requests.iter().map(|range| range.end - range.start).sum::<u64>();
-            }
-        }
-        let used = columns.state().used;
-        let bound = FREE_BYTES + FREE_BYTES_BEGUN * BEGUN_MAX + used / WASTE_SHARE;
-        assert!(requested - used <= bound, "{requested} requested, {used} used");
-        assert!(requested > 32 * MIB, "{requested}");
-    }
-
-    /// Footers of others may say anything: chunks that overlap, or of no row group in order.
-    #[test]
-    fn wrong_footers_are_no_danger() {
-        let mut random = bowwave_core::Random::new(1);
-        for _ in 0..300 {
-            let groups: Vec<Vec<_>> = (0..random.below(20))
-                .map(|_| {
-                    let chunk = |_| {
-                        let start = 4 + random.below(4 * MIB);
-                        start..start + 1 + random.below(2 * MIB)
-                    };
-                    (0..20).map(chunk).collect()
-                })
-                .collect();
-            let (tail, columns) = (tail(&groups), Columns::default());
-            columns.read(8 * MIB, &tail, 8 * MIB + tail.len() as u64);
-            for _ in 0..200 {
-                let start = random.below(2048) * PAGE;
-                columns.requests(start..start + 1 + random.below(WINDOW));
-            }
-            let state = columns.state();
-            let unread: u64 = state.chunks.iter().map(|chunk| chunk.unread).sum();
-            assert_eq!(unread, state.unread_begun + state.unread_ahead);
-        }
-    }
-
-    #[test]
-    fn few_files_keep_reads_before_their_end() {
-        let (all, tail) = (AllColumns::default(), tail(&[vec![4..50, 50..100]]));
-        let size = 100 + tail.len() as u64;
-        let columns: Vec<_> = (0..=UNFINISHED_MAX as u64).map(|inode| all.of(inode, 1)).collect();
-        for columns in &columns {
-            all.read(columns, 100, &tail[..tail.len() - 8], size);
-        }
-        for columns in &columns {
-            all.read(columns, size - 8, &tail[tail.len() - 8..], size);
-        }
-        let known = columns.iter().map(|columns| columns.count());
-        assert!(known.eq([0].into_iter().chain([2; UNFINISHED_MAX])), "the oldest one has lost its read");
-    }
-
-    #[test]
-    fn versions_are_remembered_while_there_is_room() {
-        let all = AllColumns::default();
-        let known = all.of(1, 1);
-        let tail = tail(&[vec![4..50, 50..100]]);
-        known.read(100, &tail, 100 + tail.len() as u64);
-        drop(known);
-        assert_eq!(all.of(2, 1).count(), 0);
-        assert_eq!((all.of(1, 1).count(), all.of(1, 2).count()), (2, 0));
-    }
+        overlaps
+    });
+    ranges
 }

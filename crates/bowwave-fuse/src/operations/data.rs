@@ -84,7 +84,7 @@ impl Operations {
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
             if !writes && self.opens_known_versions() && self.inodes.is_read_in_part(inode) {
                 // A program may read pages that the kernel has before one that it has not.
-                self.layout.forget_name(&path, SHOWN_MAX);
+                self.layout.forget_name(&path, LOOKUP_AGE_MAX);
             }
             let opened = match writes {
                 true => self.layout.open_write(&path),
@@ -101,8 +101,10 @@ impl Operations {
             let mut open = OpenHandle::new(inode, path, file, (writes, how.process), closing);
             self.advised.apply(&open.path, &open.file());
             let opening = open.opening();
-            if !writes && self.layout.store().reads_siblings() {
-                open.columns = Some((opening.version, self.columns.of(inode, opening.version)));
+            if writes {
+                self.columns.forget(inode);
+            } else {
+                open.columns = Some(self.columns.open(inode, opening.version));
             }
             self.caution(&open.path, &opening.identity);
             match self.inodes.opened(inode, &opening, since) {
@@ -158,15 +160,16 @@ impl Operations {
         let _acting = self.acting_for(process);
         let mut file = open.file_of(process);
         file.set_priority(priority::of_process(process));
+        for ahead in open.columns_ahead(&file, (offset, size)) {
+            file.advise(ahead.start, ahead.end - ahead.start, Advice::WillNeed);
+            self.tell_ahead(&open, process, ahead);
+        }
         let told = self.tell_read(&open, process, (offset, size.into()));
         let reply = |result: Result<&[u8], Errno>| {
             // Before the program goes on.
             drop(told);
             reply(result);
         };
-        for ahead in open.columns_ahead(&file, (offset, size)) {
-            file.advise(ahead.start, ahead.end - ahead.start, Advice::WillNeed);
-        }
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
@@ -386,6 +389,9 @@ impl Operations {
             };
         }
         let (inode, path) = (open.inode, Arc::clone(&open.path));
+        if open.writes {
+            self.columns.forget(inode);
+        }
         let left = if self.writes_objects() {
             // While the file is open, it reports the state that all its writers leave.
             let left = self.inodes.closed(inode, || open.opening());
@@ -524,11 +530,10 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 /// writer has opened or closed the file.
 pub(super) const OVERTAKEN_MAX: u32 = 100;
 
-/// Age of a lookup of one object for which an open of it sends none. Longer: a file that was read
-/// in part and replaced fails at the next read of the program that opens it again. Shorter:
-/// programs that open a file several times, such as readers of Parquet, wait for a lookup each
-/// time.
-const SHOWN_MAX: Duration = Duration::from_secs(1);
+/// Age of the last HEAD of an object up to which another open of it sends none. Longer: if the
+/// object was replaced meanwhile, the program that opened it fails when it needs the store.
+/// Shorter: programs that open a file several times, such as readers of Parquet, wait each time.
+const LOOKUP_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// How long an open waits for the first bytes of a small file. Longer: an open hangs with a store
 /// that stops in a body. Shorter: over a slow link, a shorter version fails the first read.

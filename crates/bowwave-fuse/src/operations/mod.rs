@@ -91,8 +91,8 @@ struct OpenHandle {
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
-    /// Columns of the version that was opened. `None` if nothing is read ahead by them.
-    columns: Option<(u64, Arc<Columns>)>,
+    /// Columns of the version that was opened. `None` of a file that is written.
+    columns: Option<Arc<Columns>>,
     writes: bool,
     /// The thread that opened it.
     process: u32,
@@ -137,16 +137,16 @@ impl OpenHandle {
     /// What to read ahead of a read of `size` bytes at `offset`.
     fn columns_ahead(&self, file: &File, (offset, size): (u64, u32)) -> Vec<Range<u64>> {
         let end = offset.saturating_add(size.into()).min(file.size());
-        match self.columns_of(file) {
-            Some(columns) if offset < end => columns.requests(offset..end),
-            _ => Vec::new(),
-        }
+        let columns = self.columns_of(file).filter(|columns| columns.is_known() && offset < end);
+        let Some((columns, budget)) = columns.zip(file.stream_budget()) else { return Vec::new() };
+        let within = |range: Range<u64>| range.start..range.end.min(file.size());
+        let requests = columns.requests(offset..end, budget).into_iter().map(within);
+        requests.filter(|range| !range.is_empty()).collect()
     }
 
     /// The columns of the version that `file` reads.
     fn columns_of(&self, file: &File) -> Option<&Arc<Columns>> {
-        let (version, columns) = self.columns.as_ref()?;
-        (*version == file.version()).then_some(columns)
+        self.columns.as_ref().filter(|columns| columns.version == file.version())
     }
 
     fn opening(&self) -> Opening {

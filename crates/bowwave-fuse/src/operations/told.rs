@@ -1,7 +1,9 @@
 //! Reports the begin and the end of reads to the listener.
 
+use std::ops::Range;
+
 use super::{OpenHandle, Operations};
-use crate::mount::{ReadCall, Told};
+use crate::mount::{ReadCall, ReadEvent, Told};
 
 /// A read in progress; its end is told when it is dropped.
 #[must_use]
@@ -24,17 +26,26 @@ impl Operations {
             return None;
         }
         let length = length.min(open.file().size().saturating_sub(offset));
-        let call = ReadCall { thread, offset, length, has_ended: false };
+        let call = ReadCall { thread, offset, length, event: ReadEvent::Begin };
         (length > 0).then(|| {
             (self.listener)(&open.path, Told::Read(call));
             ReadTold { operations: self, open, call }
         })
     }
+
+    /// A range is read ahead.
+    pub(super) fn tell_ahead(&self, open: &OpenHandle, thread: u32, range: Range<u64>) {
+        if self.options.tells_reads {
+            let (offset, length) = (range.start, range.end - range.start);
+            let call = ReadCall { thread, offset, length, event: ReadEvent::WillNeed };
+            (self.listener)(&open.path, Told::Read(call));
+        }
+    }
 }
 
 impl Drop for ReadTold<'_> {
     fn drop(&mut self) {
-        let call = ReadCall { has_ended: true, ..self.call };
+        let call = ReadCall { event: ReadEvent::End, ..self.call };
         (self.operations.listener)(&self.open.path, Told::Read(call));
     }
 }

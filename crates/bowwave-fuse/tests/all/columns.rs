@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::Policy;
-use bowwave_fuse::{Mount, MountOptions};
+use bowwave_engine::{Advice, Policy};
+use bowwave_fuse::{AdviceRequest, AdviceScope, Mount, MountOptions};
 
 use crate::common::{Dir, Memory, pattern};
 
@@ -110,10 +110,17 @@ fn columns_of_one_row_group_are_requested_in_the_next_one() {
 }
 
 #[test]
-fn without_a_footer_or_with_another_policy_columns_are_no_reason() {
-    for (policy, damaged) in [(Policy::None, false), (Policy::Stream, true)] {
+fn without_a_footer_or_with_another_policy_only_windows_are_requested() {
+    for (policy, damaged, random) in
+        [(Policy::None, false, false), (Policy::Stream, true, false), (Policy::Stream, false, true)]
+    {
         let Some(mounted) = Mounted::new(policy, damaged) else { return };
         mounted.read_footer();
+        if random {
+            let (advice, scope) = (Advice::Random, AdviceScope::File);
+            let request = AdviceRequest { offset: 0, len: 0, advice, scope };
+            bowwave_fuse::advise(&mounted.file, request).expect("of our own mount");
+        }
         mounted.read(chunk(1, 2).start..chunk(1, 2).start + 1000);
         // Reads are served in order, so a request ahead of this one was sent before.
         let requested = mounted.memory.requested();

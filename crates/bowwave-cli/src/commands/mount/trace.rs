@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use bowwave_fuse::ReadCall;
+use bowwave_fuse::{ReadCall, ReadEvent};
 use bowwave_trace::{Op, Record, Writer};
 
 use crate::Failure;
@@ -39,7 +39,7 @@ impl ReadTrace {
         Ok(Self { path: path.to_owned(), begun: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Adds the begin or the end of a read. An error ends the trace, and no read.
+    /// Adds an event of a read. An error ends the trace, and no read.
     pub(crate) fn write(&self, path: &Path, call: ReadCall) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { writer, record, error } = &mut *state;
@@ -47,7 +47,11 @@ impl ReadTrace {
         // Under the lock, so that rows are in the order of their times.
         record.time_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         record.pid = call.thread.into();
-        record.op = if call.has_ended { Op::Done } else { Op::Read };
+        record.op = match call.event {
+            ReadEvent::Begin => Op::Read,
+            ReadEvent::End => Op::Done,
+            ReadEvent::WillNeed => Op::WillNeed,
+        };
         (record.offset, record.length) = (call.offset, call.length);
         record.file.clear();
         record.file.push_str(&path.to_string_lossy());

@@ -1,0 +1,253 @@
+//! Footers, requests and budgets, without a mount.
+
+use super::*;
+use crate::parquet::tests::tail;
+
+const MIB: u64 = 1 << 20;
+/// A request of the kernel.
+const WINDOW: u64 = 256 << 10;
+const BUDGET: StreamBudget = StreamBudget { window_bytes: MIB, waste_percent: 25, cache_bytes: 192 * MIB };
+
+/// A file of row groups with five columns each, all of a size; and its size.
+fn file(row_groups: u64, chunk: u64) -> (Arc<Columns>, u64) {
+    let columns = AllColumns::default().open(1, 1);
+    let groups: Vec<Vec<_>> =
+        (0..row_groups).map(|group| (0..5).map(|column| place(group, column, chunk)).collect()).collect();
+    let tail = tail(&groups);
+    let start = place(row_groups, 0, chunk).start;
+    let size = start + tail.len() as u64;
+    columns.read(start, &tail, size);
+    (columns, size)
+}
+
+fn place(group: u64, column: u64, chunk: u64) -> Range<u64> {
+    let start = 4 + (group * 5 + column) * chunk;
+    start..start + chunk
+}
+
+/// What is requested for a chunk of 1 MiB that begins with a request of the kernel: it begins
+/// four bytes after a page, so the fifth request has its last bytes.
+fn request(group: u64, column: u64) -> Range<u64> {
+    let start = place(group, column, MIB).start / PAGE * PAGE;
+    start..start + 5 * WINDOW
+}
+
+/// Reads a range as a kernel does; returns what is requested ahead.
+fn read(columns: &Columns, bytes: Range<u64>) -> Vec<Range<u64>> {
+    let start = bytes.start / PAGE * PAGE;
+    let requests = (start..bytes.end).step_by(WINDOW as usize);
+    requests.flat_map(|at| columns.requests(at..at + WINDOW, BUDGET)).collect()
+}
+
+#[test]
+fn the_first_read_of_a_chunk_requests_all_of_it() {
+    let (columns, _) = file(4, MIB);
+    let start = place(0, 3, MIB).start / PAGE * PAGE;
+    assert_eq!(columns.requests(start..start + WINDOW, BUDGET), [request(0, 3)]);
+    assert!(columns.requests(start + WINDOW..start + 2 * WINDOW, BUDGET).is_empty());
+    let middle = place(1, 3, MIB).start + 100 * PAGE;
+    assert!(
+        columns.requests(middle..middle + WINDOW, BUDGET).is_empty(),
+        "a read within a chunk says nothing"
+    );
+}
+
+/// By `O_DIRECT`, or without the kernel's cache.
+#[test]
+fn a_program_that_reads_past_the_kernel_gets_no_more_than_the_chunk() {
+    let (columns, _) = file(4, MIB);
+    let chunk = place(0, 3, MIB);
+    let first_page = chunk.start / PAGE * PAGE;
+    let whole = first_page..chunk.end;
+    assert_eq!(columns.requests(chunk.start..chunk.start + 1000, BUDGET), [whole]);
+}
+
+#[test]
+fn columns_of_a_row_group_are_requested_of_the_next_ones() {
+    let (columns, _) = file(100, MIB);
+    let mut requested = Vec::new();
+    for (group, column) in [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1)] {
+        requested.extend(read(&columns, place(group, column, MIB)));
+    }
+    let expected = [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (2, 3), (3, 1), (3, 3), (4, 1)];
+    assert_eq!(requested, expected.map(|(group, column)| request(group, column)));
+}
+
+/// Kernels read past the end of a chunk, and so the begin of the next one.
+#[test]
+fn readahead_of_the_kernel_begins_no_chunk() {
+    let (columns, _) = file(4, MIB);
+    let chunk = place(0, 1, MIB);
+    assert_eq!(read(&columns, chunk.start..chunk.end + WINDOW / 2), [request(0, 1)]);
+}
+
+#[test]
+fn a_fault_at_the_begin_of_a_chunk_requests_it() {
+    let (columns, _) = file(4, MIB);
+    let chunk = place(2, 1, MIB);
+    let start = chunk.start / PAGE * PAGE - WINDOW / 2;
+    let request = start + WINDOW / 2..start + 5 * WINDOW;
+    assert_eq!(columns.requests(start..start + WINDOW, BUDGET), [request]);
+}
+
+#[test]
+fn a_footer_is_read_in_parts_and_in_any_order() {
+    let groups: Vec<Vec<_>> =
+        (0..400).map(|group| (0..5).map(|column| place(group, column, 1000)).collect()).collect();
+    let tail = tail(&groups);
+    let start = place(400, 0, 1000).start;
+    let size = start + tail.len() as u64;
+    let columns = Columns::default();
+    let parts: Vec<(usize, &[u8])> =
+        tail.chunks(4096).enumerate().map(|(at, part)| (at * 4096, part)).collect();
+    assert!(parts.len() > 8, "{}", parts.len());
+    let last = parts.len() - 1;
+    for at in [1, last, 3, 0, 3].into_iter().chain((4..last).chain([2])) {
+        assert!(columns.requests(0..4096, BUDGET).is_empty());
+        columns.read(start + parts[at].0 as u64, parts[at].1, size);
+    }
+    assert_eq!(columns.requests(0..4096, BUDGET).len(), 1);
+}
+
+/// Bytes of chunks that are requested and not used are bounded, whatever is read.
+#[test]
+fn readers_that_leave_each_chunk_waste_little() {
+    let (columns, _) = file(1000, 3 * MIB);
+    let mut requested = 0;
+    for group in 0..1000 {
+        for column in [0, 2, 4] {
+            let start = place(group, column, 3 * MIB).start / PAGE * PAGE;
+            let requests = columns.requests(start..start + WINDOW, BUDGET);
+            requested += requests.iter().map(|range| range.end - range.start).sum::<u64>();
+        }
+    }
+    // Each chunk has one read, and its request up to one of the kernel past its end.
+    let read = requested / (3 * MIB) * WINDOW;
+    assert!(requested - 2 * read <= (16 + 2 * 64) * MIB + read / 4, "{requested}, {read} of it read");
+    assert!(requested > 32 * MIB, "{requested}");
+}
+
+#[test]
+fn small_chunks_are_one_request_together() {
+    let columns = Columns::default();
+    let groups = [(0..40).map(|column| 4 + 100 * column..104 + 100 * column).collect()];
+    let tail = tail(&groups);
+    columns.read(WINDOW, &tail, WINDOW + tail.len() as u64);
+    assert_eq!(columns.requests(0..WINDOW, BUDGET).len(), 1);
+    assert_eq!(columns.state().used, 4000, "each byte once");
+}
+
+#[test]
+fn a_chunk_that_is_read_again_is_requested_again() {
+    let (columns, _) = file(4, MIB);
+    let [first, again] = [(); 2].map(|()| read(&columns, place(0, 1, MIB)));
+    assert_eq!([first.first(), again.first()], [Some(&request(0, 1)); 2]);
+    // A file that is opened again may have lost all its pages.
+    let all = AllColumns::default();
+    let tail = tail(&[vec![4..50, 50..100]]);
+    let size = 100 + tail.len() as u64;
+    for _ in 0..2 {
+        let columns = all.open(1, 1);
+        all.read(&columns, 100, &tail, size);
+        let requests = columns.requests(0..50, BUDGET);
+        assert!(requests.iter().eq([&(0..100)]), "{requests:?}");
+    }
+}
+
+#[test]
+fn chunks_that_are_read_without_a_request_are_not_requested_later() {
+    let (columns, _) = file(2, 100 * MIB);
+    let none = StreamBudget { window_bytes: 4096, waste_percent: 0, cache_bytes: 0 };
+    let start = |column| place(0, column, 100 * MIB).start / PAGE * PAGE;
+    assert!(columns.requests(start(0)..start(0) + WINDOW, none).len() <= 1);
+    columns.state().unread_begun = 1 << 40;
+    assert!(columns.requests(start(1)..start(1) + WINDOW, BUDGET).is_empty(), "the budget is used up");
+    columns.state().unread_begun = 0;
+    let requests = columns.requests(start(2)..start(2) + WINDOW, BUDGET);
+    assert!(requests.iter().all(|range| range.start == start(2)), "{requests:?}");
+}
+
+#[test]
+fn written_files_have_no_columns() {
+    let all = AllColumns::default();
+    let tail = tail(&[vec![4..50, 50..100]]);
+    let columns = all.open(1, 1);
+    all.read(&columns, 100, &tail, 100 + tail.len() as u64);
+    assert!(columns.is_known());
+    all.forget(1);
+    assert!(!columns.is_known() && !all.open(1, 1).is_known());
+}
+
+/// Footers of others may say anything: chunks that overlap, or of no row group in order.
+#[test]
+fn chunks_of_wrong_footers_are_counted_right() {
+    let mut random = bowwave_core::Random::new(1);
+    for _ in 0..300 {
+        let groups: Vec<Vec<_>> = (0..random.below(20))
+            .map(|_| {
+                let chunk = |_| {
+                    let start = 4 + random.below(4 * MIB);
+                    start..start + 1 + random.below(2 * MIB)
+                };
+                (0..20).map(chunk).collect()
+            })
+            .collect();
+        let (tail, columns) = (tail(&groups), Columns::default());
+        columns.read(8 * MIB, &tail, 8 * MIB + tail.len() as u64);
+        for _ in 0..200 {
+            let start = random.below(2048) * PAGE;
+            columns.requests(start..start + 1 + random.below(WINDOW), BUDGET);
+        }
+        let state = columns.state();
+        let unread: u64 = state.chunks.iter().map(|chunk| chunk.unread).sum();
+        assert_eq!(unread, state.unread_begun + state.unread_ahead);
+    }
+}
+
+/// The largest footer, of one column chunk in many copies.
+#[test]
+fn a_page_that_begins_many_chunks_is_no_long_work() {
+    let (tail, columns) = (tail(&[vec![4..100; 200_000]]), Columns::default());
+    columns.read(MIB, &tail, MIB + tail.len() as u64);
+    assert!(columns.is_known());
+    let begin = std::time::Instant::now();
+    assert_eq!(columns.requests(0..WINDOW, BUDGET).len(), 1);
+    // 50 ms on an idle machine; with work for each pair of chunks, hours.
+    assert!(begin.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn the_last_page_may_be_shorter_than_the_trailer() {
+    let (all, tail) = (AllColumns::default(), tail(&[vec![4..50, 50..100]]));
+    let (columns, size) = (all.open(1, 1), 100 + tail.len() as u64);
+    let (before, last) = tail.split_at(tail.len() - 3);
+    all.read(&columns, 100, before, size);
+    all.read(&columns, size - 3, last, size);
+    assert!(columns.is_known());
+}
+
+#[test]
+fn few_files_keep_reads_before_their_end() {
+    let (all, tail) = (AllColumns::default(), tail(&[vec![4..50, 50..100]]));
+    let size = 100 + tail.len() as u64;
+    let columns: Vec<_> = (0..=UNFINISHED_MAX as u64).map(|inode| all.open(inode, 1)).collect();
+    for columns in &columns {
+        all.read(columns, 100, &tail[..tail.len() - 8], size);
+    }
+    for columns in &columns {
+        all.read(columns, size - 8, &tail[tail.len() - 8..], size);
+    }
+    let known = columns.iter().map(|columns| columns.state().chunks.len());
+    assert!(known.eq([0].into_iter().chain([2; UNFINISHED_MAX])), "the oldest one has lost its read");
+}
+
+#[test]
+fn versions_are_remembered_while_there_is_room() {
+    let all = AllColumns::default();
+    let known = all.open(1, 1);
+    let tail = tail(&[vec![4..50, 50..100]]);
+    known.read(100, &tail, 100 + tail.len() as u64);
+    drop(known);
+    assert_eq!(all.open(2, 1).state().chunks.len(), 0);
+    assert_eq!((all.open(1, 1).state().chunks.len(), all.open(1, 2).state().chunks.len()), (2, 0));
+}
