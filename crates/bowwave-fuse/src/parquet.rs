@@ -31,9 +31,9 @@ pub(crate) fn footer_range(last: &[u8], size: u64) -> Option<Range<u64>> {
     (magic == MAGIC && start >= MAGIC.len() as u64).then_some(start..end)
 }
 
-/// The column chunks of a footer, by row group and column. `None` if it is damaged, or if a chunk
-/// is not before the footer, which begins at `end`.
-pub(crate) fn column_chunks(footer: &[u8], end: u64) -> Option<Vec<ColumnChunk>> {
+/// The column chunks of a footer, by row group and column. `None` if it is damaged, if a chunk is
+/// not before the footer, which begins at `end`, or if there are more than `most`.
+pub(crate) fn column_chunks(footer: &[u8], end: u64, most: usize) -> Option<Vec<ColumnChunk>> {
     let mut chunks = Vec::new();
     let mut reader = Reader { rest: footer, depth: 0 };
     reader.structure(|reader, field| match field {
@@ -41,7 +41,7 @@ pub(crate) fn column_chunks(footer: &[u8], end: u64) -> Option<Vec<ColumnChunk>>
             let mut row_group = 0;
             reader.list(|reader| {
                 row_group += 1;
-                reader.row_group(row_group - 1, end, &mut chunks)
+                reader.row_group(row_group - 1, (end, most), &mut chunks)
             })
         }
         _ => reader.skip(field.kind),
@@ -75,14 +75,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn row_group(&mut self, row_group: u32, end: u64, chunks: &mut Vec<ColumnChunk>) -> Option<()> {
+    fn row_group(
+        &mut self,
+        row_group: u32,
+        (end, most): (u64, usize),
+        chunks: &mut Vec<ColumnChunk>,
+    ) -> Option<()> {
         self.structure(|reader, field| match field {
             Field { number: 1, kind: LIST } => {
                 let mut column = 0;
                 reader.list(|reader| {
                     column += 1;
                     let Some(bytes) = reader.column_chunk()? else { return Some(()) };
-                    (bytes.end <= end).then(|| {
+                    (bytes.end <= end && chunks.len() < most).then(|| {
                         chunks.push(ColumnChunk { bytes, row_group, column: column - 1 });
                     })
                 })
@@ -326,7 +331,7 @@ pub(crate) mod tests {
     #[test]
     fn chunks_are_those_of_the_footer() {
         let groups = groups();
-        let found = column_chunks(&footer(&groups), 1 << 20).expect("a footer");
+        let found = column_chunks(&footer(&groups), 1 << 20, 1000).expect("a footer");
         let expected = groups.iter().enumerate().flat_map(|(row_group, columns)| {
             columns.iter().enumerate().map(move |(column, bytes)| ColumnChunk {
                 bytes: bytes.clone(),
@@ -335,7 +340,7 @@ pub(crate) mod tests {
             })
         });
         assert_eq!(found, expected.collect::<Vec<_>>());
-        assert_eq!(column_chunks(&footer(&groups), 5000), None, "chunks are before the footer");
+        assert_eq!(column_chunks(&footer(&groups), 5000, 1000), None, "chunks are before the footer");
     }
 
     #[test]
@@ -355,7 +360,7 @@ pub(crate) mod tests {
     fn damaged_footers_do_not_panic() {
         let whole = footer(&groups()[..3]);
         for length in 0..whole.len() {
-            assert_eq!(column_chunks(&whole[..length], u64::MAX), None, "{length} bytes");
+            assert_eq!(column_chunks(&whole[..length], u64::MAX, 1000), None, "{length} bytes");
         }
         let mut random = Random::new(1);
         for _ in 0..20_000 {
@@ -364,11 +369,11 @@ pub(crate) mod tests {
                 let at = random.below(damaged.len() as u64) as usize;
                 damaged[at] = random.below(256) as u8;
             }
-            let _others = column_chunks(&damaged, 1 << 20);
+            let _others = column_chunks(&damaged, 1 << 20, 1000);
         }
         let nested = [1 << 4 | STRUCT].repeat(100_000);
-        assert_eq!(column_chunks(&nested, 1 << 20), None);
+        assert_eq!(column_chunks(&nested, 1 << 20, 1000), None);
         let lists = [1 << 4 | LIST].into_iter().chain([1 << 4 | LIST].repeat(100_000)).collect::<Vec<_>>();
-        assert_eq!(column_chunks(&lists, 1 << 20), None);
+        assert_eq!(column_chunks(&lists, 1 << 20, 1000), None);
     }
 }

@@ -146,6 +146,11 @@ impl Region {
         let bar = py.import("bowwave._progress")?.getattr("bar")?.call1((length, "B", true))?;
         let populated = (0..length).step_by(STEP).try_for_each(|at| {
             let count = (STEP as u64).min(length - at);
+            // The next step is fetched meanwhile.
+            let next = (STEP as u64).min(length - at - count);
+            if next > 0 {
+                let _a_hint = region.advise(offset + at + count, next, Advice::WillNeed);
+            }
             populate(offset + at, count)?;
             bar.call_method1("update", (count,)).map(drop)
         });

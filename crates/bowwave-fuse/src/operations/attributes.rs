@@ -118,7 +118,6 @@ impl Operations {
 
     fn set_size(&self, inode: u64, size: u64, handle: Option<u64>) -> Result<(), Errno> {
         self.stamps.restamp(inode);
-        self.columns.forget(inode);
         let named = handle.and_then(|handle| self.files.find(handle)).filter(|open| open.writes);
         if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
             return open.file().set_len(size).map_err(|error| self.fail(&open.path, &error));
@@ -127,7 +126,9 @@ impl Operations {
             return self.set_size_of_object(inode, size);
         }
         let (path, _guard) = self.path(inode)?;
-        self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error))
+        let cut = self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error));
+        self.columns.forget(inode);
+        cut
     }
 
     /// Opens the object like a program, so that the new version counts as our own change.

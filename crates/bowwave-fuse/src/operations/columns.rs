@@ -57,7 +57,12 @@ pub(super) struct AllColumns {
 
 #[derive(Debug, Default)]
 struct Known {
-    by_inode: HashMap<u64, Arc<Columns>>,
+    /// With the time of the last open.
+    by_inode: HashMap<u64, (u64, Arc<Columns>)>,
+    /// Opens so far.
+    time: u64,
+    /// Chunks of all these files.
+    chunks: usize,
     /// Files at which closed ones without chunks are dropped.
     sweep_at: usize,
 }
@@ -66,7 +71,12 @@ impl AllColumns {
     /// The columns of a version of an inode's file, which a program opens to read.
     pub(super) fn open(&self, inode: u64, version: u64) -> Arc<Columns> {
         let mut known = lock(&self.known);
-        if let Some(columns) = known.by_inode.get(&inode).filter(|columns| columns.version == version) {
+        known.time += 1;
+        let time = known.time;
+        if let Some((last, columns)) = known.by_inode.get_mut(&inode)
+            && columns.version == version
+        {
+            *last = time;
             if Arc::strong_count(columns) == 1 {
                 // Its pages may have left the kernel's cache since it was closed.
                 columns.state().forget_reads();
@@ -74,18 +84,18 @@ impl AllColumns {
             return Arc::clone(columns);
         }
         if known.by_inode.len() >= known.sweep_at {
-            known.sweep();
+            known.drop_closed(|columns| !columns.is_known());
+            known.sweep_at = (2 * known.by_inode.len()).max(64);
         }
         let new = Arc::new(Columns { version, ..Columns::default() });
-        known.by_inode.insert(inode, Arc::clone(&new));
+        known.remove(inode);
+        known.by_inode.insert(inode, (time, Arc::clone(&new)));
         new
     }
 
-    /// A program begins or ends to write to the file.
+    /// The file is written.
     pub(super) fn forget(&self, inode: u64) {
-        if let Some(columns) = lock(&self.known).by_inode.remove(&inode) {
-            columns.stage.store(NO_FOOTER, Ordering::Release);
-        }
+        lock(&self.known).remove(inode);
     }
 
     /// A program has read `data` at `offset` of a file of `size` bytes.
@@ -101,23 +111,47 @@ impl AllColumns {
                     oldest.state().before_end.clear();
                 }
             }
-            Progress::Known => lock(&self.known).sweep(),
+            Progress::Known(chunks) => {
+                let mut known = lock(&self.known);
+                known.chunks += chunks;
+                known.drop_oldest();
+            }
         }
     }
 }
 
 impl Known {
-    /// Drops closed files without chunks, and those with more than [`CHUNKS_MAX`] together.
-    fn sweep(&mut self) {
-        let mut left = CHUNKS_MAX;
-        self.by_inode.retain(|_, columns| {
-            let is_open = Arc::strong_count(columns) > 1;
-            let chunks = if is_open { 0 } else { columns.state().chunks.len() };
-            let stays = is_open || (1..=left).contains(&chunks);
-            left -= if stays { chunks } else { 0 };
-            stays
-        });
-        self.sweep_at = (2 * self.by_inode.len()).max(64);
+    fn remove(&mut self, inode: u64) {
+        if let Some((_, columns)) = self.by_inode.remove(&inode) {
+            let state = columns.state();
+            columns.stage.store(NO_FOOTER, Ordering::Release);
+            self.chunks -= state.chunks.len().min(self.chunks);
+        }
+    }
+
+    /// Drops closed files of which this holds.
+    fn drop_closed(&mut self, is_dropped: impl Fn(&Columns) -> bool) {
+        let closed = |columns: &Arc<Columns>| Arc::strong_count(columns) == 1;
+        let files = self.by_inode.iter().filter(|(_, (_, columns))| closed(columns) && is_dropped(columns));
+        let dropped: Vec<u64> = files.map(|(&inode, _)| inode).collect();
+        dropped.into_iter().for_each(|inode| self.remove(inode));
+    }
+
+    /// Drops the closed files that were opened first, if there are more than [`CHUNKS_MAX`] chunks:
+    /// down to half of that, so that it is seldom done.
+    fn drop_oldest(&mut self) {
+        if self.chunks <= CHUNKS_MAX {
+            return;
+        }
+        let files = self.by_inode.iter().filter(|(_, (_, columns))| Arc::strong_count(columns) == 1);
+        let mut oldest: Vec<(u64, u64)> = files.map(|(&inode, &(time, _))| (time, inode)).collect();
+        oldest.sort_unstable();
+        for (_, inode) in oldest {
+            if self.chunks <= CHUNKS_MAX / 2 {
+                return;
+            }
+            self.remove(inode);
+        }
     }
 }
 
@@ -149,8 +183,8 @@ enum Progress {
     None,
     /// It is the first one before the end that is kept.
     Kept,
-    /// The chunks are known now.
-    Known,
+    /// The chunks are known now: their number.
+    Known(usize),
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +212,8 @@ struct State {
     used: u64,
     unread_begun: u64,
     unread_ahead: u64,
+    /// Bytes that were requested and will not be used.
+    lost: u64,
 }
 
 #[derive(Debug)]
@@ -187,16 +223,19 @@ struct Chunk {
     column: u32,
     /// A reader has begun it.
     is_begun: bool,
-    is_requested: bool,
-    /// Bytes of it that were requested and not read.
+    /// Where its request ends, if it has one.
+    requested_to: Option<u64>,
+    /// Bytes of the request that were not read.
     unread: u64,
+    /// Bytes of it that were used, each once.
+    used: u64,
     /// End of the last read that overlaps it.
     next: u64,
 }
 
 impl Chunk {
     fn new(ColumnChunk { bytes, row_group, column }: ColumnChunk) -> Self {
-        Self { bytes, row_group, column, is_begun: false, is_requested: false, unread: 0, next: 0 }
+        Self { bytes, row_group, column, is_begun: false, requested_to: None, unread: 0, used: 0, next: 0 }
     }
 
     fn first_page(&self) -> u64 {
@@ -235,7 +274,7 @@ impl Columns {
         };
         self.stage.store(stage, Ordering::Release);
         match stage {
-            KNOWN if before != KNOWN => Progress::Known,
+            KNOWN if before != KNOWN => Progress::Known(state.chunks.len()),
             UNSEEN if had_none && !state.before_end.is_empty() => Progress::Kept,
             _ => Progress::None,
         }
@@ -259,15 +298,17 @@ impl State {
         }
         let mut parts = std::mem::take(&mut self.before_end);
         parts.sort_by_key(|(offset, _)| *offset);
-        parts.push((offset, data.to_vec()));
+        let parts = parts.iter().map(|(offset, data)| (*offset, &data[..])).chain([(offset, data)]);
         // The last page of a file may have fewer bytes than the trailer.
-        let last: Vec<u8> = parts.iter().flat_map(|(_, data)| data).copied().collect();
+        let mut last: Vec<u8> =
+            parts.clone().rev().flat_map(|(_, data)| data.iter().rev()).copied().take(8).collect();
+        last.reverse();
         let footer = footer_range(&last, size).filter(|footer| footer.end - footer.start <= FOOTER_MAX);
         let Some(footer) = footer else { return NO_FOOTER };
         self.footer = vec![0; (footer.end - footer.start) as usize];
         self.footer_start = footer.start;
         self.missing = vec![footer];
-        let mut stages = parts.iter().map(|(offset, data)| self.read_footer(*offset, data));
+        let mut stages = parts.map(|(offset, data)| self.read_footer(offset, data));
         stages.find(|&stage| stage != PARTIAL).unwrap_or(PARTIAL)
     }
 
@@ -289,8 +330,8 @@ impl State {
             return PARTIAL;
         }
         let footer = std::mem::take(&mut self.footer);
-        let mut chunks = column_chunks(&footer, start).unwrap_or_default();
-        if !(1..=CHUNKS_MAX).contains(&chunks.len()) {
+        let mut chunks = column_chunks(&footer, start, CHUNKS_MAX).unwrap_or_default();
+        if chunks.is_empty() {
             return NO_FOOTER;
         }
         chunks.sort_by_key(|chunk| chunk.bytes.start);
@@ -301,13 +342,14 @@ impl State {
         KNOWN
     }
 
-    /// Forgets what was read and requested, but not the chunks.
+    /// Forgets what was read and requested, but neither the chunks nor the budget.
     fn forget_reads(&mut self) {
         for chunk in &mut self.chunks {
-            (chunk.is_begun, chunk.is_requested, chunk.unread, chunk.next) = (false, false, 0, 0);
+            (chunk.is_begun, chunk.requested_to, chunk.unread, chunk.next) = (false, None, 0, 0);
         }
         self.columns.clear();
-        (self.window, self.begun, self.used) = (None, 0, 0);
+        self.window = None;
+        self.lost += self.unread_begun + self.unread_ahead;
         (self.unread_begun, self.unread_ahead) = (0, 0);
     }
 
@@ -318,7 +360,7 @@ impl State {
             let chunk = &mut self.chunks[index];
             chunk.is_begun = true;
             last = Some(chunk.row_group);
-            self.begun += 1;
+            self.begun += u64::from(chunk.used == 0);
             self.columns.insert(chunk.column);
             self.unread_ahead -= chunk.unread;
             self.unread_begun += chunk.unread;
@@ -338,7 +380,7 @@ impl State {
     }
 
     /// Indices of the chunks that a read begins. A chunk that was requested ahead is begun by any
-    /// read; a chunk that was read to its end, by another read of its first page.
+    /// read; a begun one again by another read of its first page, which the kernel no longer has.
     fn begun_by(&mut self, bytes: &Range<u64>) -> Vec<usize> {
         let start = bytes.start / PAGE * PAGE;
         // A fault of a mapped page reads the pages around it.
@@ -351,11 +393,14 @@ impl State {
         for index in held.filter(|&index| index < from).into_iter().chain(from..to) {
             let chunk = &mut self.chunks[index];
             // A kernel reads ahead past the end of a chunk, and so into the next one.
-            let is_first = !continues && [start, middle].contains(&chunk.first_page());
-            if chunk.is_begun && is_first && chunk.unread == 0 {
-                (chunk.is_begun, chunk.is_requested) = (false, false);
+            let overlaps = chunk.bytes.start < bytes.end && bytes.start < chunk.bytes.end;
+            let is_first = overlaps && !continues && [start, middle].contains(&chunk.first_page());
+            if chunk.is_begun && is_first {
+                self.unread_begun -= chunk.unread;
+                self.lost += chunk.unread;
+                (chunk.is_begun, chunk.requested_to, chunk.unread) = (false, None, 0);
             }
-            if !chunk.is_begun && (is_first || chunk.is_requested) {
+            if !chunk.is_begun && (is_first || chunk.requested_to.is_some()) {
                 begun.push(index);
             }
         }
@@ -384,7 +429,7 @@ impl State {
                 let Ok(found) = found else { continue };
                 let (_, _, index) = of_group[found];
                 let chunk = &self.chunks[index];
-                if !chunk.is_requested && !chunk.is_begun {
+                if chunk.requested_to.is_none() && !chunk.is_begun {
                     let Some(request) = self.request(index, budget) else { return };
                     requests.push(request);
                 }
@@ -397,18 +442,20 @@ impl State {
     fn request(&mut self, index: usize, budget: StreamBudget) -> Option<Range<u64>> {
         let chunk = &self.chunks[index];
         let length = (chunk.bytes.end - chunk.bytes.start).min(FILE_WINDOWS * budget.window_bytes);
-        if chunk.is_requested || !self.may_request(length, chunk.is_begun, budget) {
-            return None;
-        }
-        let chunk = &mut self.chunks[index];
-        (chunk.is_requested, chunk.unread) = (true, length);
-        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += length;
         let (start, end) = (chunk.first_page(), chunk.bytes.start + length);
         // A program waits for all pages of the kernel's last request, also for those past the end.
         let end = match self.window {
-            Some((before, window)) => start + (end - start + before).next_multiple_of(window) - before,
-            None => end,
+            Some((before, window)) if length >= window => {
+                start + (end - start + before).next_multiple_of(window) - before
+            }
+            _ => end,
         };
+        if chunk.requested_to.is_some() || !self.may_request(end - start, chunk.is_begun, budget) {
+            return None;
+        }
+        let chunk = &mut self.chunks[index];
+        (chunk.requested_to, chunk.unread) = (Some(end), end - start);
+        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += end - start;
         Some(start..end)
     }
 
@@ -419,20 +466,25 @@ impl State {
         // Ahead of readers at most what they have used, so that a program that reads one row group
         // wastes at most another.
         let ahead = (self.used.min(first) + earned).min(budget.cache_bytes / MEMORY_SHARE);
-        (is_begun || self.unread_ahead + length <= ahead)
-            && self.unread_begun + self.unread_ahead + length <= first + begun + earned
+        let unused = self.lost + self.unread_begun + self.unread_ahead;
+        (is_begun || self.unread_ahead + length <= ahead) && unused + length <= first + begun + earned
     }
 
     fn use_bytes(&mut self, bytes: &Range<u64>) {
-        let from = self.chunks.partition_point(|chunk| chunk.bytes.end <= bytes.start);
-        for chunk in self.chunks[from..].iter_mut().take_while(|chunk| chunk.bytes.start < bytes.end) {
-            chunk.next = bytes.end;
-            // Chunks of a wrong footer overlap.
-            let read = chunk.bytes.end.min(bytes.end).saturating_sub(chunk.bytes.start.max(bytes.start));
-            let used = chunk.unread.min(read);
-            chunk.unread -= used;
-            self.used += used;
-            *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) -= used;
+        let window = self.window.map_or(0, |(_, window)| window);
+        let from = self.chunks.partition_point(|chunk| chunk.bytes.end + window <= bytes.start);
+        for chunk in self.chunks[from..].iter_mut().take_while(|chunk| chunk.first_page() < bytes.end) {
+            let overlap = |start: u64, end: u64| end.min(bytes.end).saturating_sub(start.max(bytes.start));
+            let used = overlap(chunk.bytes.start, chunk.bytes.end);
+            if used > 0 {
+                chunk.next = bytes.end;
+            }
+            let used = used.min(chunk.bytes.end - chunk.bytes.start - chunk.used);
+            chunk.used += used;
+            self.used += if chunk.requested_to.is_some() { used } else { 0 };
+            let read = overlap(chunk.first_page(), chunk.requested_to.unwrap_or(0)).min(chunk.unread);
+            chunk.unread -= read;
+            *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) -= read;
         }
     }
 }
