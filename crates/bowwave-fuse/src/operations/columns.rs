@@ -45,6 +45,7 @@ const EXAMINED_MAX: usize = 2048;
 /// Chunks of one file, and of all files that no program has open, at about 100 bytes each. The
 /// kernel retains a footer, so a program that opens its file again reads none from the mount.
 const CHUNKS_MAX: usize = 1 << 18;
+/// Bytes of a page of the kernel.
 const PAGE: u64 = 4096;
 
 /// The columns of the files that programs have open, and of some that they had.
@@ -57,40 +58,47 @@ pub(super) struct AllColumns {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// With the time of the last open.
-    by_inode: HashMap<u64, (u64, Arc<Columns>)>,
+    by_inode: HashMap<u64, Entry>,
     /// Opens so far.
-    time: u64,
+    opens: u64,
     /// Chunks of all these files.
     chunks: usize,
     /// Files at which closed ones without chunks are dropped.
     sweep_at: usize,
 }
 
+#[derive(Debug)]
+struct Entry {
+    columns: Arc<Columns>,
+    /// Number of its last open.
+    opened: u64,
+    chunks: usize,
+}
+
 impl AllColumns {
     /// The columns of a version of an inode's file, which a program opens to read.
     pub(super) fn open(&self, inode: u64, version: u64) -> Arc<Columns> {
         let mut known = lock(&self.known);
-        known.time += 1;
-        let time = known.time;
-        if let Some((last, columns)) = known.by_inode.get_mut(&inode)
-            && columns.version == version
+        known.opens += 1;
+        let opened = known.opens;
+        if let Some(entry) = known.by_inode.get_mut(&inode)
+            && entry.columns.version == version
         {
-            *last = time;
-            if Arc::strong_count(columns) == 1 {
+            entry.opened = opened;
+            if entry.is_closed() {
                 // Its pages may have left the kernel's cache since it was closed.
-                columns.state().forget_reads();
+                entry.columns.state().forget_reads();
             }
-            return Arc::clone(columns);
+            return Arc::clone(&entry.columns);
         }
         if known.by_inode.len() >= known.sweep_at {
-            known.drop_closed(|columns| !columns.is_known());
+            known.by_inode.retain(|_, entry| !entry.is_closed() || entry.columns.is_known());
             known.sweep_at = (2 * known.by_inode.len()).max(64);
         }
-        let new = Arc::new(Columns { version, ..Columns::default() });
+        let columns = Arc::new(Columns { inode, version, ..Columns::default() });
         known.remove(inode);
-        known.by_inode.insert(inode, (time, Arc::clone(&new)));
-        new
+        known.by_inode.insert(inode, Entry { columns: Arc::clone(&columns), opened, chunks: 0 });
+        columns
     }
 
     /// The file is written.
@@ -113,38 +121,41 @@ impl AllColumns {
             }
             Progress::Known(chunks) => {
                 let mut known = lock(&self.known);
-                known.chunks += chunks;
-                known.drop_oldest();
+                let entry = known.by_inode.get_mut(&columns.inode);
+                // It may have been forgotten since.
+                if let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.columns, columns)) {
+                    entry.chunks = chunks;
+                    known.chunks += chunks;
+                    known.drop_oldest();
+                }
             }
         }
     }
 }
 
+impl Entry {
+    fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.columns) == 1
+    }
+}
+
 impl Known {
     fn remove(&mut self, inode: u64) {
-        if let Some((_, columns)) = self.by_inode.remove(&inode) {
-            let state = columns.state();
+        if let Some(Entry { columns, chunks, .. }) = self.by_inode.remove(&inode) {
+            let _no_read_stores_another = columns.state();
             columns.stage.store(NO_FOOTER, Ordering::Release);
-            self.chunks -= state.chunks.len().min(self.chunks);
+            self.chunks -= chunks;
         }
     }
 
-    /// Drops closed files of which this holds.
-    fn drop_closed(&mut self, is_dropped: impl Fn(&Columns) -> bool) {
-        let closed = |columns: &Arc<Columns>| Arc::strong_count(columns) == 1;
-        let files = self.by_inode.iter().filter(|(_, (_, columns))| closed(columns) && is_dropped(columns));
-        let dropped: Vec<u64> = files.map(|(&inode, _)| inode).collect();
-        dropped.into_iter().for_each(|inode| self.remove(inode));
-    }
-
-    /// Drops the closed files that were opened first, if there are more than [`CHUNKS_MAX`] chunks:
-    /// down to half of that, so that it is seldom done.
+    /// If there are more than [`CHUNKS_MAX`] chunks, drops the closed files that were opened least
+    /// recently, until half as many are left: so that it is seldom done.
     fn drop_oldest(&mut self) {
         if self.chunks <= CHUNKS_MAX {
             return;
         }
-        let files = self.by_inode.iter().filter(|(_, (_, columns))| Arc::strong_count(columns) == 1);
-        let mut oldest: Vec<(u64, u64)> = files.map(|(&inode, &(time, _))| (time, inode)).collect();
+        let closed = self.by_inode.iter().filter(|(_, entry)| entry.is_closed());
+        let mut oldest: Vec<(u64, u64)> = closed.map(|(&inode, entry)| (entry.opened, inode)).collect();
         oldest.sort_unstable();
         for (_, inode) in oldest {
             if self.chunks <= CHUNKS_MAX / 2 {
@@ -162,7 +173,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The columns of one version of a file.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
-    /// As of the engine.
+    inode: u64,
+    /// As [`File::version`](bowwave_engine::File::version).
     pub(super) version: u64,
     stage: AtomicU8,
     state: Mutex<State>,
@@ -227,7 +239,7 @@ struct Chunk {
     requested_to: Option<u64>,
     /// Bytes of the request that were not read.
     unread: u64,
-    /// Bytes of it that were used, each once.
+    /// Bytes of it that were read, each once.
     used: u64,
     /// End of the last read that overlaps it.
     next: u64,
@@ -246,12 +258,17 @@ impl Chunk {
 impl Columns {
     /// A program reads `bytes` of the file. Returns the ranges to request ahead of it, without
     /// overlaps.
-    pub(super) fn requests(&self, bytes: Range<u64>, budget: StreamBudget) -> Vec<Range<u64>> {
+    /// Without a budget, nothing is.
+    pub(super) fn requests(
+        &self,
+        bytes: Range<u64>,
+        budget: impl FnOnce() -> Option<StreamBudget>,
+    ) -> Vec<Range<u64>> {
         if self.is_known() { self.state().requests(&bytes, budget) } else { Vec::new() }
     }
 
     /// Whether the chunks are known.
-    pub(super) fn is_known(&self) -> bool {
+    fn is_known(&self) -> bool {
         self.stage.load(Ordering::Acquire) == KNOWN
     }
 
@@ -353,10 +370,30 @@ impl State {
         (self.unread_begun, self.unread_ahead) = (0, 0);
     }
 
-    fn requests(&mut self, bytes: &Range<u64>, budget: StreamBudget) -> Vec<Range<u64>> {
+    fn requests(
+        &mut self,
+        bytes: &Range<u64>,
+        budget: impl FnOnce() -> Option<StreamBudget>,
+    ) -> Vec<Range<u64>> {
+        let begun = self.begun_by(bytes);
+        let requests = match if begun.is_empty() { None } else { budget() } {
+            Some(budget) => self.requests_of(begun, bytes, budget),
+            None => Vec::new(),
+        };
+        self.use_bytes(bytes);
+        requests
+    }
+
+    /// The requests for the chunks that a read begins, and ahead of them.
+    fn requests_of(
+        &mut self,
+        begun: Vec<usize>,
+        bytes: &Range<u64>,
+        budget: StreamBudget,
+    ) -> Vec<Range<u64>> {
         let mut requests = Vec::new();
         let mut last = None;
-        for index in self.begun_by(bytes) {
+        for index in begun {
             let chunk = &mut self.chunks[index];
             chunk.is_begun = true;
             last = Some(chunk.row_group);
@@ -375,7 +412,6 @@ impl State {
         if let Some(row_group) = last {
             self.request_ahead(row_group, &mut requests, budget);
         }
-        self.use_bytes(bytes);
         merged(requests)
     }
 

@@ -137,10 +137,9 @@ impl OpenHandle {
     /// What to read ahead of a read of `size` bytes at `offset`.
     fn columns_ahead(&self, file: &File, (offset, size): (u64, u32)) -> Vec<Range<u64>> {
         let end = offset.saturating_add(size.into()).min(file.size());
-        let columns = self.columns_of(file).filter(|columns| columns.is_known() && offset < end);
-        let Some((columns, budget)) = columns.zip(file.stream_budget()) else { return Vec::new() };
+        let Some(columns) = self.columns_of(file).filter(|_| offset < end) else { return Vec::new() };
         let within = |range: Range<u64>| range.start..range.end.min(file.size());
-        let requests = columns.requests(offset..end, budget).into_iter().map(within);
+        let requests = columns.requests(offset..end, || file.stream_budget()).into_iter().map(within);
         requests.filter(|range| !range.is_empty()).collect()
     }
 

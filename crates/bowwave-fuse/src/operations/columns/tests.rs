@@ -36,18 +36,18 @@ fn request(group: u64, column: u64) -> Range<u64> {
 fn read(columns: &Columns, bytes: Range<u64>) -> Vec<Range<u64>> {
     let start = bytes.start / PAGE * PAGE;
     let requests = (start..bytes.end).step_by(WINDOW as usize);
-    requests.flat_map(|at| columns.requests(at..at + WINDOW, BUDGET)).collect()
+    requests.flat_map(|at| columns.requests(at..at + WINDOW, || Some(BUDGET))).collect()
 }
 
 #[test]
 fn the_first_read_of_a_chunk_requests_all_of_it() {
     let (columns, _) = file(4, MIB);
     let start = place(0, 3, MIB).start / PAGE * PAGE;
-    assert_eq!(columns.requests(start..start + WINDOW, BUDGET), [request(0, 3)]);
-    assert!(columns.requests(start + WINDOW..start + 2 * WINDOW, BUDGET).is_empty());
+    assert_eq!(columns.requests(start..start + WINDOW, || Some(BUDGET)), [request(0, 3)]);
+    assert!(columns.requests(start + WINDOW..start + 2 * WINDOW, || Some(BUDGET)).is_empty());
     let middle = place(1, 3, MIB).start + 100 * PAGE;
     assert!(
-        columns.requests(middle..middle + WINDOW, BUDGET).is_empty(),
+        columns.requests(middle..middle + WINDOW, || Some(BUDGET)).is_empty(),
         "a read within a chunk says nothing"
     );
 }
@@ -59,7 +59,7 @@ fn a_program_that_reads_past_the_kernel_gets_no_more_than_the_chunk() {
     let chunk = place(0, 3, MIB);
     let first_page = chunk.start / PAGE * PAGE;
     let whole = first_page..chunk.end;
-    assert_eq!(columns.requests(chunk.start..chunk.start + 1000, BUDGET), [whole]);
+    assert_eq!(columns.requests(chunk.start..chunk.start + 1000, || Some(BUDGET)), [whole]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_fault_at_the_begin_of_a_chunk_requests_it() {
     let chunk = place(2, 1, MIB);
     let start = chunk.start / PAGE * PAGE - WINDOW / 2;
     let request = start + WINDOW / 2..start + 5 * WINDOW;
-    assert_eq!(columns.requests(start..start + WINDOW, BUDGET), [request]);
+    assert_eq!(columns.requests(start..start + WINDOW, || Some(BUDGET)), [request]);
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn a_footer_is_read_in_parts_and_in_any_order() {
     assert!(parts.len() > 8, "{}", parts.len());
     let last = parts.len() - 1;
     for at in [1, last, 3, 0, 3].into_iter().chain((4..last).chain([2])) {
-        assert!(columns.requests(0..4096, BUDGET).is_empty());
+        assert!(columns.requests(0..4096, || Some(BUDGET)).is_empty());
         columns.read(start + parts[at].0 as u64, parts[at].1, size);
     }
-    assert_eq!(columns.requests(0..4096, BUDGET).len(), 1);
+    assert_eq!(columns.requests(0..4096, || Some(BUDGET)).len(), 1);
 }
 
 /// Bytes of chunks that are requested and not used are bounded, whatever is read.
@@ -117,7 +117,7 @@ fn readers_that_leave_each_chunk_waste_little() {
     for group in 0..1000 {
         for column in [0, 2, 4] {
             let start = place(group, column, 3 * MIB).start / PAGE * PAGE;
-            let requests = columns.requests(start..start + WINDOW, BUDGET);
+            let requests = columns.requests(start..start + WINDOW, || Some(BUDGET));
             requested += requests.iter().map(|range| range.end - range.start).sum::<u64>();
         }
     }
@@ -133,7 +133,7 @@ fn small_chunks_are_one_request_together() {
     let groups = [(0..40).map(|column| 4 + 100 * column..104 + 100 * column).collect()];
     let tail = tail(&groups);
     columns.read(WINDOW, &tail, WINDOW + tail.len() as u64);
-    assert_eq!(columns.requests(0..WINDOW, BUDGET).len(), 1);
+    assert_eq!(columns.requests(0..WINDOW, || Some(BUDGET)).len(), 1);
     assert_eq!(columns.state().used, 4000, "each byte once");
 }
 
@@ -149,7 +149,7 @@ fn a_chunk_that_is_read_again_is_requested_again() {
     for _ in 0..2 {
         let columns = all.open(1, 1);
         all.read(&columns, 100, &tail, size);
-        let requests = columns.requests(0..50, BUDGET);
+        let requests = columns.requests(0..50, || Some(BUDGET));
         assert!(requests.iter().eq([&(0..50)]), "{requests:?}");
     }
 }
@@ -159,11 +159,14 @@ fn chunks_that_are_read_without_a_request_are_not_requested_later() {
     let (columns, _) = file(2, 100 * MIB);
     let none = StreamBudget { window_bytes: 4096, waste_percent: 0, cache_bytes: 0 };
     let start = |column| place(0, column, 100 * MIB).start / PAGE * PAGE;
-    assert!(columns.requests(start(0)..start(0) + WINDOW, none).len() <= 1);
+    assert!(columns.requests(start(0)..start(0) + WINDOW, || Some(none)).len() <= 1);
     columns.state().unread_begun = 1 << 40;
-    assert!(columns.requests(start(1)..start(1) + WINDOW, BUDGET).is_empty(), "the budget is used up");
+    assert!(
+        columns.requests(start(1)..start(1) + WINDOW, || Some(BUDGET)).is_empty(),
+        "the budget is used up"
+    );
     columns.state().unread_begun = 0;
-    let requests = columns.requests(start(2)..start(2) + WINDOW, BUDGET);
+    let requests = columns.requests(start(2)..start(2) + WINDOW, || Some(BUDGET));
     assert!(requests.iter().map(|range| range.start).eq([start(2)]), "{requests:?}");
 }
 
@@ -196,7 +199,7 @@ fn chunks_of_wrong_footers_are_counted_right() {
         columns.read(8 * MIB, &tail, 8 * MIB + tail.len() as u64);
         for _ in 0..200 {
             let start = random.below(2048) * PAGE;
-            columns.requests(start..start + 1 + random.below(WINDOW), BUDGET);
+            columns.requests(start..start + 1 + random.below(WINDOW), || Some(BUDGET));
         }
         let state = columns.state();
         let unread: u64 = state.chunks.iter().map(|chunk| chunk.unread).sum();
@@ -211,7 +214,7 @@ fn a_page_that_begins_many_chunks_is_no_long_work() {
     columns.read(MIB, &tail, MIB + tail.len() as u64);
     assert!(columns.is_known());
     let begin = std::time::Instant::now();
-    assert_eq!(columns.requests(0..WINDOW, BUDGET).len(), 1);
+    assert_eq!(columns.requests(0..WINDOW, || Some(BUDGET)).len(), 1);
     // 50 ms on an idle machine; with work for each pair of chunks, hours.
     assert!(begin.elapsed().as_secs() < 20);
 }
@@ -279,7 +282,7 @@ fn a_reopen_keeps_the_budget() {
         let columns = all.open(1, 1);
         all.read(&columns, start, &tail, start + tail.len() as u64);
         let first = place(group, 0, 4 * MIB).start / PAGE * PAGE;
-        let requests = columns.requests(first..first + PAGE, BUDGET);
+        let requests = columns.requests(first..first + PAGE, || Some(BUDGET));
         requested += requests.iter().map(|range| range.end - range.start).sum::<u64>();
     }
     assert!((100 * MIB..160 * MIB).contains(&requested), "{requested}");
