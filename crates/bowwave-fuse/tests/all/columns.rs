@@ -106,7 +106,10 @@ fn columns_of_one_row_group_are_requested_in_the_next_one() {
     mounted.read_footer();
     mounted.read(chunk(0, 0));
     mounted.read(chunk(0, 2));
-    mounted.requested(&[chunk(0, 0), chunk(0, 2), chunk(1, 0)]);
+    // After one column, the budget may be a few bytes short of another: the kernel's requests of a
+    // read come in any order, and count only after that of their chunk.
+    mounted.read(chunk(1, 0).start..chunk(1, 0).start + 1000);
+    mounted.requested(&[chunk(0, 0), chunk(0, 2), chunk(1, 0), chunk(1, 2)]);
 }
 
 #[test]
