@@ -163,7 +163,7 @@ impl Mount {
         thread::Builder::new()
             .name("bowwave-fuse".to_owned())
             .spawn(move || {
-                let result = session.run().map_err(|error| Error::new(format!("the mount ended: {error}")));
+                let result = outcome_of(session.run());
                 // However it was unmounted, no more writes arrive.
                 let finished = finish.map_or(Ok(()), |finish| finish.run());
                 ended.set(result.and(finished));
@@ -234,6 +234,18 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // `drop` cannot return the error; `unmount` does.
         let _ = self.unmounter.unmount();
+    }
+}
+
+/// How a session has ended.
+///
+/// The kernel gives `ENODEV` to a receiver of an unmounted connection, which `fuser` takes for the
+/// end, and `ECONNABORTED` to one that was just receiving a request (`fuse_dev_do_read`).
+fn outcome_of(session: io::Result<()>) -> Result<()> {
+    match session {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CONNABORTED.raw_os_error()) => Ok(()),
+        Err(error) => Err(Error::new(format!("the mount ended: {error}"))),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -435,3 +447,18 @@ const END_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a forced unmount waits for the kernel to write back memory maps.
 const MAPS_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a mount that was unmounted while the kernel passed a request to it ended with an
+    /// error.
+    #[test]
+    fn a_session_that_was_unmounted_while_it_received_a_request_has_ended_well() {
+        let ended = |errno| outcome_of(Err(io::Error::from_raw_os_error(errno)));
+        assert!(outcome_of(Ok(())).is_ok() && ended(103).is_ok());
+        let error = ended(5).expect_err("the connection broke").to_string();
+        assert!(error.starts_with("the mount ended: "), "{error}");
+    }
+}
