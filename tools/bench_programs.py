@@ -52,9 +52,9 @@ chance, small = numpy.random.default_rng(7), random.Random(7)
 needed = {}
 
 columns = {f"c{n}": chance.integers(0, 1 << 60, 12 * 250_000) for n in range(20)}
-pyarrow.parquet.write_table(pyarrow.table(columns), f"{at}/parquet", row_group_size=250_000, compression="none",
+pyarrow.parquet.write_table(pyarrow.table(columns), f"{at}/table.parquet", row_group_size=250_000, compression="none",
                             use_dictionary=False)
-footer = pyarrow.parquet.read_metadata(f"{at}/parquet")
+footer = pyarrow.parquet.read_metadata(f"{at}/table.parquet")
 groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
 needed["parquet"] = footer.serialized_size + sum(
     group.column(n).total_compressed_size for group in groups for n in (0, 7, 14))
@@ -111,7 +111,7 @@ import pyarrow.parquet, pyarrow.compute
 from pyarrow.fs import S3FileSystem
 begin()
 store = S3FileSystem(endpoint_override=url, region="us-east-1") if url else None
-table = pyarrow.parquet.read_table("data/parquet" if url else sys.argv[1] + "/parquet", columns=["c0", "c7", "c14"],
+table = pyarrow.parquet.read_table("data/table.parquet" if url else sys.argv[1] + "/table.parquet", columns=["c0", "c7", "c14"],
                                    filesystem=store)
 end([pyarrow.compute.max(column).as_py() for column in table.columns])
 """
@@ -128,15 +128,25 @@ import sys
 import polars
 begin()
 options = {"aws_endpoint_url": url, "aws_allow_http": "true"} if url else None
-found = polars.scan_parquet("s3://data/parquet" if url else sys.argv[1] + "/parquet", storage_options=options)
+found = polars.scan_parquet("s3://data/table.parquet" if url else sys.argv[1] + "/table.parquet", storage_options=options)
 end(found.select("c0", "c7", "c14").max().collect().rows())
 """
 
-DUCKDB = CLOCK + """
+# Its own reader is an extension, here from the package index: duckdb-extension-httpfs.
+DUCKDB = CLOCK + S3 + """
 import sys
 import duckdb
+base = duckdb.connect()
+if url:
+    import importlib.util, pathlib
+    at = pathlib.Path(importlib.util.find_spec("duckdb_extension_httpfs").origin).parent
+    base.execute(f"load '{next(at.rglob('httpfs.duckdb_extension'))}'")
+    for name, value in (("endpoint", url.partition("://")[2]), ("url_style", "path"), ("use_ssl", "false"), ("region", "us-east-1"),
+                        ("access_key_id", os.environ["AWS_ACCESS_KEY_ID"]), ("secret_access_key", os.environ["AWS_SECRET_ACCESS_KEY"])):
+        base.execute(f"set s3_{name}='{value}'")
 begin()
-end(duckdb.sql(f"select sum(c0), sum(c7), sum(c14) from read_parquet('{sys.argv[1]}/parquet')").fetchall())
+table = "s3://data/table.parquet" if url else sys.argv[1] + "/table.parquet"
+end(base.sql(f"select sum(c0), sum(c7), sum(c14) from read_parquet('{table}')").fetchall())
 """
 
 SAFETENSORS = CLOCK + """
@@ -229,7 +239,7 @@ def programs(python, files):
 
     all_of = {
         "pyarrow": script(PYARROW, "pyarrow.parquet", "parquet", own=True), "pandas": script(PANDAS, "pandas", "csv"),
-        "polars": script(POLARS, "polars", "parquet", own=True), "duckdb": script(DUCKDB, "duckdb", "parquet"),
+        "polars": script(POLARS, "polars", "parquet", own=True), "duckdb": script(DUCKDB, "duckdb", "parquet", own=True),
         "safetensors": script(SAFETENSORS, "safetensors", "tensors"), "zarr": script(ZARR, "zarr", "zarr", own=True),
         "h5py": script(H5PY, "h5py", "h5"), "sqlite": script(SQLITE, "sqlite3", None),
         "git": tool("git", lambda at: ["git", "-C", f"{at}/repo", "status", "--short"], "repo"),
@@ -294,6 +304,26 @@ def read_span(trace):
     with open(trace) as file:
         times = [int(line.split(",", 1)[0]) for line in file if line[0].isdigit()]
     return (times[-1] - times[0]) / 1e9 if times else 0.0
+
+
+def host_mb_s(options, objects, directory):
+    """Bytes a microsecond that programs read through a mount if the store does not wait: what the processors can move."""
+    server = Server(options.server, shaped=False, objects=objects)
+    mount = Mount("stream", options, server.url, directory, options.cache)
+    try:
+        path, size = os.path.join(mount.at, "tensors"), os.path.getsize(objects["tensors"].removeprefix("@"))
+        part = size // os.cpu_count()
+        begun = time.monotonic()
+        readers = [subprocess.Popen(["tail", "-c", f"+{at * part + 1}", path], stdout=subprocess.PIPE) for at in range(os.cpu_count())]
+        heads = [subprocess.Popen(["head", "-c", str(part)], stdin=reader.stdout, stdout=subprocess.DEVNULL) for reader in readers]
+        for reader in readers:
+            reader.stdout.close()
+        for child in heads:
+            child.wait()
+        return part * os.cpu_count() / (time.monotonic() - begun) / 1e6
+    finally:
+        mount.end()
+        server.end()
 
 
 def simulate(names, known, expected, options, server, directory):

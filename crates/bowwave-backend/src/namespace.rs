@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::write::{Owner, Rename, SetAttributes, SetXattr, StatFs};
-use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Result};
+use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Result, WillRead};
 
 /// The tree of a store's names: the optional part of a [`Backend`] with all operations on names,
 /// directories and attributes.
@@ -127,10 +127,14 @@ pub trait Namespace: Debug + Send + Sync {
     /// As [`stat`](Self::stat), for a caller that needs kind, size and version. Others may be
     /// missing ([`Entry::partial`]) if they cost a request. Blocks.
     ///
+    /// If the store must ask for the name, it may request what the caller `will_read` of the object
+    /// at the same time. The next open of this version has these bytes, as if it had requested them
+    /// ([`Backend::open_to_read`](crate::Backend::open_to_read)).
+    ///
     /// # Errors
     /// As `stat`.
-    fn lookup(&self, path: &Path) -> Result<Entry> {
-        self.names_below().map_or_else(|| self.stat(path), |below| below.lookup(path))
+    fn lookup(&self, path: &Path, will_read: WillRead) -> Result<Entry> {
+        self.names_below().map_or_else(|| self.stat(path), |below| below.lookup(path, will_read))
     }
 
     /// The entries of a directory, if the store keeps a current listing of it: sends no request.

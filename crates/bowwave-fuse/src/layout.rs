@@ -37,8 +37,8 @@ impl Layout {
     }
 
     /// Returns what a lookup needs: see [`Namespace::lookup`](bowwave_engine::Namespace::lookup).
-    pub(crate) fn lookup(&self, path: &Path) -> Result<Entry> {
-        if self.single.is_none() { self.store.lookup(path) } else { self.stat(path) }
+    pub(crate) fn lookup(&self, path: &Path, will_read: WillRead) -> Result<Entry> {
+        if self.single.is_none() { self.store.lookup(path, will_read) } else { self.stat(path) }
     }
 
     /// Returns the attributes of one entry.

@@ -134,6 +134,11 @@ impl First {
         Self(untaken)
     }
 
+    /// Whether bytes wait for a read.
+    pub(super) fn is_there(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+
     /// The beginning of a read of `range`, if its bytes are next.
     pub(super) fn claim(&self, range: &Range<u64>) -> Option<Claim> {
         let mut untaken = lock(&self.0);

@@ -31,7 +31,7 @@ use super::runtime;
 use super::writer::CloudWriter;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, Namespace, OpenWrite, Owner, Rename, Result,
-    SetAttributes, Upload, Validity, Write, WriteObject, path,
+    SetAttributes, Upload, Validity, WillRead, Write, WriteObject, path,
 };
 
 impl Namespace for ObjectBackend {
@@ -39,9 +39,9 @@ impl Namespace for ObjectBackend {
         self
     }
 
-    fn lookup(&self, path: &Path) -> Result<Entry> {
+    fn lookup(&self, path: &Path, will_read: WillRead) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let known = if self.cloud.names.is_on() { Some(self.cached_early(path)?) } else { None };
+        let known = if self.cloud.names.is_on() { Some(self.cached_early(path, will_read)?) } else { None };
         match known {
             Some((Standing::Object(meta), validity)) => {
                 let partial = self.lacks_attributes() && !meta.has_attributes();
@@ -61,7 +61,8 @@ impl Namespace for ObjectBackend {
             Standing::Object(meta) => self.cloud.attributes && !meta.has_attributes(),
             _ => false,
         };
-        let cached = if self.cloud.names.is_on() { Some(self.cached_early(path)?) } else { None };
+        let is_on = self.cloud.names.is_on();
+        let cached = if is_on { Some(self.cached_early(path, WillRead::Any)?) } else { None };
         let (standing, validity) = match cached.filter(|(standing, _)| !lacks(standing)) {
             Some(known) => known,
             None => {
@@ -307,8 +308,8 @@ impl Write for ObjectBackend {
 impl ObjectBackend {
     /// As [`cached`](Self::cached); it is looked up again before the listing of its directory
     /// expires.
-    fn cached_early(&self, path: &Path) -> Result<(Standing, Validity)> {
-        let (standing, validity) = self.cached(path)?;
+    fn cached_early(&self, path: &Path, will_read: WillRead) -> Result<(Standing, Validity)> {
+        let (standing, validity) = self.cached(path, will_read)?;
         Ok((standing, Validity(validity.0.map(|until| self.cloud.names.kept_until(until)))))
     }
 
@@ -392,7 +393,7 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        Ok(matches!(self.cached(path)?.0, Standing::Nothing))
+        Ok(matches!(self.cached(path, WillRead::Any)?.0, Standing::Nothing))
     }
 
     fn require_empty_directory(&self, path: &Path, place: &str) -> Result<()> {

@@ -85,7 +85,7 @@ impl ObjectBackend {
 
     /// As [`look`](Self::look), from the cache of names if it has the entry.
     pub(super) fn look_cached(&self, path: &Path) -> Result<Option<Meta>> {
-        self.object(path, self.cached(path)?.0)
+        self.object(path, self.cached(path, WillRead::Any)?.0)
     }
 
     fn object(&self, path: &Path, standing: Standing) -> Result<Option<Meta>> {
@@ -97,8 +97,8 @@ impl ObjectBackend {
     }
 
     /// The entry at `path`, from the cache of names if it has the entry, and until when it may be
-    /// used.
-    pub(super) fn cached(&self, path: &Path) -> Result<(Standing, Validity)> {
+    /// used. Otherwise a request also has the bytes that the caller `will_read`, for the next open.
+    pub(super) fn cached(&self, path: &Path, will_read: WillRead) -> Result<(Standing, Validity)> {
         let (key, _) = self.key(path)?;
         let names = &self.cloud.names;
         if !names.is_on() {
@@ -137,7 +137,8 @@ impl ObjectBackend {
                     }
                 },
                 Lookup::Request(asked) => {
-                    return Ok((self.lookup_alone(path, &key, asked)?, names.validity(asked)));
+                    let standing = self.lookup_alone(path, &key, will_read, asked)?;
+                    return Ok((standing, names.validity(asked)));
                 }
             };
             let standing = match known {
@@ -182,8 +183,15 @@ impl ObjectBackend {
 
     /// Requests one name, and enters the response in the cache of names. One listing of the keys
     /// that begin with it tells an object, a directory and nothing apart.
-    fn lookup_alone(&self, path: &Path, key: &Key, asked: Asked) -> Result<Standing> {
+    fn lookup_alone(&self, path: &Path, key: &Key, will_read: WillRead, asked: Asked) -> Result<Standing> {
         let names = &self.cloud.names;
+        if will_read != WillRead::Any {
+            let (standing, first) = self.standing_to_read(path, will_read)?;
+            if let Standing::Object(meta) = &standing {
+                self.cloud.waiting.keep(key.as_ref(), &meta.version, first);
+            }
+            return Ok(standing);
+        }
         // A HEAD has the attributes that are stored with a file.
         if self.cloud.attributes || !names.lists() {
             return self.standing(path);
@@ -457,7 +465,7 @@ impl Backend for ObjectBackend {
 
     fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
-        let known = if self.opens_by_name() { Some(self.cached(path)?) } else { None };
+        let known = if self.opens_by_name() { Some(self.cached(path, WillRead::Any)?) } else { None };
         // A small object is requested whole, with its checksum, and the caller may read it at the
         // open. Of others, a HEAD shows the version, if no response has just shown it.
         let suffices = |meta: &Meta, validity: Validity| {
@@ -472,7 +480,10 @@ impl Backend for ObjectBackend {
             None => None,
         };
         let (found, first) = match known {
-            Some(meta) => (Some(meta), First::default()),
+            Some(meta) => {
+                let first = self.cloud.waiting.take(meta.key.as_ref(), &meta.version);
+                (Some(meta), first)
+            }
             None => {
                 let (standing, first) = self.standing_to_read(path, will_read)?;
                 (self.object(path, standing)?, first)

@@ -571,6 +571,32 @@ fn a_file_that_was_read_in_part_is_looked_up_again_after_a_second() {
     }
 }
 
+#[test]
+fn the_end_of_a_parquet_file_comes_with_its_lookup() {
+    const SIZE: usize = 900_000;
+    let Some(bucket) = Bucket::new("many-ends", 0, &["--ttl", "1h"]) else { return };
+    let put = |key: &str| bucket.server.put(key, content(key, 1, SIZE));
+    let part = |number: usize| format!("part{number}/table.parquet");
+    put("table.parquet");
+    (0..40).for_each(|number| put(&part(number)));
+    let before = bucket.server.requests();
+    let file = fs::File::open(bucket.place.at().join("table.parquet")).expect("a file");
+    let (start, mut end) = (SIZE - (64 << 10), vec![0; 64 << 10]);
+    file.read_exact_at(&mut end, start as u64).expect("its end");
+    assert!(end == content("table.parquet", 1, SIZE)[start..]);
+    let sent = bucket.server.requests().since(&before);
+    assert_eq!((sent.head, sent.get), (1, 1), "{sent:?}");
+    drop(file);
+    // Programs that read no ends.
+    for number in 0..40 {
+        let path = bucket.place.at().join(part(number));
+        assert_eq!(fs::metadata(path).expect("a file").len(), SIZE as u64);
+    }
+    let sent = bucket.server.requests().since(&before);
+    assert!(sent.get <= 5, "{sent:?}");
+    bucket.end();
+}
+
 /// The kernel has all of a version that was replaced within the time to live.
 #[test]
 fn a_known_version_that_the_kernel_has_is_read_as_one_version() {

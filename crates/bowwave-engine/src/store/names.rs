@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bowwave_backend::{Backend, Entry, Identity, Namespace, Object, Rename, Result, SetAttributes, Writes};
+use bowwave_backend::{
+    Backend, Entry, Identity, Namespace, Object, Rename, Result, SetAttributes, WillRead, Writes,
+};
 use bowwave_core::SyncFor;
 use bowwave_core::schedule::Priority;
 
@@ -28,8 +30,8 @@ impl Namespace for Store {
         self.inner.stat(path, || self.inner.backend.stat(path))
     }
 
-    fn lookup(&self, path: &Path) -> Result<Entry> {
-        self.inner.stat(path, || self.inner.backend.lookup(path))
+    fn lookup(&self, path: &Path, will_read: WillRead) -> Result<Entry> {
+        self.inner.stat(path, || self.inner.backend.lookup(path, will_read))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowwave_engine::backend::Entry;
+use bowwave_engine::backend::{Entry, WillRead};
 use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 
 use crate::attributes::file_type;
@@ -97,7 +97,7 @@ fn lookup_listed(
         let found = operations.remember(directory, &entry.name, entry)?;
         return Ok(Found { ttl: Duration::ZERO, name_ttl: Duration::ZERO, ..found });
     }
-    match operations.lookup(directory, &entry.name) {
+    match operations.lookup(directory, &entry.name, WillRead::Any) {
         Err(error) if error.code() != Errno::ENOENT.code() => {
             operations.remember(directory, &entry.name, entry)
         }

@@ -164,7 +164,8 @@ impl Filesystem for Requests {
         let name = name.to_owned();
         self.run(move |operations| {
             let ttl = operations.negative_ttl();
-            match operations.lookup(parent.0, &name) {
+            let will_read = operations.will_read_of(parent.0, &name);
+            match operations.lookup(parent.0, &name, will_read) {
                 Ok(found) => entry(reply, &found),
                 // Inode 0 makes the kernel cache a negative entry.
                 Err(error) if error.code() == Errno::ENOENT.code() => {

@@ -308,6 +308,11 @@ impl Inodes {
         table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
     }
 
+    /// Whether the kernel was given bytes of an object.
+    pub(crate) fn was_read(&self, number: u64) -> bool {
+        self.lock().nodes.get(&number).is_some_and(|node| node.served > 0)
+    }
+
     /// Whether the kernel has no byte of this version of an object, and was given none.
     pub(crate) fn is_unread(&self, number: u64, version: u64) -> bool {
         let table = self.lock();

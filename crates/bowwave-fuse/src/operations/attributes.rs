@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use bowwave_engine::Namespace as _;
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime, WillRead};
 use fuser::{Errno, FileAttr, INodeNo};
 
 use super::data::OVERTAKEN_MAX;
@@ -55,7 +55,7 @@ impl Operations {
     /// file.
     fn described(&self, inode: u64, path: &Path) -> Result<Entry, Error> {
         if self.inodes.last(inode).is_some_and(|entry| entry.partial) {
-            let found = self.layout.lookup(path)?;
+            let found = self.layout.lookup(path, WillRead::Any)?;
             if !found.partial {
                 return Ok(found);
             }

@@ -241,13 +241,26 @@ struct Chunk {
     unread: u64,
     /// Bytes of it that were read, each once.
     used: u64,
+    /// Those of them that were read before its request. The kernel's requests for one read come in
+    /// any order.
+    used_before: u64,
     /// End of the last read that overlaps it.
     next: u64,
 }
 
 impl Chunk {
     fn new(ColumnChunk { bytes, row_group, column }: ColumnChunk) -> Self {
-        Self { bytes, row_group, column, is_begun: false, requested_to: None, unread: 0, used: 0, next: 0 }
+        Self {
+            bytes,
+            row_group,
+            column,
+            is_begun: false,
+            requested_to: None,
+            unread: 0,
+            used: 0,
+            used_before: 0,
+            next: 0,
+        }
     }
 
     fn first_page(&self) -> u64 {
@@ -363,6 +376,7 @@ impl State {
     fn forget_reads(&mut self) {
         for chunk in &mut self.chunks {
             (chunk.is_begun, chunk.requested_to, chunk.unread, chunk.next) = (false, None, 0, 0);
+            chunk.used_before = 0;
         }
         self.columns.clear();
         self.window = None;
@@ -435,6 +449,7 @@ impl State {
                 self.unread_begun -= chunk.unread;
                 self.lost += chunk.unread;
                 (chunk.is_begun, chunk.requested_to, chunk.unread) = (false, None, 0);
+                chunk.used_before = 0;
             }
             if !chunk.is_begun && (is_first || chunk.requested_to.is_some()) {
                 begun.push(index);
@@ -490,8 +505,10 @@ impl State {
             return None;
         }
         let chunk = &mut self.chunks[index];
-        (chunk.requested_to, chunk.unread) = (Some(end), end - start);
-        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += end - start;
+        let used = std::mem::take(&mut chunk.used_before);
+        (chunk.requested_to, chunk.unread) = (Some(end), (end - start).saturating_sub(used));
+        self.used += used;
+        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += chunk.unread;
         Some(start..end)
     }
 
@@ -517,7 +534,7 @@ impl State {
             }
             let used = used.min(chunk.bytes.end - chunk.bytes.start - chunk.used);
             chunk.used += used;
-            self.used += if chunk.requested_to.is_some() { used } else { 0 };
+            *(if chunk.requested_to.is_some() { &mut self.used } else { &mut chunk.used_before }) += used;
             let read = overlap(chunk.first_page(), chunk.requested_to.unwrap_or(0)).min(chunk.unread);
             chunk.unread -= read;
             *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) -= read;

@@ -256,6 +256,7 @@ impl Operations {
             file.advise(0, 0, Advice::WillNeed);
         }
         // Behind the request of the program.
+        self.read_end(open, &file);
         self.note_open(open.inode, &open.path, &file);
         if !must_read {
             return Ok(());
@@ -284,7 +285,7 @@ impl Operations {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(Errno::ESTALE),
             Err(error) => return Err(self.fail(&path, &error)),
         };
-        let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
+        let entry = self.layout.lookup(&path, WillRead::Any).map_err(|error| self.fail(&path, &error))?;
         if !self.inodes.replaced(inode, old.version(), &opening(&file, false), entry) {
             self.inodes.unbind_changed(inode);
             return Err(Errno::ESTALE);

@@ -6,6 +6,7 @@ mod attributes;
 mod columns;
 mod data;
 mod directories;
+mod ends;
 mod names;
 mod neighbours;
 mod objects;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{Entry, Error};
+use bowwave_engine::backend::{Entry, Error, WillRead};
 use bowwave_engine::{ActingFor, File, Identity, SIBLING_SHARE};
 use fuser::{Errno, FileAttr, Notifier};
 
@@ -80,6 +81,7 @@ pub(crate) struct Operations {
     keeps_names: bool,
     neighbours: Neighbours,
     columns: AllColumns,
+    ends: ends::Ends,
     /// Memory of files that are read ahead before they are opened, in bytes.
     ahead_bytes: u64,
 }
@@ -199,6 +201,7 @@ impl Operations {
             keeps_names,
             neighbours,
             columns: AllColumns::default(),
+            ends: ends::Ends::default(),
             ahead_bytes,
         })
     }
@@ -249,14 +252,15 @@ impl Operations {
         self.inodes.last(crate::inodes::ROOT).is_some_and(|root| root.unix.is_some())
     }
 
-    /// Looks up a name in a directory and counts a lookup.
-    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Found, Errno> {
+    /// Looks up a name in a directory and counts a lookup. A request for the name may have what
+    /// programs `will_read` first of its file, too.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr, will_read: WillRead) -> Result<Found, Errno> {
         let _guard = self.order.lookup(parent);
         let mut tries = OVERTAKEN_MAX;
         loop {
             let since = self.inodes.changes_at(parent, name);
             let path = self.child(parent, name)?;
-            let entry = self.layout.lookup(&path).map_err(|error| self.fail(&path, &error))?;
+            let entry = self.layout.lookup(&path, will_read).map_err(|error| self.fail(&path, &error))?;
             tries -= 1;
             if tries == 0 || !self.inodes.is_overtaken(parent, name, &entry, since) {
                 return self.remember(parent, name, &entry);

@@ -1,8 +1,9 @@
 //! An object's metadata and its first bytes, in one round trip.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowwave_core::network::Expected;
+use bowwave_core::network::{Expected, Validators};
 use http::Method;
 use http::header::{ACCEPT_ENCODING, HeaderName, RANGE};
 use object_store::path::Path as Key;
@@ -18,12 +19,40 @@ use super::{Cloud, Kind};
 use crate::{Result, WillRead};
 
 /// Responses of a bucket whose bytes wait for reads.
-#[derive(Clone, Debug)]
-pub(in super::super) struct Waiting(Arc<Semaphore>);
+#[derive(Debug)]
+pub(in super::super) struct Waiting {
+    permits: Arc<Semaphore>,
+    /// By key and version: those of lookups, for the next open.
+    looked_up: Mutex<HashMap<String, (Validators, First)>>,
+}
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(WAITING_MAX)))
+        Self { permits: Arc::new(Semaphore::new(WAITING_MAX)), looked_up: Mutex::default() }
+    }
+}
+
+impl Waiting {
+    /// Keeps the bytes that came with a lookup, unless another version of the object would have
+    /// the same validators.
+    pub(in super::super) fn keep(&self, key: &str, version: &Validators, first: First) {
+        let mut looked_up = self.lock();
+        looked_up.retain(|_, (_, first)| first.is_there());
+        if version.strong().is_some() && first.is_there() {
+            looked_up.insert(key.to_owned(), (version.clone(), first));
+        }
+    }
+
+    /// The bytes that came with the lookup of this version.
+    pub(in super::super) fn take(&self, key: &str, version: &Validators) -> First {
+        match self.lock().remove(key) {
+            Some((of, first)) if of.strong() == version.strong() => first,
+            _ => First::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Validators, First)>> {
+        self.looked_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,8 +85,8 @@ impl Cloud {
             }
             _ => None,
         };
-        let permit =
-            bytes.and_then(|bytes| Some((Arc::clone(&self.waiting.0).try_acquire_owned().ok()?, bytes)));
+        let permit = bytes
+            .and_then(|bytes| Some((Arc::clone(&self.waiting.permits).try_acquire_owned().ok()?, bytes)));
         match permit {
             Some((permit, _)) if is_whole => self.whole_once(key, place, permit).await,
             Some((permit, bytes)) => self.range_once(key, place, (will_read, bytes), permit).await,

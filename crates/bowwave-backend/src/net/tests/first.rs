@@ -12,8 +12,8 @@ use bowwave_testkit::hostile::{Checksum, Dialect, Fault, HostileServer, Mode, co
 use super::{PATIENCE, Served, s3};
 use crate::conformance::{self, Fixture};
 use crate::{
-    Backend, Error, ErrorKind, Heard, Object, Options, ReadBuf, ReadSink, Result, WillRead, open_url,
-    read_exact, read_once, start_read,
+    Backend, Error, ErrorKind, Heard, KeepNames, Namespace as _, Object, Options, ReadBuf, ReadSink, Result,
+    WillRead, open_url, read_exact, read_once, start_read,
 };
 
 const SIZE: usize = 1 << 20;
@@ -285,6 +285,76 @@ fn reads_behind_a_dropped_one_send_their_own_requests() {
     assert!(end_of(&heard) == bytes(size)[400_000..]);
     assert!(dropped.recv_timeout(PATIENCE).is_err(), "its sink was dropped");
     assert!(read_exact(&*object, 0, size, PATIENCE).unwrap() == bytes(size));
+}
+
+/// A bucket whose names are kept, as a mount keeps them.
+fn bucket_with_names(sizes: &[usize]) -> (S3Server, Arc<dyn Backend>, Served) {
+    let (server, store, served) = bucket(sizes);
+    let names = KeepNames { ttl: Duration::from_secs(3600), opens: true, assumes_plain: false };
+    assert!(store.keep_names(names));
+    (server, store, served)
+}
+
+fn look_up(store: &dyn Backend, name: &str) -> u64 {
+    store.lookup(name.as_ref(), LAST).unwrap().size
+}
+
+fn read_last(object: &dyn Object) -> Vec<u8> {
+    let last = object.size().saturating_sub(64 << 10);
+    read_exact(object, last, (object.size() - last) as usize, PATIENCE).unwrap()
+}
+
+#[test]
+fn the_end_of_an_object_comes_with_its_lookup() {
+    for size in [SIZE, 300_001] {
+        let (server, store, _served) = bucket_with_names(&[size]);
+        let expected = bytes(size).split_off(size.saturating_sub(64 << 10));
+        let mut sent = methods(&server, || assert_eq!(look_up(&*store, "0"), size as u64));
+        sent.extend(methods(&server, || {
+            let object = open(&*store, "0", WillRead::Any);
+            assert!(read_last(&*object) == expected, "{size}");
+        }));
+        sent.sort();
+        assert_eq!(sent, ["GET", "HEAD"], "{size}");
+        // Each of these bytes belongs to one read.
+        let sent = methods(&server, || assert!(read_last(&*open(&*store, "0", WillRead::Any)) == expected));
+        assert_eq!(sent, ["GET"], "{size}");
+    }
+}
+
+#[test]
+fn a_lookup_that_sends_no_request_requests_no_bytes() {
+    let (server, store, _served) = bucket_with_names(&[SIZE]);
+    look_up(&*store, "0");
+    assert_eq!(methods(&server, || assert_eq!(look_up(&*store, "0"), SIZE as u64)), [""; 0]);
+    // Nothing has this name.
+    for _ in 0..2 {
+        let error = store.lookup("1".as_ref(), LAST).expect_err("no such object");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}
+
+/// The lookup's bytes are of the version that it showed, so a later version has none of them.
+#[test]
+fn an_object_that_is_replaced_after_its_lookup_has_no_bytes_of_it() {
+    let (_server, store, served) = bucket_with_names(&[SIZE]);
+    look_up(&*store, "0");
+    let other = content("other", 1, SIZE);
+    served.put("0", &other);
+    store.forget_name("0".as_ref(), Duration::ZERO);
+    let object = open(&*store, "0", WillRead::Any);
+    assert!(read_last(&*object) == other[SIZE - (64 << 10)..]);
+}
+
+#[test]
+fn bytes_of_a_lookup_that_no_read_takes_are_requested_again_later() {
+    let (server, store, _served) = bucket_with_names(&[SIZE, SIZE]);
+    look_up(&*store, "0");
+    thread::sleep(Duration::from_millis(2500));
+    let sent = methods(&server, || {
+        assert!(read_last(&*open(&*store, "0", WillRead::Any)) == bytes(SIZE)[SIZE - (64 << 10)..]);
+    });
+    assert_eq!(sent.iter().filter(|&method| method == "GET").count(), 1, "{sent:?}");
 }
 
 #[test]

@@ -11,8 +11,8 @@ use super::writes::write;
 use super::{Served, s3};
 use crate::conformance::Fixture as _;
 use crate::{
-    Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, SMALL_BYTES, open_url, read_exact,
-    read_once,
+    Backend, ErrorKind, KeepNames, Namespace as _, OpenWrite, Options, SMALL_BYTES, WillRead, open_url,
+    read_exact, read_once,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -127,7 +127,7 @@ fn objects_without_stored_attributes_are_looked_up_eight_times_and_not_again_unt
     served.put("e/other", b"in another directory");
     assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: true }));
     store.list("d".as_ref()).unwrap();
-    let partial = |number| store.lookup(name(number).as_ref()).unwrap().partial;
+    let partial = |number| store.lookup(name(number).as_ref(), WillRead::Any).unwrap().partial;
     for number in (0..14).step_by(2) {
         assert!(partial(50), "{number}");
         store.stat(name(number).as_ref()).unwrap();
@@ -138,7 +138,7 @@ fn objects_without_stored_attributes_are_looked_up_eight_times_and_not_again_unt
         assert!(store.list("d".as_ref()).unwrap().iter().all(|entry| !entry.partial));
     });
     assert_eq!(sent.len(), 0, "{sent:?}");
-    assert!(!store.lookup("d".as_ref()).unwrap().partial);
+    assert!(!store.lookup("d".as_ref(), WillRead::Any).unwrap().partial);
     assert!(store.list("e".as_ref()).unwrap().iter().all(|entry| !entry.partial));
     let sent = requests(&server, || assert!(store.stat(name(59).as_ref()).is_ok()));
     assert_eq!(sent.len(), 1, "`stat` still looks it up: {sent:?}");
@@ -365,7 +365,7 @@ fn a_listing_that_lookups_use_is_renewed_before_it_expires() {
     let sent = requests(&server, || {
         // Two and a half times to live.
         for _ in 0..50 {
-            let entry = store.lookup(name(3).as_ref()).unwrap();
+            let entry = store.lookup(name(3).as_ref(), WillRead::Any).unwrap();
             assert!(entry.validity.0.unwrap() > std::time::Instant::now());
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -52,6 +52,19 @@ fn the_first_read_of_a_chunk_requests_all_of_it() {
     );
 }
 
+#[test]
+fn bytes_that_were_read_before_the_request_of_their_chunk_are_used() {
+    let (columns, _) = file(4, MIB);
+    let chunk = request(0, 3);
+    let windows: Vec<_> = (chunk.start..chunk.end).step_by(WINDOW as usize).collect();
+    for at in [1, 2, 3, 4, 0].map(|at| windows[at]) {
+        columns.requests(at..at + WINDOW, || Some(BUDGET));
+    }
+    let state = columns.state();
+    assert_eq!(state.used, MIB);
+    assert!(state.unread_begun < WINDOW, "of the last request of the kernel, bytes of the next chunk");
+}
+
 /// By `O_DIRECT`, or without the kernel's cache.
 #[test]
 fn a_program_that_reads_past_the_kernel_gets_no_more_than_the_chunk() {
