@@ -39,9 +39,9 @@ mod mount_table;
 mod operations;
 mod options;
 mod order;
-mod parquet;
 mod priority;
 mod stamps;
+mod tables;
 mod workers;
 
 pub use advise::advise;

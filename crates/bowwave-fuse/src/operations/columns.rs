@@ -1,13 +1,15 @@
-//! Readahead of the columns of Parquet files.
+//! Readahead of the columns of Parquet files, and of the tensors of safetensors files.
 //!
-//! A program first reads the footer of such a file. From then on the mount knows where the column
-//! chunks are, and needs no evidence of a pattern:
+//! A program first reads the table of such a file: a footer, or a header. From then on the mount
+//! knows where the chunks are, and needs no evidence of a pattern:
 //!
-//! - A program that begins a column chunk reads all of it, so all of it is requested.
+//! - A program that begins a chunk reads all of it, so all of it is requested: at once, or if it is
+//!   long, its next part once half of the part before was read.
 //! - A program reads the same columns of each row group. While it reads one row group, these
-//!   columns of the next ones are requested.
+//!   columns of the next ones are requested. Tensors are like row groups of one column.
+//! - A program may copy a mapped tensor. The C library then reads its last bytes first.
 //!
-//! Both have a budget (`State::may_request`): some programs read only the first page of each chunk.
+//! All have a budget (`State::room`): some programs read only the first page of each chunk.
 
 #[cfg(test)]
 mod tests;
@@ -19,10 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bowwave_engine::StreamBudget;
 
-use crate::parquet::{ColumnChunk, column_chunks, footer_range};
+use crate::tables::Extent;
+use crate::tables::parquet::{column_chunks, footer_range};
+use crate::tables::safetensors::{header_range, tensors};
 
-/// Bytes. Larger footers are not parsed: the program would wait for that.
-const FOOTER_MAX: u64 = 16 << 20;
+/// Bytes. Larger tables are not parsed: the program would wait for that.
+const TABLE_MAX: u64 = 16 << 20;
 /// Bytes at the end of a file that are kept when they are read before the last ones, and the most
 /// files of which some are.
 const TAIL_BYTES: u64 = 512 << 10;
@@ -143,7 +147,7 @@ impl Known {
     fn remove(&mut self, inode: u64) {
         if let Some(Entry { columns, chunks, .. }) = self.by_inode.remove(&inode) {
             let _no_read_stores_another = columns.state();
-            columns.stage.store(NO_FOOTER, Ordering::Release);
+            columns.stage.store(NO_TABLE, Ordering::Release);
             self.chunks -= chunks;
         }
     }
@@ -180,14 +184,14 @@ pub(super) struct Columns {
     state: Mutex<State>,
 }
 
-/// The end of the file was not read.
+/// The table was not read.
 const UNSEEN: u8 = 0;
-/// The footer was read in part.
+/// The table was read in part.
 const PARTIAL: u8 = 1;
 /// The chunks are known.
 const KNOWN: u8 = 2;
-/// There is no footer, or it is damaged or too large; or the file is written.
-const NO_FOOTER: u8 = 3;
+/// There is no table, or it is damaged or too large; or the file is written.
+const NO_TABLE: u8 = 3;
 
 /// What a read has changed.
 #[derive(PartialEq, Eq)]
@@ -204,9 +208,10 @@ struct State {
     /// Reads shortly before the end, until the end is read: a kernel reads the pages of a footer in
     /// their order.
     before_end: Vec<(u64, Vec<u8>)>,
-    footer: Vec<u8>,
-    footer_start: u64,
-    /// Offsets of the footer that were not read yet.
+    format: Format,
+    table: Vec<u8>,
+    table_start: u64,
+    /// Offsets of the table that were not read yet.
     missing: Vec<Range<u64>>,
     /// In the order of their offsets.
     chunks: Vec<Chunk>,
@@ -215,6 +220,8 @@ struct State {
     /// The kernel's requests: bytes of the first one before the first page of a chunk, and bytes of
     /// each. `None` if programs bypass the kernel's cache.
     window: Option<(u64, u64)>,
+    /// Bytes of the kernel's largest request.
+    largest: u64,
     /// Columns of which a reader has begun a chunk.
     columns: BTreeSet<u32>,
     /// Chunks that a reader has begun.
@@ -228,16 +235,28 @@ struct State {
     lost: u64,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Format {
+    #[default]
+    Parquet,
+    Safetensors,
+}
+
 #[derive(Debug)]
 struct Chunk {
     bytes: Range<u64>,
-    row_group: u32,
+    group: u32,
     column: u32,
     /// A reader has begun it.
     is_begun: bool,
-    /// Where its request ends, if it has one.
+    /// Its first byte was read, and its last one.
+    has_first: bool,
+    has_last: bool,
+    /// Where its last request ends, if it has one.
     requested_to: Option<u64>,
-    /// Bytes of the request that were not read.
+    /// Bytes of the last request, until half of them were read.
+    asked: u64,
+    /// Bytes of its requests that were not read.
     unread: u64,
     /// Bytes of it that were read, each once.
     used: u64,
@@ -249,13 +268,16 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn new(ColumnChunk { bytes, row_group, column }: ColumnChunk) -> Self {
+    fn new(Extent { bytes, group, column }: Extent) -> Self {
         Self {
             bytes,
-            row_group,
+            group,
             column,
             is_begun: false,
+            has_first: false,
+            has_last: false,
             requested_to: None,
+            asked: 0,
             unread: 0,
             used: 0,
             used_before: 0,
@@ -265,6 +287,27 @@ impl Chunk {
 
     fn first_page(&self) -> u64 {
         self.bytes.start / PAGE * PAGE
+    }
+
+    /// Where its next request begins, for a reader that is at byte `at`.
+    fn next_request(&self, at: u64) -> u64 {
+        self.requested_to.unwrap_or_else(|| self.first_page().max(at / PAGE * PAGE))
+    }
+
+    /// Whether all of it was requested.
+    fn is_requested(&self) -> bool {
+        self.requested_to.is_some_and(|to| to >= self.bytes.end)
+    }
+
+    fn last_page(&self) -> u64 {
+        (self.bytes.end - 1) / PAGE * PAGE
+    }
+
+    /// The kernel has no page of it any more.
+    fn forget_reads(&mut self) {
+        (self.is_begun, self.has_first, self.has_last) = (false, false, false);
+        self.requested_to = None;
+        (self.asked, self.unread, self.used_before) = (0, 0, 0);
     }
 }
 
@@ -287,7 +330,7 @@ impl Columns {
 
     fn read(&self, offset: u64, data: &[u8], size: u64) -> Progress {
         let is_needed = match self.stage.load(Ordering::Acquire) {
-            UNSEEN => offset + data.len() as u64 + TAIL_BYTES > size,
+            UNSEEN => offset == 0 || offset + data.len() as u64 + TAIL_BYTES > size,
             PARTIAL => true,
             _ => false,
         };
@@ -298,8 +341,9 @@ impl Columns {
         let had_none = state.before_end.is_empty();
         let before = self.stage.load(Ordering::Relaxed);
         let stage = match before {
+            UNSEEN if offset == 0 && state.begin_header(data, size) => state.read_table(offset, data, size),
             UNSEEN => state.read_tail(offset, data, size),
-            PARTIAL => state.read_footer(offset, data),
+            PARTIAL => state.read_table(offset, data, size),
             other => other,
         };
         self.stage.store(stage, Ordering::Release);
@@ -316,9 +360,28 @@ impl Columns {
 }
 
 impl State {
+    /// Whether the first bytes of a file are those of a header.
+    fn begin_header(&mut self, first: &[u8], size: u64) -> bool {
+        let header = header_range(first, size).filter(|header| header.end - header.start <= TABLE_MAX);
+        if let Some(header) = header.clone() {
+            self.begin_table(Format::Safetensors, header);
+        }
+        header.is_some()
+    }
+
+    fn begin_table(&mut self, format: Format, place: Range<u64>) {
+        self.format = format;
+        self.table = vec![0; (place.end - place.start) as usize];
+        self.table_start = place.start;
+        self.missing = vec![place];
+    }
+
     /// Looks for the footer's place, and keeps what was read before its last bytes. Returns the
     /// next stage.
     fn read_tail(&mut self, offset: u64, data: &[u8], size: u64) -> u8 {
+        if offset + data.len() as u64 + TAIL_BYTES <= size {
+            return UNSEEN;
+        }
         if offset + data.len() as u64 != size {
             let kept: usize = self.before_end.iter().map(|(_, data)| data.len()).sum();
             if kept + data.len() <= TAIL_BYTES as usize {
@@ -333,23 +396,21 @@ impl State {
         let mut last: Vec<u8> =
             parts.clone().rev().flat_map(|(_, data)| data.iter().rev()).copied().take(8).collect();
         last.reverse();
-        let footer = footer_range(&last, size).filter(|footer| footer.end - footer.start <= FOOTER_MAX);
-        let Some(footer) = footer else { return NO_FOOTER };
-        self.footer = vec![0; (footer.end - footer.start) as usize];
-        self.footer_start = footer.start;
-        self.missing = vec![footer];
-        let mut stages = parts.map(|(offset, data)| self.read_footer(offset, data));
+        let footer = footer_range(&last, size).filter(|footer| footer.end - footer.start <= TABLE_MAX);
+        let Some(footer) = footer else { return NO_TABLE };
+        self.begin_table(Format::Parquet, footer);
+        let mut stages = parts.map(|(offset, data)| self.read_table(offset, data, size));
         stages.find(|&stage| stage != PARTIAL).unwrap_or(PARTIAL)
     }
 
-    /// Adds what was read of the footer, and parses it once it is complete. Returns the next stage.
-    fn read_footer(&mut self, offset: u64, data: &[u8]) -> u8 {
+    /// Adds what was read of the table, and parses it once it is complete. Returns the next stage.
+    fn read_table(&mut self, offset: u64, data: &[u8], size: u64) -> u8 {
         let read = offset..offset + data.len() as u64;
-        let (start, end) = (self.footer_start, self.footer_start + self.footer.len() as u64);
+        let (start, end) = (self.table_start, self.table_start + self.table.len() as u64);
         let (from, to) = (read.start.max(start), read.end.min(end));
         if from < to {
             let source = &data[(from - offset) as usize..(to - offset) as usize];
-            self.footer[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
+            self.table[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
             let parts = self
                 .missing
                 .iter()
@@ -359,15 +420,20 @@ impl State {
         if !self.missing.is_empty() {
             return PARTIAL;
         }
-        let footer = std::mem::take(&mut self.footer);
-        let mut chunks = column_chunks(&footer, start, CHUNKS_MAX).unwrap_or_default();
+        let table = std::mem::take(&mut self.table);
+        let chunks = match self.format {
+            Format::Parquet => column_chunks(&table, start, CHUNKS_MAX),
+            Format::Safetensors => tensors(&table, end..size, CHUNKS_MAX),
+        };
+        let mut chunks = chunks.unwrap_or_default();
+        chunks.retain(|chunk| !chunk.bytes.is_empty());
         if chunks.is_empty() {
-            return NO_FOOTER;
+            return NO_TABLE;
         }
         chunks.sort_by_key(|chunk| chunk.bytes.start);
         self.chunks = chunks.into_iter().map(Chunk::new).collect();
         let places = self.chunks.iter().enumerate();
-        self.by_group = places.map(|(index, chunk)| (chunk.row_group, chunk.column, index)).collect();
+        self.by_group = places.map(|(index, chunk)| (chunk.group, chunk.column, index)).collect();
         self.by_group.sort_unstable();
         KNOWN
     }
@@ -375,8 +441,8 @@ impl State {
     /// Forgets what was read and requested, but neither the chunks nor the budget.
     fn forget_reads(&mut self) {
         for chunk in &mut self.chunks {
-            (chunk.is_begun, chunk.requested_to, chunk.unread, chunk.next) = (false, None, 0, 0);
-            chunk.used_before = 0;
+            chunk.forget_reads();
+            chunk.next = 0;
         }
         self.columns.clear();
         self.window = None;
@@ -389,28 +455,42 @@ impl State {
         bytes: &Range<u64>,
         budget: impl FnOnce() -> Option<StreamBudget>,
     ) -> Vec<Range<u64>> {
+        self.largest = self.largest.max(bytes.end - bytes.start);
         let begun = self.begun_by(bytes);
-        let requests = match if begun.is_empty() { None } else { budget() } {
-            Some(budget) => self.requests_of(begun, bytes, budget),
+        let half_read = self.half_read(bytes).filter(|index| !begun.contains(index));
+        let requests = match if begun.is_empty() && half_read.is_none() { None } else { budget() } {
+            Some(budget) => self.requests_of(begun, half_read, bytes, budget),
             None => Vec::new(),
         };
         self.use_bytes(bytes);
         requests
     }
 
-    /// The requests for the chunks that a read begins, and ahead of them.
+    /// The requests for the chunks that a read begins, the next part of a chunk of which half was
+    /// read, and what is ahead of them.
     fn requests_of(
         &mut self,
         begun: Vec<usize>,
+        half_read: Option<usize>,
         bytes: &Range<u64>,
         budget: StreamBudget,
     ) -> Vec<Range<u64>> {
         let mut requests = Vec::new();
         let mut last = None;
+        if let Some(index) = half_read {
+            let next = self.request(index, bytes.start, budget);
+            let chunk = &mut self.chunks[index];
+            // Without budget, the next read tries again.
+            if next.is_some() || chunk.is_requested() {
+                chunk.asked = if next.is_some() { chunk.asked } else { 0 };
+                last = Some(chunk.group);
+            }
+            requests.extend(next);
+        }
         for index in begun {
             let chunk = &mut self.chunks[index];
             chunk.is_begun = true;
-            last = Some(chunk.row_group);
+            last = Some(chunk.group);
             self.begun += u64::from(chunk.used == 0);
             self.columns.insert(chunk.column);
             self.unread_ahead -= chunk.unread;
@@ -421,10 +501,12 @@ impl State {
                 Some(before) => Some((before, bytes.end - bytes.start)),
                 None => self.window,
             };
-            requests.extend(self.request(index, budget));
+            let request = self.request(index, 0, budget);
+            requests.extend(request.is_some().then(|| self.around_end(index)).flatten());
+            requests.extend(request);
         }
-        if let Some(row_group) = last {
-            self.request_ahead(row_group, &mut requests, budget);
+        if let Some(group) = last {
+            self.request_ahead(group, &mut requests, budget);
         }
         merged(requests)
     }
@@ -439,23 +521,50 @@ impl State {
         let continues = held.is_some_and(|index| self.chunks[index].next == bytes.start);
         let from = self.chunks.partition_point(|chunk| chunk.first_page() < start);
         let to = self.chunks.partition_point(|chunk| chunk.first_page() < bytes.end);
+        // A copy of a mapped tensor begins with a fault of its last page, which may have the first
+        // bytes of the next tensor, too. A read that begins there is for the next one.
+        let ends = held.filter(|&index| {
+            let (page, next) = (self.chunks[index].last_page(), self.chunks.get(index + 1));
+            self.format == Format::Safetensors
+                && !continues
+                && !self.chunks[index].has_last
+                && page == middle
+                && page > start
+                && !next.is_some_and(|next| next.first_page() == page && next.is_begun && !next.has_first)
+        });
+        let ended = ends.map(|index| self.chunks[index].last_page());
         let mut begun = Vec::new();
         for index in held.filter(|&index| index < from).into_iter().chain(from..to) {
             let chunk = &mut self.chunks[index];
             // A kernel reads ahead past the end of a chunk, and so into the next one.
             let overlaps = chunk.bytes.start < bytes.end && bytes.start < chunk.bytes.end;
-            let is_first = overlaps && !continues && [start, middle].contains(&chunk.first_page());
-            if chunk.is_begun && is_first {
+            let first = chunk.first_page();
+            let is_first = overlaps && !continues && [start, middle].contains(&first) && ended != Some(first);
+            if chunk.is_begun && chunk.has_first && is_first {
                 self.unread_begun -= chunk.unread;
                 self.lost += chunk.unread;
-                (chunk.is_begun, chunk.requested_to, chunk.unread) = (false, None, 0);
-                chunk.used_before = 0;
+                chunk.forget_reads();
             }
-            if !chunk.is_begun && (is_first || chunk.requested_to.is_some()) {
+            let is_second =
+                self.format == Format::Safetensors && chunk.has_first && chunk.next == bytes.start;
+            let is_begun = is_first || is_second || ends == Some(index) || chunk.requested_to.is_some();
+            if !chunk.is_begun && is_begun {
                 begun.push(index);
             }
         }
         begun
+    }
+
+    /// A begun chunk of whose last request half was read; or a tensor that the budget did not allow to
+    /// request, and whose next bytes may be requested now.
+    fn half_read(&mut self, bytes: &Range<u64>) -> Option<usize> {
+        let index = self.holding(bytes.start)?;
+        let chunk = &mut self.chunks[index];
+        if self.format == Format::Safetensors && chunk.is_begun && chunk.requested_to.is_none() {
+            chunk.used_before = 0;
+            return Some(index);
+        }
+        (chunk.is_begun && chunk.asked > 0 && chunk.unread <= chunk.asked / 2).then_some(index)
     }
 
     /// Index of the chunk that has a byte.
@@ -464,11 +573,11 @@ impl State {
         (offset < self.chunks[index].bytes.end).then_some(index)
     }
 
-    /// Requests the same columns of this row group and the next ones.
-    fn request_ahead(&mut self, row_group: u32, requests: &mut Vec<Range<u64>>, budget: StreamBudget) {
+    /// Requests the same columns of this group and the next ones.
+    fn request_ahead(&mut self, group: u32, requests: &mut Vec<Range<u64>>, budget: StreamBudget) {
         let columns: Vec<u32> = self.columns.iter().copied().take(EXAMINED_MAX).collect();
         let mut examined = 0;
-        let mut from = self.by_group.partition_point(|&(of, _, _)| of < row_group);
+        let mut from = self.by_group.partition_point(|&(of, _, _)| of < group);
         while examined < EXAMINED_MAX
             && let Some(&(group, _, _)) = self.by_group.get(from)
         {
@@ -481,46 +590,71 @@ impl State {
                 let (_, _, index) = of_group[found];
                 let chunk = &self.chunks[index];
                 if chunk.requested_to.is_none() && !chunk.is_begun {
-                    let Some(request) = self.request(index, budget) else { return };
+                    let Some(request) = self.request(index, 0, budget) else { return };
                     requests.push(request);
+                    requests.extend(self.around_end(index));
                 }
             }
             from = end;
         }
     }
 
-    /// The request of a chunk, if it has none and the budget allows it.
-    fn request(&mut self, index: usize, budget: StreamBudget) -> Option<Range<u64>> {
+    /// The next request of a chunk, if a part of it from byte `at` on was not requested and the
+    /// budget allows it. A tensor is requested as far as the budget allows, a column chunk whole.
+    fn request(&mut self, index: usize, at: u64, budget: StreamBudget) -> Option<Range<u64>> {
         let chunk = &self.chunks[index];
-        let length = (chunk.bytes.end - chunk.bytes.start).min(FILE_WINDOWS * budget.window_bytes);
-        let (start, end) = (chunk.first_page(), chunk.bytes.start + length);
+        if chunk.is_requested() {
+            return None;
+        }
+        let (first, start) = (chunk.first_page(), chunk.next_request(at));
+        let room = self.room(chunk.is_begun, budget);
+        let most = match self.format {
+            Format::Parquet => FILE_WINDOWS * budget.window_bytes,
+            Format::Safetensors => room.min(FILE_WINDOWS * budget.window_bytes),
+        };
+        let end = chunk.bytes.end.min(start.max(chunk.bytes.start) + most);
         // A program waits for all pages of the kernel's last request, also for those past the end.
         let end = match self.window {
-            Some((before, window)) if length >= window => {
-                start + (end - start + before).next_multiple_of(window) - before
+            Some((before, window)) if self.format == Format::Parquet && end - first >= window => {
+                first + (end - first + before).next_multiple_of(window) - before
             }
             _ => end,
         };
-        if chunk.requested_to.is_some() || !self.may_request(end - start, chunk.is_begun, budget) {
+        let is_little = end - start < budget.window_bytes && end < chunk.bytes.end;
+        if end - start > room || is_little {
             return None;
         }
         let chunk = &mut self.chunks[index];
         let used = std::mem::take(&mut chunk.used_before);
-        (chunk.requested_to, chunk.unread) = (Some(end), (end - start).saturating_sub(used));
+        let unread = (end - start).saturating_sub(used);
+        (chunk.requested_to, chunk.asked) = (Some(end), end - start);
+        chunk.unread += unread;
         self.used += used;
-        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += chunk.unread;
+        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += unread;
         Some(start..end)
     }
 
-    fn may_request(&self, length: u64, is_begun: bool, budget: StreamBudget) -> bool {
+    /// What a fault of a tensor's last page reads: half a request of the kernel on either side. It is
+    /// little, and not counted.
+    fn around_end(&self, index: usize) -> Option<Range<u64>> {
+        let (page, half) = (self.chunks[index].last_page(), self.largest / 2);
+        (self.format == Format::Safetensors).then(|| page.saturating_sub(half)..page + half)
+    }
+
+    /// Bytes that the budget allows to request for a chunk.
+    fn room(&self, is_begun: bool, budget: StreamBudget) -> u64 {
         let earned = self.used / 100 * u64::from(budget.waste_percent);
         let first = FILE_WINDOWS * budget.window_bytes;
         let begun = STREAM_WINDOWS * budget.window_bytes * self.begun.min(BEGUN_MAX);
+        let unused = self.lost + self.unread_begun + self.unread_ahead;
+        let room = (first + begun + earned).saturating_sub(unused);
+        if is_begun {
+            return room;
+        }
         // Ahead of readers at most what they have used, so that a program that reads one row group
         // wastes at most another.
         let ahead = (self.used.min(first) + earned).min(budget.cache_bytes / MEMORY_SHARE);
-        let unused = self.lost + self.unread_begun + self.unread_ahead;
-        (is_begun || self.unread_ahead + length <= ahead) && unused + length <= first + begun + earned
+        room.min(ahead.saturating_sub(self.unread_ahead))
     }
 
     fn use_bytes(&mut self, bytes: &Range<u64>) {
@@ -531,6 +665,8 @@ impl State {
             let used = overlap(chunk.bytes.start, chunk.bytes.end);
             if used > 0 {
                 chunk.next = bytes.end;
+                chunk.has_first |= bytes.start <= chunk.bytes.start;
+                chunk.has_last |= bytes.end >= chunk.bytes.end;
             }
             let used = used.min(chunk.bytes.end - chunk.bytes.start - chunk.used);
             chunk.used += used;

@@ -1,4 +1,5 @@
-//! Columns of Parquet files are read ahead once a program has read the footer.
+//! Columns of Parquet files and tensors of safetensors files are read ahead once a program has read
+//! the footer or the header.
 
 use std::fs::File;
 use std::ops::Range;
@@ -34,13 +35,17 @@ struct Mounted {
 
 impl Mounted {
     fn new(policy: Policy, damaged: bool) -> Option<Self> {
-        let (dir, memory) = (Dir::new("columns")?, Memory::new());
         let mut data = pattern(chunk(3, 3).end as usize, 0);
         data.extend(TAIL);
         if damaged {
             let at = data.len() - TAIL.len() + 700;
             data[at..at + 100].fill(0xff);
         }
+        Self::of(policy, data)
+    }
+
+    fn of(policy: Policy, data: Vec<u8>) -> Option<Self> {
+        let (dir, memory) = (Dir::new("columns")?, Memory::new());
         memory.file("table", &data);
         let mount = Mount::new(memory.store_with(policy), dir.path(), MountOptions::default());
         let mount = mount.expect("mounts can be made here");
@@ -110,6 +115,30 @@ fn columns_of_one_row_group_are_requested_in_the_next_one() {
     // read come in any order, and count only after that of their chunk.
     mounted.read(chunk(1, 0).start..chunk(1, 0).start + 1000);
     mounted.requested(&[chunk(0, 0), chunk(0, 2), chunk(1, 0), chunk(1, 2)]);
+}
+
+#[test]
+fn the_first_read_of_a_tensor_requests_all_of_it_and_nothing_else() {
+    let tensor = |number: u64| {
+        let end = (number + 1) * CHUNK;
+        format!(
+            "\"layer{number}\":{{\"dtype\":\"U8\",\"shape\":[{CHUNK}],\"data_offsets\":[{},{end}]}}",
+            number * CHUNK
+        )
+    };
+    let header = format!("{{{}}}", (0..8).map(tensor).collect::<Vec<_>>().join(","));
+    let mut data = (header.len() as u64).to_le_bytes().to_vec();
+    data.extend(header.as_bytes());
+    let start = data.len() as u64;
+    data.extend(pattern((8 * CHUNK) as usize, 0));
+    let Some(mounted) = Mounted::of(Policy::Stream, data) else { return };
+    mounted.read(0..start);
+    mounted.memory.requested();
+    let wanted = start + 5 * CHUNK..start + 6 * CHUNK;
+    mounted.read(wanted.start..wanted.start + 1000);
+    let requested = mounted.requested(&[wanted]);
+    let bytes: u64 = requested.iter().map(|range| range.end - range.start).sum();
+    assert!(bytes <= CHUNK + WINDOW + 4096, "{requested:?}");
 }
 
 #[test]

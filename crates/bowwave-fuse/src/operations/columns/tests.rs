@@ -1,7 +1,8 @@
 //! Footers, requests and budgets, without a mount.
 
 use super::*;
-use crate::parquet::tests::tail;
+use crate::tables::parquet::tests::tail;
+use crate::tables::safetensors::tests::head;
 
 const MIB: u64 = 1 << 20;
 /// A request of the kernel.
@@ -82,7 +83,7 @@ fn columns_of_a_row_group_are_requested_of_the_next_ones() {
     for (group, column) in [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1)] {
         requested.extend(read(&columns, place(group, column, MIB)));
     }
-    let expected = [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (2, 3), (3, 1), (3, 3)];
+    let expected = [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (2, 3), (3, 1), (3, 3), (4, 1)];
     assert_eq!(requested, expected.map(|(group, column)| request(group, column)));
 }
 
@@ -194,11 +195,92 @@ fn written_files_have_no_columns() {
     assert!(!columns.is_known() && !all.open(1, 1).is_known());
 }
 
-/// Footers of others may say anything: chunks that overlap, or of no row group in order.
+/// A file of tensors, all of a size; and where each of them is.
+fn tensors_of(count: u64, size: u64) -> (Columns, Vec<Range<u64>>) {
+    let places: Vec<_> = (0..count).map(|number| number * size..(number + 1) * size).collect();
+    let head = head(&places);
+    let start = head.len() as u64;
+    let columns = Columns::default();
+    let places: Vec<_> = places.into_iter().map(|place| start + place.start..start + place.end).collect();
+    let file = start + count * size;
+    for (at, part) in head.chunks(100).enumerate() {
+        columns.read(at as u64 * 100, part, file);
+    }
+    assert!(columns.is_known());
+    (columns, places)
+}
+
+/// A fault of a mapped page reads half a window before it.
+fn fault(columns: &Columns, offset: u64) -> Vec<Range<u64>> {
+    let start = (offset / PAGE * PAGE).saturating_sub(WINDOW / 2);
+    columns.requests(start..start + WINDOW, || Some(BUDGET))
+}
+
 #[test]
-fn chunks_of_wrong_footers_are_counted_right() {
+fn a_copy_of_a_mapped_tensor_begins_with_its_last_page_and_requests_all_of_it() {
+    let (columns, places) = tensors_of(4, 5 * MIB);
+    let first_page = |place: &Range<u64>| place.start / PAGE * PAGE;
+    let requests = fault(&columns, places[1].end - 1);
+    let last_page = (places[1].end - 1) / PAGE * PAGE;
+    assert_eq!(requests, [first_page(&places[1])..last_page + WINDOW / 2], "not the next tensor in its page");
+    // The first page is no second read of the tensor.
+    assert!(columns.requests(first_page(&places[1])..places[1].start + WINDOW, || Some(BUDGET)).is_empty());
+    assert_eq!(columns.state().lost, 0);
+    let rest = read(&columns, places[1].start + WINDOW..places[1].end);
+    assert_eq!(rest, [], "of the next one, more than was used");
+    let next = fault(&columns, places[2].end - 1);
+    assert!(
+        next[0].start == first_page(&places[2]) && next[0].end >= places[3].end,
+        "and the next: {next:?}"
+    );
+}
+
+#[test]
+fn a_read_that_begins_in_the_last_page_of_a_tensor_is_for_the_next_one() {
+    let (columns, places) = tensors_of(4, 5 * MIB);
+    let requests = columns.requests(places[2].start..places[2].start + 1000, || Some(BUDGET));
+    assert!(
+        requests[0].start == places[2].start / PAGE * PAGE && requests[0].end >= places[2].end,
+        "{requests:?}"
+    );
+    assert!(requests[0].end < places[2].end + WINDOW && requests.len() == 1, "{requests:?}");
+}
+
+/// Bytes of tensors that are requested and not used are bounded, as those of columns.
+#[test]
+fn readers_that_leave_each_tensor_waste_little() {
+    let (columns, places) = tensors_of(1000, 3 * MIB);
+    let mut requested = 0;
+    for place in &places {
+        let start = place.start / PAGE * PAGE;
+        let requests = columns.requests(start..start + WINDOW, || Some(BUDGET));
+        requested += requests.iter().map(|range| range.end - range.start).sum::<u64>();
+    }
+    let read = places.len() as u64 * WINDOW;
+    // What a fault of the last page reads is not counted.
+    assert!(requested <= (16 + 2 * 64) * MIB + read * 5 / 4 + read, "{requested}, {read} read");
+    assert!(requested > 32 * MIB, "{requested}");
+}
+
+#[test]
+fn a_long_tensor_is_requested_in_parts_and_the_end_of_the_next_one_ahead() {
+    let (columns, places) = tensors_of(4, 40 * MIB);
+    let mut requested = fault(&columns, places[0].end - 1);
+    requested.extend(read(&columns, places[0].start..places[0].end));
+    let all = merged(requested.clone());
+    assert!(all.iter().any(|range| range.start <= places[0].start && range.end >= places[0].end), "{all:?}");
+    assert!(requested[0].end <= places[0].start + 16 * MIB, "{requested:?}");
+    let last_page = (places[1].end - 1) / PAGE * PAGE;
+    assert!(requested.contains(&(last_page - WINDOW / 2..last_page + WINDOW / 2)), "{requested:?}");
+    let state = columns.state();
+    assert!(state.lost == 0 && state.chunks[0].unread <= WINDOW, "{}", state.chunks[0].unread);
+}
+
+/// Tables of others may say anything: chunks that overlap, or of no row group in order.
+#[test]
+fn chunks_of_wrong_tables_are_counted_right() {
     let mut random = bowwave_core::Random::new(1);
-    for _ in 0..300 {
+    for round in 0..600 {
         let groups: Vec<Vec<_>> = (0..random.below(20))
             .map(|_| {
                 let chunk = |_| {
@@ -208,11 +290,21 @@ fn chunks_of_wrong_footers_are_counted_right() {
                 (0..20).map(chunk).collect()
             })
             .collect();
-        let (tail, columns) = (tail(&groups), Columns::default());
-        columns.read(8 * MIB, &tail, 8 * MIB + tail.len() as u64);
+        let columns = Columns::default();
+        if round % 2 == 0 {
+            let tail = tail(&groups);
+            columns.read(8 * MIB, &tail, 8 * MIB + tail.len() as u64);
+        } else {
+            columns.read(0, &head(&groups.concat()), 8 * MIB);
+        }
+        assert!(columns.is_known() || groups.is_empty());
         for _ in 0..200 {
             let start = random.below(2048) * PAGE;
-            columns.requests(start..start + 1 + random.below(WINDOW), || Some(BUDGET));
+            let most = if random.below(2) == 0 { WINDOW } else { PAGE };
+            columns.requests(start..start + 1 + random.below(most), || Some(BUDGET));
+            if random.below(50) == 0 {
+                columns.state().forget_reads();
+            }
         }
         let state = columns.state();
         let unread: u64 = state.chunks.iter().map(|chunk| chunk.unread).sum();

@@ -5,21 +5,14 @@
 
 use std::ops::Range;
 
+use super::Extent;
+
 /// The last bytes of a file.
 const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes after the footer: its length and the magic number.
 const TRAILER_BYTES: u64 = 8;
 /// Nested structures; Parquet has about ten.
 const DEPTH_MAX: u32 = 64;
-
-/// One column of one row group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ColumnChunk {
-    pub(crate) bytes: Range<u64>,
-    pub(crate) row_group: u32,
-    /// Number of the column in its row group.
-    pub(crate) column: u32,
-}
 
 /// Where the footer of a file of `size` bytes is, from the last bytes of the file. `None` if it is
 /// no Parquet file, or an encrypted one.
@@ -33,7 +26,7 @@ pub(crate) fn footer_range(last: &[u8], size: u64) -> Option<Range<u64>> {
 
 /// The column chunks of a footer, by row group and column. `None` if it is damaged, if a chunk is
 /// not before the footer, which begins at `end`, or if there are more than `most`.
-pub(crate) fn column_chunks(footer: &[u8], end: u64, most: usize) -> Option<Vec<ColumnChunk>> {
+pub(crate) fn column_chunks(footer: &[u8], end: u64, most: usize) -> Option<Vec<Extent>> {
     let mut chunks = Vec::new();
     let mut reader = Reader { rest: footer, depth: 0 };
     reader.structure(|reader, field| match field {
@@ -79,7 +72,7 @@ impl Reader<'_> {
         &mut self,
         row_group: u32,
         (end, most): (u64, usize),
-        chunks: &mut Vec<ColumnChunk>,
+        chunks: &mut Vec<Extent>,
     ) -> Option<()> {
         self.structure(|reader, field| match field {
             Field { number: 1, kind: LIST } => {
@@ -88,7 +81,7 @@ impl Reader<'_> {
                     column += 1;
                     let Some(bytes) = reader.column_chunk()? else { return Some(()) };
                     (bytes.end <= end && chunks.len() < most).then(|| {
-                        chunks.push(ColumnChunk { bytes, row_group, column: column - 1 });
+                        chunks.push(Extent { bytes, group: row_group, column: column - 1 });
                     })
                 })
             }
@@ -333,9 +326,9 @@ pub(crate) mod tests {
         let groups = groups();
         let found = column_chunks(&footer(&groups), 1 << 20, 1000).expect("a footer");
         let expected = groups.iter().enumerate().flat_map(|(row_group, columns)| {
-            columns.iter().enumerate().map(move |(column, bytes)| ColumnChunk {
+            columns.iter().enumerate().map(move |(column, bytes)| Extent {
                 bytes: bytes.clone(),
-                row_group: row_group as u32,
+                group: row_group as u32,
                 column: column as u32,
             })
         });
