@@ -3,8 +3,8 @@
 //! A program first reads the table of such a file: a footer, or a header. From then on the mount
 //! knows where the chunks are, and needs no evidence of a pattern:
 //!
-//! - A program that begins a chunk reads all of it, so all of it is requested: at once, or if it is
-//!   long, its next part once half of the part before was read.
+//! - A program that begins a chunk reads all of it, so all of it is requested: a long one in parts,
+//!   as far as the budget allows.
 //! - A program reads the same columns of each row group. While it reads one row group, these
 //!   columns of the next ones are requested. Tensors are like row groups of one column.
 //! - A program may copy a mapped tensor. The C library then reads its last bytes first.
@@ -49,6 +49,9 @@ const EXAMINED_MAX: usize = 2048;
 /// Chunks of one file, and of all files that no program has open, at about 100 bytes each. The
 /// kernel retains a footer, so a program that opens its file again reads none from the mount.
 const CHUNKS_MAX: usize = 1 << 18;
+/// Used bytes after which more is requested. Larger: the rest of a long chunk and the next chunks
+/// come late. Smaller: more and shorter requests.
+const STEP_BYTES: u64 = 4 << 20;
 /// Bytes of a page of the kernel.
 const PAGE: u64 = 4096;
 
@@ -222,6 +225,8 @@ struct State {
     window: Option<(u64, u64)>,
     /// Bytes of the kernel's largest request.
     largest: u64,
+    /// Used bytes at which more is requested ahead.
+    next_step: u64,
     /// Columns of which a reader has begun a chunk.
     columns: BTreeSet<u32>,
     /// Chunks that a reader has begun.
@@ -249,13 +254,13 @@ struct Chunk {
     column: u32,
     /// A reader has begun it.
     is_begun: bool,
+    /// It has added to the budget.
+    is_counted: bool,
     /// Its first byte was read, and its last one.
     has_first: bool,
     has_last: bool,
     /// Where its last request ends, if it has one.
     requested_to: Option<u64>,
-    /// Bytes of the last request, until half of them were read.
-    asked: u64,
     /// Bytes of its requests that were not read.
     unread: u64,
     /// Bytes of it that were read, each once.
@@ -274,10 +279,10 @@ impl Chunk {
             group,
             column,
             is_begun: false,
+            is_counted: false,
             has_first: false,
             has_last: false,
             requested_to: None,
-            asked: 0,
             unread: 0,
             used: 0,
             used_before: 0,
@@ -307,7 +312,7 @@ impl Chunk {
     fn forget_reads(&mut self) {
         (self.is_begun, self.has_first, self.has_last) = (false, false, false);
         self.requested_to = None;
-        (self.asked, self.unread, self.used_before) = (0, 0, 0);
+        (self.unread, self.used_before) = (0, 0);
     }
 }
 
@@ -457,41 +462,36 @@ impl State {
     ) -> Vec<Range<u64>> {
         self.largest = self.largest.max(bytes.end - bytes.start);
         let begun = self.begun_by(bytes);
-        let half_read = self.half_read(bytes).filter(|index| !begun.contains(index));
-        let requests = match if begun.is_empty() && half_read.is_none() { None } else { budget() } {
-            Some(budget) => self.requests_of(begun, half_read, bytes, budget),
+        let continued = self.continued(bytes).filter(|index| !begun.contains(index));
+        let requests = match if begun.is_empty() && continued.is_none() { None } else { budget() } {
+            Some(budget) => self.requests_of(begun, continued, bytes, budget),
             None => Vec::new(),
         };
         self.use_bytes(bytes);
         requests
     }
 
-    /// The requests for the chunks that a read begins, the next part of a chunk of which half was
-    /// read, and what is ahead of them.
+    /// The requests for the chunks that a read begins, the next part of a chunk that it continues,
+    /// and what is ahead of them.
     fn requests_of(
         &mut self,
         begun: Vec<usize>,
-        half_read: Option<usize>,
+        continued: Option<usize>,
         bytes: &Range<u64>,
         budget: StreamBudget,
     ) -> Vec<Range<u64>> {
         let mut requests = Vec::new();
         let mut last = None;
-        if let Some(index) = half_read {
-            let next = self.request(index, bytes.start, budget);
-            let chunk = &mut self.chunks[index];
-            // Without budget, the next read tries again.
-            if next.is_some() || chunk.is_requested() {
-                chunk.asked = if next.is_some() { chunk.asked } else { 0 };
-                last = Some(chunk.group);
-            }
-            requests.extend(next);
+        if let Some(index) = continued {
+            self.next_step = self.used + STEP_BYTES;
+            requests.extend(self.request(index, bytes.start, budget));
+            last = Some(self.chunks[index].group);
         }
         for index in begun {
             let chunk = &mut self.chunks[index];
             chunk.is_begun = true;
             last = Some(chunk.group);
-            self.begun += u64::from(chunk.used == 0);
+            self.begun += u64::from(!std::mem::replace(&mut chunk.is_counted, true));
             self.columns.insert(chunk.column);
             self.unread_ahead -= chunk.unread;
             self.unread_begun += chunk.unread;
@@ -555,16 +555,16 @@ impl State {
         begun
     }
 
-    /// A begun chunk of whose last request half was read; or a tensor that the budget did not allow to
-    /// request, and whose next bytes may be requested now.
-    fn half_read(&mut self, bytes: &Range<u64>) -> Option<usize> {
+    /// A begun chunk that is read on, once as many bytes as a step were used; or a tensor that the
+    /// budget did not allow to request, and whose next bytes may be requested now.
+    fn continued(&mut self, bytes: &Range<u64>) -> Option<usize> {
         let index = self.holding(bytes.start)?;
         let chunk = &mut self.chunks[index];
         if self.format == Format::Safetensors && chunk.is_begun && chunk.requested_to.is_none() {
             chunk.used_before = 0;
             return Some(index);
         }
-        (chunk.is_begun && chunk.asked > 0 && chunk.unread <= chunk.asked / 2).then_some(index)
+        (chunk.is_begun && self.used >= self.next_step).then_some(index)
     }
 
     /// Index of the chunk that has a byte.
@@ -589,10 +589,12 @@ impl State {
                 let Ok(found) = found else { continue };
                 let (_, _, index) = of_group[found];
                 let chunk = &self.chunks[index];
-                if chunk.requested_to.is_none() && !chunk.is_begun {
+                // Of a chunk that was begun without a request, the kernel may have any bytes.
+                if !chunk.is_requested() && (!chunk.is_begun || chunk.requested_to.is_some()) {
+                    let is_first = chunk.requested_to.is_none();
                     let Some(request) = self.request(index, 0, budget) else { return };
                     requests.push(request);
-                    requests.extend(self.around_end(index));
+                    requests.extend(self.around_end(index).filter(|_| is_first));
                 }
             }
             from = end;
@@ -608,11 +610,12 @@ impl State {
         }
         let (first, start) = (chunk.first_page(), chunk.next_request(at));
         let room = self.room(chunk.is_begun, budget);
-        let most = match self.format {
-            Format::Parquet => FILE_WINDOWS * budget.window_bytes,
-            Format::Safetensors => room.min(FILE_WINDOWS * budget.window_bytes),
+        let most = FILE_WINDOWS * budget.window_bytes;
+        let end = match self.format {
+            Format::Parquet => start.max(chunk.bytes.start) + most,
+            Format::Safetensors => start + room.min(most) / PAGE * PAGE,
         };
-        let end = chunk.bytes.end.min(start.max(chunk.bytes.start) + most);
+        let end = end.min(chunk.bytes.end);
         // A program waits for all pages of the kernel's last request, also for those past the end.
         let end = match self.window {
             Some((before, window)) if self.format == Format::Parquet && end - first >= window => {
@@ -627,7 +630,7 @@ impl State {
         let chunk = &mut self.chunks[index];
         let used = std::mem::take(&mut chunk.used_before);
         let unread = (end - start).saturating_sub(used);
-        (chunk.requested_to, chunk.asked) = (Some(end), end - start);
+        chunk.requested_to = Some(end);
         chunk.unread += unread;
         self.used += used;
         *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += unread;

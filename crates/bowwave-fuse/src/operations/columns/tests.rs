@@ -226,13 +226,11 @@ fn a_copy_of_a_mapped_tensor_begins_with_its_last_page_and_requests_all_of_it() 
     // The first page is no second read of the tensor.
     assert!(columns.requests(first_page(&places[1])..places[1].start + WINDOW, || Some(BUDGET)).is_empty());
     assert_eq!(columns.state().lost, 0);
-    let rest = read(&columns, places[1].start + WINDOW..places[1].end);
-    assert_eq!(rest, [], "of the next one, more than was used");
-    let next = fault(&columns, places[2].end - 1);
-    assert!(
-        next[0].start == first_page(&places[2]) && next[0].end >= places[3].end,
-        "and the next: {next:?}"
-    );
+    let ahead = read(&columns, places[1].start + WINDOW..places[1].end);
+    assert!(ahead.iter().all(|range| range.start >= places[2].start / PAGE * PAGE), "{ahead:?}");
+    let bytes: u64 = ahead.iter().map(|range| range.end - range.start).sum();
+    // The last window begins the next tensor.
+    assert!(bytes > MIB && bytes <= 10 * MIB + 2 * WINDOW, "{ahead:?}");
 }
 
 #[test]
@@ -269,7 +267,7 @@ fn a_long_tensor_is_requested_in_parts_and_the_end_of_the_next_one_ahead() {
     requested.extend(read(&columns, places[0].start..places[0].end));
     let all = merged(requested.clone());
     assert!(all.iter().any(|range| range.start <= places[0].start && range.end >= places[0].end), "{all:?}");
-    assert!(requested[0].end <= places[0].start + 16 * MIB, "{requested:?}");
+    assert!(requested[0].end <= places[0].start + 18 * MIB, "{requested:?}");
     let last_page = (places[1].end - 1) / PAGE * PAGE;
     assert!(requested.contains(&(last_page - WINDOW / 2..last_page + WINDOW / 2)), "{requested:?}");
     let state = columns.state();
