@@ -232,16 +232,18 @@ class Program:
 
 def programs(python, files):
     """All programs that are here, by name."""
+    def has(module):
+        return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+
     def script(text, module, needs, own=False):
-        has = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
-        return Program(lambda at: [python, "-c", text, at], needs, script=True, own=own) if has else None
+        return Program(lambda at: [python, "-c", text, at], needs, script=True, own=own) if has(module) else None
 
     def tool(name, command, needs=None):
         return Program(command, needs) if shutil.which(name) else None
 
     all_of = {
         "pyarrow": script(PYARROW, "pyarrow.parquet", "parquet", own=True), "pandas": script(PANDAS, "pandas", "csv"),
-        "polars": script(POLARS, "polars", "parquet", own=True), "duckdb": script(DUCKDB, "duckdb", "parquet", own=True),
+        "polars": script(POLARS, "polars", "parquet", own=True), "duckdb": script(DUCKDB, "duckdb", "parquet", own=has("duckdb_extension_httpfs")),
         "safetensors": script(SAFETENSORS, "safetensors", "tensors"), "zarr": script(ZARR, "zarr", "zarr", own=True),
         "h5py": script(H5PY, "h5py", "h5"), "sqlite": script(SQLITE, "sqlite3", None),
         "git": tool("git", lambda at: ["git", "-C", f"{at}/repo", "status", "--short"], "repo"),
@@ -312,7 +314,7 @@ def read_part(path, start, end):
     """Reads bytes of a file in order."""
     memory = bytearray(1 << 20)
     with open(path, "rb", buffering=0) as file:
-        while start < end and (count := os.preadv(file.fileno(), [memory], start)):
+        while start < end and (count := os.preadv(file.fileno(), [memoryview(memory)[:end - start]], start)):
             start += count
 
 

@@ -185,16 +185,14 @@ impl ObjectBackend {
     /// that begin with it tells an object, a directory and nothing apart.
     fn lookup_alone(&self, path: &Path, key: &Key, will_read: WillRead, asked: Asked) -> Result<Standing> {
         let names = &self.cloud.names;
-        if will_read != WillRead::Any {
+        // A HEAD has the attributes that are stored with a file.
+        if self.cloud.attributes || !names.lists() {
+            let will_read = if self.cloud.waiting.may_look_up() { will_read } else { WillRead::Any };
             let (standing, first) = self.standing_to_read(path, will_read)?;
             if let Standing::Object(meta) = &standing {
                 self.cloud.waiting.keep(key.as_ref(), &meta.version, first);
             }
             return Ok(standing);
-        }
-        // A HEAD has the attributes that are stored with a file.
-        if self.cloud.attributes || !names.lists() {
-            return self.standing(path);
         }
         let pages = Pages::below(key.as_ref(), true, KEYS_OF_NAME);
         let listed = self.wait(|cloud| async move {
@@ -480,16 +478,15 @@ impl Backend for ObjectBackend {
             None => None,
         };
         let (found, first) = match known {
-            Some(meta) => {
-                let first = self.cloud.waiting.take(meta.key.as_ref(), &meta.version);
-                (Some(meta), first)
-            }
+            Some(meta) => (Some(meta), First::default()),
             None => {
                 let (standing, first) = self.standing_to_read(path, will_read)?;
                 (self.object(path, standing)?, first)
             }
         };
         let meta = found.ok_or_else(|| path::is_a_directory(&self.url, path))?;
+        let looked_up = self.cloud.waiting.take(meta.key.as_ref(), &meta.version);
+        let first = if first.is_there() { first } else { looked_up };
         let version = Version { first, ..Version::of_object(&self.cloud, &place.into(), meta) };
         version.require(self.require_version)?;
         Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))

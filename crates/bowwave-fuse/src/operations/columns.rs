@@ -11,6 +11,7 @@
 //!
 //! All have a budget (`State::room`): some programs read only the first page of each chunk.
 
+mod chunk;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bowwave_engine::StreamBudget;
 
-use crate::tables::Extent;
+use self::chunk::{Chunk, PAGE, merged};
 use crate::tables::parquet::{column_chunks, footer_range};
 use crate::tables::safetensors::{header_range, tensors};
 
@@ -49,11 +50,12 @@ const EXAMINED_MAX: usize = 2048;
 /// Chunks of one file, and of all files that no program has open, at about 100 bytes each. The
 /// kernel retains a footer, so a program that opens its file again reads none from the mount.
 const CHUNKS_MAX: usize = 1 << 18;
-/// Used bytes after which more is requested. Larger: the rest of a long chunk and the next chunks
-/// come late. Smaller: more and shorter requests.
+/// How many of the kernel's largest requests a reader may be from the end of its last one: they
+/// come in any order. Larger: random reads of a tensor look like a reader in order.
+const REORDERED: u64 = 4;
+/// Bytes of a chunk, read in order, after which more is requested. Larger: the rest of a long chunk
+/// and the next chunks come late. Smaller: more and shorter requests.
 const STEP_BYTES: u64 = 4 << 20;
-/// Bytes of a page of the kernel.
-const PAGE: u64 = 4096;
 
 /// The columns of the files that programs have open, and of some that they had.
 #[derive(Debug, Default)]
@@ -223,10 +225,10 @@ struct State {
     /// The kernel's requests: bytes of the first one before the first page of a chunk, and bytes of
     /// each. `None` if programs bypass the kernel's cache.
     window: Option<(u64, u64)>,
+    /// A copy of a mapped tensor was seen.
+    copies: bool,
     /// Bytes of the kernel's largest request.
     largest: u64,
-    /// Used bytes at which more is requested ahead.
-    next_step: u64,
     /// Columns of which a reader has begun a chunk.
     columns: BTreeSet<u32>,
     /// Chunks that a reader has begun.
@@ -245,75 +247,6 @@ enum Format {
     #[default]
     Parquet,
     Safetensors,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    bytes: Range<u64>,
-    group: u32,
-    column: u32,
-    /// A reader has begun it.
-    is_begun: bool,
-    /// It has added to the budget.
-    is_counted: bool,
-    /// Its first byte was read, and its last one.
-    has_first: bool,
-    has_last: bool,
-    /// Where its last request ends, if it has one.
-    requested_to: Option<u64>,
-    /// Bytes of its requests that were not read.
-    unread: u64,
-    /// Bytes of it that were read, each once.
-    used: u64,
-    /// Those of them that were read before its request. The kernel's requests for one read come in
-    /// any order.
-    used_before: u64,
-    /// End of the last read that overlaps it.
-    next: u64,
-}
-
-impl Chunk {
-    fn new(Extent { bytes, group, column }: Extent) -> Self {
-        Self {
-            bytes,
-            group,
-            column,
-            is_begun: false,
-            is_counted: false,
-            has_first: false,
-            has_last: false,
-            requested_to: None,
-            unread: 0,
-            used: 0,
-            used_before: 0,
-            next: 0,
-        }
-    }
-
-    fn first_page(&self) -> u64 {
-        self.bytes.start / PAGE * PAGE
-    }
-
-    /// Where its next request begins, for a reader that is at byte `at`.
-    fn next_request(&self, at: u64) -> u64 {
-        self.requested_to.unwrap_or_else(|| self.first_page().max(at / PAGE * PAGE))
-    }
-
-    /// Whether all of it was requested.
-    fn is_requested(&self) -> bool {
-        self.requested_to.is_some_and(|to| to >= self.bytes.end)
-    }
-
-    fn last_page(&self) -> u64 {
-        (self.bytes.end - 1) / PAGE * PAGE
-    }
-
-    /// The kernel has no page of it any more.
-    fn forget_reads(&mut self) {
-        (self.is_begun, self.has_first, self.has_last) = (false, false, false);
-        self.requested_to = None;
-        (self.unread, self.used_before) = (0, 0);
-    }
 }
 
 impl Columns {
@@ -353,7 +286,11 @@ impl Columns {
         };
         self.stage.store(stage, Ordering::Release);
         match stage {
-            KNOWN if before != KNOWN => Progress::Known(state.chunks.len()),
+            KNOWN if before != KNOWN => {
+                // A header is read together with the first bytes of a tensor.
+                state.use_bytes(&(offset..offset + data.len() as u64));
+                Progress::Known(state.chunks.len())
+            }
             UNSEEN if had_none && !state.before_end.is_empty() => Progress::Kept,
             _ => Progress::None,
         }
@@ -378,7 +315,7 @@ impl State {
         self.format = format;
         self.table = vec![0; (place.end - place.start) as usize];
         self.table_start = place.start;
-        self.missing = vec![place];
+        self.missing = Some(place).filter(|place| !place.is_empty()).into_iter().collect();
     }
 
     /// Looks for the footer's place, and keeps what was read before its last bytes. Returns the
@@ -462,7 +399,7 @@ impl State {
     ) -> Vec<Range<u64>> {
         self.largest = self.largest.max(bytes.end - bytes.start);
         let begun = self.begun_by(bytes);
-        let continued = self.continued(bytes).filter(|index| !begun.contains(index));
+        let continued = self.continued(bytes).filter(|&index| begun.iter().all(|&(of, _)| of != index));
         let requests = match if begun.is_empty() && continued.is_none() { None } else { budget() } {
             Some(budget) => self.requests_of(begun, continued, bytes, budget),
             None => Vec::new(),
@@ -475,7 +412,7 @@ impl State {
     /// and what is ahead of them.
     fn requests_of(
         &mut self,
-        begun: Vec<usize>,
+        begun: Vec<(usize, u64)>,
         continued: Option<usize>,
         bytes: &Range<u64>,
         budget: StreamBudget,
@@ -483,11 +420,11 @@ impl State {
         let mut requests = Vec::new();
         let mut last = None;
         if let Some(index) = continued {
-            self.next_step = self.used + STEP_BYTES;
+            self.chunks[index].read_on = 0;
             requests.extend(self.request(index, bytes.start, budget));
             last = Some(self.chunks[index].group);
         }
-        for index in begun {
+        for (index, at) in begun {
             let chunk = &mut self.chunks[index];
             chunk.is_begun = true;
             last = Some(chunk.group);
@@ -501,7 +438,7 @@ impl State {
                 Some(before) => Some((before, bytes.end - bytes.start)),
                 None => self.window,
             };
-            let request = self.request(index, 0, budget);
+            let request = self.request(index, at, budget);
             requests.extend(request.is_some().then(|| self.around_end(index)).flatten());
             requests.extend(request);
         }
@@ -511,9 +448,10 @@ impl State {
         merged(requests)
     }
 
-    /// Indices of the chunks that a read begins. A chunk that was requested ahead is begun by any
-    /// read; a begun one again by another read of its first page, which the kernel no longer has.
-    fn begun_by(&mut self, bytes: &Range<u64>) -> Vec<usize> {
+    /// Indices of the chunks that a read begins, and from where on each is read. A chunk that was
+    /// requested ahead is begun by any read; a begun one again by another read of its first page,
+    /// which the kernel no longer has.
+    fn begun_by(&mut self, bytes: &Range<u64>) -> Vec<(usize, u64)> {
         let start = bytes.start / PAGE * PAGE;
         // A fault of a mapped page reads the pages around it.
         let middle = start + (bytes.end - start) / 2 / PAGE * PAGE;
@@ -521,18 +459,12 @@ impl State {
         let continues = held.is_some_and(|index| self.chunks[index].next == bytes.start);
         let from = self.chunks.partition_point(|chunk| chunk.first_page() < start);
         let to = self.chunks.partition_point(|chunk| chunk.first_page() < bytes.end);
-        // A copy of a mapped tensor begins with a fault of its last page, which may have the first
-        // bytes of the next tensor, too. A read that begins there is for the next one.
-        let ends = held.filter(|&index| {
-            let (page, next) = (self.chunks[index].last_page(), self.chunks.get(index + 1));
-            self.format == Format::Safetensors
-                && !continues
-                && !self.chunks[index].has_last
-                && page == middle
-                && page > start
-                && !next.is_some_and(|next| next.first_page() == page && next.is_begun && !next.has_first)
-        });
+        let is_tensors = self.format == Format::Safetensors;
+        let ends = held.filter(|&index| is_tensors && !continues && self.is_end(index, start, middle));
+        // The page may have the first bytes of the next tensor, too.
         let ended = ends.map(|index| self.chunks[index].last_page());
+        // Until a copy was seen, the fault may be for the next tensor: the read after it tells.
+        let ends = ends.filter(|_| self.copies);
         let mut begun = Vec::new();
         for index in held.filter(|&index| index < from).into_iter().chain(from..to) {
             let chunk = &mut self.chunks[index];
@@ -545,26 +477,44 @@ impl State {
                 self.lost += chunk.unread;
                 chunk.forget_reads();
             }
-            let is_second =
-                self.format == Format::Safetensors && chunk.has_first && chunk.next == bytes.start;
-            let is_begun = is_first || is_second || ends == Some(index) || chunk.requested_to.is_some();
-            if !chunk.is_begun && is_begun {
-                begun.push(index);
+            let is_held = held == Some(index);
+            let is_second = is_tensors && chunk.has_first && chunk.next == bytes.start;
+            let is_copy = is_tensors && is_held && chunk.has_last && bytes.end < chunk.last_page();
+            // A kernel's last request for the chunk before is no read of this one.
+            let is_ahead = chunk.requested.is_some() && (is_held || !continues);
+            if chunk.is_begun {
+            } else if is_first || ends == Some(index) {
+                begun.push((index, 0));
+            } else if is_second || is_copy || is_ahead {
+                self.copies |= is_copy;
+                begun.push((index, bytes.start));
             }
         }
         begun
     }
 
-    /// A begun chunk that is read on, once as many bytes as a step were used; or a tensor that the
-    /// budget did not allow to request, and whose next bytes may be requested now.
-    fn continued(&mut self, bytes: &Range<u64>) -> Option<usize> {
+    /// Whether a fault is of a tensor's last page, as a copy of a mapped tensor begins. A read that
+    /// begins in this page is for the next tensor.
+    fn is_end(&self, index: usize, start: u64, middle: u64) -> bool {
+        let (chunk, next) = (&self.chunks[index], self.chunks.get(index + 1));
+        let page = chunk.last_page();
+        let awaits_first =
+            next.is_some_and(|next| next.first_page() == page && next.is_begun && !next.has_first);
+        !chunk.has_last && page == middle && page > start && !awaits_first
+    }
+
+    /// A begun chunk that is read on, once as many bytes as a step were read in order.
+    fn continued(&self, bytes: &Range<u64>) -> Option<usize> {
         let index = self.holding(bytes.start)?;
-        let chunk = &mut self.chunks[index];
-        if self.format == Format::Safetensors && chunk.is_begun && chunk.requested_to.is_none() {
-            chunk.used_before = 0;
-            return Some(index);
-        }
-        (chunk.is_begun && self.used >= self.next_step).then_some(index)
+        let chunk = &self.chunks[index];
+        // The kernel's requests come in any order.
+        let is_read_on = chunk.next.abs_diff(bytes.start) <= REORDERED * self.largest;
+        let may_request = match chunk.requested {
+            Some(_) => chunk.read_on >= STEP_BYTES,
+            // The budget did not allow it. Of a column chunk, the kernel may have any bytes by now.
+            None => self.format == Format::Safetensors,
+        };
+        (chunk.is_begun && is_read_on && may_request).then_some(index)
     }
 
     /// Index of the chunk that has a byte.
@@ -589,9 +539,9 @@ impl State {
                 let Ok(found) = found else { continue };
                 let (_, _, index) = of_group[found];
                 let chunk = &self.chunks[index];
-                // Of a chunk that was begun without a request, the kernel may have any bytes.
-                if !chunk.is_requested() && (!chunk.is_begun || chunk.requested_to.is_some()) {
-                    let is_first = chunk.requested_to.is_none();
+                if !chunk.is_requested() && (!chunk.is_begun || chunk.is_just_begun(REORDERED * self.largest))
+                {
+                    let is_first = chunk.requested.is_none();
                     let Some(request) = self.request(index, 0, budget) else { return };
                     requests.push(request);
                     requests.extend(self.around_end(index).filter(|_| is_first));
@@ -628,20 +578,33 @@ impl State {
             return None;
         }
         let chunk = &mut self.chunks[index];
-        let used = std::mem::take(&mut chunk.used_before);
-        let unread = (end - start).saturating_sub(used);
-        chunk.requested_to = Some(end);
+        let unread_of = if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead };
+        let from = match &chunk.requested {
+            Some(requested) if requested.end == start => requested.start,
+            // The reader has left what was requested.
+            Some(_) => {
+                let left = std::mem::take(&mut chunk.unread);
+                *unread_of -= left;
+                self.lost += left;
+                start
+            }
+            None => start,
+        };
+        chunk.requested = Some(from..end);
+        let used = std::mem::take(&mut chunk.used_before).min(end - start);
+        let unread = end - start - used;
         chunk.unread += unread;
+        *unread_of += unread;
         self.used += used;
-        *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) += unread;
         Some(start..end)
     }
 
-    /// What a fault of a tensor's last page reads: half a request of the kernel on either side. It is
-    /// little, and not counted.
+    /// What a fault of a tensor's last page reads: half a request of the kernel on either side. It
+    /// is little, and not counted.
     fn around_end(&self, index: usize) -> Option<Range<u64>> {
         let (page, half) = (self.chunks[index].last_page(), self.largest / 2);
-        (self.format == Format::Safetensors).then(|| page.saturating_sub(half)..page + half)
+        let is_long = self.format == Format::Safetensors && self.chunks[index].len() >= self.largest;
+        is_long.then(|| page.saturating_sub(half)..page + half)
     }
 
     /// Bytes that the budget allows to request for a chunk.
@@ -665,31 +628,25 @@ impl State {
         let from = self.chunks.partition_point(|chunk| chunk.bytes.end + window <= bytes.start);
         for chunk in self.chunks[from..].iter_mut().take_while(|chunk| chunk.first_page() < bytes.end) {
             let overlap = |start: u64, end: u64| end.min(bytes.end).saturating_sub(start.max(bytes.start));
-            let used = overlap(chunk.bytes.start, chunk.bytes.end);
-            if used > 0 {
+            let read = overlap(chunk.bytes.start, chunk.bytes.end);
+            let is_read_on = chunk.next.abs_diff(bytes.start) <= REORDERED * self.largest;
+            if read > 0 {
                 chunk.next = bytes.end;
                 chunk.has_first |= bytes.start <= chunk.bytes.start;
                 chunk.has_last |= bytes.end >= chunk.bytes.end;
             }
-            let used = used.min(chunk.bytes.end - chunk.bytes.start - chunk.used);
-            chunk.used += used;
-            *(if chunk.requested_to.is_some() { &mut self.used } else { &mut chunk.used_before }) += used;
-            let read = overlap(chunk.first_page(), chunk.requested_to.unwrap_or(0)).min(chunk.unread);
+            let read = read.min(chunk.len() - chunk.used);
+            chunk.used += read;
+            chunk.read_on += if chunk.is_begun && is_read_on { read } else { 0 };
+            let Some(requested) = &chunk.requested else {
+                chunk.used_before = read + if is_read_on { chunk.used_before } else { 0 };
+                continue;
+            };
+            let (from, to) = (requested.start, requested.end);
+            self.used += overlap(from.max(chunk.bytes.start), to.min(chunk.bytes.end)).min(read);
+            let read = overlap(from, to).min(chunk.unread);
             chunk.unread -= read;
             *(if chunk.is_begun { &mut self.unread_begun } else { &mut self.unread_ahead }) -= read;
         }
     }
-}
-
-/// The same bytes in order, each once. The kernel's requests for small chunks overlap.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    ranges.dedup_by(|next, last| {
-        let overlaps = next.start <= last.end;
-        if overlaps {
-            last.end = last.end.max(next.end);
-        }
-        overlaps
-    });
-    ranges
 }

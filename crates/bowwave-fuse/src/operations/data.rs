@@ -255,8 +255,8 @@ impl Operations {
         if must_read {
             file.advise(0, 0, Advice::WillNeed);
         }
-        // Behind the request of the program.
         self.read_end(open, &file);
+        // Behind the requests for this file.
         self.note_open(open.inode, &open.path, &file);
         if !must_read {
             return Ok(());

@@ -7,50 +7,39 @@
 //!   read      from memory
 //! ```
 //!
-//! The name tells such a file before a byte of it is read. A name that a listing has shown is looked
-//! up without a request; then its end is requested at the open.
+//! The name tells such a file before a byte of it is read. A name that a listing has shown is
+//! looked up without a request; then its end is requested at the open.
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use bowwave_engine::backend::{SMALL_BYTES, WillRead};
-use bowwave_engine::{Advice, File};
+use bowwave_engine::backend::{EntryKind, SMALL_BYTES, WillRead};
+use bowwave_engine::{Advice, File, Policy};
 
 use super::{OpenHandle, Operations};
 
-/// Lookups that requested the end of a file.
-#[derive(Debug, Default)]
-pub(super) struct Ends {
-    /// How many since the last file was opened and read.
-    unused: AtomicU32,
-}
-
 impl Operations {
-    /// What programs read first of a file of this name that the kernel looks up. Nothing is known of
-    /// files that were read before.
+    /// What programs read first of a file of this name that the kernel looks up; `Any` for a file
+    /// that was read before.
     pub(crate) fn will_read_of(&self, parent: u64, name: &OsStr) -> WillRead {
-        let unused = &self.ends.unused;
+        let store = self.layout.store();
         let may_request = self.opens_known_versions()
             && is_read_from_its_end(name)
             // Its end may be on the disk.
-            && self.layout.store().backend().disk().is_none()
-            && unused.load(Ordering::Relaxed) < UNUSED_MAX
+            && store.backend().disk().is_none()
+            && store.policy() == Policy::Stream
+            && self.inodes.peek_kind(parent, name) != Some(EntryKind::Directory)
             && self.inodes.peek(parent, name).is_none_or(|inode| !self.inodes.was_read(inode));
-        if !may_request {
-            return WillRead::Any;
-        }
-        unused.fetch_add(1, Ordering::Relaxed);
-        WillRead::Last { bytes: LOOKED_UP_BYTES }
+        if may_request { WillRead::Last { bytes: LOOKED_UP_BYTES } } else { WillRead::Any }
     }
 
     /// A program has opened a file to read it: requests its end, if the kernel has no byte of it.
     pub(super) fn read_end(&self, open: &OpenHandle, file: &File) {
-        let is_first = is_read_from_its_end(name_of(&open.path))
+        let may_request = self.opens_known_versions()
+            && is_read_from_its_end(name_of(&open.path))
             && !self.inodes.was_read(open.inode)
             && file.stream_budget().is_some();
-        if is_first && file.size() > 0 {
-            self.ends.unused.store(0, Ordering::Relaxed);
+        if may_request && file.size() > 0 {
             let start = file.size().saturating_sub(END_BYTES);
             file.advise(start, END_BYTES, Advice::WillNeed);
             self.tell_ahead(open, open.process, start..file.size());
@@ -73,9 +62,6 @@ fn is_read_from_its_end(name: &OsStr) -> bool {
 const END_BYTES: u64 = SMALL_BYTES;
 /// Of a lookup, which does not know where the last pages begin: with the largest page.
 const LOOKED_UP_BYTES: u64 = END_BYTES + (64 << 10);
-/// Most lookups that requested an end in vain, one after another: programs that only look at names
-/// cost at most as many requests.
-const UNUSED_MAX: u32 = 4;
 
 #[cfg(test)]
 mod tests {

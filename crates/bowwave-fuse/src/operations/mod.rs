@@ -81,7 +81,6 @@ pub(crate) struct Operations {
     keeps_names: bool,
     neighbours: Neighbours,
     columns: AllColumns,
-    ends: ends::Ends,
     /// Memory of files that are read ahead before they are opened, in bytes.
     ahead_bytes: u64,
 }
@@ -201,7 +200,6 @@ impl Operations {
             keeps_names,
             neighbours,
             columns: AllColumns::default(),
-            ends: ends::Ends::default(),
             ahead_bytes,
         })
     }

@@ -9,8 +9,8 @@ use super::Extent;
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: u64 = 8;
-/// Neighbouring tensors of fewer bytes in all are one part: programs read them together, and the
-/// kernel's requests cover several.
+/// A part of fewer bytes also has the next tensor: programs read small neighbours together, and a
+/// request of the kernel covers several.
 const PART_MIN: u64 = 1 << 20;
 
 /// Where the header of a file of `size` bytes is, from the first bytes of the file. `None` if it is

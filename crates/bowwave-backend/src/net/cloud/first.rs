@@ -1,6 +1,7 @@
 //! An object's metadata and its first bytes, in one round trip.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_core::network::{Expected, Validators};
@@ -24,21 +25,33 @@ pub(in super::super) struct Waiting {
     permits: Arc<Semaphore>,
     /// By key and version: those of lookups, for the next open.
     looked_up: Mutex<HashMap<String, (Validators, First)>>,
+    /// Lookups that requested bytes since the last open that had some.
+    unused: AtomicU32,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(WAITING_MAX)), looked_up: Mutex::default() }
+        let permits = Arc::new(Semaphore::new(WAITING_MAX));
+        Self { permits, looked_up: Mutex::default(), unused: AtomicU32::new(0) }
     }
 }
 
 impl Waiting {
+    /// Whether a lookup may request bytes, too.
+    pub(in super::super) fn may_look_up(&self) -> bool {
+        self.unused.load(Ordering::Relaxed) < UNUSED_MAX
+    }
+
     /// Keeps the bytes that came with a lookup, unless another version of the object would have
     /// the same validators.
     pub(in super::super) fn keep(&self, key: &str, version: &Validators, first: First) {
+        if !first.is_there() {
+            return;
+        }
+        self.unused.fetch_add(1, Ordering::Relaxed);
         let mut looked_up = self.lock();
         looked_up.retain(|_, (_, first)| first.is_there());
-        if version.strong().is_some() && first.is_there() {
+        if version.strong().is_some() {
             looked_up.insert(key.to_owned(), (version.clone(), first));
         }
     }
@@ -46,7 +59,10 @@ impl Waiting {
     /// The bytes that came with the lookup of this version.
     pub(in super::super) fn take(&self, key: &str, version: &Validators) -> First {
         match self.lock().remove(key) {
-            Some((of, first)) if of.strong() == version.strong() => first,
+            Some((of, first)) if of.strong() == version.strong() && first.is_there() => {
+                self.unused.store(0, Ordering::Relaxed);
+                first
+            }
             _ => First::default(),
         }
     }
@@ -179,6 +195,10 @@ impl Cloud {
     }
 }
 
+/// Most lookups that requested bytes in vain, one after another, before lookups request none until
+/// the next open that has such bytes. Programs that only look at names cost at most as many
+/// requests, and a few more that are under way at the same time.
+const UNUSED_MAX: u32 = 4;
 /// Most responses of a bucket whose bytes wait for reads: its connections.
 const WAITING_MAX: usize = 64;
 /// Largest object whose bytes one connection sends to an open: in about the time of three round

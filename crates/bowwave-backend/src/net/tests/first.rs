@@ -289,7 +289,10 @@ fn reads_behind_a_dropped_one_send_their_own_requests() {
 
 /// A bucket whose names are kept, as a mount keeps them.
 fn bucket_with_names(sizes: &[usize]) -> (S3Server, Arc<dyn Backend>, Served) {
-    let (server, store, served) = bucket(sizes);
+    let (server, _, served) = bucket(sizes);
+    // Lookups that have attributes are a HEAD; others are listings.
+    let options = Options { attributes: true, ..served.options.clone() };
+    let store = open_url(&served.url, &options).unwrap();
     let names = KeepNames { ttl: Duration::from_secs(3600), opens: true, assumes_plain: false };
     assert!(store.keep_names(names));
     (server, store, served)
@@ -327,11 +330,28 @@ fn a_lookup_that_sends_no_request_requests_no_bytes() {
     let (server, store, _served) = bucket_with_names(&[SIZE]);
     look_up(&*store, "0");
     assert_eq!(methods(&server, || assert_eq!(look_up(&*store, "0"), SIZE as u64)), [""; 0]);
-    // Nothing has this name.
-    for _ in 0..2 {
+    let missing = || {
         let error = store.lookup("1".as_ref(), LAST).expect_err("no such object");
         assert_eq!(error.kind(), ErrorKind::NotFound);
-    }
+    };
+    missing();
+    assert_eq!(methods(&server, missing), [""; 0]);
+}
+
+#[test]
+fn lookups_request_bytes_again_once_an_open_has_some() {
+    let (server, store, _served) = bucket_with_names(&[SIZE]);
+    let gets = || {
+        let before = server.requests().len();
+        store.forget_name("0".as_ref(), Duration::ZERO);
+        look_up(&*store, "0");
+        let sent = server.requests().split_off(before);
+        sent.iter().filter(|sent| sent.starts_with("GET") && !sent.contains("list-type")).count()
+    };
+    let counts: Vec<usize> = (0..8).map(|_| gets()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
+    read_last(&*open(&*store, "0", WillRead::Any));
+    assert_eq!(gets(), 1);
 }
 
 /// The lookup's bytes are of the version that it showed, so a later version has none of them.
@@ -350,6 +370,7 @@ fn an_object_that_is_replaced_after_its_lookup_has_no_bytes_of_it() {
 fn bytes_of_a_lookup_that_no_read_takes_are_requested_again_later() {
     let (server, store, _served) = bucket_with_names(&[SIZE, SIZE]);
     look_up(&*store, "0");
+    // Its name is looked up again, and its bytes have waited for too long.
     thread::sleep(Duration::from_millis(2500));
     let sent = methods(&server, || {
         assert!(read_last(&*open(&*store, "0", WillRead::Any)) == bytes(SIZE)[SIZE - (64 << 10)..]);
