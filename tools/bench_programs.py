@@ -26,7 +26,7 @@ S3 reader, where it has one. Programs that are missing are left out, too.
     duckdb       a sum over these columns                            tar      these files
     safetensors  500 MB, all tensors                                 rsync    -n: these files, against a copy
     zarr         64 chunk files of 2 MiB, in a loop                  python   imports numpy from the mount
-    h5py         lists 40 variables, reads 1.1 of them
+    h5py         lists 40 variables, reads 1.1 of them               torch    a DataLoader: 1,000 images, shuffled, 8 workers
 """
 
 import argparse
@@ -93,6 +93,11 @@ for n in range(5000):
     with open(f"{at}/repo/directory{n % 50:02d}/file{n:04d}", "w") as file:
         lines = [" ".join(small.choices(words, k=10)) for _ in range(small.randrange(20, 160))]
         file.write("\\n".join(lines + ["needle"] * (n % 1000 == 7)))
+os.makedirs(f"{at}/images")
+for n in range(1000):
+    with open(f"{at}/images/{n:04d}.ppm", "wb") as file:
+        file.write(b"P6\\n180 180\\n255\\n" + small.randbytes(180 * 180 * 3))
+needed["images"] = 1000 * (15 + 180 * 180 * 3)
 needed["repo"] = sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(f"{at}/repo") for name in names)
 git = ["git", "-C", f"{at}/repo", "-c", "user.name=a", "-c", "user.email=a@b"]
 for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
@@ -197,6 +202,26 @@ assert numpy.__file__.startswith(sys.argv[1])
 end(int(numpy.arange(10).sum()))
 """
 
+# An image folder, shuffled, by eight workers.
+TORCH = CLOCK + """
+import os, sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Images(Dataset):
+    def __init__(self, at):
+        self.paths = sorted(entry.path for entry in os.scandir(at))
+    def __len__(self):
+        return len(self.paths)
+    def __getitem__(self, index):
+        with open(self.paths[index], "rb") as file:
+            return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)[15:].view(180, 180, 3)
+torch.set_num_threads(1)
+torch.manual_seed(1)
+begin()
+images = DataLoader(Images(sys.argv[1] + "/images"), batch_size=32, shuffle=True, num_workers=8)
+end(sum(int(batch.sum()) for batch in images))
+"""
+
 # Variables of the programs. The index of a repository is not rewritten.
 VARIABLES = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
              "GIT_CONFIG_KEY_1": "core.fileMode", "GIT_CONFIG_VALUE_1": "false", "GIT_OPTIONAL_LOCKS": "0", "AWS_EC2_METADATA_DISABLED": "true", **KEYS}
@@ -232,11 +257,12 @@ class Program:
 
 def programs(python, files):
     """All programs that are here, by name."""
-    def has(module):
+    def has(module, python=python):
         return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
-    def script(text, module, needs, own=False):
-        return Program(lambda at: [python, "-c", text, at], needs, script=True, own=own) if has(module) else None
+    def script(text, module, needs, own=False, python=python):
+        command = lambda at: [python, "-W", "ignore", "-c", text, at]
+        return Program(command, needs, script=True, own=own) if has(module, python) else None
 
     def tool(name, command, needs=None):
         return Program(command, needs) if shutil.which(name) else None
@@ -252,6 +278,8 @@ def programs(python, files):
         "tar": tool("tar", lambda at: ["sh", "-c", f"tar -C {at} {TAR} -cf - repo | cksum"], "repo"),
         "rsync": tool("rsync", lambda at: ["rsync", "-rn", "--size-only", "--out-format=%n", f"{at}/repo/", f"{files}/repo/"]),
         "python": script(IMPORT, "numpy", None),
+        # Debian's: the package index has gigabytes.
+        "torch": script(TORCH, "torch", "images", python="/usr/bin/python3"),
     }
     for name in (name for name, program in all_of.items() if program is None):
         print(f"{name} is not installed and is left out", file=sys.stderr)
