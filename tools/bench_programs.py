@@ -202,7 +202,7 @@ assert numpy.__file__.startswith(sys.argv[1])
 end(int(numpy.arange(10).sum()))
 """
 
-# An image folder, shuffled, by eight workers.
+# A directory of images, shuffled, by eight workers.
 TORCH = CLOCK + """
 import os, sys
 import torch
