@@ -187,7 +187,8 @@ impl ObjectBackend {
         let names = &self.cloud.names;
         // A HEAD has the attributes that are stored with a file.
         if self.cloud.attributes || !names.lists() {
-            let will_read = if self.cloud.waiting.may_look_up() { will_read } else { WillRead::Any };
+            let may_request = will_read != WillRead::Any && self.cloud.waiting.look_up();
+            let will_read = if may_request { will_read } else { WillRead::Any };
             let (standing, first) = self.standing_to_read(path, will_read)?;
             if let Standing::Object(meta) = &standing {
                 self.cloud.waiting.keep(key.as_ref(), &meta.version, first);

@@ -465,6 +465,8 @@ impl State {
         let ended = ends.map(|index| self.chunks[index].last_page());
         // Until a copy was seen, the fault may be for the next tensor: the read after it tells.
         let ends = ends.filter(|_| self.copies);
+        let next = held.and_then(|index| self.chunks.get(index + 1));
+        let next_begun = next.filter(|next| next.is_begun).map(Chunk::first_page);
         let mut begun = Vec::new();
         for index in held.filter(|&index| index < from).into_iter().chain(from..to) {
             let chunk = &mut self.chunks[index];
@@ -472,7 +474,8 @@ impl State {
             let overlaps = chunk.bytes.start < bytes.end && bytes.start < chunk.bytes.end;
             let first = chunk.first_page();
             let is_first = overlaps && !continues && [start, middle].contains(&first) && ended != Some(first);
-            if chunk.is_begun && chunk.has_first && is_first {
+            let begins_later = chunk.requested.as_ref().is_some_and(|requested| requested.start > first);
+            if chunk.is_begun && is_first && (chunk.has_first || begins_later) {
                 self.unread_begun -= chunk.unread;
                 self.lost += chunk.unread;
                 chunk.forget_reads();
@@ -481,12 +484,15 @@ impl State {
             let is_second = is_tensors && chunk.has_first && chunk.next == bytes.start;
             let is_copy = is_tensors && is_held && chunk.has_last && bytes.end < chunk.last_page();
             // A kernel's last request for the chunk before is no read of this one.
-            let is_ahead = chunk.requested.is_some() && (is_held || !continues);
+            let is_ahead = chunk.requested.is_some()
+                && (is_held || !continues)
+                // A fault of the next chunk's first page reads pages before it.
+                && (chunk.is_requested() || bytes.end <= chunk.bytes.end);
             if chunk.is_begun {
             } else if is_first || ends == Some(index) {
                 begun.push((index, 0));
             } else if is_second || is_copy || is_ahead {
-                self.copies |= is_copy;
+                self.copies |= is_copy && !is_second && next_begun != Some(chunk.last_page());
                 begun.push((index, bytes.start));
             }
         }
@@ -555,7 +561,9 @@ impl State {
     /// budget allows it. A tensor is requested as far as the budget allows, a column chunk whole.
     fn request(&mut self, index: usize, at: u64, budget: StreamBudget) -> Option<Range<u64>> {
         let chunk = &self.chunks[index];
-        if chunk.is_requested() {
+        // What is requested must not leave the cache before it is read.
+        let most_unread = (FILE_WINDOWS * budget.window_bytes).min(budget.cache_bytes / MEMORY_SHARE);
+        if chunk.is_requested() || chunk.unread > most_unread {
             return None;
         }
         let (first, start) = (chunk.first_page(), chunk.next_request(at));
@@ -591,7 +599,7 @@ impl State {
             None => start,
         };
         chunk.requested = Some(from..end);
-        let used = std::mem::take(&mut chunk.used_before).min(end - start);
+        let used = std::mem::take(&mut chunk.used_before).min(if start > first { 0 } else { end - start });
         let unread = end - start - used;
         chunk.unread += unread;
         *unread_of += unread;
@@ -635,9 +643,9 @@ impl State {
                 chunk.has_first |= bytes.start <= chunk.bytes.start;
                 chunk.has_last |= bytes.end >= chunk.bytes.end;
             }
+            chunk.read_on += if chunk.is_begun && is_read_on { read } else { 0 };
             let read = read.min(chunk.len() - chunk.used);
             chunk.used += read;
-            chunk.read_on += if chunk.is_begun && is_read_on { read } else { 0 };
             let Some(requested) = &chunk.requested else {
                 chunk.used_before = read + if is_read_on { chunk.used_before } else { 0 };
                 continue;

@@ -25,7 +25,7 @@ pub(in super::super) struct Waiting {
     permits: Arc<Semaphore>,
     /// By key and version: those of lookups, for the next open.
     looked_up: Mutex<HashMap<String, (Validators, First)>>,
-    /// Lookups that requested bytes since the last open that had some.
+    /// Lookups that could request bytes, since the last open that had some.
     unused: AtomicU32,
 }
 
@@ -37,9 +37,10 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Whether a lookup may request bytes, too.
-    pub(in super::super) fn may_look_up(&self) -> bool {
-        self.unused.load(Ordering::Relaxed) < UNUSED_MAX
+    /// Counts a lookup that could request bytes, and returns whether it may.
+    pub(in super::super) fn look_up(&self) -> bool {
+        let unused = self.unused.fetch_add(1, Ordering::Relaxed);
+        unused < UNUSED_MAX || unused.is_multiple_of(LOOKUPS_PER_TRIAL)
     }
 
     /// Keeps the bytes that came with a lookup, unless another version of the object would have
@@ -48,7 +49,6 @@ impl Waiting {
         if !first.is_there() {
             return;
         }
-        self.unused.fetch_add(1, Ordering::Relaxed);
         let mut looked_up = self.lock();
         looked_up.retain(|_, (_, first)| first.is_there());
         if version.strong().is_some() {
@@ -195,10 +195,10 @@ impl Cloud {
     }
 }
 
-/// Most lookups that requested bytes in vain, one after another, before lookups request none until
-/// the next open that has such bytes. Programs that only look at names cost at most as many
-/// requests, and a few more that are under way at the same time.
+/// Most lookups that requested bytes in vain, one after another. Then only one in so many requests
+/// some, until an open has them. Programs that only look at names cost little more.
 const UNUSED_MAX: u32 = 4;
+const LOOKUPS_PER_TRIAL: u32 = 16;
 /// Most responses of a bucket whose bytes wait for reads: its connections.
 const WAITING_MAX: usize = 64;
 /// Largest object whose bytes one connection sends to an open: in about the time of three round

@@ -258,6 +258,58 @@ fn readers_of_several_tensors_are_never_requested_what_they_have_read() {
     }
 }
 
+#[test]
+fn a_fault_at_the_begin_of_a_tensor_begins_not_the_one_before() {
+    let (columns, places) = tensors_of(4, 60 * MIB);
+    read(&columns, places[0].start..places[0].start + 58 * MIB);
+    assert!(columns.state().chunks[1].requested.is_some() && !columns.state().chunks[1].is_requested());
+    fault(&columns, places[2].start);
+    assert!(!columns.state().chunks[1].is_begun);
+    read(&columns, places[1].clone());
+    let state = columns.state();
+    assert!(state.lost == 0 && state.chunks[1].is_requested(), "{:?}", state.chunks[1]);
+}
+
+#[test]
+fn tensors_that_are_read_in_reverse_order_are_not_taken_for_copies() {
+    let (columns, places) = tensors_of(4, 5 * MIB);
+    for place in places.iter().rev() {
+        fault(&columns, place.start);
+        let next = place.start / PAGE * PAGE + WINDOW / 2;
+        columns.requests(next..next + WINDOW, || Some(BUDGET));
+        assert!(!columns.state().copies, "{place:?}");
+    }
+    assert!(columns.state().chunks.iter().all(|chunk| chunk.is_begun && chunk.is_requested()));
+}
+
+/// More must not be requested than the cache holds: the oldest pages, which the reader needs next,
+/// would leave it.
+#[test]
+fn a_reader_of_long_tensors_is_requested_no_more_than_a_part_of_the_cache() {
+    let (columns, places) = tensors_of(2, 800 * MIB);
+    let mut most = 0;
+    for place in &places {
+        for at in (place.start / PAGE * PAGE..place.end).step_by(WINDOW as usize) {
+            columns.requests(at..at + WINDOW, || Some(BUDGET));
+            let state = columns.state();
+            most = most.max(state.unread_begun + state.unread_ahead);
+        }
+    }
+    assert!(most <= BUDGET.cache_bytes / 2, "{most}");
+}
+
+/// The kernel may have lost a file's pages since it was read.
+#[test]
+fn a_second_pass_is_requested_as_the_first_one() {
+    let (columns, places) = tensors_of(4, 100 * MIB);
+    let passes = [(); 3].map(|()| {
+        let requests = read(&columns, places[0].start..places[3].end);
+        columns.state().forget_reads();
+        requests.iter().map(|range| range.end - range.start).sum::<u64>()
+    });
+    assert!(passes.iter().all(|&bytes| bytes > 350 * MIB), "{passes:?}");
+}
+
 /// An embedding whose first row is read, and then any others.
 #[test]
 fn random_reads_of_a_tensor_request_little() {
