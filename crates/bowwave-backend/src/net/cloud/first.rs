@@ -195,9 +195,10 @@ impl Cloud {
     }
 }
 
-/// Most lookups that requested bytes in vain, one after another. Then only one in so many requests
-/// some, until an open has them. Programs that only look at names cost little more.
+/// Most lookups that requested bytes in vain, one after another. Programs that only look at names
+/// cost little more.
 const UNUSED_MAX: u32 = 4;
+/// After these, one lookup in 16 requests bytes, until an open has some.
 const LOOKUPS_PER_TRIAL: u32 = 16;
 /// Most responses of a bucket whose bytes wait for reads: its connections.
 const WAITING_MAX: usize = 64;

@@ -349,8 +349,9 @@ fn lookups_request_bytes_again_once_an_open_has_some() {
         sent.iter().filter(|sent| sent.starts_with("GET") && !sent.contains("list-type")).count()
     };
     let counts: Vec<usize> = (0..33).map(|_| gets()).collect();
-    assert_eq!(counts[..5], [1, 1, 1, 1, 0], "{counts:?}");
-    assert_eq!(counts.iter().sum::<usize>(), 6, "one in sixteen: {counts:?}");
+    // The third is answered by a listing of the directory.
+    assert_eq!(counts[..6].iter().sum::<usize>(), 4, "{counts:?}");
+    assert_eq!(counts[6..].iter().sum::<usize>(), 1, "one in sixteen: {counts:?}");
     read_last(&*open(&*store, "0", WillRead::Any));
     assert_eq!(gets(), 1);
 }
