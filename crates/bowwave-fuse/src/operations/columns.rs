@@ -42,7 +42,7 @@ const FILE_WINDOWS: u64 = 16;
 const STREAM_WINDOWS: u64 = 2;
 const BEGUN_MAX: u64 = 64;
 /// Chunks ahead of readers are at most one part in this many of the cache, as `memory_share` of
-/// `stream`.
+/// `stream`; and no more is requested of a chunk that has half as much unread.
 const MEMORY_SHARE: u64 = 4;
 /// Chunks that are examined when a program begins one. Smaller: of very wide tables, only the
 /// current row group is requested.
@@ -562,7 +562,7 @@ impl State {
     fn request(&mut self, index: usize, at: u64, budget: StreamBudget) -> Option<Range<u64>> {
         let chunk = &self.chunks[index];
         // What is requested must not leave the cache before it is read.
-        let most_unread = (FILE_WINDOWS * budget.window_bytes).min(budget.cache_bytes / MEMORY_SHARE);
+        let most_unread = budget.cache_bytes / MEMORY_SHARE / 2;
         if chunk.is_requested() || chunk.unread > most_unread {
             return None;
         }
