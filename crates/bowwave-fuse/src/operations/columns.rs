@@ -251,8 +251,7 @@ enum Format {
 
 impl Columns {
     /// A program reads `bytes` of the file. Returns the ranges to request ahead of it, without
-    /// overlaps.
-    /// Without a budget, nothing is.
+    /// overlaps; none without a budget.
     pub(super) fn requests(
         &self,
         bytes: Range<u64>,
@@ -463,7 +462,7 @@ impl State {
         let ends = held.filter(|&index| is_tensors && !continues && self.is_end(index, start, middle));
         // The page may have the first bytes of the next tensor, too.
         let ended = ends.map(|index| self.chunks[index].last_page());
-        // Until a copy was seen, the fault may be for the next tensor: the read after it tells.
+        // Before a copy was seen, the fault may be for the next tensor. The next read shows which.
         let ends = ends.filter(|_| self.copies);
         let next = held.and_then(|index| self.chunks.get(index + 1));
         let next_begun = next.filter(|next| next.is_begun).map(Chunk::first_page);
@@ -489,7 +488,9 @@ impl State {
                 // A fault of the next chunk's first page reads pages before it.
                 && (chunk.is_requested() || bytes.end <= chunk.bytes.end);
             if chunk.is_begun {
-            } else if is_first || ends == Some(index) {
+                continue;
+            }
+            if is_first || ends == Some(index) {
                 begun.push((index, 0));
             } else if is_second || is_copy || is_ahead {
                 self.copies |= is_copy && !is_second && next_begun != Some(chunk.last_page());
