@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_core::{MIX_STEP, mix};
+use bowwave_core::fill_pattern;
 
 use crate::generate::{Source, SourceObject};
 use crate::{
@@ -133,24 +133,7 @@ pub fn seed(path: &Path) -> u64 {
 /// assert_eq!(part, all[7..12]);
 /// ```
 pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
-    let lead = ((8 - offset % 8) % 8).min(bytes.len() as u64) as usize;
-    let (head, rest) = bytes.split_at_mut(lead);
-    let first = word(seed, offset / 8).to_le_bytes();
-    let skip = (offset % 8) as usize;
-    head.copy_from_slice(&first[skip..skip + lead]);
-    let mut index = offset.div_ceil(8);
-    let mut words = rest.chunks_exact_mut(8);
-    for eight in &mut words {
-        eight.copy_from_slice(&word(seed, index).to_le_bytes());
-        index = index.wrapping_add(1);
-    }
-    let tail = words.into_remainder();
-    tail.copy_from_slice(&word(seed, index).to_le_bytes()[..tail.len()]);
-}
-
-/// Eight bytes of a pattern: splitmix64 of the position in the seed's sequence.
-fn word(seed: u64, index: u64) -> u64 {
-    mix(seed ^ index.wrapping_mul(MIX_STEP))
+    fill_pattern(seed, offset, bytes);
 }
 
 fn identity(full: &Path, size: u64) -> Identity {

@@ -70,7 +70,7 @@ pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, T
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use journal::{Journal, Replay};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
-pub use random::{MIX_STEP, Random, mix};
+pub use random::{MIX_STEP, Random, fill_pattern, mix};
 pub use readahead::{
     Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hint, Plan, Plans,
     Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,

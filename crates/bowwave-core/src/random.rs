@@ -16,6 +16,32 @@ pub const fn mix(bits: u64) -> u64 {
 /// The step between two states: 2^64 divided by the golden ratio.
 pub const MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Writes the bytes at `offset` of the pattern of `seed`. Each 8 bytes mix the seed with their
+/// position, so any range can be written alone.
+///
+/// ```
+/// let (mut all, mut part) = ([0; 32], [0; 5]);
+/// bowwave_core::fill_pattern(42, 0, &mut all);
+/// bowwave_core::fill_pattern(42, 7, &mut part);
+/// assert_eq!(part, all[7..12]);
+/// ```
+pub fn fill_pattern(seed: u64, offset: u64, bytes: &mut [u8]) {
+    let word = |index: u64| mix(seed ^ index.wrapping_mul(MIX_STEP)).to_le_bytes();
+    let lead = ((8 - offset % 8) % 8).min(bytes.len() as u64) as usize;
+    let (head, rest) = bytes.split_at_mut(lead);
+    let first = word(offset / 8);
+    let skip = (offset % 8) as usize;
+    head.copy_from_slice(&first[skip..skip + lead]);
+    let mut index = offset.div_ceil(8);
+    let mut words = rest.chunks_exact_mut(8);
+    for eight in &mut words {
+        eight.copy_from_slice(&word(index));
+        index = index.wrapping_add(1);
+    }
+    let tail = words.into_remainder();
+    tail.copy_from_slice(&word(index)[..tail.len()]);
+}
+
 /// A sequence of 2^64 numbers, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Random {
