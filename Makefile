@@ -107,7 +107,7 @@ lint:
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	! command -v cargo-deny >/dev/null || cargo-deny --locked check --hide-inclusion-graph licenses bans sources
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
-	$(CARGO) clippy --locked -p bowwave-sim --features ablation --bench ablation --quiet -- -D warnings
+	$(CARGO) clippy --locked --workspace --features bowwave-sim/ablation --bench ablation --quiet -- -D warnings
 
 bench:
 	@tools/setup.sh build fuse python programs
