@@ -99,7 +99,7 @@ verify() {
     for crate in fsx@0.3.2 pjdfstest@0.2.2; do
         [ -x "$tools/bin/${crate%@*}" ] && continue
         say "installing ${crate%@*} in $tools"
-        cargo install --quiet --locked --root "$tools" "$crate" >&2 ||
+        CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --root "$tools" "$crate" >&2 ||
             say "'${crate%@*}' is missing and could not be installed (try: cargo install --root $tools $crate)"
     done
     command -v fio >/dev/null || install fio ||
