@@ -1,23 +1,29 @@
 //! The effect of each constant and each detector of the policy `stream`.
 //!
 //! Changes one of them at a time. Runs the twelve workloads on an object store, and again on a disk
-//! under memory pressure. Then replays the traces.
+//! under memory pressure. Then replays patterns of the family, and the traces.
 
 use std::path::Path;
 
 use bowwave_core::{Detector, Policy, Tuning, set_tuning};
 
 use super::{RA_PAGES, ReproduceError, STORE, machine, measure, workloads};
+use crate::parallel;
 use crate::record::Row;
+use crate::regret;
 use crate::replay::{self, ReplayOptions};
 
 /// The second device, and its cache in bytes: 64 windows, for 1 to 64 readers.
 const DISK: (&str, u64) = ("hdd", 64 << 20);
 
+/// Patterns of the family, on the devices and in the memory sizes of `regret`.
+const SEEDS: std::ops::Range<u64> = 0..200;
+
 /// One workload under a variant.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Letter of the workload and device, or name of the trace.
+    /// Letter of the workload and device, `family` for the geometric means over its points, or name
+    /// of the trace.
     pub workload: String,
     /// Simulated seconds.
     pub seconds: f64,
@@ -70,6 +76,7 @@ pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), R
                 measured.push(of(&name, &row));
             }
         }
+        measured.push(family()?);
         for (name, workload) in &traces {
             let mut machine = machine(Policy::Stream, STORE, 0, RA_PAGES)?;
             workload.add_to(&mut machine, ReplayOptions::default());
@@ -101,4 +108,22 @@ pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), R
     }
     set_tuning(Tuning::DEFAULT);
     Ok(())
+}
+
+/// The family's points under the constants in use.
+fn family() -> Result<Measured, ReproduceError> {
+    let settings = regret::Settings::default();
+    let points = settings.points(&SEEDS.collect::<Vec<_>>());
+    let (mut seconds, mut amplification) = (0.0, 0.0);
+    let jobs = std::thread::available_parallelism().unwrap_or(std::num::NonZeroUsize::MIN);
+    let one = |point: &regret::Point| regret::measure(point, &settings, Some(&[]));
+    parallel::try_in_order(&points, jobs, one, |outcome| {
+        seconds += outcome.stream.seconds.ln();
+        amplification += outcome.amplification().ln();
+        Ok(())
+    })
+    .map_err(|error| ReproduceError::Device(error.to_string()))?;
+    let mean = |sum: f64| (sum / points.len() as f64).exp();
+    let (seconds, amplification) = (mean(seconds), mean(amplification));
+    Ok(Measured { workload: "family".to_owned(), seconds, amplification })
 }
