@@ -487,7 +487,7 @@ impl Stream {
     pub(super) fn drop_behind(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
-        let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().unread_share;
+        let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().memory_share;
         short && !self.table.any_up_to(at, hi.saturating_sub(limit.saturating_mul(4)), hi)
     }
 
@@ -574,7 +574,7 @@ impl Stream {
         // Unread readahead counts as waste until it is used, so the budget reserves one longest
         // run.
         let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
-        let runs = tuning().runs_afforded + self.table.readers().saturating_sub(1);
+        let runs = tuning().remembered + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
         let left = self.file_budget(view, enough).min(enough);
         let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
@@ -591,9 +591,9 @@ impl Stream {
         }
     }
 
-    /// Whether the waste budget covers `runs` wasted runs of `pages` pages.
-    fn covers_waste(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
-        let needed = pages.saturating_mul(runs).saturating_add(self.others_waste(pages, view));
+    /// Whether the waste budget covers a wasted run of `pages` pages.
+    fn covers_waste(&mut self, pages: u64, view: View<'_>) -> bool {
+        let needed = pages.saturating_add(self.others_waste(pages, view));
         self.file_budget(view, needed) >= needed
     }
 

@@ -191,7 +191,7 @@ impl Entry {
 
     /// Pages that a reader of this stream may skip.
     pub(super) fn slack(&self) -> u64 {
-        (self.consumed / tuning().slack_share).min(tuning().slack_max)
+        (self.consumed / tuning().slack_share).min(tuning().nearby)
     }
 
     /// How a miss of the pages `lo..hi` continues this stream, if it does.

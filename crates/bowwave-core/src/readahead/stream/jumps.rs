@@ -63,8 +63,8 @@ impl Stream {
             self.jumps.next = None;
             return;
         };
-        // Three deltas that repeat are no chance: they count as one exact prediction.
-        if next.period >= tuning().long_series && !self.scores.has_judged(Detector::Jumps) {
+        // Deltas that repeat are hardly chance: they count as one exact prediction.
+        if !self.scores.has_judged(Detector::Jumps) {
             self.scores.count_exact(Detector::Jumps);
         }
         let requested = wanted.end - wanted.first;
@@ -85,7 +85,7 @@ impl Stream {
         let length = length.min(wanted.max * tuning().file_windows);
         let mut planned = planned;
         // A high-latency store gets several at once, so that the reader does not wait for each.
-        let far = if self.pages_per_fill() > length { tuning().far_log as u32 } else { 0 };
+        let far = if self.pages_per_fill() > length { tuning().ahead_log_max as u32 } else { 0 };
         for number in 1..=1u64 << self.jumps.waited.max(far) {
             let Some(jump) = runs.next_jump() else { break };
             runs.push(jump.to);

@@ -98,9 +98,9 @@ impl Stream {
             }
             // Extend an outgrown run by a step; on a high-latency store, to the longest run, if the
             // budget covers that.
-            let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
+            let step = (entry.expected / tuning().outgrown).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_per_fill() > longest && self.covers_waste(longest, tuning().runs_left, view);
+            let far = self.pages_per_fill() > longest && self.covers_waste(longest, view);
             let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {

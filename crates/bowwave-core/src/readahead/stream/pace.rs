@@ -70,7 +70,7 @@ impl Pace {
         let moved = u64::from(pressure.evictions.wrapping_sub(self.since.0));
         let pages = consumed.saturating_sub(self.since.1);
         let seen = if moved > 0 { moved } else { pages };
-        if seen < pressure.cold / tuning().sample_share {
+        if seen < pressure.cold / tuning().reserve {
             return;
         }
         self.since = (pressure.evictions, consumed);
@@ -81,25 +81,20 @@ impl Pace {
         };
     }
 
-    /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and up to
-    /// one more share while enough memory is free of unread readahead, since streams rarely all use
-    /// their whole share. Without evictions there is no share. The total of all streams is always
-    /// limited. Pages of waiting reads reduce the limit, because their frames are pinned.
+    /// Pages that may be added to the `ahead` pages of a stream: up to twice its share, since
+    /// streams rarely all use their whole share, and at most what is left of all memory. Without
+    /// evictions there is no share. Pages of waiting reads reduce what is left, because their
+    /// frames are pinned.
     pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let taken = pressure.unread.saturating_add(pressure.awaited);
-        let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(taken);
-        let fits = below(tuning().safe_eighths).max(tuning().limit_min.saturating_sub(ahead));
-        if self.limit == u64::MAX {
-            return fits;
-        }
-        let more =
-            self.limit.min(below(tuning().spare_eighths).saturating_sub(self.limit.saturating_sub(ahead)));
-        self.limit.saturating_add(more).saturating_sub(ahead).min(fits)
+        let left = below_reserve(pressure.cold).saturating_sub(taken);
+        let own = self.limit.saturating_mul(2).saturating_sub(ahead);
+        own.min(left.max(tuning().speculation_min.saturating_sub(ahead)))
     }
 
     /// A page was evicted before it was read: `ahead` was too far.
     pub(super) fn thrashed(&mut self, ahead: u64) {
-        self.limit = (self.limit.min(ahead) / 4 * 3).max(tuning().limit_min);
+        self.limit = (self.limit.min(ahead) / 4 * 3).max(tuning().speculation_min);
     }
 
     /// A fill ended. A reader that waits for several fills at once is counted once.
@@ -141,7 +136,12 @@ impl Pace {
 }
 
 fn share(cold: u64, pages: u64, moved: u64) -> u64 {
-    (cold.saturating_mul(pages) / moved).saturating_mul(tuning().safe_eighths) / 8
+    below_reserve(cold.saturating_mul(pages) / moved)
+}
+
+/// Pages without the part that is held in reserve.
+fn below_reserve(pages: u64) -> u64 {
+    pages - pages.div_ceil(tuning().reserve)
 }
 
 /// Moving mean; a `known` of 0 is unknown.
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(pace.limit, 875);
         assert_eq!(
             (pace.space(100, with(800)), pace.space(100, with(875)), pace.space(0, with(1000))),
-            (75, 0, 8)
+            (75, 0, 16)
         );
         let waits = Pressure { awaited: 50, ..with(800) };
         assert_eq!(pace.space(100, waits), 25, "pages of waiting reads reduce the space");

@@ -72,7 +72,7 @@ impl Stream {
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
         entry.mark_every = entry.every(last - mark, wanted, view);
-        let tripwire = last - ahead / tuning().tripwire_share;
+        let tripwire = last - ahead / tuning().outgrown;
         let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
         let kept = entry.is_proven();
@@ -278,8 +278,7 @@ impl Stream {
     /// demand request, which is allowed on a congested device, and at any length.
     fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
         let max = wanted.max;
-        // A request of a mapped file also costs a fault.
-        let least = if wanted.mapped { tuning().mapped_step_max.min(max) } else { tuning().speculation_min };
+        let least = least(wanted);
         if view.congested && !joined || pages == 0 {
             return 0;
         }
@@ -403,9 +402,19 @@ impl Stream {
     }
 }
 
+/// The shortest readahead that is worth a request, in pages.
+fn least(wanted: Wanted) -> u64 {
+    if wanted.mapped { least_mapped().min(wanted.max) } else { tuning().speculation_min }
+}
+
+/// The same for a mapped file: a request also costs a fault.
+fn least_mapped() -> u64 {
+    tuning().speculation_min * tuning().mapped
+}
+
 /// Pages of one request of a run that is read at once.
 pub(super) fn part(max: u64) -> u64 {
-    (max / tuning().parts).max(2 * tuning().speculation_min)
+    (max / tuning().parts).max(tuning().in_order)
 }
 
 /// Pages of each request if `pages` is split evenly into requests of at least `least` pages. 0
@@ -446,17 +455,13 @@ impl Entry {
         let shortest = if timeless || matches!(self.direction, Direction::Stride { .. }) {
             1
         } else {
-            tuning().step_min
+            tuning().in_order
         };
         let least = (max / tuning().step_windows).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
-        let steps = if wanted.mapped { tuning().steps / 4 } else { tuning().steps };
+        let steps = tuning().steps / if wanted.mapped { tuning().mapped } else { 1 };
         let step = (ahead / steps).clamp(least, max * tuning().step_windows);
-        if wanted.mapped {
-            step.max((self.distance / tuning().mapped_steps).min(tuning().mapped_step_max))
-        } else {
-            step
-        }
+        if wanted.mapped { step.max((self.distance / tuning().mapped).min(least_mapped())) } else { step }
     }
 }
 

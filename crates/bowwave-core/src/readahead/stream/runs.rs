@@ -6,8 +6,7 @@
 use super::tuning::{Tuning, capacity, tuning};
 
 /// See [`Tuning`].
-const STARTS: usize = capacity(Tuning::DEFAULT.starts);
-const LENGTHS: usize = capacity(Tuning::DEFAULT.lengths);
+const RECENT: usize = capacity(Tuning::DEFAULT.recent);
 const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
 /// Lengths are counted by powers of two, up to 2^19.
 const POWERS: usize = 20;
@@ -15,9 +14,9 @@ const POWERS: usize = 20;
 /// History of runs, the newest last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs {
-    starts: [u64; STARTS],
+    starts: [u64; REMEMBERED],
     len: usize,
-    lengths: [u64; LENGTHS],
+    lengths: [u64; RECENT],
     remembered: Lengths,
     /// See [`length`](Self::length).
     expected: u64,
@@ -47,9 +46,9 @@ pub(super) struct Jump {
 impl Runs {
     pub(super) const fn new() -> Self {
         Self {
-            starts: [0; STARTS],
+            starts: [0; REMEMBERED],
             len: 0,
-            lengths: [0; LENGTHS],
+            lengths: [0; RECENT],
             remembered: Lengths::new(),
             expected: 0,
             ended: [0; POWERS],
@@ -58,7 +57,7 @@ impl Runs {
 
     /// Enters the start of a run.
     pub(super) fn push(&mut self, start: u64) {
-        if self.len == tuning().starts as usize {
+        if self.len == tuning().remembered as usize {
             self.starts.copy_within(1.., 0);
             self.len -= 1;
         }
@@ -73,7 +72,7 @@ impl Runs {
 
     /// Removes a start that belonged to another run.
     pub(super) fn forget(&mut self, start: u64) {
-        let from = self.len.saturating_sub(tuning().strides as usize);
+        let from = self.len.saturating_sub(tuning().recent as usize);
         if let Some(at) = self.starts[from..self.len].iter().rposition(|&known| known == start) {
             self.starts.copy_within(from + at + 1..self.len, from + at);
             self.len -= 1;
@@ -85,9 +84,9 @@ impl Runs {
     pub(super) fn ended_of(&mut self, pages: u64, predicted: u64) -> Option<Prediction> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
-        self.lengths[LENGTHS - 1] = pages;
+        self.lengths[RECENT - 1] = pages;
         // The newest lengths are the last ones.
-        self.lengths[..LENGTHS - tuning().lengths as usize].fill(0);
+        self.lengths[..RECENT - tuning().recent as usize].fill(0);
         self.remembered.push(pages);
         self.expected = match alike(self.lengths) {
             Alike::Up(most) => self.remembered.longest(most),
@@ -151,7 +150,7 @@ impl Runs {
         known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Expected length of a run, in pages. If the last six lengths are alike, it is the longest
+    /// Expected length of a run, in pages. If the last lengths are alike, it is the longest
     /// remembered length that is alike; else their median. 0 if unknown.
     pub(super) fn length(&self) -> u64 {
         self.expected
@@ -189,8 +188,8 @@ impl Runs {
     /// as far before that. Call it before `start` is entered.
     pub(super) fn step_to(&self, start: u64) -> Option<i64> {
         let known = &self.starts[..self.len];
-        let recent = &known[self.len.saturating_sub(tuning().strides as usize)..];
-        let far = &known[self.len.saturating_sub(2 * tuning().strides as usize)..];
+        let recent = &known[self.len.saturating_sub(tuning().recent as usize)..];
+        let far = &known[self.len.saturating_sub(2 * tuning().recent as usize)..];
         // Usually there is none. A 64-bit filter shows that: an absent start rarely has its bit
         // set.
         let there = far.iter().fold(0, |bits, &start| bits | bit(start));
@@ -251,7 +250,7 @@ enum Alike {
 }
 
 /// Compares lengths; 0 means unknown.
-fn alike(mut lengths: [u64; LENGTHS]) -> Alike {
+fn alike(mut lengths: [u64; RECENT]) -> Alike {
     lengths.sort_unstable();
     let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
     let known = &lengths[unknown..];
@@ -451,7 +450,7 @@ mod tests {
     #[test]
     fn a_longer_run_is_remembered_if_it_is_like_the_last_ones() {
         let mut runs = Runs::new();
-        for pages in [250, 900, 100, 100, 100, 100, 100, 100] {
+        for pages in [250, 900, 100, 100, 100, 100, 100, 100, 100, 100] {
             runs.ended(pages);
         }
         assert_eq!(runs.length(), 250, "900 is not like 100");

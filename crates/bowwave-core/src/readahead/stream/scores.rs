@@ -36,7 +36,7 @@ impl Scores {
     /// Sequential reads, small files and tails are trusted at once; the other detectors must prove
     /// themselves.
     pub(super) fn new() -> Self {
-        let (trusted, unproven) = (tuning().trusted as u8, tuning().score_unproven as u8);
+        let (trusted, unproven) = (tuning().trusted as u8, tuning().trusted as u8 / 2);
         Self([trusted + 2, unproven, unproven, unproven, unproven, trusted, trusted])
     }
 

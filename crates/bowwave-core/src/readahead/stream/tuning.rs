@@ -58,20 +58,15 @@ tuning! {
     /// Pages. Shorter readahead is not worth a request. Larger: small remainders wait for a demand
     /// read. Smaller: more requests.
     speculation_min: 16,
-    /// Runs. A run may lose one part in this many of the file's budget. Larger: long runs are read
-    /// in more steps. Smaller: one wrong prediction uses up the budget.
-    runs_afforded: 32,
-    /// Runs. An outgrown prediction is extended to the longest run while the budget covers this
-    /// many such losses. Larger: more steps. Smaller: more waste.
-    runs_left: 2,
 
     // Windows.
 
     /// Samples. Pages that are checked to estimate how much of a window was used. Larger: slower
     /// decisions. Smaller: coarser estimates.
     samples: 4,
-    /// Parts. Readahead of a stream is at most one part in this many of all frames. Larger: less
-    /// readahead under memory pressure. Smaller: one stream evicts the others.
+    /// Parts. Readahead of a stream is at most one part in this many of all frames, and memory is
+    /// short if more than that was read ahead and not used. Larger: less readahead under memory
+    /// pressure. Smaller: one stream evicts the others.
     memory_share: 4,
     /// Steps. A distance of more than two windows is requested in this many steps. Larger: more
     /// requests. Smaller: a reader waits for longer requests.
@@ -79,14 +74,10 @@ tuning! {
     /// Windows. A step is at most this many windows, and at least a window divided by this. Larger:
     /// longer requests.
     step_windows: 4,
-    /// Pages. Shortest step on a store that takes time. Larger: fewer requests side by side.
-    /// Smaller: requests cost more than they save on a low-latency store.
-    step_min: 32,
-    /// Steps. A mapped file gets no more marks than this in its distance: each is a page fault.
-    mapped_steps: 4,
-    /// Pages. Up to this length, a step of a mapped file is one part in `mapped_steps` of its
-    /// distance. Shorter readahead is not worth a request and a fault.
-    mapped_step_max: 64,
+    /// Times. The shortest readahead of a mapped file is this many times that of others, and a
+    /// distance has this many marks: each mark is a page fault. Larger: more faults. Smaller: a
+    /// reader waits for longer requests.
+    mapped: 4,
     /// Parts. A window that covers an expected run is requested in this many parts.
     parts: 8,
     /// Times to first byte. A window that lasts its reader this long does not grow.
@@ -101,19 +92,17 @@ tuning! {
 
     // Sequential runs.
 
-    /// Parts. A sequential reader may skip one page in this many of those that it used.
-    slack_share: 3,
-    /// Pages. Most pages that a sequential reader may skip.
-    slack_max: 64,
-    /// Pages. A first read of this length means a sequential reader: headers are shorter.
+    /// Pages. A first read of this length means a sequential reader: headers are shorter. Requests
+    /// that are read side by side are as long, too: shorter ones cost more than they save on a
+    /// low-latency store.
     in_order: 32,
     /// Times. The first window of such a reader, in lengths of its first read.
     in_order_times: 8,
-    /// Pages. A run that begins this near to the end of the last one may continue it.
+    /// Parts. A sequential reader may skip one page in this many of those that it used.
+    slack_share: 3,
+    /// Pages. A run that begins this near to the end of the last one may continue it, and a
+    /// sequential reader may skip at most this many.
     nearby: 64,
-    /// Parts. Until a run exceeds the usual length, its readahead ends one part in this many beyond
-    /// that length.
-    usual_spare: 8,
 
     // Places (`place`).
 
@@ -127,25 +116,25 @@ tuning! {
 
     // Runs between jumps (`runs`).
 
-    /// Runs. Beginnings that are remembered, among which repeating offset deltas are searched.
-    starts: 32,
-    /// Runs. Beginnings among which a stride is searched: this many strided readers may alternate.
-    strides: 8,
-    /// Runs. The last lengths, which predict the next one.
-    lengths: 6,
-    /// Runs. Lengths that are remembered, which predict how much of a window is wasted.
+    /// Runs. The last runs that are remembered: where they began, for places and repeating offset
+    /// deltas, and their lengths, which predict what readahead of a run wastes. One of them may
+    /// waste one part in this many of the file's budget.
     remembered: 32,
+    /// Runs. The last of these: a stride is searched among where they began, so this many strided
+    /// readers may alternate, and their lengths predict the next one.
+    recent: 8,
     /// Times. Lengths are alike if the longest is at most this many times the shortest.
     alike: 4,
     /// Runs. All counts of run lengths are halved at this number: older runs matter less.
     runs_max: 1024,
-    /// Times. A run that outgrew its expected length is extended in steps up to this many times
-    /// that length. Then it gets windows, like a run without a prediction.
+    /// Parts, and times. A run that outgrew its expected length is extended by one part in this
+    /// many of it, up to this many times that length. Then it gets windows, like a run without a
+    /// prediction. In a mapped run the last part begins with a tripwire: a mark that requests
+    /// nothing.
     outgrown: 4,
-    /// Parts. An outgrown run is extended by one part in this many of its expected length.
-    outgrown_step: 4,
-    /// Parts. In a mapped run the last part begins with a tripwire: a mark that requests nothing.
-    tripwire_share: 4,
+    /// Parts. Until a run exceeds the usual length, its readahead ends one part in this many beyond
+    /// that length.
+    usual_spare: 8,
 
     // Strides and repeating offset deltas.
 
@@ -154,13 +143,9 @@ tuning! {
     shown_times: 4,
     /// Times. A speculative request of a predicted run, in lengths of a demand request.
     longer: 4,
-    /// Jumps. A series of this many jumps is trusted after one repetition.
-    long_series: 3,
-    /// Log2 of runs. Most predicted runs ahead.
-    ahead_log_max: 4,
-    /// Log2 of runs. Predicted runs ahead at first, if a reader uses a run in less time than its
-    /// fill takes.
-    far_log: 3,
+    /// Log2 of runs. Most predicted runs ahead; at first, too, if a reader uses a run in less time
+    /// than its fill takes.
+    ahead_log_max: 3,
 
     // Whole files and tails.
 
@@ -175,28 +160,18 @@ tuning! {
 
     // Memory pressure (`pace`).
 
-    /// Parts. Memory is short if more than one page in this many was read ahead and not used.
-    unread_share: 4,
-    /// Eighths. The part of its share of memory that a stream uses, and the part of memory that
-    /// unread readahead of all streams may use.
-    safe_eighths: 7,
-    /// Pages. Smallest share of a stream.
-    limit_min: 8,
-    /// Eighths. A stream may exceed its share while less than this part of memory is unread
-    /// readahead.
-    spare_eighths: 6,
-    /// Parts. A share is measured each time one page in this many of memory was replaced.
-    sample_share: 8,
+    /// Parts. One part in this many of a stream's share of memory, and of the memory that unread
+    /// readahead of all streams may use, is held in reserve. A share is measured each time so much
+    /// of memory was replaced.
+    reserve: 8,
 
     // Detectors (`scores`).
 
-    /// Points. A detector with this score is trusted.
+    /// Points. A detector with this score is trusted. Those that must prove themselves (backward,
+    /// stride, cluster, jumps) begin with half of it.
     trusted: 8,
     /// Points. A correct prediction counts this much, a wrong one a point more.
     score_step: 2,
-    /// Points. First score of detectors that must prove themselves: backward, stride, cluster,
-    /// jumps.
-    score_unproven: 4,
 
     // The table of streams (`table`).
 
