@@ -59,13 +59,14 @@ test:
 	tools/fuzz.sh $(FUZZ_SECONDS)
 
 test-rust:
-	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace -- --skip full_size::
 
 fuzz-programs:
 	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
 
-# The model of the region, documentation, packages, and counts of instructions.
+# Published experiments, the model of the region, documentation, packages, and counts of instructions.
 test-builds:
+	MAKEFLAGS= nice cargo test --locked --workspace --test reproduced full_size::
 	MAKEFLAGS= nice cargo test --locked --workspace --features bowwave-region/model --test model
 	MAKEFLAGS= RUSTDOCFLAGS=-Dwarnings nice cargo doc --locked --workspace --no-deps --quiet
 	MAKEFLAGS= nice tools/packages.sh
