@@ -53,7 +53,6 @@ test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
 	$(CARGO) test --locked --workspace --no-run --quiet
-	$(CARGO) test --locked --workspace --no-run --quiet --features bowwave-region/model --test model
 	@$(MAKE) --no-print-directory -j3 test-rust test-builds fuzz-programs
 	@$(MAKE) --no-print-directory -j2 test-python test-programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
@@ -100,6 +99,8 @@ test-programs:
 # Programs and servers for the tests, most of them from the network.
 prepare:
 	@tools/setup.sh build python browser servers cost fuzz verify programs power databases
+	@tools/python_tests.sh install
+	@tools/python_suites.sh --quick install
 
 lint:
 	@tools/setup.sh build fuse deny

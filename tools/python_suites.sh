@@ -3,6 +3,7 @@
 # puts bowwave below them, and the tests that are left out, each with its reason.
 #
 #   tools/python_suites.sh [own|pyarrow|s3fs|dask|zarr|h5py|torch]...     by default all; own: our tests with every library
+#   tools/python_suites.sh [--quick] install  installs the libraries only
 #   tools/python_suites.sh --quick [...]     of pyarrow, s3fs, dask, zarr and h5py, the part that `make test` runs
 #
 # A run fails if fewer files or bytes are read through bowwave than it names.
@@ -38,6 +39,7 @@ if ! "$python" -c 'import distributed, flask_cors, mypy, polars, submitit, webda
     fi
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
 fi
+[ "${1:-}" != install ] || exit 0
 # Builds and stages the package, and runs nothing.
 PYTHON=$python tools/python_tests.sh --collect-only -q crates/bowwave-python/tests/test_files.py >/dev/null
 

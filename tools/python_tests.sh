@@ -3,6 +3,7 @@
 # `cargo test`), installs pytest and the libraries below test in a directory of their own, and runs pytest.
 #
 #   tools/python_tests.sh [PYTEST ARGUMENTS]      by default all of crates/bowwave-python/tests
+#   tools/python_tests.sh install                 installs the libraries only
 #
 # PYTHON names the interpreter of that directory, if it is not to be created.
 set -euo pipefail
@@ -23,6 +24,7 @@ if ! [ -x "$python" ] || ! "$python" -c "import $needed" 2>/dev/null; then
         exit 1
     }
 fi
+[ "${1:-}" != install ] || exit 0
 # With the features of `cargo test --workspace`, so that little is compiled again.
 cargo build --locked --quiet --workspace --lib --bins --examples
 
