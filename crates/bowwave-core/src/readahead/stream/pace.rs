@@ -89,12 +89,12 @@ impl Pace {
         let taken = pressure.unread.saturating_add(pressure.awaited);
         let left = below_reserve(pressure.cold).saturating_sub(taken);
         let own = self.limit.saturating_mul(2).saturating_sub(ahead);
-        own.min(left.max(tuning().speculation_min.saturating_sub(ahead)))
+        own.min(left.max(least_share().saturating_sub(ahead)))
     }
 
     /// A page was evicted before it was read: `ahead` was too far.
     pub(super) fn thrashed(&mut self, ahead: u64) {
-        self.limit = (self.limit.min(ahead) / 4 * 3).max(tuning().speculation_min);
+        self.limit = (self.limit.min(ahead) / 4 * 3).max(least_share());
     }
 
     /// A fill ended. A reader that waits for several fills at once is counted once.
@@ -137,6 +137,12 @@ impl Pace {
 
 fn share(cold: u64, pages: u64, moved: u64) -> u64 {
     below_reserve(cold.saturating_mul(pages) / moved)
+}
+
+/// Pages that a stream may have ahead however short memory is. Half of what is worth a request: small
+/// caches hold little more.
+fn least_share() -> u64 {
+    tuning().speculation_min / 2
 }
 
 /// Pages without the part that is held in reserve.
@@ -203,7 +209,7 @@ mod tests {
         assert_eq!(pace.limit, 875);
         assert_eq!(
             (pace.space(100, with(800)), pace.space(100, with(875)), pace.space(0, with(1000))),
-            (75, 0, 16)
+            (75, 0, 8)
         );
         let waits = Pressure { awaited: 50, ..with(800) };
         assert_eq!(pace.space(100, waits), 25, "pages of waiting reads reduce the space");
