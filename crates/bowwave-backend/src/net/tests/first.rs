@@ -61,7 +61,7 @@ impl Fixture for EagerlyServed {
 #[test]
 fn a_bucket_whose_opens_request_bytes_conforms() {
     let range = WillRead::First { start: 3, end: 7 };
-    // The suite mostly waits.
+    // One after the other they take most of a minute.
     thread::scope(|scope| {
         for will_read in [WillRead::WHOLE, START, LAST, range, WillRead::Last { bytes: 3 }] {
             scope.spawn(move || {

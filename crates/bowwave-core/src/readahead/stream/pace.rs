@@ -139,8 +139,8 @@ fn share(cold: u64, pages: u64, moved: u64) -> u64 {
     below_reserve(cold.saturating_mul(pages) / moved)
 }
 
-/// Pages that a stream may have ahead however short memory is. Half of what is worth a request: small
-/// caches hold little more.
+/// Pages that a stream may have ahead however short memory is. Half of what is worth a request:
+/// small caches hold little more.
 fn least_share() -> u64 {
     tuning().speculation_min / 2
 }
