@@ -55,8 +55,8 @@ tuning! {
     /// largest file that may be read whole. Larger: random readers waste more. Smaller: a
     /// high-latency store is not filled at the beginning.
     file_windows: 16,
-    /// Pages. Shorter readahead is not worth a request. Larger: small remainders wait for a demand
-    /// read. Smaller: more requests.
+    /// Pages. Shorter readahead is not worth a request; half of it is the smallest share of memory
+    /// of a stream. Larger: small remainders wait for a demand read. Smaller: more requests.
     speculation_min: 16,
 
     // Windows.
