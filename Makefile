@@ -17,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo reproduce reproduced test test-rust fuzz-programs test-builds test-python test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
+.PHONY: demo reproduce reproduced test python-after-rust programs-after-rust test-rust fuzz-programs test-builds test-python test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -53,9 +53,12 @@ test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
 	$(CARGO) test --locked --workspace --no-run --quiet
-	@$(MAKE) --no-print-directory -j3 test-rust test-builds fuzz-programs
-	@$(MAKE) --no-print-directory -j2 test-python test-programs
+	@$(MAKE) --no-print-directory -j3 fuzz-programs python-after-rust programs-after-rust
 	tools/fuzz.sh $(FUZZ_SECONDS)
+
+# What these two run is built by then, and while they wait there is time to build the fuzz programs.
+python-after-rust programs-after-rust: %-after-rust: test-rust test-builds
+	@$(MAKE) --no-print-directory test-$*
 
 test-rust:
 	$(CARGO) test --locked --workspace -- --skip full_size::
