@@ -2,7 +2,7 @@
 //!
 //! Lines of `KEY VALUE`, in `$XDG_CONFIG_HOME/bowwave/settings` (`~/.config/bowwave/settings`).
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -28,6 +28,11 @@ pub(crate) fn store(dir: &Path, key: &str, value: Option<&str>) -> Result<(), Fa
         return Err(failed!("neither XDG_CONFIG_HOME nor HOME is set: there is no place for settings"));
     };
     let failed = |error: io::Error| failed!("cannot store the setting in {}: {error}", path.display());
+    let directory = path.parent().expect("it has a directory");
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    // Until it is dropped, other commands wait to read, change and replace a file there.
+    let lock = File::open(directory).map_err(failed)?;
+    lock.lock().map_err(failed)?;
     let mut settings = load(dir).map_err(failed)?;
     settings.retain(|(known, _)| known != key);
     settings.extend(value.map(|value| (key.to_owned(), value.to_owned())));
@@ -38,8 +43,6 @@ pub(crate) fn store(dir: &Path, key: &str, value: Option<&str>) -> Result<(), Fa
             _ => Ok(()),
         };
     }
-    let directory = path.parent().expect("it has a directory");
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
     for (key, value) in settings {
         writeln!(file, "{key} {value}").map_err(failed)?;

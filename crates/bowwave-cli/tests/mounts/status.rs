@@ -240,6 +240,36 @@ fn a_persisted_setting_holds_for_the_next_mount_until_it_is_forgotten() {
     assert_eq!(values(), ["auto\n", "auto\n", "auto\n"]);
 }
 
+/// Regression: two commands read the settings at once, and the second one's file was without the
+/// setting of the first one.
+#[test]
+fn settings_that_are_persisted_at_once_are_all_kept() {
+    let Some(_alone) = mounting() else { return };
+    let place = Place::new("ctl-at-once");
+    let mount = || {
+        let mut command = command(&place);
+        Served::of(command.args(["mount", "pattern:/"]).arg(place.at()), &place.at())
+    };
+    let ctl = |arguments: &[&str]| {
+        let mut command = command(&place);
+        command.arg("ctl").arg(place.at()).args(arguments);
+        command
+    };
+    let keys = ["fifo_batch", "sync_expire", "write_expire"];
+    for value in ["7", "8", "9"] {
+        let served = mount();
+        let running = keys.map(|key| ctl(&["set", key, value, "--persist"]).spawn().expect("it starts"));
+        for mut child in running {
+            assert!(child.wait().expect("a child").success());
+        }
+        drop(served);
+        let _served = mount();
+        for key in keys {
+            assert_eq!(run(&mut ctl(&["get", key])).split('.').next().map(str::trim), Some(value), "{key}");
+        }
+    }
+}
+
 #[test]
 fn a_silent_or_invalid_client_does_not_block_others_for_long() {
     let Some(_alone) = mounting() else { return };
