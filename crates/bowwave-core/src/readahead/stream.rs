@@ -155,6 +155,7 @@
 //! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is
 //! worth.
 
+mod blocks;
 mod config;
 mod entry;
 mod jumps;
@@ -178,6 +179,7 @@ pub use tuning::{Tuning, set_tuning};
 
 use alloc::vec::Vec;
 
+use self::blocks::Blocks;
 use self::entry::{Direction, Entry, Join};
 use self::jumps::Jumps;
 use self::pace::Pace;
@@ -465,11 +467,13 @@ impl Stream {
                 let size = self.next_window(at, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
-            Direction::Stride { step, block } => {
-                let steps = entry.steps_to(page, step).0;
+            Direction::Stride(mut blocks) => {
+                let steps = blocks.steps_to(entry.lo, page).0;
                 entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
-                entry.consumed = entry.consumed.saturating_add(block.saturating_mul(steps.unsigned_abs()));
-                entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
+                let used = blocks.pages.saturating_mul(steps.unsigned_abs());
+                entry.consumed = entry.consumed.saturating_add(used);
+                entry.lo = blocks.advance(entry.lo, steps);
+                entry.direction = Direction::Stride(blocks);
                 self.window_strided(at, wanted, view)
             }
             Direction::Expected => wanted.nothing(Reason::Jumps),
@@ -664,7 +668,7 @@ impl Stream {
         if block >= step.unsigned_abs() || wanted.end - wanted.page > block {
             return None;
         }
-        let direction = Direction::Stride { step, block };
+        let direction = Direction::Stride(Blocks::new(wanted.page, step, block));
         let at = self.enter(Entry { direction, edge, ..Entry::new(wanted.page, wanted.end) });
         // It may still be several sequential readers of one partitioned file, which start at equal
         // distances.
@@ -675,7 +679,7 @@ impl Stream {
     fn enter(&mut self, entry: Entry) -> usize {
         let (at, gone) = self.table.insert(entry);
         match gone {
-            Some((Direction::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
+            Some((Direction::Stride(_), 0)) => self.scores.count(Detector::Stride, false),
             Some((Direction::Down, 1)) => self.scores.count(Detector::Backward, false),
             _ => {}
         }

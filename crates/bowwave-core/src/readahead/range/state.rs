@@ -403,7 +403,7 @@ impl State {
     /// The stride of the reader, once it is trusted.
     pub(super) fn stride(&self) -> Option<Stride> {
         let (length, data) = (self.stride_length, self.stride_data);
-        self.stride_mode().then_some(Stride { offset: PageIndex(self.stride_offset), length, data })
+        self.stride_mode().then_some(Stride::new(PageIndex(self.stride_offset), length, data))
     }
 
     pub(super) fn window_end(&self) -> u64 {

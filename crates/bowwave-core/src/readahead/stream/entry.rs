@@ -12,6 +12,7 @@
 //! reordered is one stream again a moment later. A read that skips pages continues a stream if it
 //! skips at most 64, and at most a third of the pages used.
 
+use super::blocks::Blocks;
 use super::pace::Pace;
 use super::tuning::tuning;
 
@@ -22,12 +23,9 @@ pub(super) enum Direction {
     New,
     Up,
     Down,
-    /// `block` pages every `step` pages, upward or downward. `lo` is the start of the last block
-    /// reached; `edge` is the start of the first block not read ahead.
-    Stride {
-        step: i64,
-        block: u64,
-    },
+    /// Blocks at equal distances, upward or downward. `lo` is the start of the last block reached;
+    /// `edge` is the start of the first block not read ahead.
+    Stride(Blocks),
     /// Read ahead where a jump was predicted; not reached yet.
     Expected,
 }
@@ -78,7 +76,7 @@ pub(super) struct Entry {
 pub(super) enum Join {
     Up,
     Down,
-    /// Within the last block reached, or at a later block.
+    /// Within the last block reached, or at a later block or the pages around it.
     Stride,
     /// Directly after a strided block: a sequential stream began there.
     Behind,
@@ -134,9 +132,9 @@ impl Entry {
         match self.direction {
             Direction::New | Direction::Up | Direction::Expected => self.edge.saturating_sub(self.hi),
             Direction::Down => self.lo.saturating_sub(self.edge),
-            Direction::Stride { step, block } => {
-                let blocks = self.steps_to(self.edge, step).0.max(1).unsigned_abs() - 1;
-                blocks.saturating_mul(block)
+            Direction::Stride(blocks) => {
+                let ahead = blocks.steps_to(self.lo, self.edge).0.max(1).unsigned_abs() - 1;
+                ahead.saturating_mul(blocks.pages)
             }
         }
     }
@@ -151,14 +149,6 @@ impl Entry {
             return Some(mark);
         }
         Some(self.hi.saturating_add((self.mark_every - (self.hi - mark) % self.mark_every) % self.mark_every))
-    }
-
-    /// Strides from the last block reached to the block of `page`, and the offset of `page` in that
-    /// block. Wraps, harmlessly, for pages more than 2^63 apart.
-    pub(super) fn steps_to(&self, page: u64, step: i64) -> (i64, u64) {
-        let past = page.wrapping_sub(self.lo).cast_signed();
-        // A step is longer than its block, so it is never −1 and the quotient always exists.
-        (past.div_euclid(step), past.rem_euclid(step).unsigned_abs())
     }
 
     /// A page was evicted before its reader came to it.
@@ -203,10 +193,10 @@ impl Entry {
             Direction::New if down(self.lo) => Some(Join::Down),
             Direction::Up | Direction::Expected if up => Some(Join::Up),
             Direction::Down if down(self.edge) => Some(Join::Down),
-            Direction::Stride { step, block } => {
-                let (steps, within) = self.steps_to(lo, step);
-                let blocks = (self.consumed / block.max(1)).cast_signed();
-                if within == block && (-blocks..=0).contains(&steps) {
+            Direction::Stride(blocks) => {
+                let (steps, within) = blocks.steps_to(self.lo, lo);
+                let read = (self.consumed / blocks.pages.max(1)).cast_signed();
+                if within == blocks.pages && (-read..=0).contains(&steps) {
                     return Some(Join::Behind);
                 }
                 if self.over {
@@ -215,8 +205,9 @@ impl Entry {
                 // Until the first correct prediction, the block is also a run of its own in the
                 // table.
                 let least = i64::from(self.proven == 0);
-                ((least..=self.steps_to(self.edge, step).0 + 1).contains(&steps) && within < block)
-                    .then_some(Join::Stride)
+                let known = |steps| (least..=blocks.steps_to(self.lo, self.edge).0 + 1).contains(&steps);
+                let beside = || blocks.beside(self.lo, lo).is_some_and(|steps| steps > 0 && known(steps));
+                (within <= blocks.pages && known(steps) || beside()).then_some(Join::Stride)
             }
             _ => None,
         }
@@ -229,9 +220,9 @@ impl Entry {
                 (self.lo..self.edge).contains(&page) && self.window > 0
             }
             Direction::Down => (self.edge..self.hi).contains(&page),
-            Direction::Stride { step, block } => {
-                let (steps, within) = self.steps_to(page, step);
-                (0..self.steps_to(self.edge, step).0).contains(&steps) && within < block
+            Direction::Stride(blocks) => {
+                let (steps, within) = blocks.steps_to(self.lo, page);
+                (0..blocks.steps_to(self.lo, self.edge).0).contains(&steps) && within < blocks.pages
             }
         }
     }
@@ -248,9 +239,9 @@ impl Entry {
     /// Range outside which no page belongs to this stream.
     pub(super) fn zone(&self) -> (u64, u64) {
         let reach = match self.direction {
-            Direction::Stride { step, block } => {
-                let steps = (self.consumed / block.max(1)).saturating_add(2);
-                steps.saturating_mul(step.unsigned_abs())
+            Direction::Stride(blocks) => {
+                let steps = (self.consumed / blocks.pages.max(1)).saturating_add(2);
+                steps.saturating_mul(blocks.distance().0)
             }
             _ => self.slack(),
         };

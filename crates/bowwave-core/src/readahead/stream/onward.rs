@@ -1,5 +1,6 @@
 //! A miss that continues a stream: upward, downward or strided.
 
+use super::blocks::Blocks;
 use super::entry::{Direction, Entry, Join};
 use super::plan::part;
 use super::tuning::tuning;
@@ -28,7 +29,7 @@ impl Stream {
         let untried = entry.window == 0;
         (entry.piece, entry.apart) = (first, apart);
         if even && let Some(edge) = first.checked_add_signed(apart) {
-            entry.direction = Direction::Stride { step: apart, block };
+            entry.direction = Direction::Stride(Blocks::new(first, apart, block));
             (entry.lo, entry.hi, entry.edge, entry.window) = (first, end, edge, 0);
             entry.consumed = entry.consumed.saturating_add(end - page);
             let fits = end - page <= block;
@@ -211,28 +212,44 @@ impl Stream {
         let trusted = self.scores.trusts(Detector::Stride);
         let entry = self.table.get(at);
         let direct = begun == Some(entry.lo);
-        let Direction::Stride { step, block } = entry.direction else { return wanted.alone() };
-        let (steps, within) = entry.steps_to(wanted.page, step);
-        if steps > 0 && !wanted.mapped && is_sparse(entry.lo, block, view) {
+        let Direction::Stride(mut blocks) = entry.direction else { return wanted.alone() };
+        let Wanted { page, end, first, .. } = wanted;
+        let beside = blocks.beside(entry.lo, first).filter(|&steps| steps > 0);
+        let steps = beside.unwrap_or(blocks.steps_to(entry.lo, page).0);
+        if steps > 0 && !wanted.mapped && is_sparse(entry.lo, blocks.pages, view) {
             // The stride or the block's length was wrong; runs that begin now show others.
             entry.over = true;
             self.scores.count(Detector::Stride, false);
             return self.begun(wanted, view);
         }
-        let overtook = steps >= entry.steps_to(entry.edge, step).0;
+        let overtook = steps >= blocks.steps_to(entry.lo, entry.edge).0;
+        let mut lo = blocks.advance(entry.lo, steps);
+        if beside.is_some() {
+            blocks.correct(lo, first);
+            lo = first;
+        }
+        // Blocks that begin within a page differ in length by a page.
+        let longer = end.wrapping_sub(lo) == blocks.pages + 1 && blocks.pages + 1 < blocks.distance().0;
+        blocks.pages += u64::from(longer && first == lo);
+        if page.wrapping_sub(lo) >= blocks.pages {
+            return self.begun(wanted, view);
+        }
+        entry.direction = Direction::Stride(blocks);
         if steps > 0 {
             entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
             entry.waited |= overtook && entry.window > 0;
-            entry.consumed = entry.consumed.saturating_add(block);
-            entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
+            entry.consumed = entry.consumed.saturating_add(blocks.pages);
+            entry.lo = lo;
+            if overtook || beside.is_some() {
+                entry.edge = blocks.start(lo, 1);
+            }
             if overtook {
-                entry.edge = entry.lo.checked_add_signed(step).unwrap_or(entry.lo);
                 self.scores.count(Detector::Stride, true);
             }
         }
         // Among random reads, some are equally spaced by chance; consecutive reads hardly are.
         let shown = direct || trusted || self.table.get(at).proven > 2;
-        if !shown || wanted.end - wanted.page > block - within {
+        if !shown || end.wrapping_sub(lo) > blocks.pages {
             return wanted.alone();
         }
         self.window_strided(at, wanted, view)
@@ -242,7 +259,7 @@ impl Stream {
     /// distances.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let entry = self.table.get(at);
-        let Direction::Stride { block, .. } = entry.direction else { return wanted.alone() };
+        let Direction::Stride(Blocks { pages: block, .. }) = entry.direction else { return wanted.alone() };
         let began = !entry.over;
         entry.over = true;
         if began {

@@ -134,8 +134,9 @@ impl Stream {
     pub(super) fn window_strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, max, .. } = wanted;
         let entry = self.table.get(at);
-        let Direction::Stride { step: distance, block } = entry.direction else { return wanted.alone() };
-        let (length, lo, edge) = (distance.unsigned_abs(), entry.lo, entry.edge);
+        let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
+        let ((length, part), block) = (blocks.distance(), blocks.pages);
+        let (lo, edge) = (entry.lo, entry.edge);
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
         let proven = if entry.proven == u8::MAX { u64::MAX } else { proven };
@@ -143,22 +144,24 @@ impl Stream {
         let next = if wanted.mapped { next_size(window, max) } else { self.next_window(at, max) };
         let size = next.max(block);
         let grown = self.target(at, size, wanted, Reason::Lookahead, view);
-        let room = if distance > 0 {
-            view.file_pages.0.saturating_sub(edge).div_ceil(length)
-        } else {
-            edge / length + 1
-        };
-        let times = if self.pages_per_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
+        let upward = blocks.is_upward();
+        let room =
+            if upward { view.file_pages.0.saturating_sub(edge).div_ceil(length) } else { edge / length + 1 };
+        let far = self.pages_per_fill() > max && !wanted.mapped;
+        // A distance of `n` blocks is known to an `n`th of a page.
+        let times = if far && part == 0 { tuning().shown_times } else { 1 };
         // At most as many blocks as came as predicted: sequential streams that begin at equal
         // distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
-        let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
-        let ahead = self.grant(at, blocks * block, wanted, false, view) / block;
+        let more = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
+        let ahead = self.grant(at, more * block, wanted, false, view) / block;
         let entry = self.table.get(at);
         let consumed = entry.consumed;
         entry.window = size.min(max);
-        let last = edge.saturating_add_signed(distance.saturating_mul((ahead.max(1) - 1).cast_signed()));
-        entry.edge = edge.saturating_add_signed(distance.saturating_mul(ahead.cast_signed()));
+        let from = blocks.steps_to(lo, edge).0;
+        let to = from.saturating_add((ahead.max(1) - 1).cast_signed());
+        let last = blocks.start(lo, to);
+        entry.edge = if ahead > 0 { blocks.start(lo, to.saturating_add(1)) } else { edge };
         entry.mark = (ahead > 0).then_some(edge);
         let missing = !view.is_cached(PageIndex(page));
         // If memory does not hold a whole block ahead, it may hold the rest of the current one.
@@ -173,7 +176,7 @@ impl Stream {
             _ => 0,
         };
         let near = if missing { page } else { edge };
-        let (first, end) = match (ahead, distance > 0) {
+        let (first, end) = match (ahead, upward) {
             (0, _) => (page, page),
             (_, true) => (near.min(edge), last + block),
             (_, false) => (last, near.max(edge) + block),
@@ -181,10 +184,18 @@ impl Stream {
         let end = if missing { end.max(wanted.end + rest) } else { end };
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
-        let every = self.table.get(at).step(wanted, view).div_ceil(block) * length;
+        // Marks have a distance of whole pages.
+        let every = self.table.get(at).step(wanted, view).div_ceil(block) * length * u64::from(part == 0);
+        let lowest = if upward { 0 } else { to };
         let hints = Hints {
             mark_every: every,
-            stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
+            stride: Some(Stride {
+                offset: PageIndex(blocks.start(lo, lowest)),
+                length,
+                part,
+                phase: blocks.phase(lowest),
+                data: block,
+            }),
             retain: consumed >= (outstanding + ahead).saturating_mul(block),
             ..Hints::default()
         };
@@ -287,7 +298,7 @@ impl Stream {
         let entry = self.table.get(at);
         // Before pages were used: two windows, or the predicted length or the strided block if that
         // is longer.
-        let block = if let Direction::Stride { block, .. } = entry.direction { block } else { 0 };
+        let block = if let Direction::Stride(blocks) = entry.direction { blocks.pages } else { 0 };
         let first =
             (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
@@ -452,11 +463,8 @@ impl Entry {
         // Strided blocks are separate requests anyway. A store that takes no time gets fewer
         // requests.
         let timeless = self.pace.pages_per_fill().is_none();
-        let shortest = if timeless || matches!(self.direction, Direction::Stride { .. }) {
-            1
-        } else {
-            tuning().in_order
-        };
+        let shortest =
+            if timeless || matches!(self.direction, Direction::Stride(_)) { 1 } else { tuning().in_order };
         let least = (max / tuning().step_windows).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
         let steps = tuning().steps / if wanted.mapped { tuning().mapped } else { 1 };

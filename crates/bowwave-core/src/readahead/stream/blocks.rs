@@ -1,0 +1,145 @@
+//! The blocks of a strided stream: at equal distances, which need not be whole pages.
+//!
+//! A column of a table whose rows have 320 000 bytes begins 78 pages after the one before, and each
+//! eighth time 79. So the distance is known in parts of a page: three blocks show it in pages, and
+//! each block that begins a page beside its prediction corrects it.
+
+/// Parts of a page.
+const PARTS: i64 = 1 << PARTS_LOG;
+const PARTS_LOG: u32 = 10;
+
+/// Blocks at equal distances. Methods take `lo`, the first page of the last block reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocks {
+    /// Pages of a block; fewer than its distance from the next.
+    pub(super) pages: u64,
+    /// Parts of a page from block to block; negative downward.
+    step: i64,
+    /// Parts of a page by which the last block reached begins after `lo`.
+    phase: i64,
+    /// First page of an earlier block, the parts by which it begins after that page, and the steps
+    /// from there to `lo`.
+    origin: u64,
+    origin_phase: i64,
+    steps: i64,
+    /// Wrong predictions so far.
+    wrong: u32,
+}
+
+impl Blocks {
+    /// Blocks of `pages` pages. Three began `step` pages apart, the last of them at `lo`.
+    pub(super) fn new(lo: u64, step: i64, pages: u64) -> Self {
+        let origin = lo.wrapping_sub(step.cast_unsigned().wrapping_mul(2));
+        Self { pages, step: step.wrapping_mul(PARTS), phase: 0, origin, origin_phase: 0, steps: 2, wrong: 0 }
+    }
+
+    pub(super) fn is_upward(&self) -> bool {
+        self.step > 0
+    }
+
+    /// Whole pages from block to block, and the parts of a page beyond them.
+    pub(super) fn distance(&self) -> (u64, u64) {
+        let step = self.step.unsigned_abs();
+        (step >> PARTS_LOG, step % PARTS.unsigned_abs())
+    }
+
+    /// The first page of a block, or the first or last page index if there is no such block.
+    pub(super) fn start(&self, lo: u64, steps: i64) -> u64 {
+        lo.saturating_add_signed(self.parts(steps) >> PARTS_LOG)
+    }
+
+    /// Parts of a page by which a block begins after its first page.
+    pub(super) fn phase(&self, steps: i64) -> u64 {
+        (self.parts(steps) % PARTS + PARTS).unsigned_abs() % PARTS.unsigned_abs()
+    }
+
+    /// Steps to the block that `page` belongs to or follows, and the offset of `page` in it. Wraps,
+    /// harmlessly, for pages more than 2^53 apart.
+    pub(super) fn steps_to(&self, lo: u64, page: u64) -> (i64, u64) {
+        let past = page.wrapping_sub(lo).cast_signed();
+        // A step is longer than its block, so it is never −1 and the quotient always exists.
+        let steps = past.wrapping_mul(PARTS).wrapping_add(PARTS - 1 - self.phase).div_euclid(self.step);
+        (steps, past.wrapping_sub(self.parts(steps) >> PARTS_LOG).unsigned_abs())
+    }
+
+    /// Steps to the block that begins a page before or after `page`.
+    pub(super) fn beside(&self, lo: u64, page: u64) -> Option<i64> {
+        let (steps, within) = self.steps_to(lo, page);
+        if within == 1 {
+            return Some(steps);
+        }
+        let above = steps + self.step.signum();
+        (self.start(lo, above) == page.saturating_add(1)).then_some(above)
+    }
+
+    /// The reader reached a later block. Returns its first page.
+    pub(super) fn advance(&mut self, lo: u64, steps: i64) -> u64 {
+        let (start, phase) = (self.start(lo, steps), self.phase(steps));
+        self.phase = phase.cast_signed();
+        self.steps = self.steps.saturating_add(steps);
+        start
+    }
+
+    /// The block predicted at `lo` begins at `start`, a page beside. So it begins near that page's
+    /// start or end, which is known best of all blocks; the first, second, fourth, eighth one like
+    /// this is what later ones are measured from.
+    pub(super) fn correct(&mut self, lo: u64, start: u64) {
+        self.phase = if start > lo { 0 } else { PARTS - 1 };
+        let past = start.wrapping_sub(self.origin).cast_signed().wrapping_mul(PARTS);
+        let step = past.wrapping_add(self.phase - self.origin_phase).wrapping_div(self.steps.max(1));
+        // Sums that overflowed are left out.
+        if step.wrapping_sub(self.step).unsigned_abs() <= PARTS.unsigned_abs() {
+            self.step = step;
+        }
+        self.wrong = self.wrong.saturating_add(1);
+        if self.wrong.is_power_of_two() {
+            (self.origin, self.origin_phase, self.steps) = (start, self.phase, 0);
+        }
+    }
+
+    /// Parts of a page from the first page of the last block reached to the start of another.
+    fn parts(&self, steps: i64) -> i64 {
+        self.phase.wrapping_add(self.step.wrapping_mul(steps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_belongs_to_the_block_that_begins_at_or_before_it() {
+        for step in [78, 3, -78, -3] {
+            for drift in [0, 128, 700, -300] {
+                let lo = 100_000;
+                let blocks = Blocks { step: step * PARTS + drift, phase: 17, ..Blocks::new(lo, step, 2) };
+                for page in lo - 1000..lo + 1000 {
+                    let (steps, within) = blocks.steps_to(lo, page);
+                    assert_eq!(blocks.start(lo, steps) + within, page, "{step} {drift} {page}");
+                    assert!(blocks.start(lo, steps + i64::from(step > 0) * 2 - 1) > page);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_distance_that_is_no_whole_number_of_pages_is_learned() {
+        for bytes in [320_000u64, 100_100, 16_000, 12_345, 1_300_000] {
+            let begins = |row: u64| (40_000_128 + bytes * row) / 4096;
+            let (mut lo, mut off) = (begins(2), 0);
+            let mut blocks = Blocks::new(lo, (begins(2) - begins(1)).cast_signed(), 1);
+            for row in 3..2000 {
+                lo = blocks.advance(lo, 1);
+                let start = begins(row);
+                assert!(lo.abs_diff(start) <= 1, "{bytes} {row}");
+                if lo != start {
+                    assert_eq!(blocks.beside(lo, start), Some(0));
+                    blocks.correct(lo, start);
+                    lo = start;
+                    off += u32::from(row >= 100);
+                }
+            }
+            assert!(off < 1900 / 20, "{bytes}: {off} wrong predictions");
+        }
+    }
+}
