@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `table`, `entry` | which stream a miss or a mark belongs to |
 //! | `onward` | what a continued stream reads: upward, downward, strided |
+//! | `blocks` | where the blocks of a stride begin |
 //! | `plan` | how much: windows, distance, budget |
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
@@ -145,6 +146,9 @@
 //! ([`Scores`]). `Whole` is not scored, and `Tail` is never scored as wrong. A new run is read
 //! ahead only by a trusted detector. Without trust, a run must first give evidence itself: adjacent
 //! requests, two downward reads, or three strided blocks.
+//!
+//! A stride need not be a whole number of pages: blocks that begin a page beside their prediction
+//! correct it (`blocks`).
 //!
 //! A strided stream is given up once its reader leaves a block of which it used less than half: the
 //! stride or the length of its blocks was wrong, and the next reads show better ones.

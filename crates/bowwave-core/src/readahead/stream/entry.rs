@@ -207,7 +207,8 @@ impl Entry {
                 let least = i64::from(self.proven == 0);
                 let known = |steps| (least..=blocks.steps_to(self.lo, self.edge).0 + 1).contains(&steps);
                 let beside = || blocks.beside(self.lo, lo).is_some_and(|steps| steps > 0 && known(steps));
-                (within <= blocks.pages && known(steps) || beside()).then_some(Join::Stride)
+                let close = || self.proven > 0 && (within == blocks.pages && known(steps) || beside());
+                (within < blocks.pages && known(steps) || close()).then_some(Join::Stride)
             }
             _ => None,
         }

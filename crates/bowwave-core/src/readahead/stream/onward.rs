@@ -214,7 +214,10 @@ impl Stream {
         let direct = begun == Some(entry.lo);
         let Direction::Stride(mut blocks) = entry.direction else { return wanted.alone() };
         let Wanted { page, end, first, .. } = wanted;
-        let beside = blocks.beside(entry.lo, first).filter(|&steps| steps > 0);
+        // A reader that used the predicted page is in the block: its run is longer.
+        let beside = blocks
+            .beside(entry.lo, first)
+            .filter(|&steps| steps > 0 && !view.is_used(PageIndex(blocks.start(entry.lo, steps))));
         let steps = beside.unwrap_or(blocks.steps_to(entry.lo, page).0);
         if steps > 0 && !wanted.mapped && is_sparse(entry.lo, blocks.pages, view) {
             // The stride or the block's length was wrong; runs that begin now show others.
@@ -236,14 +239,15 @@ impl Stream {
         }
         entry.direction = Direction::Stride(blocks);
         if steps > 0 {
-            entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
+            let right = beside.is_none();
+            entry.proven = entry.proven.saturating_add(if right { steps.min(255) as u8 } else { 0 });
             entry.waited |= overtook && entry.window > 0;
             entry.consumed = entry.consumed.saturating_add(blocks.pages);
             entry.lo = lo;
             if overtook || beside.is_some() {
                 entry.edge = blocks.start(lo, 1);
             }
-            if overtook {
+            if overtook && right {
                 self.scores.count(Detector::Stride, true);
             }
         }
