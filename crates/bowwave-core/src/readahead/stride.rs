@@ -2,7 +2,8 @@
 
 use crate::page::{PageIndex, PageRange};
 
-/// `data` pages of each `length`, from `offset` on. The distance need not be a whole number of pages.
+/// `data` pages of each `length`, from `offset` on. The distance need not be a whole number of
+/// pages.
 ///
 /// ```text
 ///   |<---- length ---->|
@@ -71,8 +72,8 @@ impl Stride {
         block.saturating_mul(self.data).saturating_add(within.min(self.data))
     }
 
-    /// The block that begins at or before a page, which is `past` pages after `offset`, and the pages
-    /// from its start.
+    /// The block that begins at or before a page `past` pages after `offset`, and the pages from
+    /// the block's start to that page.
     fn within(self, past: u64) -> (u64, u64) {
         if self.part == 0 {
             return (past / self.length, past % self.length);
@@ -80,7 +81,7 @@ impl Stride {
         let parts = |pages: u64| u128::from(pages) << PARTS_LOG;
         let block = (parts(past) + parts(1) - 1 - u128::from(self.phase))
             / (parts(self.length) + u128::from(self.part));
-        // No block has a number above its page's.
+        // A block has no larger number than its pages.
         (block as u64, past - self.start(block as u64))
     }
 

@@ -218,7 +218,7 @@ impl Stream {
         let beside = blocks
             .beside(entry.lo, first)
             .filter(|&steps| steps > 0 && !view.is_used(PageIndex(blocks.start(entry.lo, steps))));
-        let steps = beside.unwrap_or(blocks.steps_to(entry.lo, page).0);
+        let steps = beside.unwrap_or_else(|| blocks.steps_to(entry.lo, page).0);
         if steps > 0 && !wanted.mapped && is_sparse(entry.lo, blocks.pages, view) {
             // The stride or the block's length was wrong; runs that begin now show others.
             entry.over = true;
