@@ -17,7 +17,6 @@
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
 //!           four recent runs began nearby      ─► the rest of the place, if that pays
-//!           a fifth of the file is used        ─► what is absent after the request, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -34,7 +33,7 @@
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
 //! | `jumps` | repeating offset deltas: where the next runs begin |
-//! | `place` | clusters, and whole files, whose pages are read in any order |
+//! | `place` | clusters whose pages are read in any order |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | every constant: unit, value, effect |
 //!
@@ -56,11 +55,6 @@
 //! of the file, that is hardly chance. The reader is expected to begin as many runs there again.
 //! The rest of the place is then read at once, if the requests that this saves take longer than its
 //! pages. On a store that takes no time, there are no places.
-//!
-//! Readers that have used a fifth of a file are expected to use at least half of the rest: twice as
-//! much as so far. If the file fits in memory and requests take long, a miss then also reads what
-//! is absent after the request, up to a window. So records that cover a file in random order arrive
-//! in longer requests, whose unread pages the waste budget bounds.
 //!
 //! # What pays
 //!
@@ -578,8 +572,7 @@ impl Stream {
             }
         }
         self.jump(at, 0, wanted, view);
-        let plan = self.place(wanted, view).or_else(|| self.rest(wanted, view));
-        plan.unwrap_or_else(|| wanted.alone())
+        self.place(wanted, view).unwrap_or_else(|| wanted.alone())
     }
 
     /// Pages of a new run to read at once: the longest expected length, or less if the waste budget

@@ -8,8 +8,6 @@
 //! reads hardly ever meet in it. The reader stays there: it will probably begin as many runs there
 //! again. The rest of the place is read at once if the requests that this saves take longer than
 //! its pages. The largest such place wins.
-//!
-//! Readers that have used much of a file use the whole of it as a place, a request at a time.
 
 use super::tuning::tuning;
 use super::{Stream, Wanted};
@@ -40,27 +38,5 @@ impl Stream {
             size /= 2;
         }
         None
-    }
-
-    /// Reads the absent pages after the request, too, if the readers have used so much of the file
-    /// that they are expected to use at least half of the rest, and it fits in memory.
-    pub(super) fn rest(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, max, .. } = wanted;
-        let (file, used) = (view.file_pages.0, view.waste.consumed);
-        let left = file.saturating_sub(used);
-        let expected = used.saturating_mul(tuning().again).min(left);
-        if wanted.mapped
-            || 2 * expected < left
-            || file > view.frames
-            || self.pages_per_fill() < max * tuning().stream_windows
-        {
-            return None;
-        }
-        let most = max.saturating_sub(end - page).min(file.saturating_sub(end));
-        let absent = (0..most).take_while(|&n| !view.is_cached(PageIndex(end + n))).count() as u64;
-        let more = absent.min(self.file_budget(view, absent));
-        let saved = more.saturating_mul(expected) / left.max(1) / (end - page);
-        let pays = more > 0 && view.costs.pays(saved, more) && self.allows(more, view);
-        pays.then(|| Plan::new(PageIndex(page), end + more - page, 0, Reason::Range))
     }
 }

@@ -396,23 +396,6 @@ fn the_rest_of_a_place_is_read_after_a_few_reads_there() {
     assert!(waits <= 16 * 16, "{waits} waits for {} reads", 16 * 192);
 }
 
-/// Records that cover a file in random order. A policy that reads each alone waits 1500 times.
-#[test]
-fn a_file_that_records_cover_is_read_in_longer_requests() {
-    let mut reader = Reader::new(FAR_NS, 256);
-    reader.cache.set_pages(FileId(0), PageCount(1500 * 25));
-    scattered(1500).for_each(|record| reader.read(record * 25, 25));
-    assert!(reader.waits <= 1000, "{} waits", reader.waits);
-    let stats = reader.cache.stats();
-    assert_eq!(stats.pages_filled, 1500 * 25, "each page once");
-    // A reader that stops after a third of them leaves unread what the waste budget allows.
-    let mut reader = Reader::new(FAR_NS, 256);
-    reader.cache.set_pages(FileId(0), PageCount(1500 * 25));
-    scattered(1500).take(500).for_each(|record| reader.read(record * 25, 25));
-    let unread = reader.cache.stats().pages_filled - 500 * 25;
-    assert!(unread <= 500 * 25 / 4 + 18 * 256, "{unread} pages unread");
-}
-
 #[test]
 fn random_reads_of_a_large_file_make_no_places() {
     let mut random = crate::Random::new(5);

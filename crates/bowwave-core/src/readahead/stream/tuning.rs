@@ -152,8 +152,7 @@ tuning! {
     /// Windows. A file of at most this many windows is read whole at its second run while costs are
     /// unknown, and on a store that takes no time.
     whole_windows: 4,
-    /// Times. A small file is expected to get this many further runs for each run so far, and any
-    /// file this many further pages used. Larger:
+    /// Times. A small file is expected to get this many further runs for each run so far. Larger:
     /// more bytes. Smaller: more requests.
     again: 2,
     /// Pages. The end of a file where its index may be.
