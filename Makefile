@@ -56,7 +56,7 @@ test:
 	@$(MAKE) --no-print-directory -j3 fuzz-programs python-after-rust programs-after-rust
 	tools/fuzz.sh $(FUZZ_SECONDS)
 
-# What these two run is built by then, and while they wait there is time to build the fuzz programs.
+# The Rust tests build what these two run. Both wait much, so the build of the fuzz programs goes on beside them.
 python-after-rust programs-after-rust: %-after-rust: test-rust test-builds
 	@$(MAKE) --no-print-directory test-$*
 

@@ -30,7 +30,8 @@ pub(crate) fn store(dir: &Path, key: &str, value: Option<&str>) -> Result<(), Fa
     let failed = |error: io::Error| failed!("cannot store the setting in {}: {error}", path.display());
     let directory = path.parent().expect("it has a directory");
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    // Until it is dropped, other commands wait to read, change and replace a file there.
+    // Held to the end: another command would read the file before this one replaces it, and then
+    // replace it without this setting.
     let lock = File::open(directory).map_err(failed)?;
     lock.lock().map_err(failed)?;
     let mut settings = load(dir).map_err(failed)?;

@@ -147,8 +147,8 @@
 //! ahead only by a trusted detector. Without trust, a run must first give evidence itself: adjacent
 //! requests, two downward reads, or three strided blocks.
 //!
-//! A stride need not be a whole number of pages: blocks that begin a page beside their prediction
-//! correct it (`blocks`).
+//! A stride need not be a whole number of pages: a block that begins one page before or after its
+//! predicted page corrects the distance (`blocks`).
 //!
 //! A strided stream is given up once its reader leaves a block of which it used less than half: the
 //! stride or the length of its blocks was wrong, and the next reads show better ones.

@@ -26,7 +26,7 @@ pub struct Stride {
 }
 
 /// Parts of a page, as a power of two.
-const PARTS_LOG: u32 = 10;
+pub(super) const PARTS_LOG: u32 = 10;
 
 impl Stride {
     /// Blocks at a distance of whole pages.

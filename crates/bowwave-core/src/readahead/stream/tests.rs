@@ -141,14 +141,14 @@ fn strides_are_read_ahead_exactly() {
 fn strides_that_are_no_whole_number_of_pages_are_read_ahead() {
     for (row, pages) in [(320_000u64, 64u64), (320_000, 1), (100_100, 1), (16_000, 1), (65_537 * 5, 16)] {
         let mut scene = Scene::new(1 << 20);
-        let rows = 400;
+        let rows = 2000;
         for n in 0..rows {
             scene.read((40_000_128 + row * n) / 4096, pages);
         }
         let stats = scene.cache.stats();
         assert!(stats.misses <= rows * pages / 5, "rows of {row} bytes: {} pages missed", stats.misses);
         let ahead = stats.pages_filled - rows * pages;
-        assert!(ahead <= rows * pages / 2, "rows of {row} bytes: {ahead} pages more than requested");
+        assert!(ahead <= rows * pages / 5 + 64, "rows of {row} bytes: {ahead} pages more than requested");
     }
 }
 
