@@ -181,6 +181,8 @@ pub struct WasteCounts {
     pub unread: u64,
     /// Pages read ahead and used.
     pub used: u64,
+    /// Pages that readers accessed, each time they did.
+    pub accessed: u64,
 }
 
 /// Memory pressure.
@@ -426,7 +428,8 @@ impl WasteCounts {
         let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
         let settled = stats.pages_used + stats.pages_failed;
         let unread = stats.pages_readahead.saturating_sub(settled).saturating_sub(planned);
-        Self { consumed: demanded.saturating_add(stats.pages_used), unread, used: stats.pages_used }
+        let used = stats.pages_used;
+        Self { consumed: demanded.saturating_add(used), unread, used, accessed: stats.accesses }
     }
 }
 

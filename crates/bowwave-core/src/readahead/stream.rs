@@ -17,6 +17,7 @@
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
 //!           four recent runs began nearby      ─► the rest of the place, if that pays
+//!           few pages of the file used twice   ─► the next absent pages, too, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -33,7 +34,7 @@
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
 //! | `jumps` | repeating offset deltas: where the next runs begin |
-//! | `place` | clusters whose pages are read in any order |
+//! | `place` | clusters, and whole files, whose pages are read in any order |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | every constant: unit, value, effect |
 //!
@@ -55,6 +56,11 @@
 //! of the file, that is hardly chance. The reader is expected to begin as many runs there again.
 //! The rest of the place is then read at once, if the requests that this saves take longer than its
 //! pages. On a store that takes no time, there are no places.
+//!
+//! Records that cover a file in random order come back to no page. Uniformly random reads do: after
+//! a twelfth of a file, to every 24th of the pages used. If readers come back less than a quarter
+//! as often, the file fits in memory, and requests take long, a miss also requests the next absent
+//! pages: up to a window, which the waste budget bounds.
 //!
 //! # What pays
 //!
@@ -572,7 +578,7 @@ impl Stream {
             }
         }
         self.jump(at, 0, wanted, view);
-        self.place(wanted, view).unwrap_or_else(|| wanted.alone())
+        self.place(wanted, view).unwrap_or_else(|| self.with_rest(wanted, view))
     }
 
     /// Pages of a new run to read at once: the longest expected length, or less if the waste budget

@@ -396,6 +396,42 @@ fn the_rest_of_a_place_is_read_after_a_few_reads_there() {
     assert!(waits <= 16 * 16, "{waits} waits for {} reads", 16 * 192);
 }
 
+/// A reader of records of 25 pages, in a file of 1500 of them.
+fn reader_of_records(records: impl Iterator<Item = u64>) -> Reader {
+    let mut reader = Reader::new(FAR_NS, 256);
+    reader.cache.set_pages(FileId(0), PageCount(1500 * 25));
+    records.for_each(|record| reader.read(record * 25, 25));
+    reader
+}
+
+/// Each read alone would wait: 1500 waits. With all of the waste budget from the first read on,
+/// unread pages would still be too few for 660 of them.
+#[test]
+fn the_next_records_of_a_file_that_is_read_once_come_with_the_misses() {
+    let reader = reader_of_records(scattered(1500));
+    assert!(reader.waits <= 760, "{} waits", reader.waits);
+    assert_eq!(reader.cache.stats().pages_filled, 1500 * 25, "each page once");
+}
+
+#[test]
+fn of_a_file_that_is_read_in_part_the_waste_budget_bounds_what_is_unread() {
+    for records in (100..1500).step_by(200) {
+        let reader = reader_of_records(scattered(1500).take(records));
+        let unread = reader.waste().unread;
+        assert!(unread <= (records as u64 * 25) / 4 + 18 * 256, "{unread} pages after {records} records");
+    }
+}
+
+#[test]
+fn records_chosen_with_replacement_are_read_alone() {
+    for seed in 0..20 {
+        let mut random = crate::Random::new(seed);
+        let reader = reader_of_records((0..1500).map(|_| random.below(1500)));
+        let WasteCounts { unread, accessed, .. } = reader.waste();
+        assert!(unread <= accessed / 100, "seed {seed}: {unread} of {accessed} pages");
+    }
+}
+
 #[test]
 fn random_reads_of_a_large_file_make_no_places() {
     let mut random = crate::Random::new(5);

@@ -106,13 +106,18 @@ tuning! {
 
     // Places (`place`).
 
-    /// Runs. A reader is in a place if this many recent runs began there. Larger: places are found
-    /// later. Smaller: random reads meet by chance.
+    /// Runs. A reader is in a place if this many recent runs began there. A whole file is a place if
+    /// random reads would have repeated this many requests by now, and this many times the pages
+    /// that were. Larger: places are found later. Smaller: random reads meet by chance.
     place_runs: 4,
     /// Parts. A place is at most one part in this many of its file: of uniformly random reads, four
     /// of 32 are then in one place about once in two million reads. Larger: smaller places.
     /// Smaller: random reads meet by chance.
     place_chance: 2048,
+
+    /// Parts. A whole file is a place only if one part in this many of it was used. Larger: more
+    /// bytes. Smaller: records that cover a file wait longer.
+    rest_share: 12,
 
     // Runs between jumps (`runs`).
 
@@ -152,8 +157,8 @@ tuning! {
     /// Windows. A file of at most this many windows is read whole at its second run while costs are
     /// unknown, and on a store that takes no time.
     whole_windows: 4,
-    /// Times. A small file is expected to get this many further runs for each run so far. Larger:
-    /// more bytes. Smaller: more requests.
+    /// Times. A small file is expected to get this many further runs for each run so far, and any
+    /// file this many further pages used. Larger: more bytes. Smaller: more requests.
     again: 2,
     /// Pages. The end of a file where its index may be.
     tail_pages: 16,
