@@ -106,8 +106,8 @@ tuning! {
 
     // Places (`place`).
 
-    /// Runs. A reader is in a place if this many recent runs began there. A whole file is a place if
-    /// random reads would have repeated this many requests by now, and this many times the pages
+    /// Runs. A reader is in a place if this many recent runs began there. A whole file is a place
+    /// if random reads would have repeated this many requests by now, and this many times the pages
     /// that were. Larger: places are found later. Smaller: random reads meet by chance.
     place_runs: 4,
     /// Parts. A place is at most one part in this many of its file: of uniformly random reads, four
