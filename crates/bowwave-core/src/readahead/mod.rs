@@ -181,8 +181,9 @@ pub struct WasteCounts {
     pub unread: u64,
     /// Pages read ahead and used.
     pub used: u64,
-    /// Pages that readers accessed, each time they did.
-    pub accessed: u64,
+    /// Accesses to pages that were used before, cached or evicted since, and to pages that reads
+    /// wait for.
+    pub again: u64,
 }
 
 /// Memory pressure.
@@ -428,8 +429,9 @@ impl WasteCounts {
         let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
         let settled = stats.pages_used + stats.pages_failed;
         let unread = stats.pages_readahead.saturating_sub(settled).saturating_sub(planned);
-        let used = stats.pages_used;
-        Self { consumed: demanded.saturating_add(used), unread, used, accessed: stats.accesses }
+        let (used, consumed) = (stats.pages_used, demanded.saturating_add(stats.pages_used));
+        let again = stats.accesses.saturating_sub(consumed).saturating_add(stats.refaults);
+        Self { consumed, unread, used, again }
     }
 }
 

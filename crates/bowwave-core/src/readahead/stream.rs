@@ -17,7 +17,7 @@
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
 //!           four recent runs began nearby      ─► the rest of the place, if that pays
-//!           few pages of the file used twice   ─► the next absent pages, too, if that pays
+//!           few pages of the file used twice   ─► the next new pages, too, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -59,8 +59,8 @@
 //!
 //! Records that cover a file in random order come back to no page. Uniformly random reads do: after
 //! a twelfth of a file, to every 24th of the pages used. If readers come back less than a quarter
-//! as often, the file fits in memory, and requests take long, a miss also requests the next absent
-//! pages: up to a window, which the waste budget bounds.
+//! as often, half of the file fits in memory, and requests take long, a miss also requests the next
+//! pages that were never read: up to a window, which the waste budget bounds.
 //!
 //! # What pays
 //!

@@ -10,12 +10,12 @@
 //! its pages. The largest such place wins.
 //!
 //! A whole file is such a place, too, if its readers come back to pages less often than uniformly
-//! random ones. They probably read each page once, and a miss also requests the next absent pages.
+//! random ones. They probably read each page once, and a miss also requests the next new pages.
 
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Plan, Reason, View};
+use crate::readahead::{Hint, Plan, Reason, View};
 
 impl Stream {
     /// Reads the rest of the largest place around the request for which that pays.
@@ -43,24 +43,35 @@ impl Stream {
         None
     }
 
-    /// Reads the request, and then the next absent pages if the readers seem to read each page of
-    /// the file once, in any order. Whole gaps are read, or whole requests: parts would not save a
-    /// request.
+    /// Reads the request, and then the next pages that were never read, if the readers seem to
+    /// read each page of the file once, in any order. Whole gaps are read, or whole requests: parts
+    /// would not save a request.
     pub(super) fn with_rest(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, first, max, .. } = wanted;
         let (file, request) = (view.file_pages.0, end - first);
-        if wanted.mapped || file > view.frames || !self.reads_once(request, view) {
+        // Of a larger file, some used pages are neither cached nor have a shadow: they would be
+        // read again.
+        let forgets = file / 2 > view.frames;
+        if wanted.mapped || forgets || !self.more.is_empty() || !self.reads_once(request, view) {
             return wanted.alone();
         }
         let limit = page.saturating_add(max.saturating_mul(tuning().file_windows)).min(file);
-        let budget = self.file_budget(view, max).min(max.saturating_sub(end - page));
-        let (mut pages, mut stop) = (0, end);
-        while let Some(gap) = view.next_miss(PageIndex(stop), PageCount(limit.saturating_sub(stop))) {
-            let most = (budget - pages).min(limit - gap.0);
-            let absent = (0..most).take_while(|&n| !view.is_cached(gap + PageCount(n))).count() as u64;
-            let whole = if absent < most { absent } else { absent / request * request };
-            (pages, stop) = (pages + whole, gap.0 + whole);
-            if absent == most {
+        let room = self.pace.space(view.waste.unread, view.pressure);
+        let budget = self.file_budget(view, max).min(max.saturating_sub(end - page)).min(room);
+        let is_new = |page| !view.is_cached(PageIndex(page)) && !view.was_used(PageIndex(page));
+        let (mut pages, mut next) = (0, end);
+        while let Some(PageIndex(gap)) =
+            view.next_miss(PageIndex(next), PageCount(limit.saturating_sub(next)))
+        {
+            let most = (budget - pages).min(limit - gap);
+            let new = (gap..gap + most).take_while(|&page| is_new(page)).count() as u64;
+            let whole = if new < most { new } else { new / request * request };
+            if whole > 0 {
+                self.more.push(Plan::new(PageIndex(gap), whole, 0, Reason::Range).with(Hint::Retain));
+            }
+            pages += whole;
+            next = gap + new.max(1);
+            if new == most {
                 break;
             }
         }
@@ -69,9 +80,10 @@ impl Stream {
         let expected = used.saturating_mul(tuning().again).min(left);
         // In 1024ths of a request: a short gap saves less than a whole one.
         let saved = (1024 * pages).saturating_mul(expected) / left / request;
-        if pages > 0 && view.costs.pays(saved, 1024 * pages) && self.allows(pages, view) {
-            self.more.push(Plan::new(PageIndex(end), stop - end, 0, Reason::Range));
+        if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {
+            self.more.clear();
         }
+        self.more.reverse();
         wanted.alone()
     }
 
@@ -80,7 +92,7 @@ impl Stream {
     fn reads_once(&self, request: u64, view: View<'_>) -> bool {
         let (file, used) = (view.file_pages.0, view.waste.consumed);
         let waiting = view.pressure.awaited.saturating_add(request);
-        let again = view.waste.accessed.saturating_sub(used.saturating_add(waiting));
+        let again = view.waste.again.saturating_sub(waiting);
         // Uniformly random reads would have used this many pages again.
         let by_chance = used.saturating_mul(used) / file.saturating_mul(2).max(1);
         used >= file / tuning().rest_share
