@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowwave_engine::Advice;
-use bowwave_region::{MapOptions, Protection};
+use bowwave_region::{FaultOutcome, MapOptions, Protection};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -35,9 +35,15 @@ pub(crate) struct Region {
     is_lost: AtomicBool,
 }
 
+/// Page faults that a map remembers, as `READS` of `_history.py`.
+const FAULTS: usize = 1000;
+
 /// Bytes that are copied between two checks whether the caller still waits, and populated between
 /// two steps of a bar.
 const STEP: usize = 8 << 20;
+
+/// Begin, end, offset, length, outcome.
+type Read = (f64, f64, u64, u64, &'static str);
 
 type Mapped = Owned<Arc<bowwave_region::Region>>;
 
@@ -83,7 +89,8 @@ impl Region {
                 "retry_for is {retry_for}, but must be seconds, 0 or more: {error}"
             ))
         })?;
-        let options = MapOptions { protection, retry_for, ..MapOptions::default() };
+        let options =
+            MapOptions { protection, retry_for, remembered_faults: FAULTS, ..MapOptions::default() };
         let store = store.inner()?;
         let region = py
             .detach(|| bowwave_region::Region::map(store, Path::new(path), &options))
@@ -205,6 +212,37 @@ impl Region {
     /// Pages that could not be fetched: offset and cause.
     fn failures(&self) -> PyResult<Vec<(u64, String)>> {
         Ok(self.region()?.failures())
+    }
+
+    /// The last 1000 page faults and populated ranges: begin and end in seconds of
+    /// `time.monotonic`, offset and length in bytes.
+    fn reads(&self, py: Python<'_>) -> PyResult<Vec<(f64, f64, u64, u64)>> {
+        Ok(self.faults(py)?.into_iter().map(|(begin, end, at, length, _)| (begin, end, at, length)).collect())
+    }
+
+    /// As `reads`, with outcomes as in `_history.py`.
+    #[pyo3(name = "_faults")]
+    fn faults(&self, py: Python<'_>) -> PyResult<Vec<Read>> {
+        let faults = self.region()?.last_faults();
+        let now: f64 = py.import("time")?.call_method0("monotonic")?.extract()?;
+        let here = Instant::now();
+        let seconds = |time| now - here.saturating_duration_since(time).as_secs_f64();
+        let reads = faults.into_iter().map(|fault| {
+            let outcome = match fault.outcome {
+                FaultOutcome::Hit => "hit",
+                FaultOutcome::Late => "late",
+                FaultOutcome::Miss => "miss",
+            };
+            let length = fault.bytes.end - fault.bytes.start;
+            (seconds(fault.begun), seconds(fault.ended), fault.bytes.start, length, outcome)
+        });
+        Ok(reads.collect())
+    }
+
+    /// A table of the counters and a picture of the last faults, for notebooks.
+    #[pyo3(name = "_repr_html_")]
+    fn html(slf: Bound<'_, Self>) -> PyResult<String> {
+        slf.py().import("bowwave._html")?.call_method1("of_lazy_map", (slf,))?.extract()
     }
 
     /// Counters.

@@ -400,6 +400,50 @@ def test_every_way_to_read_is_in_the_picture(tmp_path):
     assert "The last 5 reads" in other._repr_html_() and "closed" in other._repr_html_()
 
 
+def noted(memory, count):
+    """The reads of a lazy map, once they are that many: a reader continues before its fault is noted."""
+    until = time.monotonic() + 10
+    while len(memory.reads()) < count and time.monotonic() < until:
+        time.sleep(0.01)
+    return memory.reads()
+
+
+def test_the_picture_of_a_lazy_map_shows_its_faults(tmp_path):
+    data = bytes(range(256)) * 4096
+    (tmp_path / "a").write_bytes(data)
+    memory = bowwave.map(tmp_path / "a", lazy=True)
+    assert memory.reads() == [] and "<svg" not in memory._repr_html_()
+    view = memoryview(memory)
+    begun = time.monotonic()
+    assert view[600_000] == data[600_000] and view[100_000] == data[100_000]
+    memory.populate(300_000, 1)
+    reads, text = noted(memory, 3), memory._repr_html_()
+    assert [read[2] for read in reads] == [at // 4096 * 4096 for at in (600_000, 100_000, 300_000)]
+    for begin, end, _, length in reads:
+        assert begun <= begin <= end <= time.monotonic() and 4096 <= length <= len(data) and length % 4096 == 0
+    rows = rows_of(text)
+    assert rows["lazy map"] == f"{tmp_path}/a" and rows["faults"] == "2" and agrees(text, memory.stats())
+    assert "The last 3 reads" in text and sum(len(marks_of(text).get(colour, ())) for colour in COLOURS.values()) == 3
+
+
+def test_a_lazy_map_remembers_1000_faults_and_their_outcomes():
+    memory = bowwave.map("emulate:s3,latency=50ms/64MiB", lazy=True, cache="64MiB", policy="none")
+    view = memoryview(memory)
+    assert view[8 << 20] == view[8 << 20]
+    memory.prefetch(32 << 20, 4096)
+    time.sleep(0.01)
+    assert isinstance(view[32 << 20], int)              # late
+    memory.prefetch(48 << 20, 4096)
+    time.sleep(0.2)
+    assert isinstance(view[48 << 20], int)              # a hit
+    noted(memory, 3)
+    assert [read[4] for read in memory._faults()] == ["miss", "late", "hit"]
+    memory.prefetch(0, 1200 * 4096)
+    for at in range(1200):
+        memory.populate(at * 4096, 1)
+    assert len(memory.reads()) == 1000 and memory.reads()[-1][2] == 1199 * 4096
+
+
 def test_a_closed_file_shows_its_totals(shaped):
     with bowwave.open("s3://data/large", **dict(shaped.options, cache="65MiB")) as file:
         file.read(1 << 20)

@@ -49,6 +49,12 @@ def test_the_reads_of_a_file_are_a_trace():
         assert bowwave.replay(file, "none")[0]["bytes_wanted"] == 8 << 20
 
 
+def test_the_faults_of_a_lazy_map_are_a_trace():
+    memory = bowwave.map("pattern:/8MiB", lazy=True)
+    memory.populate(0, len(memory))
+    assert bowwave.replay(memory, "none")[0]["bytes_wanted"] == 8 << 20
+
+
 def test_bad_input_is_a_value_error():
     with pytest.raises(ValueError, match="not a policy; there are all, none"):
         bowwave.replay(ROWS, "bogus")

@@ -128,11 +128,12 @@ def maps() -> int:
     region.populate(0, len(region))
     region.prefetch(0, 4096)
     failures: list[tuple[int, str]] = region.failures()
+    faults: list[tuple[float, float, int, int]] = region.reads()
     part: bytes = region[:10] if region.writable else bytes(region)
     tag, time = region.identity
     # Of the hook for children of fork.
     assert part and tag and time and region[0] == 1
-    return len(memoryview(memory)) + len(memoryview(region)) + len(failures) + len(region.stats())
+    return len(memoryview(memory)) + len(memoryview(region)) + len(failures) + len(faults) + len(region.stats())
 
 
 def laboratory() -> float:

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 use crate::error::{Error, Result};
+use crate::faults::{FaultOutcome, Faults};
 use crate::kernel::Kernel;
 use crate::region::{MapOptions, Protection};
 use crate::streams::{Stream, Streams};
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     retry_for: Duration,
     /// URL of the file, for messages.
     name: String,
+    pub(crate) faults: Faults,
     pub(crate) counters: Counters,
 }
 
@@ -103,6 +105,7 @@ impl Inner {
             failed: Mutex::default(),
             retry_for: options.retry_for,
             name,
+            faults: Faults::new(options.remembered_faults),
             counters: Counters::default(),
         });
         // A child has no handler threads. Without the mapping it faults instead of blocking
@@ -164,7 +167,7 @@ impl Inner {
         let offset = self.start + (touch.address - self.base) as u64;
         let stream = self.streams.of(touch.thread);
         let around = self.around(offset, self.unread(&stream, offset));
-        if let Some(end) = self.map_if_cached(&stream, offset, around.clone()) {
+        if let Some(end) = self.hit(&stream, offset, around.clone()) {
             self.map_ahead(&stream, offset, end);
             return;
         }
@@ -175,6 +178,14 @@ impl Inner {
                 Err(error) => inner.fetch_again_elsewhere(&stream, offset, around, error),
             }
         });
+    }
+
+    /// Maps the page of a touch if it is cached; see [`map_if_cached`](Self::map_if_cached).
+    fn hit(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
+        let begun = self.faults.now();
+        let end = self.map_if_cached(stream, offset, around)?;
+        self.faults.note(begun, self.page_of(offset)..end, FaultOutcome::Hit);
+        Some(end)
     }
 
     /// Maps the cached pages ahead of a sequential thread, so that it does not sleep and wake every
@@ -240,7 +251,8 @@ impl Inner {
             self.poison(page);
             return Err(Error::Range(cause));
         }
-        let mut end = page;
+        let (begun, mut end) = (self.faults.now(), page);
+        let before = begun.map(|_| self.file().stats());
         let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
             self.failed().forget(page);
             let count = self.map(bytes.clone());
@@ -248,7 +260,14 @@ impl Inner {
             count
         });
         match mapped.await {
-            Ok(()) => Ok(end.max(page + stream.page_bytes())),
+            Ok(()) => {
+                let end = end.max(page + stream.page_bytes());
+                if let Some(before) = before {
+                    let outcome = FaultOutcome::between(&before, &self.file().stats());
+                    self.faults.note(begun, page..end, outcome);
+                }
+                Ok(end)
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -360,7 +379,7 @@ impl crate::signals::Serves for Inner {
         let offset = self.start + (address - self.base) as u64;
         let stream = self.streams.of(this_thread());
         let around = self.around(offset, self.unread(&stream, offset));
-        let mapped = self.map_if_cached(&stream, offset, around.clone());
+        let mapped = self.hit(&stream, offset, around.clone());
         let mapped = mapped.map_or_else(
             || {
                 task::block_on(self.fetch(&stream.file, offset, around.clone()))

@@ -7,6 +7,7 @@
 mod anonymous;
 mod copy;
 mod error;
+mod faults;
 #[cfg(not(feature = "model"))]
 mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -31,6 +32,7 @@ pub use anonymous::{
 };
 pub use bowwave_engine as engine;
 pub use error::{Error, Result};
+pub use faults::{Fault, FaultOutcome};
 #[cfg(feature = "model")]
 pub use kernel::{Touched, Toucher};
 pub use region::{MapOptions, Protection, Region, RegionStats};

@@ -13,6 +13,7 @@ use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::faults::Fault;
 use crate::inner::Inner;
 use crate::kernel::Kernel;
 use crate::reap::Owner;
@@ -99,6 +100,8 @@ pub struct MapOptions {
     /// pass. This is in addition to the retries of the engine. Then the access ends in `SIGBUS`.
     /// Calls do not wait. Not at all by default.
     pub retry_for: Duration,
+    /// Page faults to remember, for [`Region::last_faults`]. None by default.
+    pub remembered_faults: usize,
 }
 
 impl Default for MapOptions {
@@ -113,6 +116,7 @@ impl Default for MapOptions {
             delivery: Delivery::default(),
             version: None,
             retry_for: Duration::ZERO,
+            remembered_faults: 0,
         }
     }
 }
@@ -322,6 +326,12 @@ impl Region {
     /// Pages that could not be fetched: their offset in the file in bytes, and the cause.
     pub fn failures(&self) -> Vec<(u64, String)> {
         self.inner.failures()
+    }
+
+    /// The last [`remembered_faults`](MapOptions::remembered_faults) page faults and populated
+    /// ranges, in the order in which they ended.
+    pub fn last_faults(&self) -> Vec<Fault> {
+        self.inner.faults.last()
     }
 
     /// Counters so far.

@@ -14,7 +14,7 @@ use std::thread;
 use bowwave_engine::backend::pattern;
 use bowwave_engine::{Engine, ErrorKind, Options, Policy};
 use bowwave_region::uffd::{Delivery, Scope};
-use bowwave_region::{Error, MapOptions, Protection};
+use bowwave_region::{Error, FaultOutcome, MapOptions, Protection};
 use common::{PAGE, alone, engine, expected, map, raises_sigbus, succeeds};
 
 #[test]
@@ -47,6 +47,26 @@ fn a_mapped_part_has_the_bytes_of_its_offsets() {
     for at in [0, 4095, 4096, 500_000, 991_806] {
         assert_eq!(part.as_slice()[at], expected("1000000", 8192 + at as u64), "{at}");
     }
+}
+
+#[test]
+fn the_last_faults_are_remembered_as_requested() {
+    let store = engine(8 << 20, Policy::None).store("pattern:/1000000").expect("a pattern");
+    let region = map(&store, &MapOptions { remembered_faults: 3, ..MapOptions::default() });
+    let pages = [10, 3, 200, 7].map(|page| page * PAGE);
+    for at in pages {
+        region.populate(at, 1).expect("a pattern");
+    }
+    let faults = region.last_faults();
+    assert_eq!(faults.iter().map(|fault| fault.bytes.start).collect::<Vec<_>>(), pages[1..]);
+    for fault in &faults {
+        assert!(fault.begun <= fault.ended && fault.outcome == FaultOutcome::Miss, "{fault:?}");
+    }
+    region.populate(pages[3], 1).expect("a pattern");
+    assert_eq!(region.last_faults()[2].outcome, FaultOutcome::Hit);
+    let forgetful = map(&store, &MapOptions::default());
+    forgetful.populate(0, 1).expect("a pattern");
+    assert!(forgetful.last_faults().is_empty());
 }
 
 #[test]

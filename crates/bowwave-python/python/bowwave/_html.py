@@ -11,6 +11,7 @@ from ._history import HIT, LATE, MISS, History, recent
 if TYPE_CHECKING:
     from ._files import File
     from ._lab import Report, Results
+    from ._bowwave import Region
     from ._map import Map
 
 #: Colours of outcomes, which colour-blind readers can tell apart; those of the pages of `bowwave.report`.
@@ -175,6 +176,20 @@ def of_map(memory: Map) -> str:
     rows = {"map": memory.name}
     rows |= {"state": "closed"} if memory.closed else {"size": size_text(len(memory))}
     return table({**rows, **counted(memory.counters)}) + bar(memory.counters) + picture([memory._history])
+
+
+def of_lazy_map(region: Region) -> str:
+    """A lazy map, with the page faults that it served."""
+    from ._map import lazy_source
+
+    source = lazy_source(region)
+    history = History(source.url if source else "", None, listed=False)
+    history.size = len(region)
+    history.reads.extend(region._faults())
+    stats = region.stats()
+    rows = {"lazy map": history.url, "size": size_text(history.size), "faults": str(stats["faults"]),
+            "mapped": f"{stats['pages_mapped']} pages"}
+    return table({**rows, **counted(stats)}) + bar(stats) + picture([history])
 
 
 def of_results(results: Results) -> str:

@@ -73,7 +73,8 @@ def replay(trace: Any, policies: Any = "stream", devices: Any = "s3", caches: An
     """Replays a trace in virtual time: one row for each policy, device and cache size.
 
     A trace is a path of any format that `bowwave import` knows, Parquet, a directory of `write_trace`, rows with `offset`
-    and `length` (an iterable of dictionaries or an Arrow table), or a `bowwave.File`: the reads it remembers.
+    and `length` (an iterable of dictionaries or an Arrow table), or a `bowwave.File` or lazy map: the reads or
+    page faults it remembers.
 
     Options are those of `bowwave replay`, such as `ra_pages="1MiB"` and `pace="trace"`. Equal calls give equal digits.
     `progress` shows a bar after the first second, if tqdm is installed.

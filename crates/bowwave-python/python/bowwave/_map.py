@@ -117,6 +117,11 @@ def _lazily(source: Source, writable: bool, retry_for: float) -> Region:
     return region
 
 
+def lazy_source(region: Region) -> Source | None:
+    """The file of a lazy map, if `map` has made it."""
+    return _lazy[region][0] if region in _lazy else None
+
+
 def _reduced(region: Region) -> tuple[Any, ...]:
     if region not in _lazy:
         raise TypeError("a Region that bowwave.map did not make cannot be pickled")

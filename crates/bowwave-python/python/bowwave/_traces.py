@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._bowwave import Region
 from ._command import ran
 from ._files import File
 from ._progress import bar
@@ -29,13 +30,13 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 def csv_of(trace: Any) -> bytes:
     """A trace as the command reads it from standard input: a path, rows, an Arrow table, or the last reads of a
-    `bowwave.File`."""
+    `bowwave.File` or a lazy map."""
     if isinstance(trace, str | os.PathLike):
         if is_parquet(trace):
             return _csv_of_table(_parquet(trace, None))
         with open(trace, "rb") as file:
             return file.read()
-    if isinstance(trace, File):
+    if isinstance(trace, File | Region):
         reads = trace.reads()
         begun = min((read[0] for read in reads), default=0.0)
         trace = [{"time_ns": round((begin - begun) * 1e9), "offset": offset, "length": length}
