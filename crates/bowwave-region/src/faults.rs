@@ -11,11 +11,12 @@ use crate::sync::{Mutex, PoisonError};
 /// A page fault that was served, or a range that was populated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// When it was reported.
+    /// When its handler began to serve it, or `populate` to fetch it. Time in the queue before does
+    /// not count.
     pub begun: Instant,
     /// When its pages were mapped.
     pub ended: Instant,
-    /// From the page to the end of what was mapped with it, as offsets in the file in bytes.
+    /// File offsets in bytes: from the page to the end of the range that was mapped with it.
     pub bytes: Range<u64>,
     /// What it waited for.
     pub outcome: FaultOutcome,
@@ -35,26 +36,26 @@ pub enum FaultOutcome {
 /// The last faults, if they are remembered.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    most: usize,
+    capacity: usize,
     last: Mutex<VecDeque<Fault>>,
 }
 
 impl Faults {
-    /// Remembers the last `most` faults.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, last: Mutex::default() }
+    /// Remembers the last `capacity` faults.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, last: Mutex::default() }
     }
 
     /// The time, if faults are remembered.
     pub(crate) fn now(&self) -> Option<Instant> {
-        (self.most > 0).then(Instant::now)
+        (self.capacity > 0).then(Instant::now)
     }
 
     /// Remembers a fault that ends now.
     pub(crate) fn note(&self, begun: Option<Instant>, bytes: Range<u64>, outcome: FaultOutcome) {
         let Some(begun) = begun else { return };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() == self.most {
+        if last.len() == self.capacity {
             last.pop_front();
         }
         last.push_back(Fault { begun, ended: Instant::now(), bytes, outcome });
@@ -67,8 +68,8 @@ impl Faults {
 }
 
 impl FaultOutcome {
-    /// By the counters of the file before and after. Faults at the same time have the worst of
-    /// their outcomes.
+    /// Derives the outcome from the counters of the file before and after the fault. Concurrent
+    /// faults and reads of the file have the worst of their outcomes.
     pub(crate) fn between(before: &Stats, after: &Stats) -> Self {
         if after.misses > before.misses {
             Self::Miss

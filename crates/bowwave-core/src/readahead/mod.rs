@@ -181,8 +181,8 @@ pub struct WasteCounts {
     pub unread: u64,
     /// Pages read ahead and used.
     pub used: u64,
-    /// Accesses to pages that were used before, cached or evicted since, and to pages that reads
-    /// wait for.
+    /// Accesses to pages that were used before, plus refaults. An upper bound: late pages count as
+    /// long as reads wait for them, and so do pages that were evicted unread and requested again.
     pub again: u64,
 }
 

@@ -17,7 +17,7 @@
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
 //!           four recent runs began nearby      ─► the rest of the place, if that pays
-//!           few pages of the file used twice   ─► the next new pages, too, if that pays
+//!           few pages of the file used twice   ─► the next pages never read, too, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //!           no stream owns it                  ─► the window after the cached pages, as in Linux
@@ -57,10 +57,11 @@
 //! The rest of the place is then read at once, if the requests that this saves take longer than its
 //! pages. On a store that takes no time, there are no places.
 //!
-//! Records that cover a file in random order come back to no page. Uniformly random reads do: after
-//! a twelfth of a file, to every 24th of the pages used. If readers come back less than a quarter
-//! as often, half of the file fits in memory, and requests take long, a miss also requests the next
-//! pages that were never read: up to a window, which the waste budget bounds.
+//! Some readers read each page of a file once, in random order. Uniformly random readers repeat
+//! pages: when a twelfth of the file was used, one of 24 uses is a repetition. A file counts as
+//! read once if repetitions are at most a quarter of that, half of it fits in memory, and fills are
+//! slow. Then a miss also requests the next pages never read: together with the request up to a
+//! window, and within the waste budget.
 //!
 //! # What pays
 //!

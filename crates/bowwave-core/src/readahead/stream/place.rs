@@ -7,10 +7,10 @@
 //! Several of the recent runs began in one aligned place, which is so small that uniformly random
 //! reads hardly ever meet in it. The reader stays there: it will probably begin as many runs there
 //! again. The rest of the place is read at once if the requests that this saves take longer than
-//! its pages. The largest such place wins.
+//! its pages. Of the places for which this holds, the largest is read.
 //!
-//! A whole file is such a place, too, if its readers come back to pages less often than uniformly
-//! random ones. They probably read each page once, and a miss also requests the next new pages.
+//! A whole file can be read once, too, in any order. If its readers repeat pages much less often
+//! than uniformly random readers would, a miss also requests the next pages never read.
 
 use super::tuning::tuning;
 use super::{Stream, Wanted};
@@ -21,7 +21,8 @@ impl Stream {
     /// Reads the rest of the largest place around the request for which that pays.
     pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, max, .. } = wanted;
-        // Most misses end here: on a store that takes no time, and for large requests.
+        // Most misses end here: large requests, and stores that take no time or whose costs are
+        // unknown.
         if view.costs.pages_per_request() < end - page || wanted.mapped {
             return None;
         }
@@ -31,7 +32,7 @@ impl Stream {
             let start = page & !(size - 1);
             let runs = self.runs.begun_within(start, size);
             if runs < tuning().place_runs {
-                // A smaller place within this one has no more runs.
+                // A smaller place within this one cannot have more runs.
                 return None;
             }
             let stop = (start + size).min(view.file_pages.0);
@@ -49,8 +50,8 @@ impl Stream {
     pub(super) fn with_rest(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, first, max, .. } = wanted;
         let (file, request) = (view.file_pages.0, end - first);
-        // Of a larger file, some used pages are neither cached nor have a shadow: they would be
-        // read again.
+        // Cached pages and shadows together remember at most twice as many pages as there are
+        // frames. In a larger file, some used pages would look new and be read again.
         let forgets = file / 2 > view.frames;
         if wanted.mapped || forgets || !self.more.is_empty() || !self.reads_once(request, view) {
             return wanted.alone();
@@ -65,7 +66,9 @@ impl Stream {
         {
             let most = (budget - pages).min(limit - gap);
             let new = (gap..gap + most).take_while(|&page| is_new(page)).count() as u64;
-            let whole = if new < most { new } else { new / request * request };
+            // More of the gap follows, beyond the budget or the limit.
+            let cut = new == most && gap + new < file && is_new(gap + new);
+            let whole = if cut { new / request * request } else { new };
             if whole > 0 {
                 self.more.push(Plan::new(PageIndex(gap), whole, 0, Reason::Range).with(Hint::Retain));
             }
@@ -78,7 +81,7 @@ impl Stream {
         let used = view.waste.consumed;
         let left = file.saturating_sub(used).max(1);
         let expected = used.saturating_mul(tuning().again).min(left);
-        // In 1024ths of a request: a short gap saves less than a whole one.
+        // In 1024ths of a request: a gap shorter than a request saves only that share of one.
         let saved = (1024 * pages).saturating_mul(expected) / left / request;
         if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {
             self.more.clear();
@@ -87,12 +90,13 @@ impl Stream {
         wanted.alone()
     }
 
-    /// Whether much of the file was used, but few pages of it twice, which is hardly chance; and
-    /// whether readers mostly wait.
+    /// Whether readers probably read each page once: much of the file was used, but few pages of
+    /// it twice, which is hardly chance. Also, fills must be slow: a reader could use two windows
+    /// of pages during one.
     fn reads_once(&self, request: u64, view: View<'_>) -> bool {
         let (file, used) = (view.file_pages.0, view.waste.consumed);
-        let waiting = view.pressure.awaited.saturating_add(request);
-        let again = view.waste.again.saturating_sub(waiting);
+        // The request is counted as accessed, and not yet as used.
+        let again = view.waste.again.saturating_sub(request);
         // Uniformly random reads would have used this many pages again.
         let by_chance = used.saturating_mul(used) / file.saturating_mul(2).max(1);
         used >= file / tuning().rest_share
