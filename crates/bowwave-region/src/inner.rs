@@ -180,7 +180,7 @@ impl Inner {
         });
     }
 
-    /// Maps the page of a touch if it is cached; see [`map_if_cached`](Self::map_if_cached).
+    /// Maps the page of a touch as [`map_if_cached`](Self::map_if_cached), and notes the fault.
     fn hit(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
         let begun = self.faults.now();
         let end = self.map_if_cached(stream, offset, around)?;

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ._history import HIT, LATE, MISS, History, recent
 
 if TYPE_CHECKING:
+    from ._bowwave import Region
     from ._files import File
     from ._lab import Report, Results
-    from ._bowwave import Region
     from ._map import Map
 
 #: Colours of outcomes, which colour-blind readers can tell apart; those of the pages of `bowwave.report`.

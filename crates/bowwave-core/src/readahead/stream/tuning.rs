@@ -114,7 +114,6 @@ tuning! {
     /// of 32 are then in one place about once in two million reads. Larger: smaller places.
     /// Smaller: random reads meet by chance.
     place_chance: 2048,
-
     /// Parts. A whole file is a place only if one part in this many of it was used. Larger: more
     /// bytes. Smaller: records that cover a file wait longer.
     rest_share: 12,
