@@ -271,6 +271,12 @@ class Postgres:
         load = self.cluster.popen("pgbench", "-n", "-c", "4", "-T", "600", stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         rows = [Rows(self.cluster, f"{number}-{one}", self.trial.seed, self.log) for one in range(CLIENTS)]
+        deadline = time.monotonic() + 60
+        while not all(one.committed for one in rows):
+            # A round without commits checks nothing.
+            if time.monotonic() > deadline:
+                raise Failed(f"PostgreSQL does not commit anything\n{self.cluster.said()}")
+            time.sleep(0.01)
         time.sleep(rng.uniform(0.2, 3))
         self.daemon.kill()
         self.cluster.kill()
