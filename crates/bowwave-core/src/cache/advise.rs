@@ -87,6 +87,7 @@ impl Cache {
     /// # Panics
     /// If `file` is not open.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
+        self.forget(file, range);
         for (page, slot) in self.slots_in(file, range) {
             match slot.frame() {
                 Some(frame) if self.frames.get(frame).is_unwritten() => continue,

@@ -78,6 +78,11 @@ impl Cache {
         ensure(self.frames.unused() as usize == unused, || {
             format!("{} frames count as not used, and {unused} are", self.frames.unused())
         })?;
+        let histories = self.files.iter().flatten().filter_map(|file| file.history.as_ref());
+        let words: usize = histories.map(|history| history.words.len()).sum();
+        ensure(self.histories.words == words, || {
+            format!("histories count {} words, and have {words}", self.histories.words)
+        })?;
         for (number, file) in (0..).zip(&self.files) {
             for (page, slot) in self.table.pages_of(FileId(number)) {
                 ensure(file.is_some(), || {

@@ -10,6 +10,7 @@
 //! | `plan` | from a policy's plan to fills |
 //! | `fill` | the end of a fill: wake or fail, report to the policy; drop-behind |
 //! | `reclaim` | eviction, shadows, lent frames |
+//! | `history` | which pages were used, after their shadows are gone |
 //! | `advise` | advice on ranges; invalidation |
 //! | `read_plan` | a reader's plan, and readahead along it |
 //! | `write` | target frames of writes, and stalled writes |
@@ -22,6 +23,7 @@ mod advise;
 mod check;
 mod fill;
 mod frames;
+mod history;
 mod mapped;
 mod pages;
 mod plan;
@@ -36,6 +38,7 @@ pub use access::{Observer, Pins};
 pub use check::Violation;
 pub(crate) use check::ensure;
 pub(crate) use frames::{Flag, Frames};
+pub(crate) use history::History;
 pub use read_plan::TooManyRanges;
 pub(crate) use table::PageTable;
 
@@ -82,6 +85,7 @@ pub struct Cache {
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
+    histories: history::Histories,
     write_back: write_back::WriteBack,
     /// Counters of closed files.
     closed_stats: Stats,
@@ -113,6 +117,7 @@ struct File {
     policy: Option<Box<dyn Readahead>>,
     /// State kept for the policy, and whether frames are offset-mapped.
     memory: FileMemory,
+    history: Option<Box<History>>,
 }
 
 #[derive(Debug)]
@@ -203,6 +208,7 @@ impl Cache {
             awaited: 0,
             starved: VecDeque::new(),
             reclaim: reclaim::Reclaim::default(),
+            histories: history::Histories::default(),
             write_back: write_back::WriteBack::default(),
             closed_stats: Stats::default(),
             accesses: 0,
@@ -282,7 +288,8 @@ impl Cache {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
         let (stats, memory) = (Stats::default(), FileMemory::default());
-        *entry = Some(File { pages, handles: 0, stats, unwritten: None, policy: None, memory });
+        *entry =
+            Some(File { pages, handles: 0, stats, unwritten: None, policy: None, memory, history: None });
     }
 
     /// Sets a file's length. After a truncation the driver invalidates the pages past the end.
@@ -511,7 +518,7 @@ impl Cache {
 
     /// Bytes of memory used for bookkeeping.
     pub fn metadata_bytes(&self) -> usize {
-        self.table.bytes() + self.frames.bytes() + self.reclaim.bytes()
+        self.table.bytes() + self.frames.bytes() + self.reclaim.bytes() + self.histories.bytes()
     }
 
     fn tick(&mut self, now: Instant) {

@@ -191,11 +191,14 @@ impl Cache {
         }
         self.make_room();
         let frame = self.frames.alloc(self.limit, walk.file, page, flags)?;
-        let stats = self.stats_mut(walk.file);
-        stats.pages_readahead += u64::from(!demanded);
-        stats.pages_planned += u64::from(flags.has(Flag::Planned));
-        if let Some(shadow) = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow() {
+        let shadow = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow();
+        let file = self.file_mut(walk.file);
+        file.stats.pages_readahead += u64::from(!demanded);
+        file.stats.pages_planned += u64::from(flags.has(Flag::Planned));
+        if let Some(shadow) = shadow {
             self.refault(frame, shadow, demanded);
+        } else if let Some(history) = &mut file.history {
+            history.returned += u64::from(history.has(page));
         }
         Some(frame)
     }

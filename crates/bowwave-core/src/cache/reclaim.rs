@@ -331,6 +331,7 @@ impl Cache {
     fn leave_shadow(&mut self, file: FileId, index: PageIndex, unused: bool) {
         if self.config.eviction == Eviction::Lru && !unused {
             self.table.set(file, index, Slot::EMPTY);
+            self.remember(file, index);
             return;
         }
         let shadow = Slot::of_shadow(Shadow { age: self.reclaim.clock, unused });
@@ -360,10 +361,11 @@ impl Cache {
     /// Removes the oldest shadow: its page was evicted too long ago to matter.
     fn expire_shadow(&mut self) {
         let Some((file, index, slot)) = self.reclaim.shadows.pop_front() else { return };
-        if self.table.get(file, index) == slot {
-            self.table.set(file, index, Slot::EMPTY);
+        if self.table.remove(file, index, slot) {
             if slot.shadow().is_some_and(|shadow| shadow.unused) {
                 self.stats_mut(file).pages_wasted += 1;
+            } else {
+                self.remember(file, index);
             }
         }
     }

@@ -145,6 +145,22 @@ impl PageTable {
         old
     }
 
+    /// Empties the slot of `page` if it is `slot`; returns whether it was.
+    pub(crate) fn remove(&mut self, file: FileId, page: PageIndex, slot: Slot) -> bool {
+        let Some((bucket, leaf)) = self.find(file.0, page.0 / LEAF_PAGES) else { return false };
+        let entry = &mut self.leaves[leaf as usize];
+        let place = &mut entry.slots[slot_of(page)];
+        if *place != slot {
+            return false;
+        }
+        *place = Slot::EMPTY;
+        entry.live -= 1;
+        if entry.live == 0 {
+            self.remove_leaf(bucket, leaf);
+        }
+        true
+    }
+
     /// The pages of a file that have a slot, in an order that depends only on the history of calls.
     pub(crate) fn pages_of(&self, file: FileId) -> impl Iterator<Item = (PageIndex, Slot)> + '_ {
         let first = self.files.get(file.0 as usize).copied().unwrap_or(NONE);

@@ -278,6 +278,7 @@ impl Cache {
     ) -> (Access, View<'_>, &mut dyn Readahead, &mut Plans) {
         let free = self.readahead_allowance(walk.demand_left);
         let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
+        let history = file.history.as_deref();
         let (pages, waste) = (file.pages, WasteCounts::of(&file.stats));
         let handle = self.handles[walk.handle.0 as usize].as_mut().expect(HANDLES);
         let ra_pages = u64::from(self.config.ra_pages)
@@ -312,6 +313,8 @@ impl Cache {
             table: &self.table,
             frames_of: &self.frames,
             file: walk.file,
+            stats: Some(&file.stats),
+            history,
             waste,
             pressure,
             ra_pages,

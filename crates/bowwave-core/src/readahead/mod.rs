@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;
 
-use crate::cache::{Flag, Frames, PageTable};
+use crate::cache::{Flag, Frames, History, PageTable};
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::id::{FileId, HandleId};
@@ -151,6 +151,8 @@ pub struct View<'a> {
     pub(crate) table: &'a PageTable,
     pub(crate) frames_of: &'a Frames,
     pub(crate) file: FileId,
+    pub(crate) stats: Option<&'a Stats>,
+    pub(crate) history: Option<&'a History>,
     /// Results of readahead in this file so far.
     pub waste: WasteCounts,
     /// Memory pressure.
@@ -181,8 +183,15 @@ pub struct WasteCounts {
     pub unread: u64,
     /// Pages read ahead and used.
     pub used: u64,
-    /// Accesses to pages that were used before, plus refaults. An upper bound: late pages count as
-    /// long as reads wait for them, and so do pages that were evicted unread and requested again.
+}
+
+/// How often the readers of a file used its pages. Late pages count as used again as long as reads
+/// wait for them, and so do pages that were evicted unread and requested again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeats {
+    /// Pages used, each counted once: a lower bound.
+    pub pages: u64,
+    /// Accesses to pages that were used before: an upper bound.
     pub again: u64,
 }
 
@@ -373,6 +382,8 @@ impl View<'_> {
             table: &NOTHING,
             frames_of: &NO_FRAMES,
             file: FileId(0),
+            stats: None,
+            history: None,
             waste: WasteCounts::default(),
             pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0, awaited: 0 },
             ra_pages,
@@ -391,18 +402,32 @@ impl View<'_> {
         frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
     }
 
-    /// Whether a page was evicted after use, as far as shadows remember.
+    /// Whether a page was evicted after use, unless [that was forgotten](Self::has_forgotten).
     pub fn was_used(self, page: PageIndex) -> bool {
-        self.table.get(self.file, page).shadow().is_some_and(|shadow| !shadow.unused)
+        !self.is_cached(page) && self.is_used(page)
     }
 
-    /// Whether a reader used a page that is cached, or evicted as far as shadows remember.
+    /// Whether a reader used a page, unless [that was forgotten](Self::has_forgotten).
     pub fn is_used(self, page: PageIndex) -> bool {
         let known = self.table.get(self.file, page);
-        match known.frame() {
-            Some(frame) => !self.frames_of.get(frame).has(Flag::Unused),
-            None => known.shadow().is_some_and(|shadow| !shadow.unused),
+        match (known.frame(), known.shadow()) {
+            (Some(frame), _) => !self.frames_of.get(frame).has(Flag::Unused),
+            (None, Some(shadow)) => !shadow.unused,
+            (None, None) => self.history.is_some_and(|history| history.has(page)),
         }
+    }
+
+    /// How often readers of the file used pages again.
+    pub fn repeats(self) -> Repeats {
+        let (accesses, refaults) = self.stats.map_or((0, 0), |stats| (stats.accesses, stats.refaults));
+        let returned = refaults + self.history.map_or(0, |history| history.returned);
+        let again = accesses.saturating_sub(self.waste.consumed);
+        Repeats { pages: self.waste.consumed.saturating_sub(returned), again: again.saturating_add(returned) }
+    }
+
+    /// Whether used pages of the file were forgotten: other files needed the memory for that.
+    pub fn has_forgotten(self) -> bool {
+        self.history.is_some_and(|history| history.is_lost)
     }
 
     /// Whether a page is cached or in flight.
@@ -430,8 +455,7 @@ impl WasteCounts {
         let settled = stats.pages_used + stats.pages_failed;
         let unread = stats.pages_readahead.saturating_sub(settled).saturating_sub(planned);
         let (used, consumed) = (stats.pages_used, demanded.saturating_add(stats.pages_used));
-        let again = stats.accesses.saturating_sub(consumed).saturating_add(stats.refaults);
-        Self { consumed, unread, used, again }
+        Self { consumed, unread, used }
     }
 }
 

@@ -59,9 +59,9 @@
 //!
 //! Some readers read each page of a file once, in random order. Uniformly random readers repeat
 //! pages: when a twelfth of the file was used, one of 24 uses is a repetition. A file counts as
-//! read once if repetitions are at most a quarter of that, half of it fits in memory, and fills are
-//! slow. Then a miss also requests the next pages never read: together with the request up to a
-//! window, and within the waste budget.
+//! read once if repetitions are at most a quarter of that, and fills are slow. Then a miss also
+//! requests the next pages never read: together with the request up to a window, and within the
+//! waste budget.
 //!
 //! # What pays
 //!

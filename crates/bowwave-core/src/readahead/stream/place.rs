@@ -15,7 +15,7 @@
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Hint, Plan, Reason, View};
+use crate::readahead::{Hint, Plan, Reason, Repeats, View};
 
 impl Stream {
     /// Reads the rest of the largest place around the request for which that pays.
@@ -50,16 +50,13 @@ impl Stream {
     pub(super) fn with_rest(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, first, max, .. } = wanted;
         let (file, request) = (view.file_pages.0, end - first);
-        // Cached pages and shadows together remember at most twice as many pages as there are
-        // frames. In a larger file, some used pages would look new and be read again.
-        let forgets = file / 2 > view.frames;
-        if wanted.mapped || forgets || !self.more.is_empty() || !self.reads_once(request, view) {
+        if wanted.mapped || view.has_forgotten() || !self.more.is_empty() || !self.reads_once(request, view) {
             return wanted.alone();
         }
         let limit = page.saturating_add(max.saturating_mul(tuning().file_windows)).min(file);
         let room = self.pace.space(view.waste.unread, view.pressure);
         let budget = self.file_budget(view, max).min(max.saturating_sub(end - page)).min(room);
-        let is_new = |page| !view.is_cached(PageIndex(page)) && !view.was_used(PageIndex(page));
+        let is_new = |page| !view.is_cached(PageIndex(page)) && !view.is_used(PageIndex(page));
         let (mut pages, mut next) = (0, end);
         while let Some(PageIndex(gap)) =
             view.next_miss(PageIndex(next), PageCount(limit.saturating_sub(next)))
@@ -78,9 +75,10 @@ impl Stream {
                 break;
             }
         }
-        let used = view.waste.consumed;
+        let used = view.repeats().pages;
         let left = file.saturating_sub(used).max(1);
-        let expected = used.saturating_mul(tuning().again).min(left);
+        // Memory does not hold more until then.
+        let expected = used.saturating_mul(tuning().again).min(left).min(view.frames);
         // In 1024ths of a request: a gap shorter than a request saves only that share of one.
         let saved = (1024 * pages).saturating_mul(expected) / left / request;
         if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {
@@ -94,9 +92,10 @@ impl Stream {
     /// it twice, which is hardly chance. Also, fills must be slow: a reader could use two windows
     /// of pages during one.
     fn reads_once(&self, request: u64, view: View<'_>) -> bool {
-        let (file, used) = (view.file_pages.0, view.waste.consumed);
+        let Repeats { pages: used, again } = view.repeats();
+        let file = view.file_pages.0;
         // The request is counted as accessed, and not yet as used.
-        let again = view.waste.again.saturating_sub(request);
+        let again = again.saturating_sub(request);
         // Uniformly random reads would have used this many pages again.
         let by_chance = used.saturating_mul(used) / file.saturating_mul(2).max(1);
         used >= file / tuning().rest_share
