@@ -174,6 +174,7 @@ mod onward;
 mod pace;
 mod place;
 mod plan;
+mod rest;
 mod runs;
 mod scores;
 mod table;
@@ -219,6 +220,7 @@ pub struct Stream {
     tail_read: bool,
     /// Fills that failed since the last one that succeeded.
     failed: u64,
+    places: place::Places,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
     /// Pace of all streams of the file together.
@@ -319,6 +321,7 @@ impl Stream {
             jumps: Jumps::default(),
             fresh: 0,
             tail_read: false,
+            places: place::Places::default(),
             failed: 0,
             more: Vec::new(),
             pace: Pace::default(),

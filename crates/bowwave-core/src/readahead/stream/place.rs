@@ -4,28 +4,142 @@
 //!   recent misses    .|........|# ## ### #|..........|.........|.....
 //! ```
 //!
-//! Several of the recent runs began in one aligned place, which is so small that uniformly random
-//! reads hardly ever meet in it. The reader stays there: it will probably begin as many runs there
-//! again. The rest of the place is read at once if the requests that this saves take longer than
-//! its pages. Of the places for which this holds, the largest is read.
+//! Three signs tell that a reader is in a place:
 //!
-//! A whole file can be read once, too, in any order. If its readers repeat pages much less often
-//! than uniformly random readers would, a miss also requests the next pages never read.
+//! - **Runs in a row.** The last runs began so near each other, in no order, that uniformly random
+//!   reads hardly ever do. The place is estimated from where they began.
+//! - **The place before.** Of the last two places read at once, at least a third was used each time.
+//!   Then the next miss elsewhere is expected in a place of the same size.
+//! - **Runs among others.** Several of the recent runs began in one aligned place, which is so small
+//!   that uniformly random reads hardly ever meet in it. So places are found of readers that take
+//!   turns.
+//!
+//! The place is read at once if the requests that this saves take longer than its pages. After each
+//! place of which less than a third was used, runs in a row must be rarer: their chance is squared.
 
+use super::scores::Detector;
 use super::tuning::tuning;
 use super::{Stream, Wanted};
-use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Hint, Plan, Reason, Repeats, View};
+use crate::page::{PageIndex, PageRange};
+use crate::readahead::{Plan, Reason, View};
 
-impl Stream {
-    /// Reads the rest of the largest place around the request for which that pays.
-    pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, max, .. } = wanted;
-        // Most misses end here: large requests, and stores that take no time or whose costs are
-        // unknown.
-        if view.costs.pages_per_request() < end - page || wanted.mapped {
+/// Pages of a place that are looked at when its reader leaves it.
+const SAMPLES: u64 = 64;
+/// More places in a row that were hardly used do not matter: no runs in a row are so rare.
+const UNUSED_MAX: u32 = 5;
+
+/// What is known of the places that were read at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places {
+    /// The last one, until its reader leaves it.
+    last: Option<PageRange>,
+    /// Places in a row of which at least a third was used.
+    used_well: u32,
+    /// Places in a row of which less was used.
+    unused: u32,
+    /// Of the last place that was used well: pages from the first used one to the last.
+    span: u64,
+    /// Used pages of them.
+    used: u64,
+    /// The size in pages of aligned places that the last places used well fit, and how many of
+    /// these there were in a row.
+    fit: (u64, u32),
+}
+
+impl Places {
+    /// Judges the last place if its reader goes on at `page`, further away than its size.
+    fn judge(&mut self, page: u64, view: View<'_>) {
+        let Some(PageRange { start: PageIndex(start), end: PageIndex(end) }) = self.last else { return };
+        let size = end - start;
+        if (start.saturating_sub(size)..end + size).contains(&page) {
+            return;
+        }
+        self.last = None;
+        let samples = size.min(SAMPLES);
+        let at = |sample: u64| start + size * sample / samples;
+        let mut used = (0..samples).filter(|&sample| view.is_used(PageIndex(at(sample))));
+        let Some(first) = used.next() else { return self.disprove() };
+        let (count, last) = used.fold((1, first), |(count, _), sample| (count + 1, sample));
+        if 3 * count < samples {
+            return self.disprove();
+        }
+        (self.used_well, self.unused) = (self.used_well.saturating_add(1), 0);
+        let (from, to) = (at(first), at(last + 1));
+        (self.span, self.used) = (to - from, count * size / samples);
+        self.fit = match aligned(from, to).map(|place| place.count().0) {
+            Some(size) if size == self.fit.0 => (size, self.fit.1.saturating_add(1)),
+            Some(size) => (size, 1),
+            None => (0, 0),
+        };
+    }
+
+    fn disprove(&mut self) {
+        (self.used_well, self.unused) = (0, (self.unused + 1).min(UNUSED_MAX));
+    }
+
+    /// The place around a miss, by the last two places: aligned if both were, else the miss is in
+    /// its middle.
+    fn expected(&self, page: u64) -> Option<PageRange> {
+        if self.used_well < 2 {
             return None;
         }
+        let (size, fits) = self.fit;
+        let start = if fits >= 2 { page & !(size - 1) } else { page.saturating_sub(self.span / 2) };
+        Some(PageRange::new(start, start + if fits >= 2 { size } else { self.span }))
+    }
+}
+
+/// The smallest aligned power of two of pages around these, if it has at most twice as many.
+fn aligned(start: u64, end: u64) -> Option<PageRange> {
+    let pages = end - start;
+    let size = pages.next_power_of_two();
+    let size = if start & !(size - 1) == (end - 1) & !(size - 1) { size } else { 2 * size };
+    let first = start & !(size - 1);
+    (end <= first + size && size <= 2 * pages).then(|| PageRange::new(first, first + size))
+}
+
+impl Stream {
+    /// Reads the place in which the request is, if there is one and it pays.
+    pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
+        let request = wanted.end - wanted.page;
+        // Most misses end here: large requests, and stores that take no time or whose costs are
+        // unknown.
+        if view.costs.pages_per_request() < request || wanted.mapped {
+            return None;
+        }
+        self.places.judge(wanted.page, view);
+        if let Some(place) = self.places.expected(wanted.page) {
+            return self.all_of(place, self.places.used / request, wanted, view);
+        }
+        if let Some((runs, place)) = self.runs_in_a_row(wanted, view)
+            && let Some(plan) = self.all_of(place, runs, wanted, view)
+        {
+            return Some(plan);
+        }
+        self.runs_among_others(wanted, view)
+    }
+
+    /// The place of the last runs in a row, and how many of them began there.
+    fn runs_in_a_row(&self, wanted: Wanted, view: View<'_>) -> Option<(u64, PageRange)> {
+        if self.scores.trusts(Detector::Jumps) {
+            return None;
+        }
+        let request = wanted.end - wanted.page;
+        // As rare as three runs in a row in the smaller places of runs among others.
+        let bits = (2 * tuning().place_chance.ilog2()) << self.places.unused;
+        let most = wanted.max * tuning().stream_windows;
+        let (runs, begun) = self.runs.near(view.file_pages.0, bits.into(), most)?;
+        let (start, end) = (begun.start.0, begun.end.0 + request);
+        // As far beyond the first and the last one as they are apart.
+        let apart = (end - start) / (runs - 1);
+        let unaligned = || PageRange::new(start.saturating_sub(apart), end + apart);
+        let place = aligned(start, end).unwrap_or_else(unaligned);
+        (place.count().0 <= tuning().file_windows * runs * request).then_some((runs, place))
+    }
+
+    /// Reads the rest of the largest aligned place in which enough recent runs began.
+    fn runs_among_others(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
+        let Wanted { page, end, max, .. } = wanted;
         let most = (view.file_pages.0 / tuning().place_chance).min(max);
         let mut size = 1 << most.checked_ilog2()?;
         while size >= tuning().speculation_min.max(2 * (end - page)) {
@@ -44,62 +158,23 @@ impl Stream {
         None
     }
 
-    /// Reads the request, and then the next pages that were never read, if the readers seem to
-    /// read each page of the file once, in any order. Whole gaps are read, or whole requests: parts
-    /// would not save a request.
-    pub(super) fn with_rest(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, first, max, .. } = wanted;
-        let (file, request) = (view.file_pages.0, end - first);
-        if wanted.mapped || view.has_forgotten() || !self.more.is_empty() || !self.reads_once(request, view) {
-            return wanted.alone();
+    /// Reads what is left of a place if that pays for the requests it saves.
+    fn all_of(&mut self, place: PageRange, saved: u64, wanted: Wanted, view: View<'_>) -> Option<Plan> {
+        let Wanted { page, end, .. } = wanted;
+        let (mut start, mut stop) = (place.start.0, place.end.0.min(view.file_pages.0));
+        let last = self.places.last.unwrap_or_else(|| PageRange::new(start, stop));
+        // The last place grows to the side of the miss.
+        if page < last.start.0 {
+            stop = stop.min(last.start.0);
+        } else if page >= last.end.0 {
+            start = start.max(last.end.0);
         }
-        let limit = page.saturating_add(max.saturating_mul(tuning().file_windows)).min(file);
-        let room = self.pace.space(view.waste.unread, view.pressure);
-        let budget = self.file_budget(view, max).min(max.saturating_sub(end - page)).min(room);
-        let is_new = |page| !view.is_cached(PageIndex(page)) && !view.is_used(PageIndex(page));
-        let (mut pages, mut next) = (0, end);
-        while let Some(PageIndex(gap)) =
-            view.next_miss(PageIndex(next), PageCount(limit.saturating_sub(next)))
-        {
-            let most = (budget - pages).min(limit - gap);
-            let new = (gap..gap + most).take_while(|&page| is_new(page)).count() as u64;
-            // More of the gap follows, beyond the budget or the limit.
-            let cut = new == most && gap + new < file && is_new(gap + new);
-            let whole = if cut { new / request * request } else { new };
-            if whole > 0 {
-                self.more.push(Plan::new(PageIndex(gap), whole, 0, Reason::Range).with(Hint::Retain));
-            }
-            pages += whole;
-            next = gap + new.max(1);
-            if new == most {
-                break;
-            }
+        let pages = stop.saturating_sub(start);
+        let least = tuning().speculation_min.max(2 * (end - page));
+        if stop <= end || pages < least || !view.costs.pays(saved, pages) || !self.allows(pages, view) {
+            return None;
         }
-        let used = view.repeats().pages;
-        let left = file.saturating_sub(used).max(1);
-        // Memory does not hold more until then.
-        let expected = used.saturating_mul(tuning().again).min(left).min(view.frames);
-        // In 1024ths of a request: a gap shorter than a request saves only that share of one.
-        let saved = (1024 * pages).saturating_mul(expected) / left / request;
-        if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {
-            self.more.clear();
-        }
-        self.more.reverse();
-        wanted.alone()
-    }
-
-    /// Whether readers probably read each page once: much of the file was used, but few pages of
-    /// it twice, which is hardly chance. Also, fills must be slow: a reader could use two windows
-    /// of pages during one.
-    fn reads_once(&self, request: u64, view: View<'_>) -> bool {
-        let Repeats { pages: used, again } = view.repeats();
-        let file = view.file_pages.0;
-        // The request is counted as accessed, and not yet as used.
-        let again = again.saturating_sub(request);
-        // Uniformly random reads would have used this many pages again.
-        let by_chance = used.saturating_mul(used) / file.saturating_mul(2).max(1);
-        used >= file / tuning().rest_share
-            && by_chance >= request.max(again).saturating_mul(tuning().place_runs)
-            && self.pages_per_fill() >= view.ra_pages * tuning().stream_windows
+        self.places.last = Some(PageRange::new(start.min(last.start.0), stop.max(last.end.0)));
+        Some(Plan::new(PageIndex(start), pages, 0, Reason::Range))
     }
 }

@@ -4,6 +4,7 @@
 //! here, so neither the order of reads within a run nor other streams matter.
 
 use super::tuning::{Tuning, capacity, tuning};
+use crate::page::PageRange;
 
 /// See [`Tuning`].
 const RECENT: usize = capacity(Tuning::DEFAULT.recent);
@@ -68,6 +69,30 @@ impl Runs {
     /// How many of the recent runs began in the `pages` pages from `start` on.
     pub(super) fn begun_within(&self, start: u64, pages: u64) -> u64 {
         self.starts[..self.len].iter().map(|&begun| u64::from(begun.wrapping_sub(start) < pages)).sum()
+    }
+
+    /// The last runs in a row, as many as possible, that began so near each other as uniformly
+    /// random runs do once in `2^bits` times in a file of `file` pages: their number, and where
+    /// they began. They are in no order, and at most `most` pages apart.
+    pub(super) fn near(&self, file: u64, bits: u64, most: u64) -> Option<(u64, PageRange)> {
+        let newest = self.starts[..self.len].iter().rev();
+        let (mut first, mut last) = (u64::MAX, 0);
+        let (mut later, mut rises, mut falls) = (None, false, false);
+        let mut found = None;
+        for (runs, &start) in (1..).zip(newest) {
+            (first, last) = (first.min(start), last.max(start));
+            if last - first >= most {
+                break;
+            }
+            rises |= later.is_some_and(|later| later > start);
+            falls |= later.is_some_and(|later| later < start);
+            later = Some(start);
+            let rare = (runs - 1) * u64::from((file / (last - first + 1)).max(1).ilog2());
+            if rises && falls && rare >= bits {
+                found = Some((runs, PageRange::new(first, last)));
+            }
+        }
+        found
     }
 
     /// Removes a start that belonged to another run.

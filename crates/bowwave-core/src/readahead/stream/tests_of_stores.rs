@@ -378,7 +378,11 @@ fn a_store_that_keeps_failing_gets_demand_requests_only() {
 
 /// The pages `0..count` in an order without runs and strides.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
-    let mut random = crate::Random::new(3);
+    shuffled(3, count)
+}
+
+fn shuffled(seed: u64, count: u64) -> impl Iterator<Item = u64> {
+    let mut random = crate::Random::new(seed);
     let mut pages: Vec<u64> = (0..count).collect();
     for last in (1..pages.len()).rev() {
         pages.swap(last, random.below(last as u64 + 1) as usize);
@@ -394,6 +398,42 @@ fn the_rest_of_a_place_is_read_after_a_few_reads_there() {
     (1..=16).flat_map(clusters).for_each(|page| reader.read(page, 1));
     let waits = reader.waits;
     assert!(waits <= 16 * 16, "{waits} waits for {} reads", 16 * 192);
+}
+
+/// Reads 40 of the 64 pieces of four pages of each cluster, in random order, one cluster after the
+/// other. Returns waits, and pages read for each one wanted.
+fn clusters(starts: impl Iterator<Item = u64>) -> (usize, f64) {
+    let mut reader = Reader::new(FAR_NS, 256);
+    let mut wanted = 0;
+    for start in starts {
+        for piece in shuffled(start, 64).take(40) {
+            reader.read(start + 4 * piece, 4);
+            wanted += 4;
+        }
+    }
+    (reader.waits, reader.cache.stats().pages_filled as f64 / f64::from(wanted))
+}
+
+/// Each of 24 clusters is 40 reads.
+#[test]
+fn a_cluster_is_read_at_once_after_a_few_reads_or_after_clusters_like_it() {
+    let (waits, read) = clusters((1..25).map(|number| number * number * 256 * 7));
+    assert!(waits <= 36 && read <= 1.65, "aligned: {waits} waits, {read} x");
+    let (waits, read) = clusters((1..25).map(|number| number * number * 1801 + 77));
+    assert!(waits <= 24 * 8 && read <= 2.4, "not aligned: {waits} waits, {read} x");
+}
+
+/// Reads at random in a small file are often near each other by chance.
+#[test]
+fn random_reads_of_a_small_file_show_no_clusters() {
+    for seed in 0..20 {
+        let mut random = crate::Random::new(seed);
+        let mut reader = Reader::new(FAR_NS, 256);
+        reader.cache.set_pages(FileId(0), PageCount(1 << 17));
+        (0..2000).for_each(|_| reader.read(random.below(1 << 15) * 4, 4));
+        let stats = reader.cache.stats();
+        assert!(stats.pages_readahead <= 80, "seed {seed}: {} pages", stats.pages_readahead);
+    }
 }
 
 /// A reader of records of 25 pages, in a file of 1500 of them.

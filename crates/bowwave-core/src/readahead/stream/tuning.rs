@@ -52,7 +52,8 @@ tuning! {
     /// more. Smaller: a stream waits for its second window.
     stream_windows: 2,
     /// Windows. The budget of a file before a page was used, the cap of a stream's share, and the
-    /// largest file that may be read whole. Larger: random readers waste more. Smaller: a
+    /// largest file that may be read whole. Also, a place that runs in a row show is at most as many
+    /// times as long as what was read in it. Larger: random readers waste more. Smaller: a
     /// high-latency store is not filled at the beginning.
     file_windows: 16,
     /// Pages. Shorter readahead is not worth a request; half of it is the smallest share of memory
@@ -111,7 +112,8 @@ tuning! {
     /// that were. Larger: places are found later. Smaller: random reads meet by chance.
     place_runs: 4,
     /// Parts. A place is at most one part in this many of its file: of uniformly random reads, four
-    /// of 32 are then in one place about once in two million reads. Larger: smaller places.
+    /// of 32 are then in one place about once in two million reads. Runs in a row may show larger
+    /// places: as rare by chance as three in a row in one of these. Larger: smaller places.
     /// Smaller: random reads meet by chance.
     place_chance: 2048,
     /// Parts. A whole file is a place only if one part in this many of it was used. Larger: more
