@@ -12,7 +12,6 @@ use crate::bytes::{Buffer, filled, wait};
 use crate::errors::raised;
 use crate::fetcher::Failures;
 use crate::process::Owned;
-use crate::regions::Regions;
 
 /// An open file. Any number of threads may use it.
 #[pyclass(frozen, module = "bowwave._bowwave")]
@@ -20,23 +19,15 @@ pub(crate) struct Handle {
     file: Owned<Arc<File>>,
     /// Exceptions of a Python fetcher.
     failures: Option<Failures>,
-    regions: Regions,
 }
 
 impl Handle {
     pub(crate) fn new(file: File, failures: Option<Failures>) -> Self {
-        Self { file: Owned::new(Arc::new(file)), failures, regions: Regions::default() }
+        Self { file: Owned::new(Arc::new(file)), failures }
     }
 
     pub(crate) fn file(&self) -> PyResult<&Arc<File>> {
         self.file.get()
-    }
-
-    /// Before a read: fetches the region around it, if its reader stays there.
-    pub(crate) fn note(&self, py: Python<'_>, file: &File, offset: u64, len: u64) {
-        if let Some(range) = self.regions.note(offset, len, file.size()) {
-            py.detach(|| file.advise(range.start, range.end - range.start, Advice::WillNeed));
-        }
     }
 
     pub(crate) fn raised(&self, py: Python<'_>, error: &bowwave_engine::Error) -> PyErr {
@@ -65,7 +56,6 @@ impl Handle {
         let (file, offset, length) = (self.file()?, unsigned("offset", offset)?, unsigned("length", length)?);
         let left = file.size().saturating_sub(offset).min(length);
         let len = usize::try_from(left).unwrap_or(usize::MAX);
-        self.note(py, file, offset, left);
         filled(py, len, |bytes| {
             wait(py, len, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
         })
@@ -76,7 +66,6 @@ impl Handle {
         let (file, offset) = (self.file()?, unsigned("offset", offset)?);
         let mut buffer = Buffer::writable(buffer)?;
         let bytes = buffer.as_mut_slice();
-        self.note(py, file, offset, bytes.len() as u64);
         wait(py, bytes.len(), file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
     }
 
@@ -112,19 +101,9 @@ impl Handle {
             let names = known.map(|(name, _)| name).join(", ");
             return Err(PyValueError::new_err(format!("{advice:?} is no advice; give one of {names}")));
         };
-        match advice {
-            Advice::Random => self.regions.stop(true),
-            Advice::Normal => self.regions.stop(false),
-            _ => {}
-        }
         let file = self.file()?;
         py.detach(|| file.advise(offset, length, advice));
         Ok(())
-    }
-
-    /// Whether to fetch regions whose reader stays there; by default yes.
-    fn learn(&self, learns: bool) {
-        self.regions.stop(!learns);
     }
 
     /// Appends ranges `(start, end)` to the read plan.

@@ -20,7 +20,6 @@ mod gil;
 mod handle;
 mod process;
 mod region;
-mod regions;
 mod store;
 
 use pyo3::prelude::*;

@@ -51,17 +51,15 @@
 //!
 //! # Places
 //!
-//! A miss that continues no stream may be in a cluster that is read in any order. If four of the
-//! last 32 runs (contiguous ranges that were read) began in one aligned place of at most one 2048th
-//! of the file, that is hardly chance. The reader is expected to begin as many runs there again.
-//! The rest of the place is then read at once, if the requests that this saves take longer than its
-//! pages. On a store that takes no time, there are no places.
+//! A miss that continues no stream may be in a cluster that is read in any order: a *place*. Runs
+//! (contiguous ranges that were read) show it, if chance hardly explains how many began there. As
+//! many are expected again, so the place is read at once if its pages take less time than these
+//! requests. Places that were used show the size of the next one, which is read at its first miss.
 //!
 //! Some readers read each page of a file once, in random order. Uniformly random readers repeat
 //! pages: when a twelfth of the file was used, one of 24 uses is a repetition. A file counts as
 //! read once if repetitions are at most a quarter of that, and fills are slow. Then a miss also
-//! requests the next pages never read: together with the request up to a window, and within the
-//! waste budget.
+//! requests the next pages never read, up to a window and within the waste budget.
 //!
 //! # What pays
 //!

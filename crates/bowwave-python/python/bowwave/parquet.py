@@ -129,8 +129,6 @@ class Watcher:
         self.unread: set[Chunk] = set()
 
     def opened(self, file: Readable) -> None:
-        # Its reads are announced.
-        file._live().learn(False)  # type: ignore[attr-defined]
         # The reader asks for it next.
         file.plan([(max(0, file.size - TAIL), file.size)])
 

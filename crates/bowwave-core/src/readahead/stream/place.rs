@@ -8,11 +8,10 @@
 //!
 //! - **Runs in a row.** The last runs began so near each other, in no order, that uniformly random
 //!   reads hardly ever do. The place is estimated from where they began.
-//! - **The place before.** Of the last two places read at once, at least a third was used each time.
+//! - **The place before.** Of each of the last two places read at once, at least a third was used.
 //!   Then the next miss elsewhere is expected in a place of the same size.
-//! - **Runs among others.** Several of the recent runs began in one aligned place, which is so small
-//!   that uniformly random reads hardly ever meet in it. So places are found of readers that take
-//!   turns.
+//! - **Runs among others.** Several of the recent runs began in one aligned place, so small that
+//!   uniformly random reads hardly ever meet in it. This finds places of readers that take turns.
 //!
 //! The place is read at once if the requests that this saves take longer than its pages. After each
 //! place of which less than a third was used, runs in a row must be rarer: their chance is squared.

@@ -52,8 +52,8 @@ tuning! {
     /// more. Smaller: a stream waits for its second window.
     stream_windows: 2,
     /// Windows. The budget of a file before a page was used, the cap of a stream's share, and the
-    /// largest file that may be read whole. Also, a place that runs in a row show is at most as many
-    /// times as long as what was read in it. Larger: random readers waste more. Smaller: a
+    /// largest file that may be read whole. Also, a place that runs in a row show is at most this
+    /// many times as long as what was read in it. Larger: random readers waste more. Smaller: a
     /// high-latency store is not filled at the beginning.
     file_windows: 16,
     /// Pages. Shorter readahead is not worth a request; half of it is the smallest share of memory
