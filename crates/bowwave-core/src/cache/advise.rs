@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Cache;
-use super::frames::State;
+use super::frames::{Flag, State};
 use super::table::Slot;
 use super::walk::Walk;
 use crate::event::{Action, Advice, Trigger};
@@ -87,7 +87,14 @@ impl Cache {
     /// # Panics
     /// If `file` is not open.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
-        self.forget(file, range);
+        if self.file(file).stats.accesses > 0 {
+            self.lose_history(file);
+        }
+        self.drop_pages(file, range);
+    }
+
+    /// Drops the pages of a range, except unwritten ones.
+    pub(super) fn drop_pages(&mut self, file: FileId, range: PageRange) {
         for (page, slot) in self.slots_in(file, range) {
             match slot.frame() {
                 Some(frame) if self.frames.get(frame).is_unwritten() => continue,
@@ -103,8 +110,12 @@ impl Cache {
         let Some(id) = self.table.get(file, page).frame() else { return };
         let frame = self.frames.get(id);
         if frame.pins == 0 && matches!(frame.state, State::Inactive | State::Active) {
+            let was_used = !frame.has(Flag::Unused);
             self.doom(id);
             self.table.set(file, page, Slot::EMPTY);
+            if was_used {
+                self.remember(file, page);
+            }
         }
     }
 

@@ -3,32 +3,37 @@
 //! Shadows remember as many evicted pages as there are frames. Whether the pages of a larger file
 //! are read once or again shows only over all of it.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Cache, File};
 use crate::id::FileId;
-use crate::page::{PageCount, PageIndex, PageRange};
+use crate::page::PageIndex;
 
 /// Frames for each word of bits that all histories together may have. Smaller: more memory for
 /// them; with 2, a thousandth of that of the pages. Larger: fewer and smaller files are remembered;
 /// with 2, a file of 32 times the memory.
 const FRAMES_PER_WORD: u32 = 2;
+/// Words that they may always have: 32 KiB, for a file of 1 GiB. A cache whose reader copies all
+/// pages has few frames.
+const WORDS_MIN: usize = 4096;
 
-/// Pages of a file that were used and evicted, and may have no shadow.
+/// Pages of a file that were used and evicted, and whose shadow expired. Their bits stay when they
+/// return.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(super) words: Vec<u64>,
     /// Pages of it that were requested again.
     pub(crate) returned: u64,
-    /// Its words were dropped, because histories together had too many.
+    /// Used pages were forgotten, or their bytes changed. This stays until the file is closed.
     pub(crate) is_lost: bool,
 }
 
 /// Limits the histories of all files.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    /// Files whose history has words, oldest first.
+    /// Files whose history has words, the first one that got some first.
     files: VecDeque<FileId>,
     pub(super) words: usize,
 }
@@ -61,45 +66,54 @@ impl Cache {
 
     /// Makes room for a page in a file's history, and drops the oldest ones if it does not fit.
     fn lengthen(&mut self, file: FileId, page: PageIndex) {
-        let most = (self.limit / FRAMES_PER_WORD) as usize;
+        let most = self.words_max();
         let Some(Some(entry)) = self.files.get_mut(file.0 as usize) else { return };
-        let PageCount(pages) = entry.pages;
         let history = entry.history.get_or_insert_default();
-        let old = history.words.len();
-        let len = word(PageIndex(pages.saturating_sub(1).max(page.0))) + 1;
-        history.is_lost |= len > most;
         if history.is_lost {
             return;
         }
-        if old == 0 {
-            self.histories.files.push_back(file);
+        let pages = entry.pages.0.max(page.0 + 1);
+        if pages.div_ceil(64) > most as u64 {
+            self.lose_history(file);
+            return;
         }
+        let old = history.words.len();
+        let len = word(PageIndex(pages - 1)) + 1;
+        history.words.reserve_exact(len - old);
         history.words.resize(len, 0);
         history.words[word(page)] |= bit(page);
         self.histories.words += len - old;
-        while self.histories.words > most {
-            let oldest = self.histories.files.pop_front().expect("each file fits alone");
-            let history = self.file_mut(oldest).history.get_or_insert_default();
-            history.is_lost = true;
-            let dropped = core::mem::take(&mut history.words);
-            self.histories.words -= dropped.len();
+        if old == 0 {
+            self.histories.files.push_back(file);
+        }
+        self.trim_histories();
+    }
+
+    /// Drops the oldest histories until the others fit.
+    pub(super) fn trim_histories(&mut self) {
+        while self.histories.words > self.words_max() {
+            let Some(&oldest) = self.histories.files.front() else { return };
+            self.lose_history(oldest);
         }
     }
 
-    /// Forgets which pages of a range were used: their bytes are new.
-    pub(super) fn forget(&mut self, file: FileId, range: PageRange) {
-        let entry = self.file_mut(file);
-        let Some(history) = &mut entry.history else { return };
-        if range.start.0 == 0 && range.end.0 >= entry.pages.0 {
-            let dropped = history.words.len();
-            entry.history = None;
-            self.histories.words -= dropped;
+    fn words_max(&self) -> usize {
+        ((self.limit / FRAMES_PER_WORD) as usize).max(WORDS_MIN)
+    }
+
+    /// Forgets which pages of a file were used, and how often.
+    pub(super) fn lose_history(&mut self, file: FileId) {
+        self.drop_history(file);
+        let lost = History { is_lost: true, ..History::default() };
+        self.file_mut(file).history = Some(Box::new(lost));
+    }
+
+    /// Drops the history of a file.
+    pub(super) fn drop_history(&mut self, file: FileId) {
+        let words = self.file_mut(file).history.take().map_or(0, |history| history.words.len());
+        if words > 0 {
+            self.histories.words -= words;
             self.histories.files.retain(|&other| other != file);
-        } else {
-            let end = range.end.0.min(64 * history.words.len() as u64);
-            for page in (range.start.0..end).map(PageIndex) {
-                history.words[word(page)] &= !bit(page);
-            }
         }
     }
 }
@@ -114,37 +128,33 @@ const fn bit(page: PageIndex) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Action, Cache, Config, Event, FileId, HandleId, Instant};
+    use crate::{Action, Advice, Cache, Config, Event, FileId, HandleId};
     use crate::{PageAccess, PageCount, PageIndex, PageRange, Policy, Waiter};
     use alloc::vec::Vec;
 
-    const PAGES: u64 = 1024;
+    const PAGES: u64 = 1 << 17;
 
-    /// A cache with memory for the histories of two files of 1,024 pages.
+    /// A cache with memory for the histories of two files.
     fn small() -> Cache {
         Cache::new(Config { policy: Policy::None, frames: 64, ..Config::default() }).expect("valid")
     }
 
-    /// Reads all pages of a file, one after the other.
-    fn read_all(cache: &mut Cache, number: u32) {
+    /// Opens a file, and reads pages of it one after the other.
+    fn read(cache: &mut Cache, number: u32, pages: core::ops::Range<u64>) {
         let (file, handle) = (FileId(number), HandleId(number));
         let mut out = Vec::new();
-        cache.open_file(file, PageCount(PAGES));
+        cache.open_file(file, PageCount(PAGES / 2));
         cache.open_handle(handle, file);
-        for page in 0..PAGES {
+        for page in pages {
             let access = PageAccess::read(handle, PageRange::new(page, page + 1));
-            cache.step(
-                Instant(u64::from(number) * PAGES + page),
-                Event::Access { waiter: Waiter(0), access },
-                &mut out,
-            );
+            cache.step(cache.now, Event::Access { waiter: Waiter(0), access }, &mut out);
             while let Some(action) = out.pop() {
                 let event = match action {
                     Action::Fill(fill) => Event::Filled { fill: fill.id, result: Ok(()) },
                     Action::Wake { result, .. } => Event::Unpin { frames: result.expect("no fill fails") },
                     _ => continue,
                 };
-                cache.step(Instant(u64::from(number) * PAGES + page), event, &mut out);
+                cache.step(cache.now, event, &mut out);
             }
         }
         cache.check().expect("valid");
@@ -160,37 +170,46 @@ mod tests {
     #[test]
     fn pages_without_a_shadow_are_remembered_until_histories_take_too_much_memory() {
         let mut cache = small();
-        read_all(&mut cache, 0);
+        read(&mut cache, 0, 0..1024);
         // The others are in memory or have a shadow.
         assert_eq!(known(&cache, 0), Some(1024 - 2 * 64));
-        read_all(&mut cache, 1);
-        assert_eq!((known(&cache, 0), known(&cache, 1)), (Some(1024), Some(1024 - 2 * 64)));
-        read_all(&mut cache, 2);
-        assert_eq!((known(&cache, 0), known(&cache, 1)), (None, Some(1024)));
-        let mut out = Vec::new();
-        cache.close_handle(Instant(3 * PAGES), HandleId(1), &mut out);
-        cache.close_file(FileId(1));
-        read_all(&mut cache, 3);
+        read(&mut cache, 1, 0..1024);
+        read(&mut cache, 2, 0..1024);
+        read(&mut cache, 3, 0..1024);
         assert_eq!((known(&cache, 2), known(&cache, 3)), (Some(1024), Some(1024 - 2 * 64)));
+        read(&mut cache, 4, 0..1024);
+        read(&mut cache, 5, 0..1024);
+        assert_eq!((known(&cache, 0), known(&cache, 2)), (None, Some(1024)));
+        let mut out = Vec::new();
+        cache.close_handle(cache.now, HandleId(2), &mut out);
+        cache.close_file(FileId(2));
+        cache.check().expect("valid");
     }
 
     #[test]
-    fn changed_pages_are_forgotten() {
+    fn pages_that_advice_or_a_reader_drops_are_remembered() {
         let mut cache = small();
-        read_all(&mut cache, 0);
+        read(&mut cache, 0, 0..32);
+        let mut out = Vec::new();
+        cache.advise(cache.now, HandleId(0), PageRange::new(0, 16), Advice::DontNeed, &mut out);
+        assert_eq!(known(&cache, 0), Some(16));
+    }
+
+    /// Counters of uses are those of the old bytes, too.
+    #[test]
+    fn a_file_whose_bytes_changed_is_lost() {
+        let mut cache = small();
+        read(&mut cache, 0, 0..1024);
         cache.invalidate(FileId(0), PageRange::new(100, 200));
-        assert_eq!(known(&cache, 0), Some(1024 - 2 * 64 - 100));
-        cache.check().expect("valid");
-        cache.invalidate(FileId(0), PageRange::new(0, PAGES));
-        assert!(cache.file(FileId(0)).history.is_none());
+        assert_eq!(known(&cache, 0), None);
         cache.check().expect("valid");
     }
 
     #[test]
     fn a_file_too_large_for_a_history_has_none() {
         let mut cache = small();
-        cache.open_file(FileId(1), PageCount(1 << 60));
-        cache.remember(FileId(1), PageIndex(7));
+        cache.open_file(FileId(1), PageCount(1 << 52));
+        cache.remember(FileId(1), PageIndex((1 << 52) - 1));
         assert_eq!(known(&cache, 1), None);
         cache.check().expect("valid");
     }

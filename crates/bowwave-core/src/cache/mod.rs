@@ -308,7 +308,8 @@ impl Cache {
     pub fn close_file(&mut self, file: FileId) {
         assert_eq!(self.file(file).handles, 0, "file {} has open handles", file.0);
         self.forget_unwritten(file);
-        self.invalidate(file, PageRange::new(0, u64::MAX));
+        self.drop_pages(file, PageRange::new(0, u64::MAX));
+        self.drop_history(file);
         let closed = self.files[file.0 as usize].take().expect("looked up above");
         self.closed_stats += closed.stats;
     }

@@ -107,6 +107,7 @@ impl Cache {
         self.frames.retire(left as usize, &mut retired);
         // At most `left`, which is a u32.
         self.limit -= retired.len() as u32;
+        self.trim_histories();
         if !retired.is_empty() {
             out.push(Action::Retired { frames: retired });
         }

@@ -185,8 +185,9 @@ pub struct WasteCounts {
     pub used: u64,
 }
 
-/// How often the readers of a file used its pages. Late pages count as used again as long as reads
-/// wait for them, and so do pages that were evicted unread and requested again.
+/// How often the readers of a file used its pages, unless [that was
+/// forgotten](View::has_forgotten). Late pages count as used again as long as reads wait for them,
+/// and so do pages that were evicted unread and requested again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeats {
     /// Pages used, each counted once: a lower bound.
@@ -425,7 +426,8 @@ impl View<'_> {
         Repeats { pages: self.waste.consumed.saturating_sub(returned), again: again.saturating_add(returned) }
     }
 
-    /// Whether used pages of the file were forgotten: other files needed the memory for that.
+    /// Whether it was forgotten which pages of the file were used: its bytes changed, it is too
+    /// large, or other files needed the memory.
     pub fn has_forgotten(self) -> bool {
         self.history.is_some_and(|history| history.is_lost)
     }

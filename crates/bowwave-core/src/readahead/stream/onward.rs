@@ -276,7 +276,7 @@ impl Stream {
 }
 
 /// Whether fewer than half of a block's pages were used, by samples. False if its first page is not
-/// known to be used: then shadows no longer remember the block.
+/// known to be used: then the cache has forgotten the block.
 fn is_sparse(lo: u64, block: u64, view: View<'_>) -> bool {
     let samples = block.min(tuning().samples);
     let mut used = 0;

@@ -13,8 +13,9 @@
 //! - **Runs among others.** Several of the recent runs began in one aligned place, so small that
 //!   uniformly random reads hardly ever meet in it. This finds places of readers that take turns.
 //!
-//! The place is read at once if the requests that this saves take longer than its pages. After each
-//! place of which less than a third was used, runs in a row must be rarer: their chance is squared.
+//! The place is read at once if the requests that this saves take longer than its pages. Places by
+//! the first two signs are judged when their reader goes elsewhere. After each one of which less
+//! than a third was used, runs in a row must be rarer: their chance is squared.
 
 use super::scores::Detector;
 use super::tuning::tuning;
@@ -24,7 +25,7 @@ use crate::readahead::{Plan, Reason, View};
 
 /// Pages of a place that are looked at when its reader leaves it.
 const SAMPLES: u64 = 64;
-/// More places in a row that were hardly used do not matter: no runs in a row are so rare.
+/// More places in a row that were hardly used do not matter: no runs in a row are rarer.
 const UNUSED_MAX: u32 = 5;
 
 /// What is known of the places that were read at once.
@@ -40,8 +41,8 @@ pub(super) struct Places {
     span: u64,
     /// Used pages of them.
     used: u64,
-    /// The size in pages of aligned places that the last places used well fit, and how many of
-    /// these there were in a row.
+    /// Pages of the aligned places that the last places used well fit, and how many of these there
+    /// were in a row.
     fit: (u64, u32),
 }
 
@@ -57,10 +58,10 @@ impl Places {
         let samples = size.min(SAMPLES);
         let at = |sample: u64| start + size * sample / samples;
         let mut used = (0..samples).filter(|&sample| view.is_used(PageIndex(at(sample))));
-        let Some(first) = used.next() else { return self.disprove() };
+        let Some(first) = used.next() else { return self.count_unused() };
         let (count, last) = used.fold((1, first), |(count, _), sample| (count + 1, sample));
         if 3 * count < samples {
-            return self.disprove();
+            return self.count_unused();
         }
         (self.used_well, self.unused) = (self.used_well.saturating_add(1), 0);
         let (from, to) = (at(first), at(last + 1));
@@ -72,7 +73,7 @@ impl Places {
         };
     }
 
-    fn disprove(&mut self) {
+    fn count_unused(&mut self) {
         (self.used_well, self.unused) = (0, (self.unused + 1).min(UNUSED_MAX));
     }
 
@@ -160,7 +161,7 @@ impl Stream {
     /// Reads what is left of a place if that pays for the requests it saves.
     fn all_of(&mut self, place: PageRange, saved: u64, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, .. } = wanted;
-        let (mut start, mut stop) = (place.start.0, place.end.0.min(view.file_pages.0));
+        let (mut start, mut stop) = (place.start.0, place.end.0.min(view.file_pages.0).max(end));
         let last = self.places.last.unwrap_or_else(|| PageRange::new(start, stop));
         // The last place grows to the side of the miss.
         if page < last.start.0 {
@@ -173,7 +174,9 @@ impl Stream {
         if stop <= end || pages < least || !view.costs.pays(saved, pages) || !self.allows(pages, view) {
             return None;
         }
-        self.places.last = Some(PageRange::new(start.min(last.start.0), stop.max(last.end.0)));
+        let touches = start <= last.end.0 && stop >= last.start.0;
+        let grown = PageRange::new(start.min(last.start.0), stop.max(last.end.0));
+        self.places.last = Some(if touches { grown } else { PageRange::new(start, stop) });
         Some(Plan::new(PageIndex(start), pages, 0, Reason::Range))
     }
 }

@@ -42,7 +42,7 @@ impl Stream {
         }
         let used = view.repeats().pages;
         let left = file.saturating_sub(used).max(1);
-        // Memory does not hold more until then.
+        // Pages beyond the number of frames are evicted before their use.
         let expected = used.saturating_mul(tuning().again).min(left).min(view.frames);
         // In 1024ths of a request: a gap shorter than a request saves only that share of one.
         let saved = (1024 * pages).saturating_mul(expected) / left / request;

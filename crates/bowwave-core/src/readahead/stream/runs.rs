@@ -72,24 +72,24 @@ impl Runs {
     }
 
     /// The last runs in a row, as many as possible, that began so near each other as uniformly
-    /// random runs do once in `2^bits` times in a file of `file` pages: their number, and where
-    /// they began. They are in no order, and at most `most` pages apart.
+    /// random runs do once in `2^bits` times in a file of `file` pages: their number, and from the
+    /// lowest to the highest page where one began. They are in no order, all within `most` pages.
     pub(super) fn near(&self, file: u64, bits: u64, most: u64) -> Option<(u64, PageRange)> {
         let newest = self.starts[..self.len].iter().rev();
-        let (mut first, mut last) = (u64::MAX, 0);
+        let (mut lowest, mut highest) = (u64::MAX, 0);
         let (mut later, mut rises, mut falls) = (None, false, false);
         let mut found = None;
         for (runs, &start) in (1..).zip(newest) {
-            (first, last) = (first.min(start), last.max(start));
-            if last - first >= most {
+            (lowest, highest) = (lowest.min(start), highest.max(start));
+            if highest - lowest >= most {
                 break;
             }
             rises |= later.is_some_and(|later| later > start);
             falls |= later.is_some_and(|later| later < start);
             later = Some(start);
-            let rare = (runs - 1) * u64::from((file / (last - first + 1)).max(1).ilog2());
+            let rare = (runs - 1) * u64::from((file / (highest - lowest + 1)).max(1).ilog2());
             if rises && falls && rare >= bits {
-                found = Some((runs, PageRange::new(first, last)));
+                found = Some((runs, PageRange::new(lowest, highest)));
             }
         }
         found
