@@ -15,8 +15,8 @@ use crate::page::PageIndex;
 /// them; with 2, a thousandth of that of the pages. Larger: fewer and smaller files are remembered;
 /// with 2, a file of 32 times the memory.
 const FRAMES_PER_WORD: u32 = 2;
-/// Words that they may always have: 32 KiB, for a file of 1 GiB. A cache whose reader copies all
-/// pages has few frames.
+/// Words that they may always have: 32 KiB, for a file of 1 GiB. The cache of a mount has few
+/// frames if the kernel keeps what was read.
 const WORDS_MIN: usize = 4096;
 
 /// Pages of a file that were used and evicted, and whose shadow expired. Their bits stay when they
@@ -33,7 +33,7 @@ pub(crate) struct History {
 /// Limits the histories of all files.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    /// Files whose history has words, the first one that got some first.
+    /// Files whose history has words, oldest first.
     files: VecDeque<FileId>,
     pub(super) words: usize,
 }
@@ -101,8 +101,11 @@ impl Cache {
         ((self.limit / FRAMES_PER_WORD) as usize).max(WORDS_MIN)
     }
 
-    /// Forgets which pages of a file were used, and how often.
+    /// Forgets which pages of a file were used, and how often, until it is closed.
     pub(super) fn lose_history(&mut self, file: FileId) {
+        if self.file(file).history.as_ref().is_some_and(|history| history.is_lost) {
+            return;
+        }
         self.drop_history(file);
         let lost = History { is_lost: true, ..History::default() };
         self.file_mut(file).history = Some(Box::new(lost));
@@ -132,9 +135,10 @@ mod tests {
     use crate::{PageAccess, PageCount, PageIndex, PageRange, Policy, Waiter};
     use alloc::vec::Vec;
 
-    const PAGES: u64 = 1 << 17;
+    /// Pages of each file.
+    const PAGES: u64 = 1 << 16;
 
-    /// A cache with memory for the histories of two files.
+    /// A cache with memory for the histories of four files.
     fn small() -> Cache {
         Cache::new(Config { policy: Policy::None, frames: 64, ..Config::default() }).expect("valid")
     }
@@ -143,7 +147,7 @@ mod tests {
     fn read(cache: &mut Cache, number: u32, pages: core::ops::Range<u64>) {
         let (file, handle) = (FileId(number), HandleId(number));
         let mut out = Vec::new();
-        cache.open_file(file, PageCount(PAGES / 2));
+        cache.open_file(file, PageCount(PAGES));
         cache.open_handle(handle, file);
         for page in pages {
             let access = PageAccess::read(handle, PageRange::new(page, page + 1));
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_advice_or_a_reader_drops_are_remembered() {
+    fn used_pages_that_advice_drops_are_remembered() {
         let mut cache = small();
         read(&mut cache, 0, 0..32);
         let mut out = Vec::new();

@@ -85,6 +85,7 @@ pub struct Cache {
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
+    /// Limits which pages of files are remembered as used.
     histories: history::Histories,
     write_back: write_back::WriteBack,
     /// Counters of closed files.
@@ -117,6 +118,7 @@ struct File {
     policy: Option<Box<dyn Readahead>>,
     /// State kept for the policy, and whether frames are offset-mapped.
     memory: FileMemory,
+    /// Which pages were used; none before one of them lost its shadow.
     history: Option<Box<History>>,
 }
 

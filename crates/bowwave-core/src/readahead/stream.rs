@@ -16,7 +16,7 @@
 //!           first page of the file             ─► an initial window, as in Linux
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
-//!           four recent runs began nearby      ─► the rest of the place, if that pays
+//!           recent runs began near each other  ─► the place around them, if that pays
 //!           few pages of the file used twice   ─► the next pages never read, too, if that pays
 //!           else                               ─► the request alone
 //!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses

@@ -1,7 +1,8 @@
 //! Places: parts of a file whose pages are read in any order, one place after the other.
 //!
 //! ```text
-//!   recent misses    .|........|# ## ### #|..........|.........|.....
+//!   file             .|........|# ## ### #|..........|.........|.....      # where recent runs began
+//!                              |<- place ->|
 //! ```
 //!
 //! Three signs tell that a reader is in a place:
@@ -23,9 +24,7 @@ use super::{Stream, Wanted};
 use crate::page::{PageIndex, PageRange};
 use crate::readahead::{Plan, Reason, View};
 
-/// Pages of a place that are looked at when its reader leaves it.
-const SAMPLES: u64 = 64;
-/// More places in a row that were hardly used do not matter: no runs in a row are rarer.
+/// More places in a row that were hardly used change nothing: no runs in a row are so rare.
 const UNUSED_MAX: u32 = 5;
 
 /// What is known of the places that were read at once.
@@ -55,12 +54,12 @@ impl Places {
             return;
         }
         self.last = None;
-        let samples = size.min(SAMPLES);
+        let samples = size.min(tuning().place_samples);
         let at = |sample: u64| start + size * sample / samples;
         let mut used = (0..samples).filter(|&sample| view.is_used(PageIndex(at(sample))));
         let Some(first) = used.next() else { return self.count_unused() };
         let (count, last) = used.fold((1, first), |(count, _), sample| (count + 1, sample));
-        if 3 * count < samples {
+        if tuning().place_used * count < samples {
             return self.count_unused();
         }
         (self.used_well, self.unused) = (self.used_well.saturating_add(1), 0);

@@ -467,13 +467,14 @@ fn of_a_file_that_is_read_in_part_the_waste_budget_bounds_what_is_unread() {
     }
 }
 
+/// The less memory there is, the more pages are evicted before they are read.
 #[test]
 fn a_file_larger_than_memory_is_read_once() {
-    for times in [2, 3, 4, 6] {
+    for (times, waits, percent) in [(2, 800, 102), (3, 800, 102), (4, 800, 102), (6, 950, 106)] {
         let reader = reader_of_records_with(1500 * 25 / times, scattered(1500));
-        assert!(reader.waits <= 950, "{times}: {} waits", reader.waits);
+        assert!(reader.waits <= waits, "{times}: {} waits", reader.waits);
         let read = reader.cache.stats().pages_filled;
-        assert!(read <= 1500 * 25 * 106 / 100, "{times}: {read} pages");
+        assert!(read <= 1500 * 25 * percent / 100, "{times}: {read} pages");
     }
 }
 

@@ -116,6 +116,13 @@ tuning! {
     /// places: as rare by chance as three in a row in one of these. Larger: smaller places.
     /// Smaller: random reads meet by chance.
     place_chance: 2048,
+    /// Parts. A place was used well if one part in this many of it was used. Larger: more bytes.
+    /// Smaller: clusters that are not aligned are read piece by piece.
+    place_used: 3,
+    /// Samples. Pages of a place that are looked at when its reader leaves it. Larger: slower
+    /// decisions. Smaller: coarser estimates.
+    place_samples: 64,
+
     /// Parts. A whole file is a place only if one part in this many of it was used. Larger: more
     /// bytes. Smaller: records that cover a file wait longer.
     rest_share: 12,
