@@ -2,7 +2,7 @@
 //! read in any direction.
 //!
 //! Linux keeps one readahead state for each open file and recognizes sequential reads. `stream`
-//! keeps one state for each *file*, with a table of streams, and recognizes seven patterns. It was
+//! keeps one state for each *file*, with a table of streams, and has seven detectors. It was
 //! built for stores where a request costs milliseconds: the distance ahead of a reader follows from
 //! measured fill times, and a budget bounds what readahead may waste.
 //!
@@ -30,11 +30,13 @@
 //! | `table`, `entry` | which stream a miss or a mark belongs to |
 //! | `onward` | what a continued stream reads: upward, downward, strided |
 //! | `blocks` | where the blocks of a stride begin |
+//! | `hits` | whether a reader of cached pages read them in order |
 //! | `plan` | how much: windows, distance, budget |
 //! | `pace` | how fast a reader and its fills are; a stream's share of memory |
 //! | `runs` | how long runs are, and what their beginnings have in common |
 //! | `jumps` | repeating offset deltas: where the next runs begin |
-//! | `place` | clusters, and whole files, whose pages are read in any order |
+//! | `place` | clusters whose pages are read in any order |
+//! | `rest` | whole files whose pages are read once, in any order |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | every constant: unit, value, effect |
 //!
@@ -102,10 +104,12 @@
 //!
 //! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
 //!
-//! - **Of a stream:** its unread readahead is at most two windows, or its predicted length, plus
-//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. At first, on a store that
-//!   takes time, all pages used are added instead: at most sixteen windows or, if other streams
-//!   have readahead, half of the file's budget that they have not used.
+//! - **Of a stream:** its unread readahead is at most a base plus a share. The base is two windows,
+//!   or the predicted length or strided block if that is longer. The share is
+//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. On a store that takes time,
+//!   all pages used count while the share is small: at most sixteen windows. If other streams have
+//!   readahead, at most half of what they leave of the file's budget counts. A strided stream on
+//!   such a store has the base or half of the pages that it used, whichever is larger.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
@@ -115,7 +119,8 @@
 //!   what `explain` prints).
 //!
 //! A plan beyond the budget shrinks to whole windows, then to one request of at least 16 pages (64
-//! in a mapped file), then to nothing.
+//! in a mapped file), then to nothing. A stream that uses two windows or more during a fill is not
+//! rounded to windows. Pages that extend a demand request have no minimum.
 //!
 //! A device with a head serves one request after the other, so readahead delays all readers. There
 //! ([`seeks`](StreamConfig::seeks)) a request takes at most as long as a short one, times the odds:
@@ -148,9 +153,11 @@
 //! # Detectors
 //!
 //! Detectors predict even when they are not trusted, and the next reads score the predictions
-//! ([`Scores`]). `Whole` is not scored, and `Tail` is never scored as wrong. A new run is read
-//! ahead only by a trusted detector. Without trust, a run must first give evidence itself: adjacent
-//! requests, two downward reads, or three strided blocks.
+//! ([`Scores`]). `Whole` is not scored, and `Tail` is never scored as wrong. At its first request,
+//! a run is read ahead only by a trusted detector, except at page 0, in a place, and in a file
+//! whose pages are read once. Otherwise the run must first give evidence itself: adjacent requests,
+//! two downward reads, or four strided blocks. Three blocks suffice if the gaps are short enough to
+//! skip.
 //!
 //! A stride need not be a whole number of pages: a block that begins one page before or after its
 //! predicted page corrects the distance (`blocks`).
@@ -167,6 +174,7 @@
 mod blocks;
 mod config;
 mod entry;
+mod hits;
 mod jumps;
 mod onward;
 mod pace;
@@ -225,6 +233,8 @@ pub struct Stream {
     pace: Pace,
     /// Rest of the current request, from the accessed page to its end.
     requested: PageRange,
+    /// The readahead within which a reader last jumped.
+    left: PageRange,
 }
 
 /// The request of a decision: `page..end` is its rest, clipped at the end of the file.
@@ -264,10 +274,10 @@ impl Readahead for Stream {
         }
         self.table.read_by(access.handle);
         self.pace.observe(access.now, view.waste.consumed, view.pressure);
-        self.follow_hits(&access);
+        let jumped = self.follow_hits(&access, view);
         let mut plan = match access.trigger {
-            Trigger::Miss => self.missed(&access, wanted, view),
-            _ => self.marked(wanted, view),
+            Trigger::Miss => self.missed(&access, jumped, wanted, view),
+            _ => self.marked(jumped, wanted, view),
         };
         plan.hints.scores = Some(self.scores);
         plans.push(plan);
@@ -324,14 +334,7 @@ impl Stream {
             more: Vec::new(),
             pace: Pace::default(),
             requested: PageRange::new(0, 0),
-        }
-    }
-
-    /// Applies hits: the policy is not called for them, but the handle's last page is known.
-    fn follow_hits(&mut self, access: &Access) {
-        let Some(prev) = access.prev_page else { return };
-        if let Some(entry) = self.table.continued_at(prev.0) {
-            entry.come_to(prev.0 + 1);
+            left: PageRange::new(0, 0),
         }
     }
 
@@ -362,7 +365,7 @@ impl Stream {
     }
 
     /// Decides at a missing page.
-    fn missed(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> Plan {
+    fn missed(&mut self, access: &Access, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
         let known = self.table.joined(page, end);
@@ -375,7 +378,7 @@ impl Stream {
         let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
         let known = known.filter(|&(at, join)| !self.read_again(at, join, page, view));
         if let Some((at, join)) = known {
-            if join == Join::Up && self.leapt(at, wanted, view) {
+            if join == Join::Up && self.leapt(at, jumped, wanted, view) {
                 return self.begun(wanted, view);
             }
             // Among many random reads, some are adjacent by chance. Two consecutive reads of a
@@ -423,24 +426,8 @@ impl Stream {
         read_ahead && view.was_used(PageIndex(page))
     }
 
-    /// Whether the reader jumped over the stream's readahead to `page`, instead of reading it. Such
-    /// a read does not continue the stream even if it fits a window's end: windows are powers of
-    /// two, and so are most strides. Requests that are merely reordered skip little, and the
-    /// skipped pages follow at once.
-    fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
-        let entry = self.table.get(at);
-        let span = wanted.page.saturating_sub(entry.hi);
-        let near = entry.slack().max(2 * (wanted.end - wanted.first));
-        if !matches!(entry.direction, Direction::New | Direction::Up) || span <= near {
-            return false;
-        }
-        // Most pages in between were read ahead and are unused.
-        let ahead = entry.edge.min(wanted.page).saturating_sub(entry.hi);
-        ahead > span / 2 && self.used_since(at, wanted.page, view) < span / 2
-    }
-
     /// Decides at a lookahead mark.
-    fn marked(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
+    fn marked(&mut self, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
         if self.table.get(at).direction == Direction::Expected {
             return self.landed(at, wanted, view);
@@ -454,7 +441,7 @@ impl Stream {
             self.announced(0, wanted, view);
             return wanted.nothing(Reason::Range);
         }
-        if self.leapt(at, wanted, view) {
+        if self.leapt(at, jumped, wanted, view) {
             return self.begun(wanted, view);
         }
         self.table.touch(at);
@@ -643,7 +630,7 @@ impl Stream {
             return;
         }
         // Two adjacent reads may be chance.
-        let short = alone || pages <= last.request.saturating_mul(2);
+        let short = alone || last.expected == 0 && pages <= last.request.saturating_mul(2);
         // Nearby reads may belong to the same run, out of order.
         if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);

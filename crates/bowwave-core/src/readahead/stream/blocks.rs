@@ -1,8 +1,9 @@
 //! The blocks of a strided stream: at equal distances, which need not be whole pages.
 //!
-//! A column of a table whose rows have 320 000 bytes begins 78 pages after the one before, and each
-//! eighth time 79. So the distance is kept in 1024ths of a page. Three blocks show it in whole
-//! pages; a block that begins one page before or after its predicted page corrects it.
+//! In a table with rows of 320 000 bytes, a field begins 78 pages after the same field of the row
+//! before, and every eighth time 79 pages. So the distance is kept in 1024ths of a page. Three
+//! blocks show it in whole pages. A block that begins one page before or after its predicted page
+//! corrects it.
 
 use crate::readahead::stride::PARTS_LOG;
 
@@ -83,7 +84,8 @@ impl Blocks {
 
     /// The block predicted at `lo` begins at `start`, the page before or after. Its position is
     /// then known almost exactly: next to the boundary of the two pages. So the distance is
-    /// measured between such blocks: from the last one whose number is a power of two.
+    /// measured between such blocks, from the origin to this one. The first, second, fourth, eighth
+    /// and so on wrong block becomes the new origin.
     pub(super) fn correct(&mut self, lo: u64, start: u64) {
         self.phase = if start > lo { 0 } else { PARTS - 1 };
         let past = start.wrapping_sub(self.origin).cast_signed().wrapping_mul(PARTS);

@@ -127,6 +127,11 @@ impl Entry {
         if self.expected > 0 || self.lo == 0 || self.hi >= end { u64::MAX } else { end }
     }
 
+    /// Whether a page was read ahead for this upward stream, and its readers have not reached it.
+    pub(super) fn has_ahead(&self, page: u64) -> bool {
+        matches!(self.direction, Direction::New | Direction::Up) && (self.hi..self.edge).contains(&page)
+    }
+
     /// Pages read ahead that its readers have not reached.
     pub(super) fn ahead(&self) -> u64 {
         match self.direction {

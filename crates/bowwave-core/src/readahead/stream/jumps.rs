@@ -1,9 +1,10 @@
 //! Repeating offset deltas: columns of row groups, fields of records, nodes of an index.
 //!
 //! [`Runs::next_jump`](super::runs::Runs::next_jump) predicts where the next run begins. Earlier
-//! runs predict its length. Readahead begins after one correct prediction; for long series, with
-//! the first prediction. At first one run is read ahead, or eight if a fill takes longer than a run
-//! is read. Their number doubles, up to 16, each time a reader waits for a predicted run.
+//! runs predict its length. Readahead begins with the first prediction, because deltas that repeat
+//! count as one exact prediction. It stops while the detector is not trusted. At first one run is
+//! read ahead, or eight if a reader uses a run in less time than a fill takes. The number doubles,
+//! up to eight, each time a reader waits for a predicted run.
 
 use super::plan::part;
 use super::runs::Jump;

@@ -15,8 +15,9 @@
 //!   uniformly random reads hardly ever meet in it. This finds places of readers that take turns.
 //!
 //! The place is read at once if the requests that this saves take longer than its pages. Places by
-//! the first two signs are judged when their reader goes elsewhere. After each one of which less
-//! than a third was used, runs in a row must be rarer: their chance is squared.
+//! the first two signs are judged when their reader goes elsewhere. Each place in a row of which
+//! less than a third was used makes the first sign stricter: the chance that random reads may have
+//! is squared.
 
 use super::scores::Detector;
 use super::tuning::tuning;
@@ -40,13 +41,13 @@ pub(super) struct Places {
     span: u64,
     /// Used pages of them.
     used: u64,
-    /// Pages of the aligned places that the last places used well fit, and how many of these there
-    /// were in a row.
+    /// Size in pages of the aligned place around the last place that was used well, and how many
+    /// such places in a row had this size. 0 and 0 if none fits.
     fit: (u64, u32),
 }
 
 impl Places {
-    /// Judges the last place if its reader goes on at `page`, further away than its size.
+    /// Judges the last place if its reader continues at `page`, further away than its size.
     fn judge(&mut self, page: u64, view: View<'_>) {
         let Some(PageRange { start: PageIndex(start), end: PageIndex(end) }) = self.last else { return };
         let size = end - start;
@@ -157,7 +158,7 @@ impl Stream {
         None
     }
 
-    /// Reads what is left of a place if that pays for the requests it saves.
+    /// Reads the rest of a place if the saved requests would take longer than its pages.
     fn all_of(&mut self, place: PageRange, saved: u64, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, .. } = wanted;
         let (mut start, mut stop) = (place.start.0, place.end.0.min(view.file_pages.0).max(end));

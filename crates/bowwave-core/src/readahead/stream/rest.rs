@@ -1,7 +1,7 @@
 //! A whole file whose pages are read once each, in any order.
 //!
-//! Readers that choose pages by chance read some of them again. If the readers of a file repeat
-//! pages much less often than that, a miss also requests the next pages never read.
+//! Readers that choose pages at random read some pages again. If the readers of a file repeat pages
+//! much less often than random readers would, a miss also requests the next pages never read.
 
 use super::tuning::tuning;
 use super::{Stream, Wanted};

@@ -71,9 +71,9 @@ impl Runs {
         self.starts[..self.len].iter().map(|&begun| u64::from(begun.wrapping_sub(start) < pages)).sum()
     }
 
-    /// The last runs in a row, as many as possible, that began so near each other as uniformly
-    /// random runs do once in `2^bits` times in a file of `file` pages: their number, and from the
-    /// lowest to the highest page where one began. They are in no order, all within `most` pages.
+    /// The longest series of the last runs that began near each other, in no order, within `most`
+    /// pages. In a file of `file` pages, uniformly random runs begin so near each other at most
+    /// once in `2^bits` times. Returns the number of runs, and the lowest and highest start.
     pub(super) fn near(&self, file: u64, bits: u64, most: u64) -> Option<(u64, PageRange)> {
         let newest = self.starts[..self.len].iter().rev();
         let (mut lowest, mut highest) = (u64::MAX, 0);

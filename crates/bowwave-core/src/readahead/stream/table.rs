@@ -327,14 +327,16 @@ impl Table {
 
     /// The upward stream whose readahead contains `page`: the reading handle's last, or the last of
     /// any handle.
-    pub(super) fn continued_at(&mut self, page: u64) -> Option<&mut Entry> {
-        let covers = |&at: &usize| {
-            let entry = &self.entries[at];
-            matches!(entry.direction, Direction::New | Direction::Up)
-                && (entry.hi..entry.edge).contains(&page)
-        };
-        let at = self.last.filter(covers).or_else(|| self.newest.filter(covers))?;
-        Some(self.get(at))
+    pub(super) fn continued_at(&self, page: u64) -> Option<usize> {
+        let covers = |&at: &usize| self.entries[at].has_ahead(page);
+        self.last.filter(covers).or_else(|| self.newest.filter(covers))
+    }
+
+    /// The last used upward stream whose readahead contains `page`.
+    pub(super) fn any_with_ahead(&mut self, page: u64) -> Option<usize> {
+        self.refresh();
+        let covers = |&at: &usize| self.entries[at].has_ahead(page);
+        self.keys.near(page, page).filter(covers).max_by_key(|&at| self.keys.used[at])
     }
 
     /// The stream that a miss of `lo..hi` continues, and how.

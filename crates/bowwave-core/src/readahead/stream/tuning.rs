@@ -1,4 +1,4 @@
-//! Every constant of the policy, in one table: unit, value, effect.
+//! Every constant of the policy, in one table: unit, value, and for most the effect of a change.
 //!
 //! With the feature `ablation` the table can be exchanged at run time, and the benchmark `ablation`
 //! of `bowwave-sim` measures what each constant is worth. Without it the table is a constant of the
@@ -99,7 +99,10 @@ tuning! {
     in_order: 32,
     /// Times. The first window of such a reader, in lengths of its first read.
     in_order_times: 8,
-    /// Parts. A sequential reader may skip one page in this many of those that it used.
+    /// Parts, and times. A sequential reader may skip one page in this many of those that it used.
+    /// A reader jumped within readahead if it left this many times the used pages unused, and
+    /// `nearby` more. Larger: more misses end a stream, and fewer jumps are seen. Smaller: the
+    /// reverse.
     slack_share: 3,
     /// Pages. A run that begins this near to the end of the last one may continue it, and a
     /// sequential reader may skip at most this many.
@@ -119,7 +122,7 @@ tuning! {
     /// Parts. A place was used well if one part in this many of it was used. Larger: more bytes.
     /// Smaller: clusters that are not aligned are read piece by piece.
     place_used: 3,
-    /// Samples. Pages of a place that are looked at when its reader leaves it. Larger: slower
+    /// Samples. Pages of a place that are checked when its reader leaves it. Larger: slower
     /// decisions. Smaller: coarser estimates.
     place_samples: 64,
 
@@ -156,8 +159,8 @@ tuning! {
     shown_times: 4,
     /// Times. A speculative request of a predicted run, in lengths of a demand request.
     longer: 4,
-    /// Log2 of runs. Most predicted runs ahead; at first, too, if a reader uses a run in less time
-    /// than its fill takes.
+    /// Log2 of runs. Most predicted runs ahead. A reader that uses a run in less time than a fill
+    /// takes begins with this many; others begin with one. Larger: more waste. Smaller: more waits.
     ahead_log_max: 3,
 
     // Whole files and tails.
