@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// Parses a size in bytes: digits, with an optional fraction (`1.5GiB`), and a unit: `B`; `kB`,
-/// `MB`, `GB`, `TB` of 1000; `KiB`, `MiB`, `GiB`, `TiB` or a lone `K`, `M`, `G`, `T` of 1024.
-/// `None` if it is none or exceeds 64 bits.
+/// Parses a size in bytes: digits, with an optional fraction (`1.5GiB`), and an optional unit. The
+/// units are `B`; `kB`, `MB`, `GB`, `TB` of 1000; `KiB`, `MiB`, `GiB`, `TiB` or a lone `K`, `M`,
+/// `G`, `T` of 1024. Case does not matter, and fractions of a byte are dropped. `None` if the text
+/// is not a size, or the size exceeds 64 bits.
 ///
 /// ```
 /// assert_eq!(bowwave_backend::parse_size("64KiB"), Some(65536));
@@ -25,13 +26,13 @@ pub fn size_text(bytes: u64) -> String {
     whole.map_or_else(|| "0".to_owned(), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
-/// Parses a rate in bytes a second: a size, with or without `/s`.
+/// Parses a rate in bytes per second: a size above 0, with or without `/s`.
 pub fn parse_rate(text: &str) -> Option<u64> {
     parse_size(text.strip_suffix("/s").unwrap_or(text)).filter(|&rate| rate > 0)
 }
 
-/// Parses a time: digits, with an optional fraction, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`;
-/// at most a day.
+/// Parses a time: digits, with an optional fraction, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`.
+/// `0` needs no unit. `None` above a day.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_number(text)?;
     let scale = match unit {
@@ -48,10 +49,12 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Splits a size off the start of a file name: `64KiB-b` gives 65536. The next character must not
-/// be a letter or digit.
+/// be a letter or digit, nor a point before a digit.
 pub(crate) fn leading_size(name: &str) -> Option<u64> {
-    let end = name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len());
-    parse_size(&name[..end])
+    let is_point =
+        |at: usize| name[at..].starts_with('.') && name[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    let ends = |&(at, c): &(usize, char)| !c.is_ascii_alphanumeric() && !is_point(at);
+    parse_size(&name[..name.char_indices().find(ends).map_or(name.len(), |(at, _)| at)])
 }
 
 fn split_number(text: &str) -> Option<(&str, &str)> {
@@ -81,11 +84,14 @@ fn scale_of(unit: &str) -> Option<u64> {
 /// `number` (digits, at most one point) times `scale`, in integers.
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') || whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? }.checked_mul(scale)?;
     if fraction.is_empty() {
         return Some(whole);
     }
-    // Nine digits of a fraction exceed any unit's precision; a second point does not parse.
+    // Digits after the ninth are ignored: they change the result by less than 1 part in 10^9.
     let digits = fraction.get(..fraction.len().min(9))?;
     let part = u128::from(digits.parse::<u64>().ok()?) * u128::from(scale) / 10u128.pow(digits.len() as u32);
     whole.checked_add(u64::try_from(part).ok()?)
@@ -106,7 +112,18 @@ mod tests {
         {
             assert_eq!((size_text(bytes).as_str(), parse_size(text)), (text, Some(bytes)));
         }
-        for text in ["", "B", "1.2.3", "1XiB", "-1", "99999999999999999999", "20000000TiB"] {
+        for text in [
+            "",
+            "B",
+            "1.2.3",
+            ".",
+            ".GiB",
+            "1.123456789.9GiB",
+            "1XiB",
+            "-1",
+            "99999999999999999999",
+            "20000000TiB",
+        ] {
             assert_eq!(parse_size(text), None, "{text}");
         }
         assert_eq!(parse_rate("90MB/s"), Some(90_000_000));
@@ -119,6 +136,9 @@ mod tests {
             assert_eq!(parse_duration(text), None, "{text}");
         }
         assert_eq!(leading_size("64KiB-b.bin"), Some(65536));
+        assert_eq!(leading_size("1.5GiB"), Some(3 << 29));
+        assert_eq!(leading_size("2.5KiB.bin"), Some(2560));
+        assert_eq!(leading_size("8."), Some(8));
         assert_eq!(leading_size("64KiBb"), None);
     }
 }

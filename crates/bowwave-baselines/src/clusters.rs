@@ -7,8 +7,8 @@ use bowwave_core::{ClusterRules, Clusters};
 pub const CLUSTERS_LITERAL: Clusters =
     Clusters::Other(&ClusterRules { skipped_pages: 1, page_0_is_none: true, ..ClusterRules::FIXED });
 
-/// Lustre before that patch: no windows around faults, and the window grows with each 4
-/// sequential mapped faults.
+/// Lustre before that patch: no windows around faults, and the window grows at every fourth
+/// sequential mapped fault.
 pub const CLUSTERS_BEFORE: Clusters =
     Clusters::Other(&ClusterRules { ranges: false, growth_faults: Some(4), ..ClusterRules::FIXED });
 

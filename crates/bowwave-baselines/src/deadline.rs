@@ -6,15 +6,17 @@ use bowwave_core::schedule::{
 
 /// Linux 2.6.29's deadline: reads before writes.
 ///
-/// A batch has up to 16 requests in disk order, of reads or of writes. Reads go first, but after
-/// two batches of reads a waiting write begins one. A batch begins where the last one ended, or, if
-/// a deadline has passed (0.5 s for reads, 5 s for writes), with the request whose deadline that
-/// is.
+/// A batch has up to 16 requests in disk order, all reads or all writes. Reads go first, but after
+/// two batches of reads a waiting write begins a batch. A batch continues in disk order behind the
+/// last one. It begins with the oldest request of its direction instead, if the deadline of that
+/// request has passed (0.5 s for reads, 5 s for writes) or the next request is of the other
+/// direction.
 pub const DEADLINE_RW: Algorithm = Algorithm::Other(&DeadlineRw);
 
 /// The patch "Reduce latencies for synchronous writes" (linux-kernel, 24 April 2009) as published.
 ///
-/// Its code does less than its text, which [`Algorithm::Deadline`] follows, in two places.
+/// [`Algorithm::Deadline`] follows the text of the patch. The code of the patch does less than its
+/// text in two places.
 ///
 /// - **Demotion.** A batch looks for its next request of the same class over at most 16 requests.
 ///   One found by the sixteenth step is discarded. If all sixteen are of the lower class, the batch
@@ -90,13 +92,14 @@ impl AlgorithmKind for DeadlineLiteral {
         false
     }
 
-    /// Unless the last batch was of a lower group than is chosen now, whatever the next request is.
+    /// A batch begins in disk order, whatever the group of the next request, unless the last batch
+    /// was of a lower group than the chosen one.
     fn begins_in_disk_order(&self, group: Group, _next: Group, last: Group) -> bool {
         last <= group
     }
 
-    /// A request found by the last step is discarded. If all steps find lower ones, the last of
-    /// those is taken without a demotion.
+    /// A request found by the last step is discarded. If all steps find requests of the lower
+    /// group, the batch continues with the last of them, without a demotion.
     fn next(&self, batch: Group, search: usize, behind: &mut dyn Iterator<Item = Group>) -> Option<usize> {
         match behind.take(search).position(|group| group <= batch) {
             Some(step) => (step + 1 < search).then_some(step),

@@ -5,7 +5,8 @@ use std::fmt;
 
 use toml::de::{DeTable, DeValue};
 
-/// An invalid device description: one line with the place, key, value and bound.
+/// An invalid device description: one line with place, key, value and bound. A missing key has no
+/// place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceError(pub(super) String);
 
@@ -121,7 +122,8 @@ impl Parameters {
         if whole { Ok(self.count(key, low as u64, high as u64)? as f64) } else { self.number(key, low, high) }
     }
 
-    /// A range from `low` to `high_max`, both ends times `unit`.
+    /// The numbers of the keys `low` and `high`, each from 0 to `high_max`, times `unit`. The
+    /// second is at least the first.
     pub(super) fn span(
         &mut self,
         low: &str,

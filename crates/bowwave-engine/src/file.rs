@@ -142,8 +142,8 @@ impl File {
         self.entry.uid
     }
 
-    /// Whether the store had just confirmed the version when it was opened last. If not, the first
-    /// read compares it.
+    /// Whether the last open asked the store for this version. If not, the version is known from a
+    /// listing or an earlier lookup, and the first read compares it with the store's.
     pub fn is_confirmed(&self) -> bool {
         self.entry.object().is_none_or(|object| object.is_confirmed())
     }
@@ -203,10 +203,10 @@ impl File {
         Ok(done)
     }
 
-    /// Sets the priority of the requests that this handle causes from now on, and of requests in
-    /// the queue that it comes to wait for: the classes of `ionice`. The scheduler `deadline`
-    /// serves a lower class when no higher one waits, or when it has waited too long; others ignore
-    /// it.
+    /// Sets the priority, a class of `ionice`, of the requests that this handle causes from now on.
+    /// It also applies to queued requests that a read of this handle begins to wait for. The
+    /// scheduler `deadline` serves a lower class when no higher one waits, or when it has waited
+    /// too long. Other schedulers ignore the priority.
     pub fn set_priority(&self, priority: Priority) {
         if priority != Priority::default() {
             self.engine.has_priorities.store(true, Ordering::Relaxed);
@@ -255,8 +255,9 @@ impl File {
         self.perform(effects);
     }
 
-    /// The budget of readahead by a table of the file itself, such as its footer. `None` with
-    /// another policy than `stream`, with windows of size 0, and after the advice `Random`.
+    /// The budget for a caller that reads ahead by an index in the file, such as a Parquet footer.
+    /// `None` with another policy than `stream`, with windows of size 0, and after the advice
+    /// `Random`.
     pub fn stream_budget(&self) -> Option<StreamBudget> {
         let tuning = self.engine.tuning();
         let shard = self.engine.shard(self.entry.shard);
@@ -271,8 +272,8 @@ impl File {
     /// Appends ranges to this handle's read plan: the bytes that will be read, in order, such as
     /// columns, tensors or known records. The engine starts to read them ahead at once, many at a
     /// time, as far as readers need and memory allows. While reads follow the plan, nothing else is
-    /// read ahead. `Some(0..u64::MAX)` reads a file to its end; `Some(start..end)` reads nothing
-    /// past `end`.
+    /// read ahead. For one range, pass `Some(range)`: `Some(0..u64::MAX)` plans the file to its
+    /// end.
     ///
     /// Reads may skip ranges or change their order; reads elsewhere work as without a plan. Planned
     /// pages that were read and not used count in
@@ -304,13 +305,16 @@ impl File {
         if ranges.is_empty() {
             return Ok(());
         }
-        self.has_plan.store(true, Ordering::Relaxed);
+        let had_plan = self.has_plan.swap(true, Ordering::Relaxed);
         self.engine.relieve(self.entry.shard);
         let mut effects = Vec::new();
         let shard = self.engine.shard(self.entry.shard);
         let taken = shard.set_read_plan(self.handle, ranges, self.entry.queue.is_congested(), &mut effects);
         self.perform(effects);
-        taken.map_err(|error| Error::Options(error.to_string()))
+        taken.map_err(|error| {
+            self.has_plan.store(had_plan, Ordering::Relaxed);
+            Error::Options(error.to_string())
+        })
     }
 
     /// Ends the read plan: the rest is not read, and readahead in flight without waiters is

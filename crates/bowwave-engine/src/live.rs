@@ -55,7 +55,7 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     },
     LiveSetting {
         key: "persist",
-        meaning: "Whether readahead persists on cache hits, yes or no",
+        meaning: "Whether cached pages get lookahead marks, too, so readahead persists on hits, yes or no",
         set: |tuning, _, text| of_settings(tuning, "persist", text),
         get: |tuning, _| value_of(tuning, "persist"),
     },
@@ -121,7 +121,7 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     },
     LiveSetting {
         key: "fifo_batch",
-        meaning: "Schedulers: requests of a batch in disk order; auto: 16, or 4 longer ones on rotating disks",
+        meaning: "Schedulers: requests of a batch in disk order, on rotating disks only; auto: 4",
         set: |tuning, _, text| {
             auto(text, |text| small(text).and_then(|count| if count > 0 { Ok(count) } else { Err(POSITIVE) }))
                 .map(|count| tuning.scheduler.fifo_batch = count)
@@ -217,7 +217,7 @@ fn settings(tuning: &Tuning) -> Settings {
     settings
 }
 
-/// Sets a policy, its settings or those of windows as the option of that name.
+/// Sets the policy, a setting of a policy or a setting of windows, as the option of that name does.
 fn of_settings(tuning: &mut Tuning, key: &str, value: &str) -> std::result::Result<(), String> {
     let mut settings = settings(tuning);
     settings.set(key, value).map_err(|error| {

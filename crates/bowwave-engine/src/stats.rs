@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineStats {
-    /// Reads, hits, fills, evictions, in pages: see [`Stats`].
+    /// Reads, hits, fills and evictions; [`Stats`] has the unit of each.
     pub cache: Stats,
     /// Requests to stores.
     pub store: StoreStats,
@@ -36,7 +36,7 @@ pub struct StoreStats {
     pub requests_failed: u64,
     /// Requests that returned fewer bytes than requested.
     pub requests_short: u64,
-    /// Fills retried after a failed or short request.
+    /// Retries: of fills after a failed or short request, of write-outs, and of object parts.
     pub retries: u64,
     /// Late demand reads that were hedged: requested a second time. They also count as requests.
     pub hedges: u64,
@@ -101,7 +101,7 @@ bowwave_core::named_enum! {
         Readahead = "readahead",
         /// Writes that a sync waited for when they were sent.
         SyncWrite = "sync_write",
-        /// Writes without a waiter.
+        /// Writes without a waiter, and all parts of objects.
         WriteBack = "write_back",
     }
 }

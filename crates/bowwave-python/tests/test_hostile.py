@@ -380,8 +380,8 @@ ROWS = [
     Row("replaced-.*", "?? ??", cause="changed|leaves out the ETag"),
     # A web server's status 200 delivers the whole object.
     Row("range-part-200|range-whole-200", "+? ++", cause="does not support range requests"),
-    Row("range-other.*", "+? ??", cause="changed|requested were bytes"),
-    Row("range-short", "+? ??", cause="requested were bytes"),
+    Row("range-other.*", "+? ??", cause="changed|instead of bytes"),
+    Row("range-short", "+? ??", cause="instead of bytes"),
     Row("range-gzip|range-multipart", "+? FF", cause="encoded"),
     Row("body-short", "FF FF", cause="ended early"),
     Row("two-lengths", "FF FF", cause="content-length|no size"),
@@ -408,7 +408,8 @@ REMEDIES = (r"open it again|check|is there a proxy|is the server up|use (a|anoth
 #: Messages that name no remedy yet. None may be added.
 WITHOUT_REMEDY = (
     r"the store asks to slow down|the body ended early|refuses the request|leaves out the ETag|the body is encoded|"
-    r"another writer is at it|the condition does not hold|requested were .* the server|no response to a range request|"
+    r"another writer is at it|the condition does not hold|the server (sends|announces) .* instead of|"
+    r"is not a valid response to a range request|"
     r"without a Location|redirections in a row|to another scheme|damaged on the way|the listing is given up|"
     r"the response is larger|has been removed since|Unable to extract metadata|accepts nothing")
 #: Modes for a part of the requests, which are repeated.

@@ -7,9 +7,10 @@
 //!   later                                 map_in_child: mapped from the child's own engine
 //! ```
 //!
-//! A child has no handler threads, and the kernel does not report its faults to the parent's. Its
-//! copy of the memory would show zeros in place of missing pages, so it is made inaccessible first
-//! of all. It keeps the addresses, which the program knows, and pages that the program has written.
+//! A child has no handler threads, and the kernel does not report its faults to the parent's
+//! handlers. Missing pages in its copy of the memory would read as zeros. So the copy is made
+//! inaccessible before `fork` returns in the child. The child keeps the addresses, which the
+//! program knows, and the pages that the program has written.
 #![allow(unsafe_code, reason = "registers fork handlers, moves mappings")]
 
 use std::cell::RefCell;
@@ -56,7 +57,8 @@ impl Region {
     /// their content. If the store has another version by now, other pages cannot be fetched.
     ///
     /// # Errors
-    /// As [`Region::map`]. The memory then stays inaccessible.
+    /// As [`Region::map`]. The memory then stays inaccessible. Pages that the program wrote may be
+    /// lost, so do not call it again.
     ///
     /// # Safety
     /// `self` is a region of the parent with [`keep_in_children`](Self::keep_in_children). The

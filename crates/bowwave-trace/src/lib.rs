@@ -24,6 +24,6 @@ pub const HEADER: &str = "time_ns,pid,op,file,offset,length";
 
 /// Maximum bytes of a row, including line ends: limits the memory of a [`Reader`].
 ///
-/// A path has at most 4096 bytes, twice that with escaped quotes. Eight times that leaves space for
-/// object keys, and a binary file is still rejected early.
+/// A path has at most 4096 bytes, or 8 KiB with every quote escaped. Smaller: long object keys do
+/// not fit. Larger: a binary file is rejected later.
 pub const ROW_BYTES_MAX: usize = 64 << 10;

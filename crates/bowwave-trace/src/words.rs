@@ -23,7 +23,8 @@ macro_rules! texts {
     };
 }
 
-/// Prints an enum of [`texts!`] as its word and parses it; unknown words are the error `$unknown`.
+/// Implements `Display` and `FromStr` for an enum of [`texts!`]. The error for an unknown word is
+/// `$unknown`.
 macro_rules! words {
     ($type:ident, $text:ident, $(#[$doc:meta])* $unknown:ident, $what:literal) => {
         impl std::fmt::Display for $type {

@@ -124,7 +124,7 @@ impl Version {
     /// The checksums of the parts; none if the store does not have them.
     ///
     /// # Errors
-    /// If another request may return them.
+    /// If the request failed and a retry may help. After other errors there are no checksums.
     pub(super) async fn part_checksums(&self) -> Result<Vec<(Range<u64>, Checksum)>> {
         match &self.source {
             Source::Web(..) => Ok(Vec::new()),
@@ -168,7 +168,7 @@ impl Version {
         if len == 0 {
             return intake.end(Ok(()));
         }
-        // In the order of the reads, which need not be that in which they run.
+        // Claims have the order of the calls. The reads may run in another order.
         let claim = self.first.claim(&(offset..offset + len as u64));
         let fetch = Fetch { version: Arc::clone(self), offset, claim, claimed: Ok(None), intake };
         if let Err((fetch, error)) = gate.spawn(fetch) {
@@ -197,8 +197,8 @@ impl Version {
         let checksums = self.has_checksums();
         // A compressed body has other offsets.
         let mut headers = vec![(ACCEPT_ENCODING, "identity".to_owned())];
-        // Servers send an object's checksum only with the whole object. Without a strong tag the
-        // range proves the size.
+        // Servers send an object's checksum only with the whole object. Without a strong ETag a
+        // range is requested, because its `Content-Range` has the object's size.
         if whole && checksums && self.validators.strong().is_some() {
             headers.push((checksum::MODE, "ENABLED".to_owned()));
         } else {
@@ -226,7 +226,7 @@ impl Version {
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
         }
-        // Only its end would prove the size of such a body, and bytes are passed on before.
+        // Only the end of such a body shows its size, but its bytes are passed on before the end.
         if status == StatusCode::OK
             && found.get(CONTENT_LENGTH).is_none()
             && self.validators.strong().is_none()
@@ -341,7 +341,7 @@ impl Version {
                 #[cfg(feature = "s3")]
                 (Source::Bucket(..), Some(_)) => explained(place, incoming).await,
                 (_, Some(error)) => error,
-                (_, None) => protocol(format!("{status}: no response to a range request")),
+                (_, None) => protocol(format!("{status} is not a valid response to a range request")),
             },
             Fault::Unversioned => {
                 protocol("the server leaves out the ETag or Last-Modified that it sent at first".to_owned())
@@ -360,14 +360,14 @@ impl Version {
                     None => "no range".to_owned(),
                 };
                 let (first, last) = (range.start, range.end - 1);
-                protocol(format!("requested were bytes {first}-{last}, the server sends {sent}"))
+                protocol(format!("the server sends {sent} instead of bytes {first}-{last}"))
             }
             Fault::Encoded => {
                 protocol("the body is encoded (Content-Encoding), which was not requested".to_owned())
             }
             Fault::Length(length) => {
                 let bytes = range.end - range.start;
-                let message = format!("{place}: requested were {bytes} bytes, the server announces {length}");
+                let message = format!("{place}: the server announces {length} bytes instead of {bytes}");
                 // A shorter body may be a proxy's lost connection; a longer one is a violation.
                 let kind = if length < bytes { ErrorKind::Truncated } else { ErrorKind::Protocol };
                 Error::new(kind, message)
@@ -423,7 +423,7 @@ struct Fetch {
 }
 
 impl AsyncWork for Fetch {
-    /// The read of the part before this one passes the body on.
+    /// Waits until the read of the part before this one passes the body on.
     async fn ready(&mut self) {
         let Some(claim) = &mut self.claim else { return };
         let unwanted = self.intake.sink.unwanted();
@@ -502,7 +502,7 @@ impl Fetch {
         self.receive(version, range, &mut body, verifier).await
     }
 
-    /// Takes bytes that came with the open; `false` if they are lost.
+    /// Takes bytes that came with the open; `false` if the read before failed or was dropped.
     async fn take(&mut self, version: &Arc<Version>, claim: Claim) -> Result<bool> {
         let Some(mut body) = std::mem::replace(&mut self.claimed, Ok(None))? else { return Ok(false) };
         body.resume();
@@ -616,7 +616,7 @@ impl Intake {
         self.sink.done(self.buf, result.map(|()| received));
     }
 
-    /// `start` are the bytes of the buffer before the verified body.
+    /// Reports progress. `start`: bytes in the buffer before this body.
     fn report(&mut self, start: usize, verifier: &Verifier) {
         let known = start + verifier.known(self.received - start);
         if known > self.reported {
@@ -626,5 +626,5 @@ impl Intake {
     }
 }
 
-/// Bytes between two progress reports.
+/// Bytes between two progress reports. Smaller: more wake-ups. Larger: readers wait longer.
 const STEP_BYTES: usize = 64 << 10;

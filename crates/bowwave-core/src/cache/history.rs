@@ -1,7 +1,7 @@
 //! Which pages of a file were used, after their shadows are gone: a bit for each.
 //!
-//! Shadows remember as many evicted pages as there are frames. Whether the pages of a larger file
-//! are read once or again shows only over all of it.
+//! Shadows remember as many evicted pages as there are frames. In a larger file, they cannot tell
+//! whether pages are read once or again: that takes a record of all pages.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -11,12 +11,12 @@ use super::{Cache, File};
 use crate::id::FileId;
 use crate::page::PageIndex;
 
-/// Frames for each word of bits that all histories together may have. Smaller: more memory for
-/// them; with 2, a thousandth of that of the pages. Larger: fewer and smaller files are remembered;
-/// with 2, a file of 32 times the memory.
+/// Frames per word: all histories together have at most one word of 64 bits for this many frames.
+/// With 2, histories take a thousandth of the memory of the pages, and cover a file of 32 times
+/// that memory. Smaller: histories take more memory. Larger: they cover fewer and smaller files.
 const FRAMES_PER_WORD: u32 = 2;
-/// Words that they may always have: 32 KiB, for a file of 1 GiB. The cache of a mount has few
-/// frames if the kernel keeps what was read.
+/// Words that histories may have even in a small cache: 32 KiB, for a file of 1 GiB in pages of 4
+/// KiB. A mount has few frames where the kernel caches the pages that were read.
 const WORDS_MIN: usize = 4096;
 
 /// Pages of a file that were used and evicted, and whose shadow expired. Their bits stay when they
@@ -64,7 +64,8 @@ impl Cache {
         }
     }
 
-    /// Makes room for a page in a file's history, and drops the oldest ones if it does not fit.
+    /// Extends a file's history to a page, and drops the oldest histories if the total is too
+    /// large.
     fn lengthen(&mut self, file: FileId, page: PageIndex) {
         let most = self.words_max();
         let Some(Some(entry)) = self.files.get_mut(file.0 as usize) else { return };

@@ -152,9 +152,10 @@ impl SchedulerTuning {
 }
 
 impl SchedulerConfig {
-    /// The published figures of an algorithm, else ours: Linux's 0.5 s and 5 s, 16 and 2; requests
-    /// up to 512 KiB; mq-deadline's aging after 10 s; 64 async requests at a device, fewer if sync
-    /// ones take twice their time.
+    /// The same defaults for every algorithm. From Linux: deadlines of 0.5 s and 5 s, 16 requests a
+    /// batch, at most two favoured batches in succession, aging after 10 s. Ours: requests of up to
+    /// 512 KiB, and 64 async requests at a device, fewer if sync requests take more than twice
+    /// their time.
     pub const fn of(algorithm: Algorithm) -> Self {
         Self {
             algorithm,

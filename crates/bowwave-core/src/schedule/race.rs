@@ -1,4 +1,4 @@
-//! Hedged reads at the device: which are late, which have a second request, which is decided.
+//! Hedged reads at the device: when each is late, and which of its requests are in flight.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,8 @@ use super::DispatchId;
 use crate::network::Hedging;
 use crate::time::Instant;
 
-/// Longer reads are few, and their times depend on their length.
+/// Bytes. The longest read that may be hedged. Larger: times also depend on the length. Smaller:
+/// fewer late reads are hedged.
 const BYTES_MAX: u64 = 256 << 10;
 
 /// The hedged reads of a store. Unordered: there are few.
@@ -16,13 +17,13 @@ pub(super) struct Races {
     races: Vec<Race>,
 }
 
-/// A read whose first response counts.
+/// A read that may have two requests. The first response ends it.
 #[derive(Clone, Copy, Debug)]
 struct Race {
     id: DispatchId,
     /// When each request was sent.
     sent: [Instant; 2],
-    /// When the read is late; none once that has been decided.
+    /// When the read is late; `None` after that time has come, whether it was hedged or not.
     late: Option<Instant>,
     /// Requests in flight.
     running: u32,

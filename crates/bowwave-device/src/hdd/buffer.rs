@@ -29,10 +29,10 @@ struct Segment {
 pub(super) enum Found {
     /// All of it.
     Whole,
-    /// The head will read it: it is there or before it. The fields are a sector that the head has
-    /// reached, and when.
+    /// The head is reading and has not reached the end of the request. The fields are a sector that
+    /// the head has reached, and when.
     Coming(u64, f64),
-    /// The start, up to this sector, where the head stopped.
+    /// Its first sectors, up to this sector, where the head of the live segment stopped.
     Beginning(u64),
     Nothing,
 }
@@ -71,8 +71,8 @@ impl Buffer {
         (0, Found::Nothing)
     }
 
-    /// Marks a fully buffered request's segment as used. If the head was filling it, it continues
-    /// to `limit`.
+    /// Marks the segment of a fully buffered request as used. If the segment is live, the head
+    /// reads on to `limit`, after a rotation if it had stopped.
     pub(super) fn used(&mut self, geometry: &Geometry, now: f64, sector: u64, count: u64, limit: u64) {
         let (index, found) = self.locate(geometry, now, sector, count);
         if found != Found::Whole {

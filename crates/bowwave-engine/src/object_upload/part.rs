@@ -51,7 +51,7 @@ impl Part {
             Ok(count) if count == self.bytes.len() => None,
             Ok(count) => {
                 let (name, len) = (&self.upload.name, self.bytes.len());
-                let message = format!("{name}: the store took {count} of {len} bytes at {}", self.offset);
+                let message = format!("{name}: the store accepted {count} of {len} bytes at {}", self.offset);
                 Some(StoreError::new(ErrorKind::Truncated, message))
             }
             Err(error) => Some(error),

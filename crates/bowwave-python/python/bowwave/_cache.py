@@ -185,7 +185,7 @@ def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, in
             raise TimeoutError(errno.ETIMEDOUT, f"{place}: {what}") from error
         count = memoryview(data).nbytes
         if count != end - start:
-            what = f"requested were bytes {start}-{end - 1}, but {count} bytes came"
+            what = f"the target sent {count} bytes instead of bytes {start}-{end - 1}"
             remedy = "check that the server supports ranges, and open the object again in case it was replaced"
             raise OSError(errno.EIO, f"{place}: {what}; {remedy}")
         return data

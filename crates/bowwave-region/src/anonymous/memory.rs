@@ -3,11 +3,11 @@
 //!
 //! All regions share one sparse memory file, mapped once as shared memory. userfaultfd reports its
 //! missing pages and minor faults, and tracks writes. The resident pages are those in the file,
-//! mapped or not. Unmapping a page and mapping it again detects whether it is in use.
+//! mapped or not. To detect whether a page is in use, the pager unmaps it: the next access faults.
 //!
 //! Pages that equal the store are mapped write-protected. The kernel lifts the protection at the
-//! first write without a message. Unmapping reports whether it did: in the step that unmaps the
-//! page, the kernel leaves a marker for a page that was still protected. No write before that step
+//! first write without a message. Unmapping shows whether the page was written: in the step that
+//! unmaps it, the kernel leaves a marker if the page was still protected. No write before that step
 //! is missed, and none is possible after it.
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -258,7 +258,7 @@ impl Memory {
         libc::iovec { iov_base: start as *mut _, iov_len: end - start }
     }
 
-    /// Copies resident pages into `bytes` (whole pages), mapped or not.
+    /// Copies resident pages, mapped or not, into `bytes`, which has the length of whole pages.
     pub(super) fn load(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, page * SYSTEM_PAGE as u64)
     }

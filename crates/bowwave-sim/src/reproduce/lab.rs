@@ -1,4 +1,5 @@
-//! The documents' machine: one disk, one processor, Linux 2.6.20.
+//! The machine of the readahead documents, which are the patch (000) and the OLS 2007 paper (002):
+//! one disk, one processor, Linux 2.6.20.
 
 use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Eviction, Policy};
@@ -17,7 +18,7 @@ pub(super) struct Lab {
     pub(super) ra_pages: u32,
     pub(super) cache_bytes: u64,
     pub(super) host: Host,
-    /// `None` for the disk's own.
+    /// `None` for the queue of the disk's description.
     pub(super) queue: Option<QueueConfig>,
     pub(super) record: Option<RecordOptions>,
 }
@@ -26,7 +27,7 @@ pub(super) struct Lab {
 pub(super) const OLD_AND_NEW: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
 
 impl Lab {
-    /// The documents' disk and host, with the defaults of 2.6.20.
+    /// The documents' disk and host, with their window of 1 MiB. Set `cache_bytes`: 0 is rejected.
     pub(super) fn disk() -> Self {
         Self {
             policy: Policy::OnDemand,

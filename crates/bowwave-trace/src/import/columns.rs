@@ -27,7 +27,7 @@ pub(super) struct Layout {
     more: bool,
     /// Whether columns are separated by commas instead of blanks.
     commas: bool,
-    /// Block size in bytes, if the format counts blocks.
+    /// Block size in bytes; 1 for formats that count bytes, which ignore the option.
     block: u64,
     take: Take,
 }
@@ -72,7 +72,7 @@ pub(super) const LIRS: Layout = blanks(&["block"], PAGE_BLOCK, lirs);
 /// MQSim: `11413000 0 657728 16 1`; nanoseconds, device, sector, sectors, 1 read and 0 write.
 pub(super) const MQSIM: Layout = blanks(&["time", "device", "start", "sectors", "type"], SECTOR, mqsim);
 
-/// A line's columns, and a buffer for a file name.
+/// A line's columns, with their names, and the block size.
 struct Request<'a> {
     names: &'static [&'static str],
     values: [&'a [u8]; WIDTH],
@@ -263,11 +263,11 @@ fn vscsi(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 /// Adds the access of a SCSI `command`.
 pub(super) fn scsi(command: u64, batch: &mut Batch, access: Access<'_>) -> Result<(), Fault> {
     let op = match command {
-        // READ of 6, 10, 12 and 16 bytes.
+        // READ(6), READ(10), READ(12), READ(16).
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
-        // WRITE of 6, 10, 12 and 16 bytes, WRITE AND VERIFY of 10, 12 and 16.
+        // WRITE(6), (10), (12), (16); WRITE AND VERIFY(10), (12), (16).
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Op::Write,
-        // SYNCHRONIZE CACHE of 10 and 16 bytes.
+        // SYNCHRONIZE CACHE(10), (16).
         0x35 | 0x91 => return batch.push(Access { op: Op::Fsync, offset: 0, length: 0, ..access }),
         _ => {
             batch.repairs.add(Repair::OtherRequest);

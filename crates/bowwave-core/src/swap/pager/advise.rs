@@ -27,10 +27,10 @@ impl Pager {
             RegionAdvice::Normal | RegionAdvice::Sequential | RegionAdvice::Random => {
                 let advised = &mut self.table.region_mut(region).advised;
                 advised.retain(|(other, _)| other.intersect(range) != *other);
-                if advised.len() == ADVICE_MAX {
-                    advised.remove(0);
-                }
                 if !range.is_empty() && (advice != RegionAdvice::Normal || !advised.is_empty()) {
+                    if advised.len() == ADVICE_MAX {
+                        advised.remove(0);
+                    }
                     advised.push((range, advice));
                 }
             }
@@ -118,5 +118,29 @@ impl Pager {
         if self.table.page(id).list != Kind::No {
             self.unlist(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PageCount;
+    use crate::swap::pager::PagerConfig;
+
+    /// Regression: advice on pages outside the region made the region forget its oldest advice.
+    #[test]
+    fn advice_outside_the_region_changes_nothing() {
+        let mut pager = Pager::new(PagerConfig::own(1000, 10_000)).expect("within bounds");
+        let region = RegionId(0);
+        pager.add_region(region, PageIndex(0), PageCount(1000)).expect("a new region");
+        let mut out = Vec::new();
+        for at in 0..ADVICE_MAX as u64 {
+            let range = PageRange::new(2 * at, 2 * at + 1);
+            pager.advise(Instant(0), region, range, RegionAdvice::Random, &mut out);
+        }
+        let outside = PageRange::new(5000, 6000);
+        pager.advise(Instant(0), region, outside, RegionAdvice::Random, &mut out);
+        let advice = pager.table.region(region).map(|region| region.advice(PageIndex(0)));
+        assert_eq!(advice, Some(RegionAdvice::Random));
     }
 }

@@ -1,4 +1,4 @@
-//! The reads of table 5, repeated, on a cache with a device that takes no time.
+//! Repeats the reads of the OLS 2007 paper's table 5, with a device that takes no time.
 
 use bowwave_core::{
     Cache, Config, FileId, HandleId, Instant, PageAccess, PageCount, PageRange, PageSize, Policy,
@@ -33,7 +33,7 @@ const SPARSE_FRAMES: u32 = 16_384;
 const SPARSE_PAGES: u64 = 1 << 40;
 /// Reads per pass over the sparse file.
 const SPARSE_READS: u64 = 65_536;
-/// 1 MiB, the paper's.
+/// Maximum window in pages: 1 MiB, as in the paper.
 const RA_PAGES: u32 = 256;
 /// Read size of tar.
 const TAR_BYTES: u64 = 10_240;
@@ -66,7 +66,7 @@ pub struct Drive {
     cache: Cache,
     /// Pages of each file, by number.
     files: Vec<u64>,
-    /// Where the next pass over the sparse file begins.
+    /// First page of the next sequential pass over the sparse file.
     next: u64,
     random: Random,
 }

@@ -1,9 +1,10 @@
 //! A family of access patterns, drawn from a grammar by a seed.
 //!
 //! ```text
-//!   trace      readers (1 to 64) of phases (1 to 3), with think time, with noise
-//!   readers    in turn, at random or at their own pace, through one descriptor or each its own;
-//!              each in its part of the file, in a file of its own, or all in the same range
+//!   trace      readers (1 to 64) of phases (1 to 3), some with think time, some with noise
+//!   readers    through one descriptor: in turn, at random, or each at its own rate;
+//!              or as processes with a descriptor each, in turn;
+//!              each in its part of the file, in files of its own, or all in the same range
 //!   phase      runs, skips, strides, clusters, samples, columns, passes, headers, files
 //! ```
 //!
@@ -46,7 +47,7 @@ pub const DEVELOPMENT: u64 = 1_000_000;
 
 /// Most readers of a trace.
 const READERS_MAX: u64 = 64;
-/// Fewest reads of a reader in a phase: a pattern of fewer cannot be seen.
+/// Minimum reads of a reader in a phase. Fewer: a policy cannot detect the pattern.
 const READS_MIN: u64 = 12;
 
 /// A trace of the family.
@@ -89,7 +90,7 @@ enum Order {
     Turns,
     /// A reader at random each time, through one descriptor.
     Random,
-    /// Reader n reads n times as often as the last one, through one descriptor.
+    /// Reader n reads n times as often as reader 1, at random, through one descriptor.
     Paced,
     /// Each a process of its own.
     Processes,
@@ -164,7 +165,8 @@ impl Family {
         format!("data-{file:04}")
     }
 
-    /// The rows of the trace; reads are [`think_ns`](Self::think_ns) apart.
+    /// The rows of the trace. Row n has the time n × [`think_ns`](Self::think_ns), whatever its
+    /// process: a trace has no durations of reads.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         (0..).zip(&self.reads).map(|(number, read)| Record {
             time_ns: self.think_ns.saturating_mul(number),
@@ -238,7 +240,7 @@ fn interleave(each: Vec<Vec<Read>>, order: Order, random: &mut Random) -> Vec<Re
     all
 }
 
-/// Puts a read anywhere in place of `percent` of the reads.
+/// Moves `percent` % of the reads to random offsets of their files.
 fn add_noise(reads: &mut [Read], percent: u64, random: &mut Random) {
     if percent == 0 {
         return;
