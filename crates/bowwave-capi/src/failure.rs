@@ -55,25 +55,17 @@ impl Failure {
 
 impl From<bowwave_engine::Error> for Failure {
     fn from(error: bowwave_engine::Error) -> Self {
-        let code = match &error {
-            bowwave_engine::Error::Store(store) if store.kind() != ErrorKind::InvalidUrl => {
-                store.program_errno()
-            }
-            _ => libc::EINVAL,
-        };
+        let code = if error.kind() == Some(ErrorKind::InvalidUrl) { libc::EINVAL } else { error.errno() };
         Self { code, message: error.to_string() }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let code = match error {
-            Error::Engine(error) => return error.into(),
-            Error::Store(ref error) => error.program_errno(),
-            Error::System { ref error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
-            _ => libc::EINVAL,
-        };
-        Self { code, message: error.to_string() }
+        match error {
+            Error::Engine(error) => error.into(),
+            error => Self { code: error.errno(), message: error.to_string() },
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bowwave_backend::ErrorKind;
+use rustix::io::Errno;
 
 /// Result of an engine operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -23,6 +24,14 @@ impl Error {
         match self {
             Self::Options(_) => None,
             Self::Store(error) => Some(error.kind()),
+        }
+    }
+
+    /// The error number for programs: the store's, or `EINVAL`.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Options(_) => Errno::INVAL.raw_os_error(),
+            Self::Store(error) => error.program_errno(),
         }
     }
 }

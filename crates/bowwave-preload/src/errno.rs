@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bowwave_interpose::{Inside, say};
+use bowwave_region::Error;
 
 /// A Linux error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,35 +64,16 @@ pub(crate) fn set_errno(number: i32) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// The error number for an engine error; prints the message if the number is not specific.
-pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
-    match error {
-        bowwave_engine::Error::Store(error) => of_store(error),
-        _ => {
-            say(error);
-            Errno(libc::EINVAL)
-        }
-    }
-}
-
-/// As [`of_engine`], for an error of a store.
-pub(crate) fn of_store(error: &bowwave_engine::backend::Error) -> Errno {
-    let number = error.program_errno();
-    if matches!(number, libc::EIO | libc::ESTALE | libc::EACCES | libc::ETIMEDOUT | libc::ENOTSUP) {
-        say(error);
+/// The error number for an error; prints the message if the number is not specific.
+pub(crate) fn of_error(error: impl Into<Error>) -> Errno {
+    let error = error.into();
+    let number = error.errno();
+    let is_specific = match error {
+        Error::Engine(bowwave_engine::Error::Options(_)) | Error::System { .. } => false,
+        _ => !matches!(number, libc::EIO | libc::ESTALE | libc::EACCES | libc::ETIMEDOUT | libc::ENOTSUP),
+    };
+    if !is_specific {
+        say(&error);
     }
     Errno(number)
-}
-
-/// The error number for a region error.
-pub(crate) fn of_region(error: &bowwave_region::Error) -> Errno {
-    match error {
-        bowwave_region::Error::Engine(error) => of_engine(error),
-        bowwave_region::Error::Store(error) => of_store(error),
-        bowwave_region::Error::System { error: cause, .. } => {
-            say(error);
-            Errno(cause.raw_os_error().unwrap_or(libc::EIO))
-        }
-        _ => Errno(libc::EINVAL),
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bowwave_engine::{Entry, EntryKind, File, Identity};
 use bowwave_interpose::say;
 
-use crate::errno::{Errno, Result, of_engine};
+use crate::errno::{Errno, Result, of_error};
 use crate::service::service;
 use crate::setup::{Place, setup};
 
@@ -85,7 +85,7 @@ impl Live {
             EntryKind::Directory => None,
             EntryKind::File => {
                 let store = service()?.store(place.map)?;
-                Some(store.open(&place.path).map_err(|error| of_engine(&error))?)
+                Some(store.open(&place.path).map_err(of_error)?)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
             // Special files have no content in a store.

@@ -18,7 +18,7 @@ use bowwave_engine::Advice;
 use bowwave_interpose::say;
 use bowwave_region::{MapOptions, Protection, Region, RegionStats};
 
-use crate::errno::{Errno, Result, errno, of_region};
+use crate::errno::{Errno, Result, errno, of_error};
 use crate::live::{Open, version_of};
 use crate::real;
 use crate::service::service;
@@ -133,7 +133,7 @@ impl Mapped {
             // SAFETY: the addresses belong to this map.
             let region =
                 unsafe { Region::map_at(self.region_range.start, store, &self.open.place.path, &options) };
-            let region = region.map_err(|error| of_region(&error))?;
+            let region = region.map_err(of_error)?;
             self.open.check(version_of(&region.identity()))?;
             self.region = Some(region);
         }
@@ -258,7 +258,7 @@ impl View<'_> {
             return Ok(());
         }
         let offset = (start - self.map.region_range.start) as u64;
-        work(region, offset, (end - start) as u64).map_err(|error| of_region(&error))
+        work(region, offset, (end - start) as u64).map_err(of_error)
     }
 }
 

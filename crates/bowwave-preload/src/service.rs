@@ -7,7 +7,7 @@ use bowwave_control::{Program, Quiet, Server};
 use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, Namespace as _, Store};
 use bowwave_interpose::{Inside, say};
 
-use crate::errno::{Errno, Result, of_engine, of_store};
+use crate::errno::{Errno, Result, of_error};
 use crate::setup::{Place, setup};
 
 /// An engine, and a store for each map.
@@ -74,7 +74,7 @@ impl Service {
             Ok(backend) => Ok(engine.store_of(backend)),
             Err(error) => {
                 say(&error);
-                Err(of_engine(&error))
+                Err(of_error(error))
             }
         });
         let stores: Vec<_> = stores.collect();
@@ -104,11 +104,11 @@ impl Service {
         let store = self.store(place.map)?;
         let mut place = place.clone();
         for _ in 0..LINKS_MAX {
-            let entry = store.stat(&place.path).map_err(|error| of_store(&error))?;
+            let entry = store.stat(&place.path).map_err(of_error)?;
             if entry.kind != EntryKind::Link || !follow {
                 return Ok((place, entry));
             }
-            let target = store.read_link(&place.path).map_err(|error| of_store(&error))?;
+            let target = store.read_link(&place.path).map_err(of_error)?;
             place.path = beside(&place.path, &target).ok_or(Errno(libc::ENOENT))?;
         }
         Err(Errno(libc::ELOOP))

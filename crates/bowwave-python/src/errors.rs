@@ -51,9 +51,7 @@ pub(crate) fn region_raised(error: &bowwave_region::Error) -> PyErr {
     match error {
         bowwave_region::Error::Engine(error) => raised(error),
         bowwave_region::Error::Store(error) => store_raised(error),
-        bowwave_region::Error::System { error: system, .. } => {
-            PyOSError::new_err((system.raw_os_error().unwrap_or(libc::EIO), error.to_string()))
-        }
+        bowwave_region::Error::System { .. } => PyOSError::new_err((error.errno(), error.to_string())),
         _ => PyValueError::new_err(error.to_string()),
     }
 }

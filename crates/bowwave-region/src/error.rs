@@ -27,6 +27,18 @@ pub enum Error {
     Range(String),
 }
 
+impl Error {
+    /// The error number for programs: the store's, the system's, or `EINVAL`.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Engine(error) => error.errno(),
+            Self::Store(error) => error.program_errno(),
+            Self::System { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Range(_) => libc::EINVAL,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -12,7 +12,7 @@ use libc::{DIR, dirent};
 use super::open::open_place;
 use super::{descriptors, place};
 use crate::attributes::number;
-use crate::errno::{Errno, Result, of_store, served};
+use crate::errno::{Errno, Result, of_error, served};
 use crate::live::Open;
 use crate::service::service;
 use crate::setup::Place;
@@ -71,7 +71,7 @@ impl Directory {
 /// The directory's entries; `.` and `..` first.
 fn list(place: &Place) -> Result<Vec<dirent>> {
     let store = service()?.store(place.map)?;
-    let listed = store.list(&place.path).map_err(|error| of_store(&error))?;
+    let listed = store.list(&place.path).map_err(of_error)?;
     let parent = Place { map: place.map, path: place.path.parent().unwrap_or(&place.path).to_owned() };
     let mut entries =
         vec![entry(b".", number(place), libc::DT_DIR), entry(b"..", number(&parent), libc::DT_DIR)];

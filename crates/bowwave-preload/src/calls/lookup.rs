@@ -9,7 +9,7 @@ use libc::{AT_FDCWD, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use super::place;
 use crate::attributes::{extended, of_entry};
-use crate::errno::{Errno, Result, served};
+use crate::errno::{Errno, Result, of_error, served};
 use crate::live::Open;
 use crate::service::service;
 use crate::setup::{Place, setup};
@@ -96,7 +96,7 @@ unsafe fn read_link(place: &Place, buf: *mut c_char, len: size_t) -> Result<ssiz
         return Err(Errno(libc::EINVAL));
     }
     let store = service()?.store(place.map)?;
-    let target = store.read_link(&place.path).map_err(|error| crate::errno::of_store(&error))?;
+    let target = store.read_link(&place.path).map_err(of_error)?;
     let target = target.as_os_str().as_bytes();
     let count = target.len().min(len);
     // SAFETY: guaranteed by the caller.
