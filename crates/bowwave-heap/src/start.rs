@@ -1,23 +1,12 @@
 //! Runs at the program's start and end.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
-use bowwave_interpose::{Inside, at_end, say_panics};
-
 use crate::setup::setup;
 use crate::{fork, heap, libc_heap, real, report};
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
+bowwave_interpose::at_start_and_end!(start, leave);
 
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
-
-extern "C" fn start() {
-    let _inside = Inside::enter();
-    say_panics();
-    at_end(leave);
+fn start() {
     bowwave_interpose::look_up();
     real::look_up();
     libc_heap::look_up();
@@ -27,10 +16,6 @@ extern "C" fn start() {
         fork::watch();
         heap::serve_from(config.from_bytes);
     }
-}
-
-extern "C" fn end() {
-    leave();
 }
 
 fn leave() {

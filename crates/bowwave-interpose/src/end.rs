@@ -1,4 +1,4 @@
-//! Work at the end of a process: by `exit`, by returning from `main`, or by `_exit`.
+//! Work at the start and the end of a process: by `exit`, by returning from `main`, or by `_exit`.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
 #![allow(unsafe_code, reason = "ends the process")]
 
@@ -12,8 +12,35 @@ use crate::next;
 
 static LEAVE: OnceLock<fn()> = OnceLock::new();
 
-/// Registers `leave` to run before `_exit`, which children of forks often call. The library itself
-/// calls it at a normal end. Only the first registration counts.
+/// Has the dynamic linker call `$start` at the program's start, as bowwave's own work, and `$leave`
+/// at a normal end. `$leave` also runs before `_exit`, which children of forks often call.
+#[macro_export]
+macro_rules! at_start_and_end {
+    ($start:ident, $leave:ident) => {
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static START: extern "C" fn() = {
+            extern "C" fn at_start() {
+                let _inside = $crate::Inside::enter();
+                $crate::say_panics();
+                $crate::at_end($leave);
+                $start();
+            }
+            at_start
+        };
+
+        #[used]
+        #[unsafe(link_section = ".fini_array")]
+        static END: extern "C" fn() = {
+            extern "C" fn at_exit() {
+                $leave();
+            }
+            at_exit
+        };
+    };
+}
+
+/// Registers `leave` to run before `_exit`. Only the first registration counts.
 pub fn at_end(leave: fn()) {
     let _first = LEAVE.set(leave);
 }
