@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bowwave_engine::DecisionLog;
 
@@ -40,14 +39,10 @@ impl JournalArgs {
 
 /// Ends a journal: says how many decisions are missing without a line that says so.
 pub(crate) fn end(journal: Option<&DecisionLog>) {
-    let lost = journal.map_or(0, |journal| journal.flush(PATIENCE));
-    if lost > 0 {
-        log::warn!(target: crate::logging::CACHE, "the journal lacks {lost} decisions: its disk is full or too slow");
+    if let Some(warning) = journal.and_then(DecisionLog::finish) {
+        log::warn!(target: crate::logging::CACHE, "{warning}");
     }
 }
 
 /// The environment variable of `bowwave run`.
 pub(crate) const VARIABLE: &str = "BOWWAVE_RUN_JOURNAL";
-
-/// Longest wait for a slow disk at the end.
-const PATIENCE: Duration = Duration::from_secs(5);

@@ -146,7 +146,7 @@ impl DecisionLog {
 
     /// Waits until all decisions so far are written, at most this long. Returns the number of
     /// decisions that are missing without a line that says so.
-    pub fn flush(&self, patience: Duration) -> u64 {
+    fn flush(&self, patience: Duration) -> u64 {
         let queue = &self.0.queue;
         let until = Instant::now() + patience;
         let mut state = queue.lock();
@@ -158,6 +158,12 @@ impl DecisionLog {
             state = queue.idle.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.lost + state.waiting.len() as u64
+    }
+
+    /// Flushes at the end of a program. Returns a warning if decisions are missing.
+    pub fn finish(&self) -> Option<String> {
+        let lost = self.flush(PATIENCE);
+        (lost > 0).then(|| format!("the journal lacks {lost} decisions: its disk is full or too slow"))
     }
 }
 
@@ -319,6 +325,8 @@ const FD_MIN: i32 = 512;
 /// Longest queue, in decisions: 0.1 s at 10,000 decisions a second. Shorter: more are lost. Longer:
 /// more memory.
 const WAITING_MAX: usize = 1024;
+/// Longest wait for the file at the end of a program. Longer: a slow disk delays the end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

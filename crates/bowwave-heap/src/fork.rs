@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use bowwave_interpose::Inside;
 
 use crate::heap::{self, Held};
-use crate::report;
 
 thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
@@ -34,7 +33,6 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let _inside = Inside::enter();
-    report::reset();
     if let Some(held) = HELD.with(|held| held.borrow_mut().take()) {
         heap::reset(held);
     }

@@ -1,7 +1,6 @@
 //! The end of a process: its journal, and its counters for `bowwave run --stats-on-exit`, one line.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bowwave_interpose::{Inside, leave_counters, say};
 
@@ -10,12 +9,6 @@ use crate::setup::setup;
 
 /// The process that owns the counters: a child of `vfork` shares the memory but must not report.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-static REPORTED: AtomicBool = AtomicBool::new(false);
-
-/// A child reports its own counters.
-pub(crate) fn reset() {
-    REPORTED.store(false, Ordering::Relaxed);
-}
 
 /// Records that this process has counters.
 pub(crate) fn own() {
@@ -33,25 +26,18 @@ pub(crate) fn report() {
     if setup().journal.is_none() && setup().report.is_none() {
         return;
     }
-    if let Some(decisions) = heap::decisions() {
-        let lost = decisions.flush(PATIENCE);
-        if lost > 0 {
-            say(&format_args!("the journal lacks {lost} decisions: its disk is full or too slow"));
-        }
+    if let Some(warning) = heap::decisions().and_then(|decisions| decisions.finish()) {
+        say(&warning);
     }
     let Some(path) = &setup().report else { return };
     let Some(all) = heap::counters() else { return };
-    if REPORTED.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let mut counters = vec![
-        ("swap_allocations", all.allocations),
-        ("swap_bytes_allocated", all.bytes),
-        ("swap_regions", all.regions),
-    ];
-    counters.extend(bowwave_control::swap_counters(&all.swap));
-    leave_counters(path, &counters);
+    leave_counters(path, || {
+        let mut counters = vec![
+            ("swap_allocations", all.allocations),
+            ("swap_bytes_allocated", all.bytes),
+            ("swap_regions", all.regions),
+        ];
+        counters.extend(bowwave_control::swap_counters(&all.swap));
+        counters
+    });
 }
-
-/// Maximum wait for the journal at exit.
-const PATIENCE: Duration = Duration::from_secs(5);

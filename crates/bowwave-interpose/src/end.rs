@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::next;
 
@@ -45,11 +46,17 @@ pub fn at_end(leave: fn()) {
     let _first = LEAVE.set(leave);
 }
 
-/// Appends a line of counters to the file at `path`, for `bowwave run --stats-on-exit`. If that
-/// fails, the line is missing.
-pub fn leave_counters(path: &Path, counters: &[(&str, u64)]) {
-    let words: Vec<String> = counters.iter().map(|(name, count)| format!("{name}={count}")).collect();
-    let line = format!("pid={} {}\n", std::process::id(), words.join(" "));
+/// Appends a line of counters to the file at `path`, for `bowwave run --stats-on-exit`, once a
+/// process. If that fails, the line is missing.
+pub fn leave_counters(path: &Path, counters: impl FnOnce() -> Vec<(&'static str, u64)>) {
+    /// The process whose line is written. A child of a fork writes its own.
+    static WRITTEN: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    if WRITTEN.swap(process, Ordering::Relaxed) == process {
+        return;
+    }
+    let words: Vec<String> = counters().iter().map(|(name, count)| format!("{name}={count}")).collect();
+    let line = format!("pid={process} {}\n", words.join(" "));
     // A single append, so that lines of several processes do not mix.
     let _uncounted =
         OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(line.as_bytes()));

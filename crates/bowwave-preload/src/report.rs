@@ -1,7 +1,6 @@
 //! The end of a process: its journal, and its counters for `bowwave run --stats-on-exit`, one line.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bowwave_interpose::{Inside, leave_counters, say};
 
@@ -17,10 +16,7 @@ pub(crate) fn reset() {
     for counter in [&READS, &BYTES_READ] {
         counter.store(0, Ordering::Relaxed);
     }
-    REPORTED.store(false, Ordering::Relaxed);
 }
-
-static REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Flushes the journal. Writes the line of counters once, if this process has an engine
 /// and a report is requested.
@@ -31,28 +27,22 @@ pub(crate) fn report() {
         return;
     }
     let Some(service) = *service::lock() else { return };
-    if let Some(decisions) = &service.engine().options().decisions {
-        let lost = decisions.flush(PATIENCE);
-        if lost > 0 {
-            say(&format_args!("the journal lacks {lost} decisions: its disk is full or too slow"));
-        }
+    let decisions = service.engine().options().decisions.as_ref();
+    if let Some(warning) = decisions.and_then(|decisions| decisions.finish()) {
+        say(&warning);
     }
     let Some(path) = &setup().report else { return };
-    if REPORTED.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let stats = service.engine().stats();
-    let regions = maps::counters();
-    let mut counters = vec![
-        ("reads", READS.load(Ordering::Relaxed)),
-        ("bytes_read", BYTES_READ.load(Ordering::Relaxed)),
-        ("faults", regions.faults),
-        ("pages_mapped", regions.pages_mapped),
-        ("pages_poisoned", regions.pages_poisoned),
-    ];
-    counters.extend(bowwave_control::cache_counters(&stats));
-    leave_counters(path, &counters);
+    leave_counters(path, || {
+        let stats = service.engine().stats();
+        let regions = maps::counters();
+        let mut counters = vec![
+            ("reads", READS.load(Ordering::Relaxed)),
+            ("bytes_read", BYTES_READ.load(Ordering::Relaxed)),
+            ("faults", regions.faults),
+            ("pages_mapped", regions.pages_mapped),
+            ("pages_poisoned", regions.pages_poisoned),
+        ];
+        counters.extend(bowwave_control::cache_counters(&stats));
+        counters
+    });
 }
-
-/// Maximum wait for the journal at exit.
-const PATIENCE: Duration = Duration::from_secs(5);
