@@ -6,6 +6,7 @@
 //! | `next` | [`next_in_line!`]: the interposed functions' next definitions |
 //! | `inside` | [`Inside`]: threads whose calls are not served, bowwave's own |
 //! | `end` | [`at_start_and_end!`], [`leave_counters`]: work at the start and end of a process |
+//! | `fork` | [`fork_handlers!`]: locks held during a fork |
 //! | `panics` | [`no_unwind`], [`say_panics`]: no panic leaves a function called by C |
 //! | `say` | [`say()`]: messages that an error number cannot express |
 //! | `version` | [`BOWWAVE_RUN_VERSION`]: checked by `bowwave run` before it loads a library |
@@ -14,6 +15,7 @@
 //! independent. `pthread_create`, `_exit` and `_Exit` are interposed here for each of them.
 
 mod end;
+mod fork;
 mod inside;
 mod next;
 mod panics;

@@ -2,11 +2,8 @@
 //! reopens files when it reads them, and recreates its parent's maps before `fork` returns.
 #![allow(unsafe_code, reason = "registers fork handlers")]
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
-
-use bowwave_interpose::Inside;
 
 use crate::live::Open;
 use crate::maps::{self, Mapped};
@@ -22,32 +19,15 @@ struct Held {
     calls: calls::Held,
 }
 
-thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
-}
+bowwave_interpose::fork_handlers!(Held, hold, reset);
 
-/// Registers the fork handlers.
-pub(crate) fn watch() {
-    // SAFETY: three functions with static lifetime.
-    let watched = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    debug_assert_eq!(watched, 0, "no memory");
-}
-
-extern "C" fn before() {
-    let _inside = Inside::enter();
+fn hold() -> Held {
     let (service, table, maps, calls) = (service::lock(), table::lock(), maps::lock(), calls::hold());
     let saved = maps::save(&maps);
-    HELD.with(|held| *held.borrow_mut() = Some(Held { service, table, maps, saved, calls }));
+    Held { service, table, maps, saved, calls }
 }
 
-extern "C" fn in_parent() {
-    let _inside = Inside::enter();
-    drop(HELD.with(|held| held.borrow_mut().take()));
-}
-
-extern "C" fn in_child() {
-    let _inside = Inside::enter();
-    let Some(held) = HELD.with(|held| held.borrow_mut().take()) else { return };
+fn reset(held: Held) {
     let Held { mut service, mut table, mut maps, saved, calls } = held;
     maps::keep_addresses(&maps);
     bowwave_engine::backend::forked();
