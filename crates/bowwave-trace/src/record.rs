@@ -1,6 +1,6 @@
 //! One row of a trace.
 
-use crate::words::{texts, words};
+use crate::words::words;
 
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -20,12 +20,10 @@ pub struct Record {
     pub length: u64,
 }
 
-texts! {
-    /// Operation of an access.
+bowwave_core::named_enum! {
+    /// Operation of an access. Its name is its word in a trace.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub enum Op,
-    /// Its word in a trace.
-    as_str {
+    pub enum Op {
         /// A read through a descriptor.
         #[default]
         Read = "read",
@@ -67,13 +65,12 @@ impl Op {
         if word == b"read" {
             return Some(Self::Read);
         }
-        Self::ALL.into_iter().find(|op| op.as_str().as_bytes() == word)
+        Self::ALL.into_iter().find(|op| op.name().as_bytes() == word)
     }
 }
 
 words!(
     Op,
-    as_str,
     /// The word is not an operation of the format.
     UnknownOp,
     "an operation"

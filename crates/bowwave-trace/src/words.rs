@@ -1,35 +1,12 @@
-//! Enums whose values have a word each, for traces, command lines and messages.
+//! Words of traces and command lines that stand for values.
 
-/// Defines an enum with its values in `ALL` and a function that returns the text of each.
-macro_rules! texts {
-    (
-        $(#[$meta:meta])*
-        pub enum $type:ident, $(#[$text_meta:meta])* $text:ident {
-            $($(#[$doc:meta])* $variant:ident = $value:literal,)*
-        }
-    ) => {
-        $(#[$meta])*
-        pub enum $type { $($(#[$doc])* $variant,)* }
-
-        impl $type {
-            /// All values, in the order in which descriptions and help list them.
-            pub const ALL: [Self; [$($value),*].len()] = [$(Self::$variant),*];
-
-            $(#[$text_meta])*
-            pub const fn $text(self) -> &'static str {
-                match self { $(Self::$variant => $value,)* }
-            }
-        }
-    };
-}
-
-/// Implements `Display` and `FromStr` for an enum of [`texts!`]. The error for an unknown word is
+/// Implements `Display` and `FromStr` for a `named_enum!`. The error for an unknown word is
 /// `$unknown`.
 macro_rules! words {
-    ($type:ident, $text:ident, $(#[$doc:meta])* $unknown:ident, $what:literal) => {
+    ($type:ident, $(#[$doc:meta])* $unknown:ident, $what:literal) => {
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.$text())
+                f.pad(self.name())
             }
         }
 
@@ -37,7 +14,7 @@ macro_rules! words {
             type Err = $unknown;
 
             fn from_str(word: &str) -> Result<Self, $unknown> {
-                Self::ALL.into_iter().find(|known| known.$text() == word).ok_or($unknown)
+                Self::ALL.into_iter().find(|known| known.name() == word).ok_or($unknown)
             }
         }
 
@@ -47,7 +24,7 @@ macro_rules! words {
 
         impl std::fmt::Display for $unknown {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!("is not ", $what, " (one of {})"), $type::ALL.map($type::$text).join(", "))
+                write!(f, concat!("is not ", $what, " (one of {})"), $type::NAMES.join(", "))
             }
         }
 
@@ -55,4 +32,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use {texts, words};
+pub(crate) use words;

@@ -206,7 +206,7 @@ impl Input {
             more = rows.read(&mut record).map_err(Failure::failed)?;
         }
         for (repair, count) in rows.repairs().iter() {
-            note!("{}: {count}", repair.description());
+            note!("{}: {count}", repair.name());
         }
         Ok(left_out)
     }

@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     }?;
     for (repair, count) in import.repairs().iter() {
-        note!("{}: {count}", repair.description());
+        note!("{}: {count}", repair.name());
     }
     if rows == 0 {
         note!("the trace, read as {}, has no rows", import.format());

@@ -4,15 +4,13 @@ use std::path::Path;
 
 use super::records::Kind;
 use super::{blkparse, columns, fio, strace, tracefs};
-use crate::words::{texts, words};
+use crate::words::words;
 use crate::{HEADER, binary};
 
-texts! {
+bowwave_core::named_enum! {
     /// A trace format.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum Format,
-    /// Its name on the command line.
-    name {
+    pub enum Format {
         /// bowwave's own CSV.
         Csv = "csv",
         /// bowwave's own binary form, `.bwt`.
@@ -146,7 +144,6 @@ const LINES_MAX: usize = 100;
 
 words!(
     Format,
-    name,
     /// The word is not the name of a format.
     UnknownFormat,
     "a format"

@@ -161,7 +161,7 @@ pub fn from_reader(
     let format = format.or_else(|| Format::detect(&head, Path::new(name))).ok_or_else(|| {
         let what =
             if head.is_empty() { "the file is empty" } else { "the format of this trace is not known" };
-        let names = Format::ALL.map(Format::name).join(", ");
+        let names = Format::NAMES.join(", ");
         let message = format!("{what} (say which of {names} it is)");
         Error::at(ErrorKind::Header, name, Place::Whole, message)
     })?;

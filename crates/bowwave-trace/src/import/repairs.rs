@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use crate::words::texts;
-
-texts! {
-    /// A problem of a foreign trace that an importer repairs or skips instead of failing.
+bowwave_core::named_enum! {
+    /// A problem of a foreign trace that an importer repairs or skips instead of failing. Its name
+    /// describes it for users; a count follows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum Repair,
-    /// Description for users; a count follows.
-    description {
+    pub enum Repair {
         /// A time earlier than the previous row's, raised to it.
         TimeRaised = "times that ran back, raised to the time of the row before",
         /// A truncated last line or record, skipped.
@@ -72,7 +69,7 @@ impl fmt::Display for Repairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (repair, count)) in self.iter().enumerate() {
             let comma = if index == 0 { "" } else { "; " };
-            write!(f, "{comma}{}: {count}", repair.description())?;
+            write!(f, "{comma}{}: {count}", repair.name())?;
         }
         Ok(())
     }

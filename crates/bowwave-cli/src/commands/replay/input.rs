@@ -54,7 +54,7 @@ impl Input {
             replay::compact(import, &args.input, |bytes| progress.at(bytes)).map_err(Failure::failed)?;
         drop(progress);
         for (repair, count) in repairs {
-            note!("{}: {count}", repair.description());
+            note!("{}: {count}", repair.name());
         }
         let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
         let writes = args.writes.unwrap_or_default();
