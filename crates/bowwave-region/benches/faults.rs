@@ -28,7 +28,6 @@ const LEN: usize = PAGES * SYSTEM_PAGE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Copy,
-    Move,
     Map,
 }
 
@@ -81,11 +80,10 @@ impl Lab {
     /// Maps `len` bytes at `address`.
     fn serve(&self, address: usize, len: usize) -> Result<(), Partial> {
         let source = self.source.wrapping_add(address - self.target);
-        // SAFETY: both are our mappings, and moved pages are not used again.
+        // SAFETY: both are our mappings.
         unsafe {
             match self.how {
                 How::Copy => self.uffd.copy(address, source, len, false),
-                How::Move => self.uffd.move_pages(address, source, len),
                 How::Map => self.uffd.map(address..address + len, false),
             }
         }
@@ -297,7 +295,7 @@ fn name(policy: Policy, delivery: Delivery) -> String {
 
 fn floor() {
     println!("{:<36} {:>7} {:>7}   us a touch of one page (lowest..highest median)", "", "p50", "p99");
-    for (name, how) in [("COPY", How::Copy), ("MOVE", How::Move), ("CONTINUE", How::Map)] {
+    for (name, how) in [("COPY", How::Copy), ("CONTINUE", How::Map)] {
         for (of, handlers) in [("a handler", 1), ("two handlers", 2), ("four handlers", 4)] {
             let serving = Serving { handlers, busy: false };
             show(&format!("{of}, {name}"), || by_message(how, serving));
@@ -306,10 +304,10 @@ fn floor() {
         show(&format!("a handler that never sleeps, {name}"), || by_message(how, serving));
         show(&format!("SIGBUS in the thread, {name}"), || by_signal(how));
     }
-    println!("\n{:<10} {:>16} {:>16} {:>16}   ns a page, GB/s (median)", "pages", "COPY", "MOVE", "CONTINUE");
+    println!("\n{:<10} {:>16} {:>16}   ns a page, GB/s (median)", "pages", "COPY", "CONTINUE");
     for batch in [1, 4, 16, 64, 256, 1024] {
         print!("{batch:<10}");
-        for how in [How::Copy, How::Move, How::Map] {
+        for how in [How::Copy, How::Map] {
             match (0..ROUNDS).map(|_| batched(how, batch)).collect::<io::Result<Vec<f64>>>() {
                 Ok(rounds) => {
                     let (ns, ..) = spread(rounds.into_iter());

@@ -1,6 +1,6 @@
-//! userfaultfd: the system call, its ioctls and its messages, as of Linux 6.8.
+//! userfaultfd: the system call, its ioctls and its messages, as of Linux 6.7.
 //!
-//! The headers of stable distributions, and crates generated from them, lack `MOVE`, `POISON` and
+//! The headers of stable distributions, and crates generated from them, lack `POISON` and
 //! asynchronous write protection. The source is the kernel's
 //! `Documentation/admin-guide/mm/userfaultfd.rst` and `include/uapi/linux/userfaultfd.h`.
 #![allow(unsafe_code, reason = "ioctls that map and unmap memory")]
@@ -141,23 +141,6 @@ impl Uffd {
         // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut copy)) };
         Partial::check(result, copy.copied)
-    }
-
-    /// Moves private pages from `source` to `target`, which must be missing; `source` is missing
-    /// afterwards.
-    ///
-    /// # Errors
-    /// [`Partial`]: `EBUSY` at a page that is pinned or shared, otherwise as [`copy`](Self::copy).
-    ///
-    /// # Safety
-    /// Both are anonymous private memory of the caller; the memory at `source` is not in use.
-    pub unsafe fn move_pages(&self, target: usize, source: *mut u8, len: usize) -> Result<(), Partial> {
-        let mut pages = Copy { dst: target as u64, src: source as u64, len: len as u64, mode: 0, copied: 0 };
-        const CODE: u32 = opcode::read_write::<Copy>(GROUP, 0x05);
-        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
-        // besides.
-        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut pages)) };
-        Partial::check(result, pages.copied)
     }
 
     /// Maps the existing pages of the shared memory behind `range`, write-protected if `protected`,
@@ -347,7 +330,7 @@ struct Register {
     ioctls: u64,
 }
 
-/// `struct uffdio_copy` and `struct uffdio_move`.
+/// `struct uffdio_copy`.
 #[repr(C)]
 struct Copy {
     dst: u64,
