@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::{Entry, EntryKind, ErrorKind, Namespace as _, open_url};
-use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
 use crate::output::{self, Output, written};
@@ -129,7 +128,7 @@ impl Lines<'_> {
                 path: &path,
                 kind: kind(entry.kind),
                 size: (entry.kind == EntryKind::File).then_some(entry.size),
-                modified: entry.modified.map(|time| timestamp(time, SecondsFormat::AutoSi)),
+                modified: entry.modified.map(|time| timestamp(time, true)),
                 etag: entry.identity.as_ref().and_then(|identity| identity.etag.as_deref()),
             };
             self.output.json_row(self.rows, &row)?;
@@ -139,8 +138,7 @@ impl Lines<'_> {
             match self.args.long {
                 true => {
                     let (bytes, time) = (self.bytes(entry), entry.modified);
-                    let time =
-                        time.map_or_else(|| "-".to_owned(), |time| timestamp(time, SecondsFormat::Secs));
+                    let time = time.map_or_else(|| "-".to_owned(), |time| timestamp(time, false));
                     self.output.line(format_args!("{bytes:>13} {time:>20} {name}"))?;
                 }
                 false => self.output.line(name)?,
@@ -186,15 +184,22 @@ fn kind(kind: EntryKind) -> &'static str {
     }
 }
 
-/// A time in RFC 3339, UTC; out-of-range years are clamped.
-fn timestamp(time: SystemTime, digits: SecondsFormat) -> String {
-    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH);
-    let utc = since(time).map_or(DateTime::UNIX_EPOCH, |since| {
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        DateTime::<Utc>::from_timestamp(seconds, since.subsec_nanos()).unwrap_or(DateTime::<Utc>::MAX_UTC)
-    });
-    utc.to_rfc3339_opts(digits, true)
+/// A time in RFC 3339, UTC, in seconds, or `exact` with 0, 3, 6 or 9 digits more; years before 1970
+/// and after 9999 are clamped.
+fn timestamp(time: SystemTime, exact: bool) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().min(TIME_MAX);
+    let time = SystemTime::UNIX_EPOCH + since;
+    let text = match since.subsec_nanos() {
+        nanos if !exact || nanos == 0 => humantime::format_rfc3339_seconds(time),
+        nanos if nanos % 1_000_000 == 0 => humantime::format_rfc3339_millis(time),
+        nanos if nanos % 1_000 == 0 => humantime::format_rfc3339_micros(time),
+        _ => humantime::format_rfc3339_nanos(time),
+    };
+    text.to_string()
 }
+
+/// The end of year 9999, since 1970: RFC 3339 has four digits for a year.
+const TIME_MAX: Duration = Duration::new(253_402_300_799, 999_999_999);
 
 /// Longest delay of buffered lines, so that a slow listing shows progress.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
@@ -206,9 +211,17 @@ mod tests {
     #[test]
     fn times_are_printed_in_utc() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(timestamp(at(1_709_208_000), SecondsFormat::Secs), "2024-02-29T12:00:00Z");
-        assert_eq!(timestamp(at(0) - Duration::from_secs(1), SecondsFormat::Secs), "1970-01-01T00:00:00Z");
-        assert!(timestamp(at(1 << 62), SecondsFormat::Secs).ends_with('Z'));
+        assert_eq!(timestamp(at(1_709_208_000), false), "2024-02-29T12:00:00Z");
+        assert_eq!(timestamp(at(0) - Duration::from_secs(1), false), "1970-01-01T00:00:00Z");
+        assert_eq!(timestamp(at(1 << 62), false), "9999-12-31T23:59:59Z");
+        for (nanos, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (120_000_000, "1970-01-01T00:00:00.120Z"),
+            (5_000, "1970-01-01T00:00:00.000005Z"),
+            (1, "1970-01-01T00:00:00.000000001Z"),
+        ] {
+            assert_eq!(timestamp(at(0) + Duration::from_nanos(nanos), true), text);
+        }
     }
 
     #[test]
