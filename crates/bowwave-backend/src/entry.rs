@@ -99,14 +99,6 @@ pub enum EntryKind {
     BlockDevice,
 }
 
-impl EntryKind {
-    /// Whether entries of this kind exist by name only: they are listed and can be removed, but not
-    /// opened.
-    pub fn is_special(self) -> bool {
-        matches!(self, Self::Fifo | Self::Socket | Self::CharDevice | Self::BlockDevice)
-    }
-}
-
 /// Attributes that only file systems have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unix {
