@@ -36,7 +36,7 @@ from power_clients import Sqlite, sqlite_faults
 
 MOUNTS = ((), ("--cache", "8MiB"), ("--set", "kernel_cache=off"), ("--dirty-expire", "50ms"))
 # Programs of PostgreSQL, which Debian keeps outside PATH.
-POSTGRES = ("initdb", "postgres", "pgbench", "psql", "pg_amcheck", "pg_checksums")
+POSTGRES = ("initdb", "postgres", "pgbench", "psql", "pg_amcheck", "pg_checksums", "pg_controldata")
 CLIENTS = 4
 MIB = 1 << 20
 

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import struct
 import sys
 import tempfile
 import types
@@ -58,13 +59,20 @@ class PostgreSql(unittest.TestCase):
         self.assertIn("checksum", under_test.checksums()[0])
         self.flip(under_test.cluster.data)
         self.assertEqual(under_test.checksums(), [])
-        under_test.damage = lambda: self.lose_log(under_test.cluster.data)
-        try:
-            faults, _ = under_test.round(1, rng)
-        except databases.Failed as error:
-            # If the checkpoint record was lost, the server does not start.
-            faults = [str(error)]
-        self.assertRegex(faults[0], "committed transactions are lost|does not start")
+        for number in range(1, 6):
+            lost = []
+            under_test.damage = lambda number=number, lost=lost: lost.extend(self.lose_log(under_test.cluster, number))
+            try:
+                faults, _ = under_test.round(number, rng)
+            except databases.Failed as error:
+                # If the checkpoint record was lost, the server does not start.
+                faults = [str(error)]
+            if lost:
+                self.assertRegex("\n".join(faults), "committed transactions are lost|does not start", lost)
+                return
+            # A checkpoint followed the last row, so the log was no longer needed.
+            self.assertEqual(faults, [])
+        self.fail("in no round did the log have rows that a checkpoint had not written")
 
     @staticmethod
     def flip(data):
@@ -77,17 +85,22 @@ class PostgreSql(unittest.TestCase):
             file.write(bytes([byte ^ 4]))
 
     @staticmethod
-    def lose_log(data):
-        """Zeroes the newest segment of the write-ahead log that has a row of the second round."""
-        segments = glob.glob(os.path.join(data, "pg_wal", "00000001*"))
-        for segment in sorted(segments, key=os.path.getmtime, reverse=True):
+    def lose_log(cluster, number):
+        """Zeroes the last segment of the write-ahead log that recovery needs and that has a row of the round."""
+        needed = re.search(r"REDO WAL file: *(\w+)", cluster.run("pg_controldata", cluster.data))[1]
+        for segment in sorted(glob.glob(os.path.join(cluster.data, "pg_wal", "00000001*")), reverse=True):
+            name = os.path.basename(segment)
             with open(segment, "r+b") as file:
                 log = file.read()
-                if re.search(rb"1-[01]-\d", log):
-                    file.seek(0)
-                    file.write(bytes(len(log)))
-                    return
-        raise AssertionError("the log has no row of the second round")
+                # A recycled segment still has the address of the one it was.
+                address = struct.unpack_from("<Q", log, 8)[0]
+                is_recycled = address != int(name[8:16], 16) << 32 | int(name[16:], 16) << 20
+                if name < needed or is_recycled or not re.search(rb"%d-[01]-\d" % number, log):
+                    continue
+                file.seek(0)
+                file.write(bytes(len(log)))
+                return [name]
+        return []
 
 
 class Objects(unittest.TestCase):
