@@ -233,8 +233,6 @@ pub struct Stream {
     pace: Pace,
     /// Rest of the current request, from the accessed page to its end.
     requested: PageRange,
-    /// The readahead within which a reader last jumped.
-    left: PageRange,
 }
 
 /// The request of a decision: `page..end` is its rest, clipped at the end of the file.
@@ -274,7 +272,7 @@ impl Readahead for Stream {
         }
         self.table.read_by(access.handle);
         self.pace.observe(access.now, view.waste.consumed, view.pressure);
-        let jumped = self.follow_hits(&access, view);
+        let jumped = self.follow_hits(&access, wanted, view);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, jumped, wanted, view),
             _ => self.marked(jumped, wanted, view),
@@ -334,7 +332,6 @@ impl Stream {
             more: Vec::new(),
             pace: Pace::default(),
             requested: PageRange::new(0, 0),
-            left: PageRange::new(0, 0),
         }
     }
 
@@ -378,7 +375,8 @@ impl Stream {
         let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
         let known = known.filter(|&(at, join)| !self.read_again(at, join, page, view));
         if let Some((at, join)) = known {
-            if join == Join::Up && self.leapt(at, jumped, wanted, view) {
+            if join == Join::Up && (jumped && page >= self.table.get(at).edge || self.leapt(at, wanted, view))
+            {
                 return self.begun(wanted, view);
             }
             // Among many random reads, some are adjacent by chance. Two consecutive reads of a
@@ -441,7 +439,15 @@ impl Stream {
             self.announced(0, wanted, view);
             return wanted.nothing(Reason::Range);
         }
-        if self.leapt(at, jumped, wanted, view) {
+        if jumped && self.table.last_at() == Some(at) {
+            // The next window of a reader that jumps may be another run's.
+            if wanted.page > self.table.get(at).hi {
+                self.jumped_to(at, wanted.page, wanted.end - wanted.first);
+            }
+            self.table.get(at).come_to(wanted.end);
+            return wanted.nothing(Reason::Lookahead);
+        }
+        if self.leapt(at, wanted, view) {
             return self.begun(wanted, view);
         }
         self.table.touch(at);
@@ -630,7 +636,8 @@ impl Stream {
             return;
         }
         // Two adjacent reads may be chance.
-        let short = alone || last.expected == 0 && pages <= last.request.saturating_mul(2);
+        let predicted = last.expected > 0 && last.window > 0;
+        let short = alone || !predicted && pages <= last.request.saturating_mul(2);
         // Nearby reads may belong to the same run, out of order.
         if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);

@@ -14,81 +14,66 @@
 //! window.
 
 use super::tuning::tuning;
-use super::{Direction, Entry, Stream, Wanted};
-use crate::page::{PageIndex, PageRange};
+use super::{Direction, Stream, Wanted};
+use crate::page::PageIndex;
 use crate::readahead::{Access, View};
 
 impl Stream {
     /// Applies the hits since the handle's last miss or mark. Whether its reader jumped within the
-    /// readahead of a stream; then its runs there are entered.
-    pub(super) fn follow_hits(&mut self, access: &Access, view: View<'_>) -> bool {
+    /// readahead of a stream. Its runs there are then entered, and the stream goes on at the last.
+    pub(super) fn follow_hits(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> bool {
         let Some(PageIndex(prev)) = access.prev_page else { return false };
-        let known = self.table.continued_at(prev);
-        let at = match known {
-            None if self.left.contains(PageIndex(prev)) => self.table.any_with_ahead(prev),
-            known => known,
-        };
-        let Some(at) = at else { return false };
-        let Entry { hi, edge, .. } = *self.table.get(at);
-        let (end, request) = (prev + 1, access.request.count().0);
+        let Some(at) = self.table.continued_at(prev) else { return false };
+        let (end, request) = (prev + 1, wanted.end - wanted.first);
+        let entry = self.table.get(at);
+        let (hi, slack) = (entry.hi, entry.slack());
         // Three pages show almost always whether it is worth looking at all.
         let is_unread = |part| view.is_unread(PageIndex(hi + (end - hi) * part / 4));
         // Touches of mapped pages are invisible.
-        if access.mapped.is_none() && end - hi > 2 * request && (0..3).any(is_unread) {
-            let scanned = view.ra_pages * tuning().stream_windows;
-            let pages = (hi.max(end.saturating_sub(scanned)), end);
-            if has_jumped(pages, hi, request, view) {
-                let left = self.enter_runs(at, pages, request, view);
-                self.left = PageRange::new(left, edge);
+        let shows = !wanted.mapped && !view.has_forgotten() && end - hi > 2 * request;
+        if shows && (0..3).any(is_unread) {
+            let from = hi.max(end.saturating_sub(view.ra_pages * tuning().stream_windows));
+            if has_jumped((from, end), request, slack, view) {
+                self.enter_runs(at, (from, end), request, view);
                 return true;
             }
         }
-        if known.is_some() {
-            self.table.get(at).come_to(end);
-        }
+        self.table.get(at).come_to(end);
         false
     }
 
     /// Enters the runs of the used pages of `from..end` in a stream's readahead. Used pages more
-    /// than `near` pages apart are of different runs. Returns where the reader left the stream.
-    fn enter_runs(&mut self, at: usize, (from, end): (u64, u64), near: u64, view: View<'_>) -> u64 {
-        let mut hi = self.table.get(at).hi;
-        let (mut run, mut left) = (None, hi);
-        let used = (from..end).filter(|&page| view.is_used(PageIndex(page)));
-        for page in used.chain([u64::MAX]) {
+    /// than `near` pages apart are of different runs.
+    fn enter_runs(&mut self, at: usize, (from, end): (u64, u64), near: u64, view: View<'_>) {
+        self.table.touch(at);
+        let mut hi = from;
+        for page in (from..end).filter(|&page| view.is_used(PageIndex(page))) {
             if page - hi > near {
-                match run {
-                    None => {
-                        left = hi;
-                        self.table.get(at).come_to(left);
-                    }
-                    Some(start) => self.enter_run(start, hi, near),
-                }
-                run = Some(page);
+                self.jumped_to(at, page, near);
             }
-            hi = page.saturating_add(1);
+            hi = page + 1;
+            let entry = self.table.get(at);
+            (entry.hi, entry.consumed) = (hi, entry.consumed.saturating_add(1));
         }
-        left
     }
 
-    /// Enters a run whose pages were cached.
-    fn enter_run(&mut self, start: u64, end: u64, request: u64) {
-        self.close_last(start);
+    /// The reader of a stream, its last one, continues at a page that was read ahead for it.
+    pub(super) fn jumped_to(&mut self, at: usize, page: u64, request: u64) {
+        self.close_last(page);
         self.fresh += 1;
-        self.judge_jump(start);
-        self.runs.push(start);
-        self.enter(Entry { request: request.min(end - start), ..Entry::new(start, end) });
+        self.judge_jump(page);
+        self.runs.push(page);
+        let entry = self.table.get(at);
+        (entry.direction, entry.lo, entry.hi) = (Direction::New, page, page);
+        (entry.request, entry.expected) = (request, 0);
     }
 
-    /// Whether the reader jumped over the stream's readahead to `page`, or within it, instead of
-    /// reading it. Such a read does not continue the stream even if it fits a window's end: windows
-    /// are powers of two, and so are most strides. Requests that are merely reordered skip little,
-    /// and the skipped pages follow at once.
-    pub(super) fn leapt(&mut self, at: usize, jumped: bool, wanted: Wanted, view: View<'_>) -> bool {
+    /// Whether the reader jumped over the stream's readahead to `page`, instead of reading it. Such
+    /// a read does not continue the stream even if it fits a window's end: windows are powers of
+    /// two, and so are most strides. Requests that are merely reordered skip little, and the
+    /// skipped pages follow at once.
+    pub(super) fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
         let entry = self.table.get(at);
-        if jumped && (entry.hi, entry.edge) == (self.left.start.0, self.left.end.0) {
-            return true;
-        }
         let span = wanted.page.saturating_sub(entry.hi);
         let near = entry.slack().max(2 * (wanted.end - wanted.first));
         if !matches!(entry.direction, Direction::New | Direction::Up) || span <= near {
@@ -102,9 +87,10 @@ impl Stream {
 
 /// Whether a reader jumped within the pages `from..end`: it left out more than half of the largest
 /// window at once, or several times the pages that it used, or more than those between runs at
-/// equal distances. Used pages more than `near` pages apart are of different runs.
-fn has_jumped((from, end): (u64, u64), mut hi: u64, near: u64, view: View<'_>) -> bool {
-    let (mut used, mut widest) = (0, 0);
+/// equal distances. Used pages more than `near` pages apart are of different runs, and a reader in
+/// order may skip `slack`.
+fn has_jumped((from, end): (u64, u64), near: u64, slack: u64, view: View<'_>) -> bool {
+    let (mut hi, mut used, mut widest) = (from, 0, 0);
     let (mut start, mut step, mut equal, mut others) = (None, None, 0u64, 0u64);
     for page in (from..end).filter(|&page| view.is_used(PageIndex(page))) {
         used += 1;
@@ -123,5 +109,6 @@ fn has_jumped((from, end): (u64, u64), mut hi: u64, near: u64, view: View<'_>) -
     let unused = end - from - used;
     let is_strided = equal > 1 && others == 0 && unused > used;
     let is_sparse = unused > tuning().nearby + tuning().slack_share * used;
-    used > 0 && (is_strided || is_sparse || widest > view.ra_pages / 2)
+    let is_far = widest > (view.ra_pages / 2).max(2 * near).max(slack);
+    start.is_some() && (is_strided || is_sparse || is_far)
 }

@@ -317,12 +317,10 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        let budget = if block > 0 && takes_time {
-            // A strided reader may stop at any block. More than half of its pages would be waste.
-            first.max(consumed / 2)
-        } else {
-            (first + share).min(self.reach(at, wanted, view))
-        };
+        // A strided reader may stop at any block: at most half of its pages are then waste.
+        let most =
+            if block > 0 && takes_time { first.max(consumed / 2) } else { self.reach(at, wanted, view) };
+        let budget = (first + share).min(most);
         // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };

@@ -332,13 +332,6 @@ impl Table {
         self.last.filter(covers).or_else(|| self.newest.filter(covers))
     }
 
-    /// The last used upward stream whose readahead contains `page`.
-    pub(super) fn any_with_ahead(&mut self, page: u64) -> Option<usize> {
-        self.refresh();
-        let covers = |&at: &usize| self.entries[at].has_ahead(page);
-        self.keys.near(page, page).filter(covers).max_by_key(|&at| self.keys.used[at])
-    }
-
     /// The stream that a miss of `lo..hi` continues, and how.
     pub(super) fn joined(&mut self, lo: u64, hi: u64) -> Option<(usize, Join)> {
         self.refresh();

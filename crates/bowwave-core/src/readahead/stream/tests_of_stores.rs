@@ -600,3 +600,17 @@ fn a_strided_reader_that_stops_wastes_at_most_half() {
         assert!(unread <= 512.max(used / 2), "{unread} pages in vain after {used}");
     }
 }
+
+#[test]
+fn a_reader_that_skips_once_within_readahead_is_read_ahead_as_before() {
+    let waits = |skip: u64| {
+        let mut reader = Reader::new(FAR_NS, 256);
+        (0..300).for_each(|at| reader.read(at * 16, 16));
+        (300..1000).for_each(|at| reader.read(skip + at * 16, 16));
+        reader.waits
+    };
+    let in_order = waits(0);
+    for skip in [64, 200, 1000] {
+        assert!(waits(skip) <= in_order + 2, "{} waits, {in_order} in order", waits(skip));
+    }
+}
