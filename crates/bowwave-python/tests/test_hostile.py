@@ -298,7 +298,8 @@ def error_wrong(cell, server, error, opened):
         if not opened or error in server.transport.raised:
             return ""
         # The transport's exceptions are raised as they are, except for those without a message.
-        letter, kinds, cause = "?", (OSError, TimeoutError), "the target sent [0-9]+ bytes instead|no response within the timeout"
+        letter, kinds = "?", (OSError, TimeoutError)
+        cause = "the target sent [0-9]+ bytes instead of bytes|no response within the timeout"
     found = []
     if letter == "+":
         found.append("should work")
@@ -380,8 +381,8 @@ ROWS = [
     Row("replaced-.*", "?? ??", cause="changed|leaves out the ETag"),
     # A web server's status 200 delivers the whole object.
     Row("range-part-200|range-whole-200", "+? ++", cause="does not support range requests"),
-    Row("range-other.*", "+? ??", cause="changed|instead of"),
-    Row("range-short", "+? ??", cause="instead of"),
+    Row("range-other.*", "+? ??", cause="changed|instead of bytes"),
+    Row("range-short", "+? ??", cause="instead of bytes"),
     Row("range-gzip|range-multipart", "+? FF", cause="encoded"),
     Row("body-short", "FF FF", cause="ended early"),
     Row("two-lengths", "FF FF", cause="content-length|no size"),

@@ -109,7 +109,8 @@
 //!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. On a store that takes time,
 //!   all pages used count while the share is small: at most sixteen windows. If other streams have
 //!   readahead, at most half of what they leave of the file's budget counts. A strided stream on
-//!   such a store has the base or half of the pages that it used, whichever is larger.
+//!   such a store, with blocks of at most 32 pages, has the base or half of the pages that it used,
+//!   whichever is larger.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
@@ -636,8 +637,8 @@ impl Stream {
             return;
         }
         // Two adjacent reads may be chance.
-        let predicted = last.expected > 0 && last.window > 0;
-        let short = alone || !predicted && pages <= last.request.saturating_mul(2);
+        let was_predicted = last.expected > 0 && last.window > 0;
+        let short = alone || !was_predicted && pages <= last.request.saturating_mul(2);
         // Nearby reads may belong to the same run, out of order.
         if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);

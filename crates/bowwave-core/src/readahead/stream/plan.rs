@@ -317,9 +317,14 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        // A strided reader may stop at any block: at most half of its pages are then waste.
-        let most =
-            if block > 0 && takes_time { first.max(consumed / 2) } else { self.reach(at, wanted, view) };
+        // A strided reader may stop at any block: at most half of its pages are then waste. Long
+        // blocks are runs, of which two windows hold few.
+        let has_short_blocks = (1..=tuning().in_order).contains(&block);
+        let most = if has_short_blocks && takes_time {
+            first.max(consumed / 2)
+        } else {
+            self.reach(at, wanted, view)
+        };
         let budget = (first + share).min(most);
         // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);

@@ -95,7 +95,7 @@ tuning! {
 
     /// Pages. A first read of this length means a sequential reader: headers are shorter. Requests
     /// that are read side by side are as long, too: shorter ones cost more than they save on a
-    /// low-latency store.
+    /// low-latency store. Strided blocks of at most this length have a smaller budget.
     in_order: 32,
     /// Times. The first window of such a reader, in lengths of its first read.
     in_order_times: 8,
