@@ -34,10 +34,7 @@ build() {
     else
         echo "fuzz: without the address sanitizer, which needs a nightly compiler (try: rustup toolchain install nightly)" >&2
     fi
-    # The flags of cargo-fuzz.
-    RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
--Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing $sanitizer" \
+    BOWWAVE_FUZZ_ROOT=$root BOWWAVE_FUZZ_SANITIZER=$sanitizer RUSTC_WRAPPER=$root/fuzz/rustc.sh \
         cargo "${toolchain[@]}" build --locked --quiet --release --manifest-path fuzz/Cargo.toml --target-dir "$built" \
         --target "$host"
 }
