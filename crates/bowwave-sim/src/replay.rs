@@ -300,7 +300,12 @@ impl Workload {
             };
             // In a closed loop all processes start at once, however late they start in the trace.
             let start = Instant(0);
-            machine.add_process(Process { start, source: Box::new(source), pace, depth: options.depth });
+            let counted = (machine.reads_siblings() && self.files.len() > 1).then(|| source.clone());
+            let process =
+                machine.add_process(Process { start, source: Box::new(source), pace, depth: options.depth });
+            for access in counted.into_iter().flatten() {
+                machine.note_future(process, &access);
+            }
         }
         let end = self.files.last().map_or(0, |file| file.address.saturating_add(file.bytes));
         address.saturating_add(end).next_multiple_of(FILE_ALIGNMENT)
@@ -356,6 +361,7 @@ fn places(trace: &Trace, file_bytes: Option<u64>) -> Result<Arc<[Place]>, Error>
 }
 
 /// The accesses of one process.
+#[derive(Clone)]
 struct Source {
     trace: Arc<Trace>,
     rows: Rows,

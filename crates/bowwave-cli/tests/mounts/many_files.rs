@@ -322,6 +322,41 @@ fn read_ahead(name: &str, order: &[usize]) {
     bucket.end();
 }
 
+/// Of files of 3 MB of which a program read 16 KiB each, all bytes were read ahead.
+#[test]
+fn only_the_parts_of_files_that_programs_read_are_read_ahead() {
+    let Some(bucket) = Bucket::new("many-parts", 0, &["--ttl", "1h"]) else { return };
+    let fetched = || {
+        let mut status = crate::common::bowwave();
+        let status = crate::common::run(status.args(["status", "--json"]).arg(bucket.place.at()));
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        status["counters"]["bytes_fetched"].as_u64().expect("a number")
+    };
+    for (directory, offset) in [("heads", 0), ("tails", LARGE - PART)] {
+        let key = |number: u64| format!("{directory}/{number:02}");
+        (0..40).for_each(|number| bucket.server.put(&key(number), content(&key(number), 1, LARGE)));
+        let at = bucket.place.at();
+        assert_eq!(fs::read_dir(at.join(directory)).expect("a directory").count(), 40);
+        let (before, bytes_before) = (bucket.server.requests(), fetched());
+        let mut most = 0;
+        for number in 0..40 {
+            let mut read = vec![0; PART];
+            let file = fs::File::open(at.join(key(number))).expect("a file of the bucket");
+            file.read_exact_at(&mut read, offset as u64).expect("readable");
+            assert!(read == content(&key(number), 1, LARGE)[offset..offset + PART], "{directory} {number}");
+            most = most.max(bucket.server.requests().since(&before).get.saturating_sub(number + 1));
+        }
+        assert!(most > 2, "{directory}: nothing was read ahead");
+        let (sent, bytes) = (bucket.server.requests().since(&before), fetched() - bytes_before);
+        // The kernel reads up to 128 KiB for the program.
+        assert!(bytes <= 42 * (128 << 10), "{directory}: {bytes} bytes, {sent:?}");
+    }
+    bucket.end();
+}
+
+const LARGE: usize = 2_000_000;
+const PART: usize = 16 << 10;
+
 #[test]
 fn a_mount_has_192_mib_by_default() {
     let Some(bucket) = Bucket::new("many-memory", 0, &[]) else { return };

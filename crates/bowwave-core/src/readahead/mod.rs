@@ -19,7 +19,7 @@ pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
 pub use siblings::{
     PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling,
-    SiblingDirectories, SiblingEvent, SiblingReason, Siblings, sibling_bytes, sibling_room,
+    SiblingDirectories, SiblingEvent, SiblingExtent, SiblingReason, SiblingUses, Siblings,
 };
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]

@@ -170,6 +170,7 @@ impl Operations {
             drop(told);
             reply(result);
         };
+        self.note_read(open.inode, offset, size.into());
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
@@ -382,6 +383,7 @@ impl Operations {
     /// errors reach only the log.
     pub(crate) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
+        self.note_close(open.inode);
         if open.writes {
             self.note_change();
             let _told_to_the_log = match self.writes_objects() {

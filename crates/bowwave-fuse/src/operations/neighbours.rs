@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use bowwave_engine::backend::{Entry, EntryKind};
 use bowwave_engine::{
     Advice, File, PlannedSibling, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SiblingDirectories, SiblingEvent,
-    Siblings, sibling_bytes, sibling_room,
+    SiblingExtent, SiblingUses, Siblings,
 };
 
 use super::Operations;
@@ -47,8 +47,8 @@ struct State {
     planned: VecDeque<Planned>,
     /// Directories that a program will leave for the next ones.
     left: VecDeque<u64>,
-    /// The last opens: directory and file.
-    recent: VecDeque<(u64, u64)>,
+    /// By inode.
+    read: SiblingUses,
     /// Opens in directories that were not listed yet: directory and name.
     unlisted: VecDeque<(u64, OsString)>,
     /// By directory and position.
@@ -86,6 +86,7 @@ struct Planned {
     directory: u64,
     index: u32,
     path: PathBuf,
+    extent: SiblingExtent,
     bytes: u64,
 }
 
@@ -216,17 +217,6 @@ impl State {
         Some(ahead)
     }
 
-    /// Remembers an open; returns the files of the last opens in this directory.
-    fn noted(&mut self, directory: u64, file: u64) -> Vec<u64> {
-        let of_it = self.recent.iter().filter(|(parent, other)| *parent == directory && *other != file);
-        let files = of_it.map(|&(_, file)| file).collect();
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((directory, file));
-        files
-    }
-
     /// Remembers an open in a directory that was not listed yet.
     fn note_unlisted(&mut self, directory: u64, name: &OsStr) {
         if self.unlisted.len() == UNLISTED_MAX {
@@ -260,9 +250,10 @@ impl State {
     /// Plans files of a directory in which a program opened a file, or to which it came from
     /// another directory, in at most `most` bytes. Once a run has passed through the directory,
     /// plans files of the next ones, too.
-    fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<u32>, most: u64) {
+    fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<(u32, u64)>, most: u64) {
         let Some(average) = self.directories.get(&inode).map(Directory::average) else { return };
-        let room = sibling_room(most.saturating_sub(self.bytes), average);
+        let extent = self.read.extent(inode, opened.map(|(_, file)| file));
+        let room = extent.room(most.saturating_sub(self.bytes), average);
         let mut plan = Vec::new();
         let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
         if let Some((from, _)) = steps {
@@ -270,7 +261,7 @@ impl State {
             let room = room.min(SIBLING_WINDOW_MAX.saturating_sub(ahead));
             self.step(SiblingEvent::WentOn { from, to: inode, room }, &mut plan);
         }
-        if let Some(index) = opened {
+        if let Some((index, _)) = opened {
             let room = room.saturating_sub(plan.len() as u32);
             self.step(SiblingEvent::Opened { directory: inode, index, room }, &mut plan);
         }
@@ -285,9 +276,9 @@ impl State {
         self.recorder.log(&plan, |index| directory.path.join(&directory.files[index as usize].0));
         for PlannedSibling { sibling, .. } in plan {
             let (name, size) = &directory.files[sibling.index as usize];
-            let (path, bytes) = (directory.path.join(name), sibling_bytes(*size));
+            let (path, bytes) = (directory.path.join(name), extent.bytes(*size));
             self.bytes += bytes;
-            self.planned.push_back(Planned { directory: inode, index: sibling.index, path, bytes });
+            self.planned.push_back(Planned { directory: inode, index: sibling.index, path, extent, bytes });
         }
         let goes_on = self.siblings.get(inode).is_some_and(Siblings::goes_on);
         if !goes_on || directory.steps >= STEPS_MAX {
@@ -311,18 +302,21 @@ impl State {
 }
 
 impl Ahead {
-    /// Requests the bytes of an opened file.
-    fn of(file: File) -> Self {
-        let bytes = sibling_bytes(file.size());
-        file.advise(0, bytes, Advice::WillNeed);
+    /// Requests these bytes of an opened file.
+    fn of(file: File, extent: SiblingExtent) -> Self {
+        let bytes = extent.bytes(file.size());
+        // No length would be all of the file.
+        for range in extent.ranges(file.size()).into_iter().filter(|range| !range.is_empty()) {
+            file.advise(range.start, range.end - range.start, Advice::WillNeed);
+        }
         Self { _file: file, bytes, since: Instant::now() }
     }
 }
 
 impl Operations {
     /// A program opens a file that the kernel has not cached: plans readahead of its neighbours. A
-    /// small file is requested whole if the kernel has cached all of a file that was opened before
-    /// it in this directory.
+    /// small file is requested whole if those that were opened before it in this directory were
+    /// read so.
     pub(super) fn note_open(&self, inode: u64, path: &Path, file: &File) {
         if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
             return;
@@ -330,12 +324,15 @@ impl Operations {
         let (Some(parent), Some(name)) = (self.inodes.parent(inode), path.file_name()) else { return };
         let above = path.parent().unwrap_or_else(|| Path::new(""));
         let shared = &self.neighbours.0;
-        let recent = shared.lock().noted(parent, inode);
         let size = file.size();
-        if sibling_bytes(size) == size && recent.into_iter().any(|other| self.inodes.is_read(other)) {
-            file.advise(0, size, Advice::WillNeed);
-        }
         let mut state = shared.lock();
+        state.read.opened(parent, inode, size);
+        let extent = state.read.extent(parent, Some(inode));
+        if extent.is_shown_whole() && extent.bytes(size) == size {
+            drop(state);
+            file.advise(0, size, Advice::WillNeed);
+            state = shared.lock();
+        }
         let known = state.directories.get(&parent);
         let is_recent = known.is_some_and(|directory| directory.listed.elapsed() < RELIST_MIN);
         let place = match known.and_then(|directory| directory.place(name)) {
@@ -366,12 +363,26 @@ impl Operations {
         let removed = (state.expire(), state.take((parent, place)));
         let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
         state.recorder.note_open(path, || self.layout.store().policy().name());
-        state.plan(parent, from, Some(place), self.ahead_bytes);
+        state.plan(parent, from, Some((place, inode)), self.ahead_bytes);
         let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
         drop(removed);
         if has_work {
             shared.wake.notify_all();
+        }
+    }
+
+    /// A program reads bytes of a file, or the kernel does for it.
+    pub(super) fn note_read(&self, inode: u64, offset: u64, bytes: u64) {
+        if self.reads_neighbours() {
+            self.neighbours.0.lock().read.read(inode, offset, bytes);
+        }
+    }
+
+    /// A program closes a file.
+    pub(super) fn note_close(&self, inode: u64) {
+        if self.reads_neighbours() {
+            self.neighbours.0.lock().read.closed(inode);
         }
     }
 
@@ -419,7 +430,8 @@ impl Operations {
         let inode = self.inodes.at(&path);
         let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
         let file = if is_resident { None } else { self.layout.open(&path).ok() };
-        let ahead = file.map(Ahead::of);
+        // Nothing shows how much a program will read.
+        let ahead = file.map(|file| Ahead::of(file, SiblingExtent::GUESS));
         let bytes = ahead.as_ref().map_or(0, |ahead| ahead.bytes);
         let mut state = shared.lock();
         state.bytes += bytes;
@@ -475,7 +487,7 @@ impl Operations {
         let inode = self.inodes.peek(planned.directory, name);
         let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
         let file = if is_resident { None } else { self.layout.open(&planned.path).ok() };
-        let ahead = file.map(|file| Ahead { bytes: planned.bytes, ..Ahead::of(file) });
+        let ahead = file.map(|file| Ahead { bytes: planned.bytes, ..Ahead::of(file, planned.extent) });
         let mut state = shared.lock();
         let has_ended = state.has_ended;
         let (directory, index) = (planned.directory, planned.index);
@@ -539,8 +551,6 @@ impl Directory {
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
 const THREADS: usize = 8;
-/// Opens whose files are remembered: those of several readers.
-const RECENT_MAX: usize = 16;
 /// Opens that are remembered until their directory is listed, which is after two lookups in it.
 const UNLISTED_MAX: usize = 16;
 /// Most directories listed ahead of the last open, however few files are in them.

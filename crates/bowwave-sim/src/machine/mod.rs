@@ -115,6 +115,8 @@ pub struct Machine {
     files: Vec<File>,
     /// Built at the first open of a file.
     directories: Option<Directories>,
+    /// Reads of each file that are known to come.
+    reads_left: BTreeMap<(ProcessId, FileId), u64>,
     /// Handles of the files that are read ahead.
     siblings_ahead: BTreeMap<FileId, HandleId>,
     /// Memory of files that are read ahead before they are opened; 0 for policies that read none.
@@ -177,6 +179,7 @@ impl Machine {
             faults,
             files: Vec::new(),
             directories: None,
+            reads_left: BTreeMap::new(),
             siblings_ahead: BTreeMap::new(),
             sibling_bytes_max: if reads_siblings { memory / SIBLING_SHARE } else { 0 },
             handles: 0,

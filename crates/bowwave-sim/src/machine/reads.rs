@@ -68,7 +68,8 @@ impl Machine {
         let is_open = self.processes[process.0 as usize].handles.contains_key(&file);
         let handle = self.handle(process, file);
         self.copy_shared(process, file, handle, true);
-        let end = pages.end.0.saturating_mul(self.page_size.bytes());
+        let page_bytes = self.page_size.bytes();
+        let end = pages.end.0.saturating_mul(page_bytes);
         let bytes = offset.saturating_add(bytes).min(end) - offset;
         let waiter = self.reads.insert(Read {
             process,
@@ -87,6 +88,7 @@ impl Machine {
         self.processes[process.0 as usize].in_flight += 1;
         self.continue_read(Waiter(waiter as u64));
         self.act();
+        self.note_read(process, file, pages.start.0 * page_bytes..end);
         if !is_open {
             self.read_siblings(file);
         }

@@ -2,14 +2,15 @@
 //! the same parent.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bowwave_core::readahead::{
-    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingReason, Siblings, sibling_bytes,
-    sibling_room,
+    SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling, SiblingExtent, SiblingReason, SiblingUses,
+    Siblings,
 };
-use bowwave_core::{Advice, Event, FileId, Instant, PageRange};
+use bowwave_core::{Advice, Event, FileId, Instant};
 
-use super::Machine;
+use super::{Access, AccessOp, Machine, ProcessId};
 
 /// The directories of a trace's files, and which of these are read ahead.
 #[derive(Debug)]
@@ -24,6 +25,10 @@ pub struct Directories {
     places: Vec<(usize, u32)>,
     /// Bytes of each file.
     sizes: Vec<u64>,
+    /// What was read of the files opened last.
+    uses: SiblingUses,
+    /// The file that each process has read last.
+    read_last: BTreeMap<ProcessId, FileId>,
     /// Files that are read ahead and not opened yet.
     ahead: BTreeMap<FileId, Ahead>,
     /// Bytes of the files in `ahead`.
@@ -37,6 +42,8 @@ pub struct FileAhead {
     pub file: FileId,
     /// Why.
     pub reason: SiblingReason,
+    /// How much of it.
+    pub extent: SiblingExtent,
 }
 
 #[derive(Debug)]
@@ -76,7 +83,34 @@ impl Directories {
             directories.push(Directory { files, siblings, bytes: average });
         }
         let prior = SamplePrior::default();
-        Self { directories, prior, last: usize::MAX, places, sizes, ahead: BTreeMap::new(), bytes: 0 }
+        Self {
+            directories,
+            prior,
+            last: usize::MAX,
+            places,
+            sizes,
+            uses: SiblingUses::default(),
+            read_last: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// A process reads bytes of a file. It closes the file if it has 0 reads of it `left`, or, if
+    /// that is not known, when it reads another file next.
+    pub fn read(&mut self, process: ProcessId, file: FileId, bytes: Range<u64>, left: Option<u64>) {
+        let before = self.read_last.insert(process, file);
+        if before != Some(file) {
+            if let Some(before) = before.filter(|_| left.is_none()) {
+                self.uses.closed(before.0.into());
+            }
+            let (directory, _) = self.places[file.0 as usize];
+            self.uses.opened(directory as u64, file.0.into(), self.sizes[file.0 as usize]);
+        }
+        self.uses.read(file.0.into(), bytes.start, bytes.end - bytes.start);
+        if left == Some(0) {
+            self.uses.closed(file.0.into());
+        }
     }
 
     /// A program opens a file. Returns the files that are no longer read ahead, and those to read
@@ -96,18 +130,19 @@ impl Directories {
             self.go_on(last, directory, bytes_max, &mut planned);
         }
         let left = bytes_max.saturating_sub(self.bytes);
-        let room = sibling_room(left, self.directories[directory].bytes);
+        let extent = self.uses.extent(directory as u64, Some(file.0.into()));
+        let room = extent.room(left, self.directories[directory].bytes);
         let mut plan: Vec<Sibling> = Vec::new();
         let room = room.saturating_sub(planned.len() as u32);
         self.directories[directory].siblings.opened(place, room, &mut self.prior, &mut plan);
-        planned.extend(self.files(directory, &plan));
+        planned.extend(self.files(directory, &plan, extent));
         let mut at = directory;
         while self.directories[at].siblings.goes_on() && at + 1 < self.directories.len() {
             self.go_on(at, at + 1, bytes_max, &mut planned);
             at += 1;
         }
-        for &FileAhead { file, .. } in &planned {
-            let bytes = sibling_bytes(self.sizes[file.0 as usize]);
+        for &FileAhead { file, extent, .. } in &planned {
+            let bytes = extent.bytes(self.sizes[file.0 as usize]);
             self.bytes += bytes;
             self.ahead.insert(file, Ahead { bytes, since: now });
         }
@@ -116,18 +151,28 @@ impl Directories {
 
     /// A program goes from one directory to another, or will.
     fn go_on(&mut self, from: usize, to: usize, bytes_max: u64, out: &mut Vec<FileAhead>) {
+        let extent = self.uses.extent(to as u64, None);
         let Ok([before, directory]) = self.directories.get_disjoint_mut([from, to]) else { return };
         let left = bytes_max.saturating_sub(self.bytes);
         let window = SIBLING_WINDOW_MAX.saturating_sub((self.ahead.len() + out.len()) as u32);
-        let room = sibling_room(left, directory.bytes).saturating_sub(out.len() as u32).min(window);
+        let room = extent.room(left, directory.bytes).saturating_sub(out.len() as u32).min(window);
         let mut plan = Vec::new();
         directory.siblings.go_on_from(&mut before.siblings, room, &mut plan);
-        out.extend(self.files(to, &plan));
+        out.extend(self.files(to, &plan, extent));
     }
 
-    fn files<'a>(&'a self, directory: usize, plan: &'a [Sibling]) -> impl Iterator<Item = FileAhead> + 'a {
+    fn files<'a>(
+        &'a self,
+        directory: usize,
+        plan: &'a [Sibling],
+        extent: SiblingExtent,
+    ) -> impl Iterator<Item = FileAhead> + 'a {
         let files = &self.directories[directory].files;
-        plan.iter().map(|sibling| FileAhead { file: files[sibling.index as usize], reason: sibling.reason })
+        plan.iter().map(move |&Sibling { index, reason }| FileAhead {
+            file: files[index as usize],
+            reason,
+            extent,
+        })
     }
 
     /// Takes a file out of readahead, or those that were not opened in time.
@@ -139,29 +184,64 @@ impl Directories {
 }
 
 impl Machine {
+    /// A process reads bytes of a file.
+    pub(super) fn note_read(&mut self, process: ProcessId, file: FileId, bytes: Range<u64>) {
+        let left = self.reads_left.get_mut(&(process, file)).map(|left| {
+            *left -= 1;
+            *left
+        });
+        if let Some(directories) = self.directories() {
+            directories.read(process, file, bytes, left);
+        }
+    }
+
+    /// Whether files are read ahead before they are opened.
+    pub fn reads_siblings(&self) -> bool {
+        self.sibling_bytes_max > 0
+    }
+
+    /// A process will make this access: so that it is known which is the last one of a file, where
+    /// a program closes it.
+    pub fn note_future(&mut self, process: ProcessId, access: &Access) {
+        if matches!(access.op, AccessOp::Read | AccessOp::Load) {
+            *self.reads_left.entry((process, access.file)).or_default() += 1;
+        }
+    }
+
     /// A process has opened a file, and requested what it reads first: reads its siblings ahead.
     pub(super) fn read_siblings(&mut self, file: FileId) {
-        if self.sibling_bytes_max == 0 || self.files.len() < 2 {
-            return;
+        let (now, most) = (self.now, self.sibling_bytes_max);
+        let Some(known) = self.directories() else { return };
+        let (ended, planned) = known.opened(file, now, most);
+        let mut ranges = Vec::new();
+        for &FileAhead { file, extent, .. } in &planned {
+            ranges.push((file, extent.ranges(known.sizes[file.0 as usize])));
         }
-        let known = self.directories.take().filter(|known| known.places.len() == self.files.len());
-        let mut known = known.unwrap_or_else(|| {
-            let page = self.page_size.bytes();
-            let sizes = self.files.iter().map(|file| file.pages.0.saturating_mul(page)).collect();
-            Directories::new(&self.recorder.files, sizes)
-        });
-        let (ended, planned) = known.opened(file, self.now, self.sibling_bytes_max);
         for handle in ended.iter().filter_map(|file| self.siblings_ahead.remove(file)) {
             self.cache.step(self.now, Event::CloseHandle { handle }, &mut self.actions);
         }
-        for FileAhead { file, .. } in planned {
+        for (file, ranges) in ranges {
             let handle = self.open_handle(file);
-            let pages = self.page_size.count_for(sibling_bytes(known.sizes[file.0 as usize]));
-            let event = Event::Advise { handle, range: PageRange::new(0, pages.0), advice: Advice::WillNeed };
-            self.cache.step(self.now, event, &mut self.actions);
+            for bytes in ranges.into_iter().filter(|bytes| !bytes.is_empty()) {
+                let range = self.page_size.range_of(bytes.start, bytes.end - bytes.start);
+                let event = Event::Advise { handle, range, advice: Advice::WillNeed };
+                self.cache.step(self.now, event, &mut self.actions);
+            }
             self.siblings_ahead.insert(file, handle);
         }
-        self.directories = Some(known);
         self.act();
+    }
+
+    /// `None` if files are not read ahead.
+    fn directories(&mut self) -> Option<&mut Directories> {
+        if !self.reads_siblings() || self.files.len() < 2 {
+            return None;
+        }
+        if self.directories.as_ref().is_none_or(|known| known.places.len() != self.files.len()) {
+            let page = self.page_size.bytes();
+            let sizes = self.files.iter().map(|file| file.pages.0.saturating_mul(page)).collect();
+            self.directories = Some(Directories::new(&self.recorder.files, sizes));
+        }
+        self.directories.as_mut()
     }
 }

@@ -54,6 +54,24 @@ fn an_open_loop_begins_each_read_at_its_own_time() {
     assert_eq!(run.reads.time_ns, times);
 }
 
+/// Of files of 3 MiB of which a program read 16 KiB each, all bytes were read ahead.
+#[test]
+fn as_much_is_read_ahead_of_the_next_files_as_was_read_of_those_before() {
+    const FILE: u64 = 3 << 20;
+    for (offset, bytes) in [(0, 16 << 10), (FILE - (16 << 10), 16 << 10), (0, FILE)] {
+        let mut machine = machine(Config { policy: Policy::Stream, ..Config::default() }, Walk::AtOnce);
+        let files: Vec<FileId> =
+            (0..40).map(|file| machine.add_file(&format!("d/{file:02}"), FILE, file * FILE)).collect();
+        let reads = files.into_iter().map(move |file| Access::read(file, offset, bytes));
+        machine.add_process(Process::closed(reads));
+        machine.run(None).expect("no invariant is broken");
+        let row = machine.summary().row;
+        assert!(row.amplification <= 1.2, "{offset} {bytes}: {} times the bytes", row.amplification);
+        // The first two files show the order.
+        assert_eq!(row.misses, 2 * bytes / 4096, "{offset} {bytes}: misses");
+    }
+}
+
 /// Writes `count` times `bytes` bytes to a file, from its start, and syncs.
 fn written(count: u64, bytes: u64, first: u64, size: u64, config: Config) -> (Machine, Vec<u64>) {
     let mut machine = machine(config, Walk::PageByPage);

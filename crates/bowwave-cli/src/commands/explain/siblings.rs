@@ -1,10 +1,11 @@
 //! `explain --across-files`: which files `stream` reads ahead when a program opens others.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use bowwave_core::explain::SiblingLine;
 use bowwave_core::{FileId, Instant};
-use bowwave_sim::machine::{Directories, FileAhead};
+use bowwave_sim::machine::{Directories, FileAhead, ProcessId};
 use bowwave_trace::Op;
 
 use super::{Args, Input};
@@ -14,12 +15,14 @@ use crate::output::{Output, plain};
 /// Names of files that a line for people has.
 const NAMES_MAX: usize = 3;
 
-/// An open: the first read of a file by a process.
-struct Open {
+/// A read. The first one of a file by a process is an open.
+struct Read {
     access: u64,
     now: Instant,
     pid: u64,
+    process: ProcessId,
     file: FileId,
+    bytes: Range<u64>,
 }
 
 /// Reads the trace and prints the decisions.
@@ -31,7 +34,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure> {
     let (mut known, mut names, mut sizes) = (HashMap::<String, FileId>::new(), Vec::new(), Vec::new());
-    let (mut opened, mut opens) = (HashSet::new(), Vec::new());
+    let (mut processes, mut reads) = (HashMap::new(), Vec::new());
+    // Reads of each file by each process that come later.
+    let mut left = HashMap::<(ProcessId, FileId), u64>::new();
     let mut now = Instant(0);
     input.each("explaining", |access, record| {
         if matches!(record.op, Op::Read | Op::Load) && record.length > 0 {
@@ -43,9 +48,12 @@ fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure
             let size = &mut sizes[file.0 as usize];
             *size = record.offset.saturating_add(record.length).max(*size);
             now = now.max(Instant(record.time_ns));
-            if opened.insert((record.pid, file)) {
-                opens.push(Open { access, now, pid: record.pid, file });
-            }
+            let number =
+                u32::try_from(processes.len()).expect("a table of 2^32 processes does not fit in memory");
+            let process = *processes.entry(record.pid).or_insert(ProcessId(number));
+            *left.entry((process, file)).or_default() += 1;
+            let bytes = record.offset..record.offset.saturating_add(record.length);
+            reads.push(Read { access, now, pid: record.pid, process, file, bytes });
         }
         Ok(true)
     })?;
@@ -56,7 +64,16 @@ fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure
         output.line(columns("access", "pid", "reason", "count", "file", "read ahead"))?;
     }
     let mut directories = Directories::new(&names, sizes);
-    for Open { access, now, pid, file } in opens {
+    let mut opened = HashSet::new();
+    for Read { access, now, pid, process, file, bytes } in reads {
+        let left = left.get_mut(&(process, file)).map(|left| {
+            *left -= 1;
+            *left
+        });
+        directories.read(process, file, bytes, left);
+        if !opened.insert((process, file)) {
+            continue;
+        }
         let (_, planned) = directories.opened(file, now, u64::MAX);
         for alike in planned.chunk_by(|a, b| a.reason == b.reason) {
             let name = |ahead: &FileAhead| names[ahead.file.0 as usize].as_str();

@@ -22,12 +22,16 @@
 //! walks a tree, or takes its classes one after another, does not begin anew in each directory
 //! ([`Siblings::go_on_from`]).
 //!
+//! **As much is read ahead of a file** as programs read of those that they opened before it, at its
+//! beginning and at its end ([`SiblingUses`]).
+//!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
 //! are at most as many as the opened ones, counted over the directories that a run went through.
 //! For samples they are half as many, until random opens would have opened three files twice, and
 //! none was opened twice.
 
 mod directories;
+mod extent;
 mod orders;
 mod prior;
 #[cfg(test)]
@@ -39,6 +43,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use directories::{PlannedSibling, SiblingDirectories, SiblingEvent};
+pub use extent::{SiblingExtent, SiblingUses};
 use orders::{Kinds, Opens, Order, Ranked};
 pub use prior::SamplePrior;
 
@@ -514,33 +519,12 @@ impl Siblings {
     }
 }
 
-/// Bytes that are read ahead of a file of `size` bytes: all of a small one, and what the first
-/// reads of a large one want.
-pub fn sibling_bytes(size: u64) -> u64 {
-    if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
-}
-
-/// How many files may be read ahead now, with `left` bytes of memory for files of `average` bytes.
-///
-/// None of a directory of large files: readers that open them at once, such as players, need the
-/// link for what each has opened, and those that read anywhere in them do not want their start.
-pub fn sibling_room(left: u64, average: u64) -> u32 {
-    if average > WHOLE_BYTES_MAX {
-        return 0;
-    }
-    u32::try_from(left / average.max(1)).unwrap_or(u32::MAX)
-}
-
 /// A file that is not opened within this time after it was read ahead is dropped.
 pub const SIBLING_UNUSED_MAX: Duration = Duration::from_secs(30);
 /// Files that are read ahead before they are opened use one in this many bytes of the cache. More
 /// memory: readers within files lose theirs.
 pub const SIBLING_SHARE: u64 = 2;
 
-/// Files of at most this size are read ahead whole, of others only [`HEAD_BYTES`].
-const WHOLE_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of a large file that are read ahead.
-const HEAD_BYTES: u64 = 1 << 20;
 /// Opens that are compared with the next one. More: more runs that are none.
 const RECENT: usize = 32;
 /// Runs that are followed at once.

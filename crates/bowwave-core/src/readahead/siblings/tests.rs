@@ -235,10 +235,11 @@ fn a_program_that_samples_some_files_wastes_less_than_it_opens() {
 
 #[test]
 fn directories_of_large_files_are_not_read_ahead() {
-    assert_eq!(sibling_room(64 << 20, 100 << 10), 655);
-    assert_eq!(sibling_room(64 << 20, 256 << 20), 0);
-    assert_eq!(sibling_room(0, 4 << 20), 0);
-    assert_eq!(sibling_room(1 << 20, 0), 1 << 20);
+    let room = |left, average| SiblingExtent::GUESS.room(left, average);
+    assert_eq!(room(64 << 20, 100 << 10), 655);
+    assert_eq!(room(64 << 20, 256 << 20), 0);
+    assert_eq!(room(0, 4 << 20), 0);
+    assert_eq!(room(1 << 20, 0), 1 << 20);
 }
 
 #[test]
