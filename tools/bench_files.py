@@ -19,6 +19,8 @@ them.
     cat        `cat` of each file, one process each
     find       `find -type f`, and `ls -l` once more on the same mount
     ls         `ls -lR`
+    heads      one reader, the first 16 KiB of each of 300 other files of 3 MB, in the order of the names
+    tails      the same, of the last 16 KiB
 """
 
 import argparse
@@ -38,7 +40,10 @@ from mounts import can_mount, end_mounts_when_stopped
 
 READERS = 8
 ENDS = 64
-ROWS = ("shuffled", "again", "announced", "ordered", "cat", "find", "ls")
+ROWS = ("shuffled", "again", "announced", "ordered", "cat", "find", "ls", "heads", "tails")
+# Rows of large files, of which a part is read.
+PART = 16 << 10
+LARGE = {f"large{number:03d}": 3_000_000 for number in range(300)}
 
 
 def objects(count):
@@ -55,6 +60,15 @@ def read(path, size, pattern):
     wanted = pattern[:ENDS] == data[:ENDS] and end == data[-ENDS:]
     if len(data) != size or not wanted:
         raise SystemExit(f"{path}: {len(data)} bytes of {size}, or wrong ones")
+
+
+def read_part(path, offset, pattern):
+    """Reads a part of a file with one call, and compares it."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        data = file.read(PART)
+    if data != bytes(pattern[place % len(pattern)] for place in range(offset, offset + PART)):
+        raise SystemExit(f"{path}: wrong bytes at {offset}")
 
 
 def shuffled(sizes, seed):
@@ -77,6 +91,9 @@ def act(row, at, sizes, pattern):
     elif row == "ordered":
         for name in sizes:
             read(os.path.join(at, name), sizes[name], pattern)
+    elif row in ("heads", "tails"):
+        for name, size in sizes.items():
+            read_part(os.path.join(at, name), 0 if row == "heads" else size - PART, pattern)
     elif row == "cat":
         for name in list(sizes)[:300]:
             subprocess.run(["cat", os.path.join(at, name)], stdout=subprocess.DEVNULL, check=True)
@@ -135,17 +152,19 @@ def main():
     wanted = options.only.split(",")
     mounts = (("shuffled", "again"), *((row,) for row in ROWS[2:]))
     groups = [[row for row in group if row in wanted] for group in mounts]
-    sizes, samples = objects(options.files), {}
-    server = Server(options.server, objects=sizes)
+    small, samples = objects(options.files), {}
+    servers = [(Server(options.server, objects=sizes), sizes) for sizes in (small, LARGE)]
     try:
         with tempfile.TemporaryDirectory() as directory:
             for _ in range(options.rounds):
                 for rows in filter(None, groups):
+                    server, sizes = servers[rows[0] in ("heads", "tails")]
                     for who in whos:
                         for row, found in measure(rows, who, options, server, sizes, directory).items():
                             samples.setdefault((row, who), []).append(found)
     finally:
-        server.end()
+        for server, _ in servers:
+            server.end()
     table = {key: {name: statistics.median(sample[name] for sample in all_of) for name in all_of[0]}
              for key, all_of in samples.items()}
     print("| row | mount | seconds | HEAD | LIST | GET | bytes | memory MiB | processor s |\n" + "|---" * 9 + "|")

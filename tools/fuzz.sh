@@ -34,6 +34,8 @@ build() {
     else
         echo "fuzz: without the address sanitizer, which needs a nightly compiler (try: rustup toolchain install nightly)" >&2
     fi
+    # Cargo does not notice other flags.
+    [ "$programs/boundaries" -nt fuzz/rustc.sh ] || rm -rf "$programs"
     BOWWAVE_FUZZ_ROOT=$root BOWWAVE_FUZZ_SANITIZER=$sanitizer RUSTC_WRAPPER=$root/fuzz/rustc.sh \
         cargo "${toolchain[@]}" build --locked --quiet --release --manifest-path fuzz/Cargo.toml --target-dir "$built" \
         --target "$host"

@@ -322,7 +322,7 @@ fn read_ahead(name: &str, order: &[usize]) {
     bucket.end();
 }
 
-/// Of files of 3 MB of which a program read 16 KiB each, all bytes were read ahead.
+/// Of files of which a program read 16 KiB each, all bytes were read ahead.
 #[test]
 fn only_the_parts_of_files_that_programs_read_are_read_ahead() {
     let Some(bucket) = Bucket::new("many-parts", 0, &["--ttl", "1h"]) else { return };

@@ -455,6 +455,7 @@ impl Operations {
         let left = source.file().size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
         let mut done = 0;
         self.note_change();
+        self.note_read(source.inode, from.1, left);
         while done < left {
             let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
             let copied = self.buffers.lend(part, |buffer| {

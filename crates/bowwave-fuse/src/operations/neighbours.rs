@@ -32,6 +32,9 @@ pub(super) struct Neighbours(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    /// What programs read, by inode. Each read takes this lock, and none waits for the plans of
+    /// others; it may be taken while `state` is locked.
+    uses: Mutex<SiblingUses>,
     wake: Condvar,
 }
 
@@ -47,8 +50,6 @@ struct State {
     planned: VecDeque<Planned>,
     /// Directories that a program will leave for the next ones.
     left: VecDeque<u64>,
-    /// By inode.
-    read: SiblingUses,
     /// Opens in directories that were not listed yet: directory and name.
     unlisted: VecDeque<(u64, OsString)>,
     /// By directory and position.
@@ -112,7 +113,7 @@ impl Neighbours {
     /// No file is read ahead yet.
     pub(super) fn new(recorder: Recorder) -> Self {
         let state = Mutex::new(State { recorder, ..State::default() });
-        Self(Arc::new(Shared { state, wake: Condvar::new() }))
+        Self(Arc::new(Shared { state, ..Shared::default() }))
     }
 
     /// The events so far, if a journal is requested.
@@ -178,6 +179,10 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic may leave wrong counts, which affect readahead only, never the bytes read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uses(&self) -> MutexGuard<'_, SiblingUses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,9 +255,15 @@ impl State {
     /// Plans files of a directory in which a program opened a file, or to which it came from
     /// another directory, in at most `most` bytes. Once a run has passed through the directory,
     /// plans files of the next ones, too.
-    fn plan(&mut self, inode: u64, from: Option<u64>, opened: Option<(u32, u64)>, most: u64) {
+    fn plan(
+        &mut self,
+        inode: u64,
+        from: Option<u64>,
+        opened: Option<(u32, u64)>,
+        (shared, most): (&Shared, u64),
+    ) {
         let Some(average) = self.directories.get(&inode).map(Directory::average) else { return };
-        let extent = self.read.extent(inode, opened.map(|(_, file)| file));
+        let extent = shared.uses().extent(inode, opened.map(|(_, file)| file));
         let room = extent.room(most.saturating_sub(self.bytes), average);
         let mut plan = Vec::new();
         let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
@@ -287,7 +298,7 @@ impl State {
         let next = directory.next;
         match next {
             Next::Found(next) if self.directories.contains_key(&next) => {
-                self.plan(next, Some(inode), None, most);
+                self.plan(next, Some(inode), None, (shared, most));
             }
             // The next directory was not looked up yet, or is no longer remembered.
             Next::Unknown | Next::Found(_) => {
@@ -325,14 +336,14 @@ impl Operations {
         let above = path.parent().unwrap_or_else(|| Path::new(""));
         let shared = &self.neighbours.0;
         let size = file.size();
-        let mut state = shared.lock();
-        state.read.opened(parent, inode, size);
-        let extent = state.read.extent(parent, Some(inode));
+        let mut uses = shared.uses();
+        uses.opened(parent, inode, size);
+        let extent = uses.extent(parent, Some(inode));
+        drop(uses);
         if extent.is_shown_whole() && extent.bytes(size) == size {
-            drop(state);
             file.advise(0, size, Advice::WillNeed);
-            state = shared.lock();
         }
+        let mut state = shared.lock();
         let known = state.directories.get(&parent);
         let is_recent = known.is_some_and(|directory| directory.listed.elapsed() < RELIST_MIN);
         let place = match known.and_then(|directory| directory.place(name)) {
@@ -363,7 +374,7 @@ impl Operations {
         let removed = (state.expire(), state.take((parent, place)));
         let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
         state.recorder.note_open(path, || self.layout.store().policy().name());
-        state.plan(parent, from, Some((place, inode)), self.ahead_bytes);
+        state.plan(parent, from, Some((place, inode)), (shared, self.ahead_bytes));
         let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
         drop(removed);
@@ -375,14 +386,14 @@ impl Operations {
     /// A program reads bytes of a file, or the kernel does for it.
     pub(super) fn note_read(&self, inode: u64, offset: u64, bytes: u64) {
         if self.reads_neighbours() {
-            self.neighbours.0.lock().read.read(inode, offset, bytes);
+            self.neighbours.0.uses().read(inode, offset, bytes);
         }
     }
 
     /// A program closes a file.
     pub(super) fn note_close(&self, inode: u64) {
         if self.reads_neighbours() {
-            self.neighbours.0.lock().read.closed(inode);
+            self.neighbours.0.uses().closed(inode);
         }
     }
 
@@ -452,13 +463,14 @@ impl Operations {
         let Some((next, path)) = self.next_directory(inode, path) else { return };
         if !shared.lock().directories.contains_key(&next) {
             let Ok(entries) = self.layout.list(&path) else { return };
-            shared.lock().insert(next, Directory::of(&path, entries));
+            let listed = Directory::of(&path, entries);
+            shared.lock().insert(next, listed);
         }
         let mut state = shared.lock();
         if let Some(directory) = state.directories.get_mut(&inode) {
             directory.next = Next::Found(next);
         }
-        state.plan(next, Some(inode), None, self.ahead_bytes);
+        state.plan(next, Some(inode), None, (shared, self.ahead_bytes));
         drop(state);
         shared.wake.notify_all();
     }

@@ -203,7 +203,9 @@ impl Machine {
     /// A process will make this access: so that it is known which is the last one of a file, where
     /// a program closes it.
     pub fn note_future(&mut self, process: ProcessId, access: &Access) {
-        if matches!(access.op, AccessOp::Read | AccessOp::Load) {
+        let end = self.files[access.file.0 as usize].pages.0.saturating_mul(self.page_size.bytes());
+        let is_read = matches!(access.op, AccessOp::Read | AccessOp::Load);
+        if is_read && access.bytes > 0 && access.offset < end {
             *self.reads_left.entry((process, access.file)).or_default() += 1;
         }
     }

@@ -15,7 +15,7 @@ use crate::output::{Output, plain};
 /// Names of files that a line for people has.
 const NAMES_MAX: usize = 3;
 
-/// A read. The first one of a file by a process is an open.
+/// Reads of adjacent bytes, one after the other. The first one of a file by a process is an open.
 struct Read {
     access: u64,
     now: Instant,
@@ -51,9 +51,19 @@ fn explain(args: &Args, input: Input, output: &mut Output) -> Result<(), Failure
             let number =
                 u32::try_from(processes.len()).expect("a table of 2^32 processes does not fit in memory");
             let process = *processes.entry(record.pid).or_insert(ProcessId(number));
-            *left.entry((process, file)).or_default() += 1;
             let bytes = record.offset..record.offset.saturating_add(record.length);
-            reads.push(Read { access, now, pid: record.pid, process, file, bytes });
+            match reads.last_mut() {
+                // A sequential read of a long file is one.
+                Some(Read { process: before, file: same, bytes: read, .. })
+                    if (*before, *same, read.end) == (process, file, bytes.start) =>
+                {
+                    read.end = bytes.end;
+                }
+                _ => {
+                    *left.entry((process, file)).or_default() += 1;
+                    reads.push(Read { access, now, pid: record.pid, process, file, bytes });
+                }
+            }
         }
         Ok(true)
     })?;

@@ -8,7 +8,7 @@ use core::ops::Range;
 /// files.
 #[derive(Clone, Debug, Default)]
 pub struct SiblingUses {
-    /// The last open is the last.
+    /// In the order of their last opens.
     recent: VecDeque<Recent>,
 }
 
@@ -18,6 +18,14 @@ struct Recent {
     file: u64,
     read: FileUse,
     is_closed: bool,
+}
+
+impl Recent {
+    /// A closed file of which nothing was read says that nothing is wanted, or that the kernel has
+    /// it.
+    fn says_something(&self) -> bool {
+        self.read.bytes > 0 || self.is_closed && self.read.size > 0
+    }
 }
 
 impl SiblingUses {
@@ -56,22 +64,21 @@ impl SiblingUses {
     pub fn extent(&self, directory: u64, file: Option<u64>) -> SiblingExtent {
         let read = || {
             let recent = self.recent.iter().rev();
-            recent.filter(move |recent| recent.read.bytes > 0 && Some(recent.file) != file)
+            recent.filter(move |recent| recent.says_something() && Some(recent.file) != file)
         };
         // A program that walks a tree comes to directories of which it has read nothing.
         let is_new = !read().any(|recent| recent.directory == directory);
         let known = || read().filter(move |recent| is_new || recent.directory == directory);
         let closed = known().filter(|recent| recent.is_closed).take(CLOSED_MAX);
         let closed: Vec<FileUse> = closed.map(|recent| recent.read).collect();
-        if !closed.is_empty() {
-            return SiblingExtent::of(&closed);
-        }
-        // Several readers are in the midst of their files.
+        // Several open files are of readers that have not ended.
         let mut open = known();
-        match (open.next(), open.next()) {
+        let extent = match (open.next(), open.next()) {
+            _ if !closed.is_empty() => SiblingExtent::of(&closed),
             (Some(one), None) => SiblingExtent::of(&[one.read]),
-            _ => SiblingExtent::of(&[]),
-        }
+            _ => SiblingExtent::GUESS,
+        };
+        SiblingExtent { is_shown: extent.is_shown && !is_new, ..extent }
     }
 }
 
@@ -86,6 +93,8 @@ struct FileUse {
     from: u64,
     /// Bytes read after the head, each as often as it was read.
     apart: u64,
+    /// First byte of the last reads, which go to the end.
+    last: u64,
     /// All bytes read, each as often as it was read.
     bytes: u64,
 }
@@ -93,7 +102,7 @@ struct FileUse {
 impl FileUse {
     /// Of a file of `size` bytes, of which nothing was read.
     fn new(size: u64) -> Self {
-        Self { size, head: 0, from: size, apart: 0, bytes: 0 }
+        Self { size, head: 0, from: size, apart: 0, last: size, bytes: 0 }
     }
 
     /// A program reads `bytes` from `offset` on. The order of calls does not matter if the bytes
@@ -106,6 +115,9 @@ impl FileUse {
             return;
         }
         if offset > self.head {
+            if end >= self.last {
+                self.last = self.last.min(offset);
+            }
             self.from = self.from.min(offset);
             self.apart = self.apart.saturating_add(bytes);
             return;
@@ -124,10 +136,11 @@ impl FileUse {
         if is_whole { u64::MAX } else { self.head }
     }
 
-    /// Bytes at the end of the file, if at least half of them were read.
+    /// Bytes at the end of the file: all after the head if at least half of them were read, else
+    /// those that were read up to the end.
     fn tail(&self) -> u64 {
-        let tail = self.size - self.from.min(self.size);
-        if self.apart.saturating_mul(2) >= tail { tail } else { 0 }
+        let all = self.size - self.from.min(self.size);
+        if self.apart.saturating_mul(2) >= all { all } else { self.size - self.last }
     }
 }
 
@@ -138,13 +151,13 @@ pub struct SiblingExtent {
     head: u64,
     /// Bytes before the end.
     tail: u64,
-    /// Whether nothing is known of the files before.
-    is_guess: bool,
+    /// Whether files of the same directory show it.
+    is_shown: bool,
 }
 
 impl SiblingExtent {
     /// Of files about which nothing is known.
-    pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_guess: true };
+    pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_shown: false };
 
     /// As much as programs read of the files that they opened last: as many bytes at the beginning
     /// and at the end that at least half of them would have been used in these files. Without any
@@ -156,19 +169,19 @@ impl SiblingExtent {
         let read = || uses.iter();
         let head = largest(read().map(|file| (file.head(), file.size)));
         let tail = if head == u64::MAX { 0 } else { largest(read().map(|file| (file.tail(), file.size))) };
-        Self { head, tail, is_guess: false }
+        Self { head, tail, is_shown: true }
     }
 
-    /// Whether all bytes of small files are read ahead, because those before were read so.
+    /// Whether all bytes of small files are read ahead because those of the directory were read so.
     pub fn is_shown_whole(&self) -> bool {
-        self.head == u64::MAX && !self.is_guess
+        self.head == u64::MAX && self.is_shown
     }
 
     /// The bytes that are read ahead of a file of `size` bytes: the first ones and the last ones.
     /// Of a large file that may be read whole, only what its first reads want.
     pub fn ranges(&self, size: u64) -> [Range<u64>; 2] {
-        let head = self.head.min(if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES });
-        let tail = self.tail.min(HEAD_BYTES).min(size - head);
+        let head = self.head.min(ahead_max(size));
+        let tail = self.tail.min(ahead_max(size)).min(size - head);
         [0..head, size - tail..size]
     }
 
@@ -192,13 +205,19 @@ impl SiblingExtent {
     }
 }
 
+/// Most bytes at one end of a file of `size` bytes.
+fn ahead_max(size: u64) -> u64 {
+    if size <= WHOLE_BYTES_MAX { size } else { HEAD_BYTES }
+}
+
 /// The largest of these lengths of which at least half would have been used, if it had been read
 /// ahead of each of the files. `parts` are used lengths, and sizes.
 fn largest(parts: impl Iterator<Item = (u64, u64)> + Clone) -> u64 {
     let fits = |length: u64| {
         let (mut used, mut unused) = (0_u64, 0_u64);
         for (part, size) in parts.clone() {
-            let (ahead, part) = (length.min(size), part.min(length).min(size));
+            let ahead = length.min(ahead_max(size));
+            let part = part.min(ahead);
             used = used.saturating_add(part);
             unused = unused.saturating_add(ahead - part);
         }
@@ -249,6 +268,12 @@ mod tests {
         let extent = SiblingExtent::of(&footers);
         assert_eq!(extent.ranges(50 * MIB), [0..4, 50 * MIB - 70_000..50 * MIB]);
         assert_eq!(extent.room(70_004 * 10, 200 * MIB), 10, "little of each large file");
+        let tables = [file(MIB, &[(MIB - 20_000, MIB), (300_000, 500_000)]); 5];
+        assert_eq!(
+            SiblingExtent::of(&tables).ranges(MIB),
+            [0..0, MIB - 20_000..MIB],
+            "and a part in the middle"
+        );
     }
 
     #[test]
@@ -263,6 +288,13 @@ mod tests {
             SiblingExtent::of(&files).bytes(MIB)
         };
         assert_eq!([one_of(2), one_of(4)], [MIB, 4096]);
+        let mut chunks = [file(2 * MIB, &[(0, 2 * MIB)]); 15].to_vec();
+        chunks.push(file(100 * MIB, &[(0, 4096)]));
+        assert_eq!(
+            SiblingExtent::of(&chunks).bytes(2 * MIB),
+            2 * MIB,
+            "beside an index of which little is read"
+        );
     }
 
     #[test]
@@ -310,11 +342,14 @@ mod tests {
         uses.read(5, 4096, MIB);
         uses.closed(5);
         assert!(uses.extent(1, None).is_shown_whole(), "read in two opens");
+        assert_eq!((uses.extent(2, None).bytes(MIB), uses.extent(2, None).is_shown_whole()), (MIB, false));
         uses.opened(1, 5, 2 * MIB);
         assert_eq!(bytes(&uses, 1), 8192, "another version, of which nothing was read");
         for file in 100..300 {
+            assert!(file < 101 || bytes(&uses, 1) <= 8192, "{file}: the kernel has what is wanted of these");
             uses.opened(1, file, MIB);
+            uses.closed(file);
         }
-        assert_eq!(uses.recent.len(), RECENT_MAX);
+        assert_eq!((uses.recent.len(), bytes(&uses, 1)), (RECENT_MAX, 0));
     }
 }

@@ -22,7 +22,7 @@
 //! walks a tree, or takes its classes one after another, does not begin anew in each directory
 //! ([`Siblings::go_on_from`]).
 //!
-//! **As much is read ahead of a file** as programs read of those that they opened before it, at its
+//! **As much is read ahead of a file** as programs read of those that they closed before it, at its
 //! beginning and at its end ([`SiblingUses`]).
 //!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
