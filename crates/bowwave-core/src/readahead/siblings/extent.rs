@@ -78,7 +78,8 @@ impl SiblingUses {
             (Some(one), None) => SiblingExtent::of(&[one.read]),
             _ => SiblingExtent::GUESS,
         };
-        SiblingExtent { is_shown: extent.is_shown && !is_new, ..extent }
+        let of_closed = !closed.is_empty();
+        SiblingExtent { is_shown: extent.is_shown && !is_new, of_closed, ..extent }
     }
 }
 
@@ -153,11 +154,13 @@ pub struct SiblingExtent {
     tail: u64,
     /// Whether files of the same directory show it.
     is_shown: bool,
+    /// Whether closed files show it.
+    of_closed: bool,
 }
 
 impl SiblingExtent {
     /// Of files about which nothing is known.
-    pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_shown: false };
+    pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_shown: false, of_closed: false };
 
     /// As much as programs read of the files that they opened last: as many bytes at the beginning
     /// and at the end that at least half of them would have been used in these files. Without any
@@ -169,7 +172,7 @@ impl SiblingExtent {
         let read = || uses.iter();
         let head = largest(read().map(|file| (file.head(), file.size)));
         let tail = if head == u64::MAX { 0 } else { largest(read().map(|file| (file.tail(), file.size))) };
-        Self { head, tail, is_shown: true }
+        Self { head, tail, is_shown: true, of_closed: true }
     }
 
     /// Whether all bytes of small files are read ahead because those of the directory were read so.
@@ -193,12 +196,13 @@ impl SiblingExtent {
     /// How many files may be read ahead now, with `left` bytes of memory for files of `average`
     /// bytes.
     ///
-    /// Of a directory of large files none, unless little is read of each. Readers that open them at
+    /// Of a directory of large files none, unless little was read of closed ones. Readers that open them at
     /// once, such as players, need the link for what each has opened, and those that read anywhere
     /// in them do not want their start.
     pub fn room(&self, left: u64, average: u64) -> u32 {
         let bytes = self.bytes(average);
-        if average > 0 && bytes == 0 || average > WHOLE_BYTES_MAX && bytes > LITTLE_BYTES {
+        let is_little = self.of_closed && bytes <= LITTLE_BYTES;
+        if average > 0 && bytes == 0 || average > WHOLE_BYTES_MAX && !is_little {
             return 0;
         }
         u32::try_from(left / bytes.max(1)).unwrap_or(u32::MAX)
@@ -333,6 +337,7 @@ mod tests {
             [4096; 2],
             "one reader, the same in the next directory"
         );
+        assert_eq!(uses.extent(1, Some(9)).room(MIB, 256 * MIB), 0, "players open large files one by one");
         uses.opened(1, 6, MIB);
         uses.read(6, 0, 8192);
         assert_eq!(bytes(&uses, 1), MIB, "two readers at once");
