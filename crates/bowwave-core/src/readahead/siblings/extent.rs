@@ -196,9 +196,9 @@ impl SiblingExtent {
     /// How many files may be read ahead now, with `left` bytes of memory for files of `average`
     /// bytes.
     ///
-    /// Of a directory of large files none, unless little was read of closed ones. Readers that open them at
-    /// once, such as players, need the link for what each has opened, and those that read anywhere
-    /// in them do not want their start.
+    /// Of a directory of large files none, unless little was read of closed ones. Readers that open
+    /// them at once, such as players, need the link for what each has opened, and those that read
+    /// anywhere in them do not want their start.
     pub fn room(&self, left: u64, average: u64) -> u32 {
         let bytes = self.bytes(average);
         let is_little = self.of_closed && bytes <= LITTLE_BYTES;
