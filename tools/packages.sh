@@ -13,8 +13,7 @@ if ((count > DEPENDENCIES_MAX)); then
     exit 1
 fi
 
-# Each feature alone but `s3`, which contains `http` and takes a minute.
-for features in "" http io-uring; do
+for features in "" http s3 io-uring; do
     cargo clippy --locked --quiet -p bowwave-backend --no-default-features --features "$features" -- -D warnings
 done
 # These only pass the features on, so what compiles without them compiles with each.

@@ -4,8 +4,8 @@ use crate::common::{bowwave, failure, run};
 use serde_json::Value;
 
 #[test]
-fn an_experiment_gives_the_rows_of_the_contract_and_the_same_bytes_twice() {
-    let text = run(bowwave().args(["reproduce", "aio-stress", "--json"]));
+fn thrashing_gives_the_rows_of_the_contract_and_the_same_bytes_twice() {
+    let text = run(bowwave().args(["reproduce", "thrashing", "--json"]));
     let rows: Vec<Value> = serde_json::from_str(&text).expect("an array");
     assert!(!rows.is_empty());
     for row in &rows {
@@ -25,14 +25,14 @@ fn an_experiment_gives_the_rows_of_the_contract_and_the_same_bytes_twice() {
         assert_eq!(row["holds"] == true, ["reproduced", "better"].contains(&kind), "{row}");
         assert!(row["holds"] == true || row["note"].as_str().is_some_and(|note| !note.is_empty()), "{row}");
     }
-    assert_eq!(text, run(bowwave().args(["reproduce", "aio-stress", "--json"])));
+    assert_eq!(text, run(bowwave().args(["reproduce", "thrashing", "--json"])));
 }
 
 #[test]
 fn the_summary_counts_each_kind_and_copies_of_a_run_once() {
-    let text = run(bowwave().args(["reproduce", "aio-stress", "overheads"]));
+    let text = run(bowwave().args(["reproduce", "thrashing", "overheads"]));
     let rows: Vec<Value> =
-        serde_json::from_str(&run(bowwave().args(["reproduce", "aio-stress", "overheads", "--json"])))
+        serde_json::from_str(&run(bowwave().args(["reproduce", "thrashing", "overheads", "--json"])))
             .expect("an array");
     let copies = rows.iter().filter(|row| row["copy_of"].is_string()).count();
     let count = |kind| rows.iter().filter(|row| row["kind"] == kind && row["copy_of"].is_null()).count();

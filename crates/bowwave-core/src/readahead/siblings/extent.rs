@@ -163,15 +163,11 @@ impl SiblingExtent {
     pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_shown: false, of_closed: false };
 
     /// As much as programs read of the files that they opened last: as many bytes at the beginning
-    /// and at the end that at least half of them would have been used in these files. Without any
-    /// files, all bytes.
+    /// and at the end that at least half of them would have been used in these files.
     fn of(uses: &[FileUse]) -> Self {
-        if uses.is_empty() {
-            return Self::GUESS;
-        }
-        let read = || uses.iter();
-        let head = largest(read().map(|file| (file.head(), file.size)));
-        let tail = if head == u64::MAX { 0 } else { largest(read().map(|file| (file.tail(), file.size))) };
+        let head = largest(uses.iter().map(|file| (file.head(), file.size)));
+        let tail =
+            if head == u64::MAX { 0 } else { largest(uses.iter().map(|file| (file.tail(), file.size))) };
         Self { head, tail, is_shown: true, of_closed: true }
     }
 
