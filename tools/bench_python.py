@@ -32,13 +32,15 @@ PERIOD = 1_048_573
 #: Seconds, and bytes sent for each byte used, that the project wants.
 BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
         "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
-        "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5)}
+        "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
+        "files": (None, 1.5), "files_heads": (None, None), "files_shuffled": (None, 1.5)}
 FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
 PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default")}
 PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
           "zarr": ["s3fs", "obstore", "bowwave"], "zarr_loop": ["s3fs", "obstore", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
           "safetensors": ["none", "adaptive", "bowwave"]}
-SIZES = {"raw": 256 * MIB, "small": 64 * MIB}
+PEERS |= {row: ["none", "readahead", "cache", "bowwave"] for row in ("files", "files_heads", "files_shuffled")}
+SIZES = {"raw": 256 * MIB, "small": 64 * MIB} | {f"files/{at}.bin": 100_000 for at in range(400)}
 
 
 # The data.
@@ -106,7 +108,10 @@ class Context:
 
     def s3fs(self):
         import s3fs
-        return s3fs.S3FileSystem(**self.theirs)
+        if self.who == "cache":
+            import bowwave.fsspec  # noqa: F401
+        kinds = {"default_cache_type": "bowwave"} if self.who == "cache" else {}
+        return s3fs.S3FileSystem(**self.theirs, **kinds)
 
     def fs(self):
         """The file system of a contender."""
@@ -121,8 +126,6 @@ class Context:
             return bowwave.open(f"s3://data/{key}", **self.ours)
         kinds = {"s3fs": {}, "cache": {"cache_type": "bowwave"}, "blockcache": {"cache_type": "blockcache"}}
         options = kinds.get(self.who, {"cache_type": self.who})
-        if self.who == "cache":
-            import bowwave.fsspec  # noqa: F401
         return self.s3fs().open(f"data/{key}", "rb", **options)
 
     def check(self, offset, data):
@@ -308,6 +311,32 @@ def safetensors(context):
     if any(tensors[f"t{at}"][7, 7] != at for at in range(16)):
         raise SystemExit("wrong values")
     return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def files(context, length=-1, shuffled=False):
+    """Opens the files of a directory one after another."""
+    fs = context.fs()
+    if shuffled and context.who == "bowwave":
+        # In random order, a file is opened long after the lookup ahead of it.
+        import bowwave.fsspec
+        fs = bowwave.fsspec.BowwaveFileSystem("s3", context.theirs, attribute_timeout=60)
+    names = sorted(fs.ls("data/files", detail=False))
+    if shuffled:
+        import random
+        random.Random(1).shuffle(names)
+    useful = 0
+    for name in names:
+        with fs.open(name, **({"cache_type": context.who} if context.who in ("none", "readahead") else {})) as file:
+            useful += context.check(0, file.read(length))
+    return useful
+
+
+def files_heads(context):
+    return files(context, 512)
+
+
+def files_shuffled(context):
+    return files(context, shuffled=True)
 
 
 #: Libraries of a workload, imported before the clock starts.

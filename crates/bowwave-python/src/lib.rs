@@ -9,6 +9,7 @@
 //!     Fetcher                   a store over a Python callable
 //!     Completions               reads for an event loop
 //!     Region                    a mapped file
+//!     Siblings                  which files a program opens next
 //! ```
 #![allow(missing_docs, reason = "the reference is python/bowwave/_bowwave.pyi")]
 
@@ -20,6 +21,7 @@ mod gil;
 mod handle;
 mod process;
 mod region;
+mod siblings;
 mod store;
 
 use pyo3::prelude::*;
@@ -40,6 +42,8 @@ mod _bowwave {
     use crate::process::{Forked, forked};
     #[pymodule_export]
     use crate::region::Region;
+    #[pymodule_export]
+    use crate::siblings::Siblings;
     #[pymodule_export]
     use crate::store::{Engine, Store, settings};
 

@@ -123,6 +123,18 @@ impl Store {
 
 #[pymethods]
 impl Store {
+    /// Whether the policy reads ahead other files of a directory.
+    #[getter]
+    fn reads_siblings(&self) -> PyResult<bool> {
+        Ok(self.inner()?.reads_siblings())
+    }
+
+    /// Bytes of the cache.
+    #[getter]
+    fn cache_bytes(&self) -> PyResult<u64> {
+        Ok(self.inner()?.cache_bytes())
+    }
+
     /// Opens an object for reading; the empty path is the root. `first` is the range that will be
     /// read first, as a start and an end in bytes. An end of `None` is the end of the object. A
     /// start of -N means the last N bytes.

@@ -84,8 +84,10 @@ def bucket(tmp_path_factory):
             writer.write(batch)
     (directory / "model.safetensors").write_bytes(safetensors(embed=(20, 4), head=(4, 20)))
     (directory / "model.gguf").write_bytes(gguf())
+    (directory / "images").mkdir()
     for number in range(3):
-        (directory / f"{number}.jpg").write_bytes(bytes(1000))
+        for place in (directory, directory / "images"):
+            (place / f"{number}.jpg").write_bytes(bytes(1000))
         with tarfile.open(directory / f"train-{number:05}.tar", "w") as archive:
             archive.add(directory / f"{number}.jpg", f"{number}.jpg")
     array = zarr.create_array(str(directory / "data.zarr"), shape=(100,), chunks=(10,), dtype="i8")
@@ -110,7 +112,7 @@ def test_the_blocks_of_readme_and_the_guide_run(block, bucket):
 
 
 def test_there_are_no_other_blocks():
-    assert len(README) == 1 and len(GUIDE) == 7 and sum("torch" in block for block in GUIDE) == 1
+    assert len(README) == 1 and len(GUIDE) == 8 and sum("torch" in block for block in GUIDE) == 1
     # That one runs in tools/python_suites.sh, with torch.
 
 

@@ -35,6 +35,8 @@ class Source:
     def __init__(self, place: Place, access: Access, url: str) -> None:
         self.place, self.access, self.url = place, access, url
         self.identity: tuple[str | None, int | None] | None = None
+        #: What is told of the reads of each file that is closed.
+        self.ended: Callable[[History], None] | None = None
         self._lock = _stores.ForkLock()
         self._opened: tuple[int, _bowwave.Handle] | None = None
 
@@ -147,6 +149,9 @@ class File(io.BufferedIOBase):
             if self._generation == _stores.generation():
                 self._totals = handle.stats()
             self._history.unbind()
+            ended = getattr(self._source, "ended", None)
+            if ended is not None:
+                ended(self._history)
 
     # Reads of the position.
 

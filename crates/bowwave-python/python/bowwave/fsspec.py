@@ -33,7 +33,8 @@ from ._async import AsyncFile, in_thread, read
 from ._cache import BowwaveCache, connections_of, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of, settings_of
-from ._history import History, shared
+from ._history import READS, History, shared
+from ._siblings import Siblings
 from ._stores import Access, Place
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
@@ -104,6 +105,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         else:
             protocol, options = str(target_protocol), dict(target_options or {})
         self.target_protocol, self.target_options = protocol, options
+        # DuckDB reads the names that `glob` returns where one of these is before their `://`.
+        self.protocol = "bowwave", f"bowwave::{protocol}"  # type: ignore[assignment]
         self._scheme, self._settings = _native(protocol, options, settings)
         self._access = _stores.access_of(self._settings)
         #: Settings of the engines that have read for this file system.
@@ -114,6 +117,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
+        #: The last listing in which a name was looked for, and the names of its files.
+        self._names: tuple[list[dict[str, Any]] | None, frozenset[str]] = (None, frozenset())
+        remote = self._scheme not in (None, "file")
+        self._siblings = Siblings(self._new_source, self._listed, self.attribute_timeout if remote else 0.0)
 
         def strip(path: Any) -> Any:
             if isinstance(path, list):
@@ -174,8 +181,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             if now - known[0] <= self.attribute_timeout:
                 return known[2]  # type: ignore[no-any-return]
         source: Source | _Fetched
-        if self._scheme is not None:
-            source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
+        if (ahead := self._siblings.take(path)) is not None:
+            now, source = ahead
+        elif self._scheme is not None:
+            source = self._new_source(path)
             source.handle(first)
         else:
             info = self.fs.info(path)
@@ -192,6 +201,41 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             while len(self._sources) > HANDLES:
                 self._sources.popitem(last=False)
         return source
+
+    def _new_source(self, path: str) -> Source:
+        source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
+
+        def ended(history: History) -> None:
+            reads = list(history.reads)
+            # Of more reads, the first ones are not known: as all of it.
+            self._siblings.closed(path, [read[2:4] for read in reads] if len(reads) < READS else [(0, history.size)])
+
+        source.ended = ended
+        return source
+
+    def _listed(self, directory: str, deep: bool) -> list[tuple[str, int]] | None:
+        """Names and sizes of the files in a directory, or of all below it, as far as the target has listings."""
+        listings: Any = getattr(self.fs, "dircache", {})
+        if (infos := listings.get(directory)) is None:
+            return None
+        found, left = [], list(infos)
+        while left:
+            info = left.pop()
+            if info["type"] == "directory" and deep:
+                left += listings.get(info["name"]) or ()
+            elif info["type"] == "file":
+                if info.get("size") is None:
+                    return None
+                found.append((info["name"][len(directory) + 1:], info["size"]))
+        return found
+
+    def _is_listed(self, path: str) -> bool:
+        """Whether the target has a listing with this file."""
+        infos = getattr(self.fs, "dircache", {}).get(self.fs._parent(path))
+        known = self._names
+        if infos is not known[0]:
+            known = self._names = infos, frozenset(info["name"] for info in infos or () if info["type"] == "file")
+        return path in known[1]
 
     def _access_of(self, path: str) -> Access:
         """The settings for an object, with those of its format."""
@@ -211,25 +255,36 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         with self._lock:
             for known in [known for known in self._sources if known == path or known.startswith(path + "/")]:
                 del self._sources[known]
+        self._siblings.forget(path)
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         path = self._strip_protocol(path)
         if mode != "rb":
             self._forget(path)
             return self.fs._open(path, mode=mode, **options)
-        return FileOfSystem(self, path, self._source(path, first_of(path)))  # type: ignore[arg-type]
+        source = self._opened(path, first_of(path))
+        return FileOfSystem(self, path, source)  # type: ignore[arg-type]
+
+    def _opened(self, path: str, first: First | None) -> Source | _Fetched:
+        """The object at a stripped path that a program opens."""
+        with self._siblings.opening(path):
+            source = self._source(path, first)
+            if isinstance(source, Source):
+                self._siblings.opened(path, source)
+        return source
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> AsyncFile:
         if mode != "rb":
             raise ValueError(f"mode is {mode!r}, but must be 'rb': write with open")
         path = self._strip_protocol(path)
-        source = await in_thread(self._source, path, first_of(path))
+        source = await in_thread(self._opened, path, first_of(path))
         return AsyncFile(source)  # type: ignore[arg-type]
 
     # Reads.
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        source = await in_thread(self._source, self._strip_protocol(path), _first(start, end))
+        path = self._strip_protocol(path)
+        source = await in_thread(self._opened, path, _first(start, end))
         handle = source.handle()
         first, last = _clipped(start, end, handle.size)
         history = _history_of(source)
@@ -237,7 +292,9 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             if last - first > 1 << 20:
                 handle.plan([(first, last)])
                 history.announce([(first, last)])
-            return await _noted(history, handle, first, last - first, source.url)
+            data = await _noted(history, handle, first, last - first, source.url)
+        self._siblings.closed(path, [(first, len(data))])
+        return data
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                           batch_size: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
@@ -283,7 +340,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         if outfile is None and await self._isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
-        source = await in_thread(self._source, rpath, WHOLE)
+        source = await in_thread(self._opened, rpath, WHOLE)
         handle, history = source.handle(), _history_of(source)
         callback.set_size(handle.size)
         if handle.size > CHUNK:
@@ -298,6 +355,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
                     data = await _noted(history, handle, offset, CHUNK, rpath)
                     await in_thread(out.write, data)
                     callback.relative_update(len(data))
+            self._siblings.closed(rpath, [(0, handle.size)])
         finally:
             if outfile is None:
                 out.close()
@@ -340,6 +398,9 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     async def _isfile(self, path: str) -> bool:
         path = self._strip_protocol(path)
+        # pyarrow asks this of every file before it opens it, and the open looks it up.
+        if self._scheme not in (None, "file") and self._is_listed(path):
+            return True
         return await self._file(path) is not None or bool(await in_thread(self.fs.isfile, path))
 
     async def _isdir(self, path: str) -> bool:
@@ -414,6 +475,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         if path is None:
             with self._lock:
                 self._sources.clear()
+            self._siblings.forget()
             self.fs.invalidate_cache()
         else:
             self._forget(path)

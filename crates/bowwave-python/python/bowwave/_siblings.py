@@ -1,0 +1,250 @@
+"""Files of a listed directory that a program will probably open next, opened and fetched ahead of it.
+
+The core decides which files, and how much of each (`_bowwave.Siblings`); threads open them. A file that was opened ahead
+has a version that was looked up at that time, so it is used for a limited time, and no more files are ahead than the
+program opens within half of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from . import _bowwave, _stores
+from ._files import START, WHOLE, Source
+from ._formats import first_of
+from ._threads import Threads
+
+#: Opens in flight. Fewer: programs that read fast wait; more: threads that wait for the store.
+OPENS = 32
+#: Directories whose opens are remembered, and most files of one: its names are copied once.
+DIRECTORIES, NAMES = 64, 200_000
+#: A directory of fewer files, such as a partition of a table, is a part of the one above it.
+FEW = 8
+#: Directories above a file in which it may be listed.
+LEVELS = 4
+#: Opened files whose directory is remembered until they are closed.
+NOTED = 4096
+#: Least seconds between two looks for a name at the listing of a directory.
+RELIST_S = 1.0
+#: Seconds between two opens until some are known.
+INTERVAL_S = 0.02
+#: Most opens that a program can make until a version counts as old.
+SOON = 1_000_000
+#: Seconds after which a file that no program has opened is closed.
+UNUSED_S = 30.0
+
+
+class _Ahead:
+    """A file that is opened ahead."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        #: When its version was looked up, once a thread has begun.
+        self.begun: float | None = None
+        self.future: Future[Source]
+
+
+class Siblings:
+    """Sources by path, opened ahead of a program.
+
+    `source_of` is the source of a path. `files_of` are the names and sizes of a directory's files, or of all below it, as
+    far as they are known without a request. A source is used for `fresh` seconds."""
+
+    def __init__(self, source_of: Callable[[str], Source],
+                 files_of: Callable[[str, bool], list[tuple[str, int]] | None], fresh: float) -> None:
+        self._source_of, self._files_of, self._fresh = source_of, files_of, fresh
+        self._begin()
+
+    def _begin(self) -> None:
+        self._generation = _stores.generation()
+        self._lock = threading.Lock()
+        self._opens = _bowwave.Siblings()
+        self._ahead: OrderedDict[str, _Ahead] = OrderedDict()
+        self._bytes = 0
+        #: Files that the program is opening.
+        self._opening: set[str] = set()
+        #: By directory, the first file that was opened in it or below it, until a second one is.
+        self._first: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        #: By path, the directory that lists an open file.
+        self._directory_of: OrderedDict[str, str] = OrderedDict()
+        #: Time of the last look at its listing, by directory.
+        self._listed: OrderedDict[str, float] = OrderedDict()
+        self._last, self._interval = monotonic(), INTERVAL_S
+        self._threads: Threads | None = None
+
+    def _locked(self) -> threading.Lock:
+        """The lock of this process."""
+        if self._generation != _stores.generation():
+            self._begin()
+        return self._lock
+
+    @contextmanager
+    def opening(self, path: str) -> Iterator[None]:
+        """The program opens a file in the context."""
+        opening = self._opening
+        opening.add(path)
+        try:
+            yield
+        finally:
+            opening.discard(path)
+
+    def take(self, path: str) -> tuple[float, Source] | None:
+        """A file that was opened ahead, and when its version was looked up. Waits if it is being opened."""
+        with self._locked():
+            ahead = self._ahead.get(path)
+            if ahead is None:
+                return None
+            self._remove(path)
+        if ahead.future.cancel():
+            # No thread has begun: the caller is faster.
+            return None
+        try:
+            source = ahead.future.result()
+        except Exception:
+            # The caller's own lookup raises it.
+            return None
+        if ahead.begun is None or monotonic() - ahead.begun > self._fresh:
+            return None
+        return ahead.begun, source
+
+    def opened(self, path: str, source: Source) -> None:
+        """A program opens a file."""
+        store = source.store()
+        if self._fresh <= 0 or not store.reads_siblings:
+            return
+        now, size = monotonic(), source.handle().size
+        with self._locked():
+            self._interval += (min(now - self._last, self._fresh) - self._interval) / 8
+            self._last = now
+            self._expire(now)
+            soon = min(SOON, int(self._fresh / max(self._interval, 1e-6)))
+            room = soon, len(self._ahead), max(0, store.cache_bytes // 2 - self._bytes)
+            plan = self._plan(path, size, room)
+            if plan is None and self._list(path, size, now):
+                plan = self._plan(path, size, room)
+            for other, length, head, tail in plan or ():
+                self._open_ahead(other, length, head, tail)
+
+    def _plan(self, path: str, size: int, room: tuple[int, int, int]) -> list[tuple[str, int, int, int]] | None:
+        """Paths and sizes of files, and how much is read ahead of them; `None` if no listing has the path."""
+        for directory in _above(path):
+            if directory in self._listed:
+                name = path[len(directory) + 1:]
+                plan = self._opens.opened(directory, name, size, room, _ends_of(path))
+                if plan is not None:
+                    self._directory_of[path] = directory
+                    _bound(self._directory_of, NOTED)
+                    return [(f"{directory}/{other}", length, head, tail) for other, length, head, tail in plan]
+        return None
+
+    def _list(self, path: str, size: int, now: float) -> bool:
+        """Learns the files of a directory at the second open in it."""
+        above = _above(path)
+        first = next((found for directory in above[:2] if (found := self._first.get(directory))), None)
+        known = any(directory in self._listed for directory in above[:2])
+        if not known and (first is None or first[0] == path):
+            for directory in above[:2]:
+                self._first[directory] = path, size
+            _bound(self._first, DIRECTORIES)
+            return False
+        if now - max(self._listed.get(directory, -RELIST_S) for directory in above) < RELIST_S:
+            return False
+        best: tuple[str, list[tuple[str, int]]] | None = None
+        for directory in above:
+            files = self._files_of(directory, directory != above[0])
+            if files is None or len(files) > NAMES:
+                break
+            best = directory, files
+            if len(files) >= FEW:
+                break
+        if best is None:
+            return False
+        directory, files = best
+        self._listed[directory] = now
+        self._listed.move_to_end(directory)
+        for old in _bound(self._listed, DIRECTORIES):
+            self._opens.forget(old)
+        self._opens.listed(directory, files)
+        if first is not None:
+            self._plan(*first, (0, 0, 0))
+        return True
+
+    def _open_ahead(self, path: str, size: int, head: int, tail: int) -> None:
+        if path in self._ahead or path in self._opening or head + tail == 0:
+            return
+        if self._threads is None:
+            self._threads = Threads(OPENS, "bowwave-siblings")
+        ahead = self._ahead[path] = _Ahead(head + tail)
+        self._bytes += ahead.size
+        ahead.future = self._threads.submit(self._open, ahead, path, size, head, tail)
+
+    def _open(self, ahead: _Ahead, path: str, size: int, head: int, tail: int) -> Source:
+        ahead.begun = monotonic()
+        source = self._source_of(path)
+        handle = source.handle(WHOLE if head >= size else (0, head) if head else (-tail, None))
+        for offset, length in ((0, min(head, handle.size)), (max(0, handle.size - tail), tail)):
+            # A length of 0 would be to the end.
+            if length and handle.size:
+                handle.advise("willneed", offset, length)
+        return source
+
+    def _expire(self, now: float) -> None:
+        """Closes files that no program has opened in time."""
+        while self._ahead:
+            path, ahead = next(iter(self._ahead.items()))
+            if ahead.begun is None or now - ahead.begun <= UNUSED_S:
+                break
+            self._drop(path)
+
+    def _remove(self, path: str) -> None:
+        self._bytes -= self._ahead.pop(path).size
+
+    def _drop(self, path: str) -> None:
+        """Closes a file that no program has opened."""
+        self._remove(path)
+        directory = next((above for above in _above(path) if above in self._listed), None)
+        if directory is not None:
+            self._opens.dropped(directory, path[len(directory) + 1:])
+
+    def closed(self, path: str, reads: Iterable[tuple[int, int]]) -> None:
+        """A program has read these offsets and lengths of a file, and wants no more of it."""
+        with self._locked():
+            directory = self._directory_of.pop(path, None)
+        if directory is not None:
+            self._opens.closed(directory, path[len(directory) + 1:], list(reads))
+
+    def forget(self, path: str | None = None) -> None:
+        """The program has changed a file or all below a directory; `None` is everything."""
+        with self._locked():
+            for other in list(self._ahead):
+                if path is None or other == path or other.startswith(path + "/"):
+                    self._drop(other)
+            if path is None:
+                self._listed.clear()
+
+
+def _above(path: str) -> list[str]:
+    """The directories above a file, the nearest first."""
+    above: list[str] = []
+    while len(above) < LEVELS and (path := path.rpartition("/")[0]):
+        above.append(path)
+    return above
+
+
+def _ends_of(path: str) -> tuple[int, int]:
+    """How many bytes a reader of the file's format reads first, at its beginning and at its end; 0 if that is not known."""
+    start, end = first_of(path) or START
+    if (start, end) == START or end is None and start >= 0:
+        return 0, 0
+    return (0, -start) if end is None else (end, 0)
+
+
+def _bound(table: OrderedDict[str, Any], most: int) -> list[str]:
+    """The keys that are removed from a table so that it has at most this many."""
+    return [table.popitem(last=False)[0] for _ in range(len(table) - most)]

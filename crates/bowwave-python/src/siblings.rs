@@ -1,0 +1,139 @@
+//! Which files of listed directories a program opens next.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bowwave_engine::{
+    PlannedSibling, SiblingDirectories, SiblingEvent, SiblingReason, SiblingUses, Siblings as Opens,
+};
+use pyo3::prelude::*;
+
+/// The opens in listed directories. Any number of threads may use it.
+#[pyclass(frozen, module = "bowwave._bowwave")]
+pub(crate) struct Siblings {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    directories: SiblingDirectories,
+    uses: SiblingUses,
+    /// Names and sizes by directory, sorted by name.
+    files: HashMap<u64, Vec<(String, u64)>>,
+}
+
+/// Name and size of a file, and how many bytes are read ahead of it: at its beginning, and at its
+/// end.
+type Ahead = (String, u64, u64, u64);
+
+impl Siblings {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Siblings {
+    #[new]
+    fn new() -> Self {
+        Self { state: Mutex::default() }
+    }
+
+    /// A directory has these files, of which none was opened.
+    fn listed(&self, directory: &str, mut files: Vec<(String, u64)>) {
+        files.sort_unstable();
+        let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
+        let (directory, siblings) = (number(&directory), Box::new(Opens::of(&names)));
+        let mut state = self.lock();
+        state.directories.step(SiblingEvent::Listed { directory, siblings }, &mut Vec::new());
+        state.files.insert(directory, files);
+    }
+
+    /// A directory is no longer remembered.
+    fn forget(&self, directory: &str) {
+        let (directory, mut state) = (number(&directory), self.lock());
+        state.directories.step(SiblingEvent::Forgotten { directory }, &mut Vec::new());
+        state.files.remove(&directory);
+    }
+
+    /// A program opens a file of `size` bytes. Returns the files to read ahead; `None` if the
+    /// directory has no such file.
+    ///
+    /// `room` is how many files the program opens until a version that is looked up now counts as
+    /// old, how many are open ahead, and how many bytes may be read ahead. `first` is what is read
+    /// of a large file before anything shows how much: at its beginning, and at its end.
+    fn opened(
+        &self,
+        directory: &str,
+        name: &str,
+        size: u64,
+        room: (u32, u32, u64),
+        first: (u64, u64),
+    ) -> Option<Vec<Ahead>> {
+        let (soon, ahead, bytes) = room;
+        let (file, directory) = (number(&(directory, name)), number(&directory));
+        let mut state = self.lock();
+        let state = &mut *state;
+        let listed = state.files.get(&directory)?;
+        let index = place(listed, name)?;
+        state.uses.opened(directory, file, size);
+        let extent = state.uses.extent(directory, Some(file));
+        let sampled = &listed[..listed.len().min(SAMPLED)];
+        let average = sampled.iter().map(|(_, size)| size).sum::<u64>() / sampled.len() as u64;
+        let (room, of_first) = (extent.room(bytes, average), bytes / (first.0 + first.1).max(1));
+        let is_first = room == 0 && first != (0, 0) && average > 0;
+        let room = if is_first { u32::try_from(of_first).unwrap_or(u32::MAX) } else { room };
+        let room = room.min((soon / 2).saturating_sub(ahead));
+        let mut plan = Vec::new();
+        state.directories.step(SiblingEvent::Opened { directory, index, room }, &mut plan);
+        // Of files in no order, most would be opened when their version is old.
+        let is_late = |planned: &PlannedSibling| {
+            planned.sibling.reason == SiblingReason::Sample && listed.len() > soon as usize
+        };
+        for late in plan.extract_if(.., |planned| is_late(planned)) {
+            let index = late.sibling.index;
+            state.directories.step(SiblingEvent::Dropped { directory, index }, &mut Vec::new());
+        }
+        let ahead = |planned: PlannedSibling| {
+            let (name, size) = &listed[planned.sibling.index as usize];
+            let [head, tail] = extent.ranges(*size).map(|range| range.end - range.start);
+            let (head, tail) = if is_first { first } else { (head, tail) };
+            (name.clone(), *size, head, tail)
+        };
+        Some(plan.into_iter().map(ahead).collect())
+    }
+
+    /// A program has read these offsets and lengths of a file, and wants no more of it.
+    fn closed(&self, directory: &str, name: &str, reads: Vec<(u64, u64)>) {
+        let (file, mut state) = (number(&(directory, name)), self.lock());
+        for (offset, length) in reads {
+            state.uses.read(file, offset, length);
+        }
+        state.uses.closed(file);
+    }
+
+    /// A file that was read ahead is not in memory any more.
+    fn dropped(&self, directory: &str, name: &str) {
+        let (directory, mut state) = (number(&directory), self.lock());
+        if let Some(index) = state.files.get(&directory).and_then(|files| place(files, name)) {
+            state.directories.step(SiblingEvent::Dropped { directory, index }, &mut Vec::new());
+        }
+    }
+}
+
+/// A number for a name. Two with the same number would share their readahead.
+fn number(name: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn place(files: &[(String, u64)], name: &str) -> Option<u32> {
+    let place = files.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok()?;
+    u32::try_from(place).ok()
+}
+
+/// Files whose sizes make the average.
+const SAMPLED: usize = 100;

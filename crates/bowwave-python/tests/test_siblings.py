@@ -1,0 +1,220 @@
+"""Files of a listed directory, opened ahead of a program that opens them one after another."""
+
+import itertools
+import os
+import random
+import time
+
+import bowwave.fsspec
+import pytest
+from conftest import Shaped, status_of
+
+FILES, SIZE, LARGE = 60, 40_000, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("objects")
+    for kind, size in (("small", SIZE), ("large", LARGE)):
+        (directory / kind).mkdir()
+        for at in range(FILES):
+            (directory / kind / f"{at}.bin").write_bytes(contents(at, size))
+    for at in range(FILES):
+        (directory / "parts" / f"day={at}").mkdir(parents=True)
+        (directory / "parts" / f"day={at}" / "part-0.bin").write_bytes(contents(at, SIZE))
+    server = Shaped(5, 0, small=f"@{directory}/small", large=f"@{directory}/large", parts=f"@{directory}/parts")
+    yield server
+    server.end()
+
+
+def contents(at, size):
+    return random.Random(at).randbytes(size)
+
+
+#: Each file system of a test has another cache.
+caches = itertools.count(200)
+
+
+def system(server, **settings):
+    settings = {"cache": f"{next(caches)}MiB"} | settings
+    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
+    return bowwave.fsspec.BowwaveFileSystem("s3", options, skip_instance_cache=True, **settings)
+
+
+def number(name):
+    return int("".join(filter(str.isdigit, name.split("/")[-1].split(".")[0])) or 0)
+
+
+class Sent:
+    """What the server sends in a context."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def __enter__(self):
+        self.before = self.server.counters()
+        return self
+
+    def __exit__(self, *exception):
+        after = self.server.counters()
+        self.heads, self.gets, self.bytes = (after[name] - self.before[name] for name in ("heads", "gets", "bytes"))
+
+
+def loop(fs, names, length=-1):
+    for name in names:
+        with fs.open(name) as file:
+            at = int(name.split("/")[-1].split(".")[0])
+            expected = contents(at, file.size)
+            assert file.read(length) == (expected if length < 0 else expected[:length]), name
+
+
+@pytest.mark.parametrize("order", ["listing", "numbers", "backwards", "every third"])
+def test_a_loop_over_a_listed_directory_finds_its_files_open(server, order):
+    fs = system(server)
+    names = fs.ls("data/small", detail=False)
+    if order == "numbers":
+        names.sort(key=number)
+    names = {"backwards": names[::-1], "every third": names[::3]}.get(order, names)
+    with Sent(server) as sent:
+        loop(fs, names)
+    # Files that are opened ahead come whole, with no lookup.
+    assert sent.heads <= 6
+    assert sent.bytes <= (len(names) + 4) * SIZE
+
+
+def test_a_loop_of_cat_file_finds_its_files_open(server):
+    fs = system(server)
+    names = fs.ls("data/small", detail=False)
+    with Sent(server) as sent:
+        for name in names:
+            assert fs.cat_file(name) == contents(number(name), SIZE)
+    assert (sent.heads, sent.gets) == (0, FILES)
+    assert sent.bytes == FILES * SIZE
+
+
+def test_only_so_much_of_the_next_files_is_read_as_of_those_before(server):
+    fs = system(server)
+    names = fs.ls("data/large", detail=False)
+    with Sent(server) as sent:
+        loop(fs, names, 512)
+    # A GET of 256 KiB comes with each open by the program; the others are of a page.
+    assert sent.bytes < 0.1 * FILES * LARGE
+
+
+def test_a_directory_that_is_not_listed_has_no_file_opened_ahead(server):
+    fs = system(server)
+    with Sent(server) as sent:
+        loop(fs, [f"data/small/{at}.bin" for at in range(10)])
+    assert sent.heads == 10
+    assert sent.bytes == 10 * SIZE
+
+
+@pytest.mark.parametrize("settings", [{"attribute_timeout": 0}, {"policy": "none"}])
+def test_no_file_is_opened_ahead_without_time_or_policy(server, settings):
+    fs = system(server, **settings)
+    names = fs.ls("data/small", detail=False)[:10]
+    with Sent(server) as sent:
+        loop(fs, names)
+    assert sent.heads >= 10
+    assert sent.bytes == 10 * SIZE
+
+
+def test_files_in_no_order_are_not_opened_ahead_if_they_would_be_old(server):
+    fs = system(server, attribute_timeout=0.02)
+    names = fs.ls("data/small", detail=False)
+    with Sent(server) as sent:
+        loop(fs, random.Random(1).sample(names, FILES // 2))
+    assert sent.bytes <= (FILES // 2 + 2) * SIZE
+
+
+def test_a_shuffled_loop_finds_files_open_if_versions_last(server):
+    fs = system(server, attribute_timeout=60)
+    names = fs.ls("data/small", detail=False)
+    with Sent(server) as sent:
+        loop(fs, random.Random(1).sample(names, FILES))
+    assert sent.heads < FILES * 0.8
+    assert sent.bytes <= (FILES + 2) * SIZE
+
+
+def test_partitions_of_one_file_each_are_one_directory(server):
+    fs = system(server)
+    names = fs.find("data/parts")
+    with Sent(server) as sent:
+        for name in names:
+            at = int(name.split("/")[-2].removeprefix("day="))
+            with fs.open(name) as file:
+                assert file.read() == contents(at, SIZE)
+    assert sent.heads <= 6
+    assert sent.bytes <= (FILES + 4) * SIZE
+
+
+def test_a_child_of_fork_reads_on(server):
+    fs = system(server)
+    names = fs.ls("data/small", detail=False)
+    loop(fs, names[:20])
+    assert status_of(lambda: loop(fs, names[20:])) == 0
+    loop(fs, names[20:])
+
+
+@pytest.fixture
+def bucket(served):
+    files = {f"f{at:02}__bin": contents(at, SIZE) for at in range(20)}
+    server = served(**files)
+    options = {"anon": False, "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"},
+               "key": server.options["key"], "secret": server.options["secret"]}
+    name = server.bucket.removeprefix("s3://")
+
+    def open_system(**settings):
+        settings["cache"] = f"{next(caches)}MiB"
+        return bowwave.fsspec.BowwaveFileSystem("s3", options, skip_instance_cache=True, **settings)
+
+    return server, name, open_system
+
+
+def read(fs, name):
+    with fs.open(name) as file:
+        return file.read()
+
+
+def test_a_file_that_was_replaced_while_it_was_ahead_is_read_as_it_is_now(bucket):
+    _, root, open_system = bucket
+    fs = open_system(attribute_timeout=0.2)
+    names = sorted(fs.ls(root, detail=False))
+    for at, name in enumerate(names[:6]):
+        assert read(fs, name) == contents(at, SIZE)
+    other = open_system()
+    for at in range(6, 20):
+        other.pipe_file(names[at], contents(at + 100, SIZE))
+    time.sleep(0.3)
+    for at, name in enumerate(names[6:], 6):
+        assert read(fs, name) == contents(at + 100, SIZE)
+
+
+def test_a_file_that_the_program_writes_is_not_taken_from_those_ahead(bucket):
+    _, root, open_system = bucket
+    fs = open_system(attribute_timeout=60)
+    names = sorted(fs.ls(root, detail=False))
+    for name in names[:6]:
+        read(fs, name)
+    for at, name in enumerate(names[6:], 6):
+        fs.pipe_file(name, contents(at + 100, SIZE))
+        assert read(fs, name) == contents(at + 100, SIZE)
+
+
+def test_a_listed_file_that_is_gone_is_an_error_only_when_it_is_opened(bucket):
+    server, root, open_system = bucket
+    fs = open_system()
+    names = sorted(fs.ls(root, detail=False))
+    os.unlink(server.path / "f10.bin")
+    for at, name in enumerate(names):
+        if at == 10:
+            with pytest.raises(FileNotFoundError, match="f10"):
+                fs.open(name)
+        else:
+            assert read(fs, name) == contents(at, SIZE)
+
+
+def test_names_that_other_libraries_are_given_begin_with_a_protocol_of_the_file_system(server):
+    fs = system(server)
+    name = fs.unstrip_protocol("data/small/0.bin")
+    assert any(name.startswith(f"{protocol}://") for protocol in fs.protocol)
