@@ -33,7 +33,7 @@ PERIOD = 1_048_573
 BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
         "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
         "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
-        "files": (None, 1.5), "files_heads": (None, None), "files_shuffled": (None, 1.5)}
+        "files": (None, 1.5), "files_heads": (None, 1.5), "files_shuffled": (None, 1.5)}
 FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
 PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default")}
 PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
@@ -332,7 +332,7 @@ def files(context, length=-1, shuffled=False):
 
 
 def files_heads(context):
-    return files(context, 512)
+    return files(context, 4096)
 
 
 def files_shuffled(context):

@@ -97,6 +97,19 @@ def test_sequential_reads_of_the_cache_fetch_each_byte_once(counting):
     assert fs.fetched <= 1.01 * len(BODY) and len(fs.ranges) < len(BODY) // (64 << 10)
 
 
+def test_counters_of_the_cache_are_read_for_a_log_that_is_on_and_for_no_other(counting, monkeypatch, caplog):
+    fs, path = counting
+    counted = []
+    before = bowwave.fsspec.BowwaveCache._counted
+    monkeypatch.setattr(bowwave.fsspec.BowwaveCache, "_counted", lambda cache: counted.append(cache) or before(cache))
+    with fs.open(path, cache_type="bowwave") as file:
+        file.read(100)
+        assert not counted
+        with caplog.at_level("DEBUG", logger="fsspec"):
+            file.read(100)
+    assert "hits" in caplog.text and "total requested bytes" in caplog.text
+
+
 def test_the_cache_has_several_requests_in_flight(counting):
     fs, path = counting
     fs.pause = 0.01

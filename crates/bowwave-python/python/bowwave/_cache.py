@@ -18,7 +18,7 @@ from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores, _targets
 from ._formats import settings_of, watcher_of
-from ._history import History
+from ._history import HIT, SLOW_S, History
 from ._html import of_cache
 
 #: Connections of a client of botocore that is not configured otherwise.
@@ -79,22 +79,30 @@ class BowwaveCache(BaseCache):
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises what the file system raises."""
         handle = self._live()
-        # Not while it reads itself.
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            try:
-                if not self._begun:
-                    # At the first read, not earlier: the fetcher works only after the file is created, and the cache is
-                    # created first.
-                    self._begun = True
-                    watcher.opened(self)
-                watcher.before(self, offset, min(length, max(0, self.size - offset)))
-            finally:
-                self._watcher = watcher
+        if self._watcher is not None:
+            self._watch(offset, length)
         begin = monotonic()
         data = handle.pread(offset, length)
-        self._history.note(begin, offset, len(data), _bowwave.waited())
+        # As `History.note`, without its call.
+        end = monotonic()
+        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
+        self._history.reads.append((begin, end, offset, len(data), outcome))
         return data
+
+    def _watch(self, offset: int, length: int) -> None:
+        # Not while it reads itself.
+        watcher, self._watcher = self._watcher, None
+        if watcher is None:
+            return
+        try:
+            if not self._begun:
+                # At the first read, not earlier: the fetcher works only after the file is created, and the cache is
+                # created first.
+                self._begun = True
+                watcher.opened(self)
+            watcher.before(self, offset, min(length, max(0, self.size - offset)))
+        finally:
+            self._watcher = watcher
 
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
@@ -132,6 +140,10 @@ class BowwaveCache(BaseCache):
     def _reset_stats(self) -> None:
         self._base = self._counted()
 
+    def _log_stats(self) -> Any:
+        # Of every read. It is text only if the log of fsspec is on.
+        return _Logged(self)
+
     # The counters of fsspec: hits and misses in pages of 4 KiB.
 
     @property
@@ -168,6 +180,16 @@ class BowwaveCache(BaseCache):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["args"], **state["options"])  # type: ignore[misc]
+
+
+class _Logged:
+    """The counters of a cache, for a line of the log."""
+
+    def __init__(self, cache: BowwaveCache) -> None:
+        self.cache = cache
+
+    def __str__(self) -> str:
+        return str(BaseCache._log_stats(self.cache))
 
 
 def whole(place: str, fetcher: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
