@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bowwave_engine::backend::{SMALL_BYTES, WillRead};
 use bowwave_engine::{Entry, EntryKind, File, Identity};
 use bowwave_interpose::say;
 
@@ -85,7 +86,7 @@ impl Live {
             EntryKind::Directory => None,
             EntryKind::File => {
                 let store = service()?.store(place.map)?;
-                Some(store.open(&place.path).map_err(of_error)?)
+                Some(store.open_to_read(&place.path, FIRST).map_err(of_error)?)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
             // Special files have no content in a store.
@@ -112,6 +113,10 @@ impl Live {
         self.file.as_ref().map_or(0, |file| version_of(&file.identity()))
     }
 }
+
+/// What most programs read first. A store behind a network requests it with the open, in one round
+/// trip.
+const FIRST: WillRead = WillRead::First { start: 0, end: SMALL_BYTES };
 
 /// A number for a version, the same in every process.
 pub(crate) fn version_of(identity: &Identity) -> u64 {

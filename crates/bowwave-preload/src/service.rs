@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bowwave_control::{Program, Quiet, Server};
+use bowwave_engine::backend::KeepNames;
 use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, Namespace as _, Store};
 use bowwave_interpose::{Inside, say};
 
@@ -71,7 +73,10 @@ impl Service {
         settings.options.decisions = decisions;
         let engine = settings.engine(&profiles)?;
         let stores = backends.into_iter().map(|backend| match backend {
-            Ok(backend) => Ok(engine.store_of(backend)),
+            Ok(backend) => {
+                backend.keep_names(NAMES);
+                Ok(engine.store_of(backend))
+            }
             Err(error) => {
                 say(&error);
                 Err(of_error(error))
@@ -141,5 +146,7 @@ fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
     Some(parts.into_iter().collect())
 }
 
+/// Names and attributes are kept as long as in a mount. Unlike there, each open asks the store.
+const NAMES: KeepNames = KeepNames { ttl: Duration::from_secs(1), opens: false, assumes_plain: true };
 /// Maximum links in a row, as in Linux.
 const LINKS_MAX: usize = 40;

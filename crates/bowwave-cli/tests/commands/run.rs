@@ -1,14 +1,15 @@
 //! `bowwave run`: installed programs on files of a store.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::explained::lines;
 use crate::common::{bowwave, can_swap, failure, is_installed, output_with_input, run};
 use bowwave_backend::pattern;
-use bowwave_testkit::{is_root, skipped};
+use bowwave_testkit::{Content, Shape, ShapedS3, is_root, skipped};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
 fn shell(options: &[&str], script: &str) -> Command {
@@ -428,3 +429,26 @@ fn a_store_that_cannot_be_reached_is_an_error_before_the_program_starts() {
     assert_eq!(code, 1, "{line}");
     assert!(line.contains("http://127.0.0.1:1/x/") && line.contains("refused"), "{line}");
 }
+
+/// A round trip of a file is its open: its attributes are known from the listing, and its first
+/// bytes come with the open. Regression: each open sent two lookups, one after another, and the
+/// first read a third request.
+#[test]
+fn programs_wait_once_for_each_small_file_of_a_listed_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("requests");
+    let shape = Shape { first_byte: Duration::ZERO, connection_rate: 0, total_rate: 0 };
+    let objects = (0..FILES).map(|at| (format!("d/{at}"), Content::Bytes(made_up("x", 20_000).into())));
+    let server = ShapedS3::serve_logged(shape, objects.collect(), Some(File::create(&log).expect("a log")))
+        .expect("loopback is there");
+    let options = ["--map", "s3://data=/m", "--anonymous", "--endpoint", &server.endpoint(), "--allow-http"];
+    let script = "import os; [open(f'/m/d/{name}', 'rb').read() for name in os.listdir('/m/d')]";
+    let output = output_with_input(&mut shell(&options, &format!("python3 -c \"{script}\"")), b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = fs::read_to_string(log).expect("a log");
+    let sent = |method: &str| log.lines().filter(|line| line.contains(&format!("{method} /data/d/"))).count();
+    assert!(sent("HEAD") <= FILES && sent("GET") <= FILES, "{log}");
+}
+
+/// Files of the directory in the test above.
+const FILES: usize = 20;
