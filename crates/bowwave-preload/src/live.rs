@@ -2,9 +2,10 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bowwave_engine::backend::{SMALL_BYTES, WillRead};
-use bowwave_engine::{Entry, EntryKind, File, Identity};
+use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _};
 use bowwave_interpose::say;
 
 use crate::errno::{Errno, Result, of_error};
@@ -81,12 +82,20 @@ impl Open {
 }
 
 impl Live {
-    fn new(place: &Place, entry: Entry) -> Result<Self> {
+    fn new(place: &Place, mut entry: Entry) -> Result<Self> {
         let file = match entry.kind {
             EntryKind::Directory => None,
             EntryKind::File => {
                 let store = service()?.store(place.map)?;
-                Some(store.open_to_read(&place.path, FIRST).map_err(of_error)?)
+                let file = store.open_to_read(&place.path, FIRST).map_err(of_error)?;
+                let known = entry.identity.as_ref();
+                if known.is_some_and(|known| known.etag != file.identity().etag) {
+                    // Replaced since the lookup: the time of the old version is not that of the
+                    // opened one.
+                    store.backend().forget_name(&place.path, Duration::ZERO);
+                    entry = store.stat(&place.path).map_err(of_error)?;
+                }
+                Some(file)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
             // Special files have no content in a store.

@@ -114,6 +114,14 @@ impl Siblings {
         state.uses.closed(file);
     }
 
+    /// A planned file needs no readahead.
+    fn resident(&self, directory: &str, name: &str) {
+        let (directory, mut state) = (number(&directory), self.lock());
+        if let Some(index) = state.files.get(&directory).and_then(|files| place(files, name)) {
+            state.directories.step(SiblingEvent::Resident { directory, index }, &mut Vec::new());
+        }
+    }
+
     /// A file that was read ahead is not in memory any more.
     fn dropped(&self, directory: &str, name: &str) {
         let (directory, mut state) = (number(&directory), self.lock());

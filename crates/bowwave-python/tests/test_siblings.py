@@ -148,6 +148,31 @@ def test_partitions_of_one_file_each_are_one_directory(server):
     assert sent.bytes <= (FILES + 4) * SIZE
 
 
+def test_a_second_pass_within_the_time_of_a_version_sends_no_request(server):
+    fs = system(server, attribute_timeout=60)
+    names = fs.ls("data/small", detail=False)
+    loop(fs, names)
+    with Sent(server) as sent:
+        loop(fs, names)
+        time.sleep(0.1)
+    assert (sent.heads, sent.gets) == (0, 0)
+
+
+@pytest.mark.parametrize("listing", [
+    ["data/small/0.bin", "data/small/1.bin"],
+    [{"name": "data/small/0.bin"}],
+    [{"name": "data/small/0.bin", "type": "file", "size": None}],
+    [{"name": "data/small/0.bin", "type": "file", "size": -1}],
+    [{"name": "data/small", "type": "directory", "size": 0}, {"name": "data/small/0.bin", "type": "file", "size": SIZE}],
+])
+def test_a_strange_listing_fails_no_open(server, listing):
+    fs = system(server)
+    fs.fs.dircache["data/small"] = listing
+    fs.fs.dircache["data"] = [{"name": "data/small", "type": "directory", "size": 0}]
+    loop(fs, [f"data/small/{at}.bin" for at in range(10)])
+    assert fs.isfile("data/small/0.bin")
+
+
 def test_a_child_of_fork_reads_on(server):
     fs = system(server)
     names = fs.ls("data/small", detail=False)
@@ -199,6 +224,44 @@ def test_a_file_that_the_program_writes_is_not_taken_from_those_ahead(bucket):
     for at, name in enumerate(names[6:], 6):
         fs.pipe_file(name, contents(at + 100, SIZE))
         assert read(fs, name) == contents(at + 100, SIZE)
+
+
+def test_a_file_is_read_as_it_was_written_whatever_was_read_during_the_write(bucket):
+    _, root, open_system = bucket
+    fs = open_system(attribute_timeout=60)
+    names = sorted(fs.ls(root, detail=False))
+    with fs.open(names[10], "wb") as file:
+        file.write(contents(110, SIZE))
+        # The tenth is opened ahead, and looked up, in its old version.
+        for at, name in enumerate(names[:11]):
+            assert read(fs, name) == contents(at, SIZE)
+        assert fs.exists(names[10])
+    assert read(fs, names[10]) == contents(110, SIZE)
+
+
+def test_a_file_may_be_closed_by_the_garbage_collector_in_any_call(server):
+    fs = system(server)
+    names = fs.ls("data/small", detail=False)
+    file, files_of = fs.open(names[0]), fs._siblings._files_of
+
+    def collected(directory, deep):
+        file.close()
+        return files_of(directory, deep)
+
+    fs._siblings._files_of = collected
+    loop(fs, names[1:10])
+
+
+def test_a_new_file_that_the_listing_lacks_does_not_end_the_run_of_the_others(server, monkeypatch):
+    monkeypatch.setattr("bowwave._siblings.RELIST_S", 0.0)
+    fs = system(server)
+    names = fs.ls("data/small", detail=False)
+    listing = fs.fs.dircache["data/small"]
+    missing = listing.pop(next(at for at, info in enumerate(listing) if info["name"] == names[50]))["name"]
+    with Sent(server) as sent:
+        for name in names[:40]:
+            loop(fs, [name, missing])
+    assert sent.heads <= 8
 
 
 def test_a_listed_file_that_is_gone_is_an_error_only_when_it_is_opened(bucket):

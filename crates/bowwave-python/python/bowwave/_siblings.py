@@ -28,16 +28,19 @@ DIRECTORIES, NAMES = 64, 200_000
 FEW = 8
 #: Directories above a file in which it may be listed.
 LEVELS = 4
-#: Opened files whose directory is remembered until they are closed.
+#: Opened files whose directory is remembered until they are closed, and directories that were looked for.
 NOTED = 4096
-#: Least seconds between two looks for a name at the listing of a directory.
+#: Least seconds between two looks at the listing of a directory.
 RELIST_S = 1.0
-#: Seconds between two opens until some are known.
-INTERVAL_S = 0.02
+#: Seconds between two opens until some are known, and the longest ones that count: a program that pauses goes on.
+INTERVAL_S, PAUSE_S = 0.02, 1.0
 #: Most opens that a program can make until a version counts as old.
 SOON = 1_000_000
-#: Seconds after which a file that no program has opened is closed.
+#: Seconds after which the next open closes a file that no program has opened.
 UNUSED_S = 30.0
+
+#: Fork generation, and the threads that open files.
+_threads: tuple[int, Threads] | None = None
 
 
 class _Ahead:
@@ -47,23 +50,25 @@ class _Ahead:
         self.size = size
         #: When its version was looked up, once a thread has begun.
         self.begun: float | None = None
-        self.future: Future[Source]
+        self.future: Future[Source] = Future()
 
 
 class Siblings:
     """Sources by path, opened ahead of a program.
 
     `source_of` is the source of a path. `files_of` are the names and sizes of a directory's files, or of all below it, as
-    far as they are known without a request. A source is used for `fresh` seconds."""
+    far as they are known without a request; `None` if they are more than `NAMES`. `is_known` tells whether the program
+    needs no lookup of a path. A source is used for `fresh` seconds."""
 
-    def __init__(self, source_of: Callable[[str], Source],
-                 files_of: Callable[[str, bool], list[tuple[str, int]] | None], fresh: float) -> None:
-        self._source_of, self._files_of, self._fresh = source_of, files_of, fresh
+    def __init__(self, source_of: Callable[[str], Source], files_of: Callable[[str, bool], list[tuple[str, int]] | None],
+                 is_known: Callable[[str], bool], fresh: float) -> None:
+        self._source_of, self._files_of, self._is_known, self._fresh = source_of, files_of, is_known, fresh
+        self._beginning = _stores.ForkLock()
         self._begin()
 
     def _begin(self) -> None:
-        self._generation = _stores.generation()
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may close a file in any of the calls below.
+        self._lock = threading.RLock()
         self._opens = _bowwave.Siblings()
         self._ahead: OrderedDict[str, _Ahead] = OrderedDict()
         self._bytes = 0
@@ -73,21 +78,27 @@ class Siblings:
         self._first: OrderedDict[str, tuple[str, int]] = OrderedDict()
         #: By path, the directory that lists an open file.
         self._directory_of: OrderedDict[str, str] = OrderedDict()
+        #: Directories that the core knows, in the order of their last opens.
+        self._listed: OrderedDict[str, None] = OrderedDict()
         #: Time of the last look at its listing, by directory.
-        self._listed: OrderedDict[str, float] = OrderedDict()
-        self._last, self._interval = monotonic(), INTERVAL_S
-        self._threads: Threads | None = None
+        self._looked: OrderedDict[str, float] = OrderedDict()
+        self._last, self._last_path, self._interval = monotonic(), "", INTERVAL_S
+        # Last: with it, other threads use what is above.
+        self._generation = _stores.generation()
 
-    def _locked(self) -> threading.Lock:
+    def _locked(self) -> threading.RLock:
         """The lock of this process."""
         if self._generation != _stores.generation():
-            self._begin()
+            with self._beginning:
+                if self._generation != _stores.generation():
+                    self._begin()
         return self._lock
 
     @contextmanager
     def opening(self, path: str) -> Iterator[None]:
         """The program opens a file in the context."""
-        opening = self._opening
+        with self._locked():
+            opening = self._opening
         opening.add(path)
         try:
             yield
@@ -97,12 +108,9 @@ class Siblings:
     def take(self, path: str) -> tuple[float, Source] | None:
         """A file that was opened ahead, and when its version was looked up. Waits if it is being opened."""
         with self._locked():
-            ahead = self._ahead.get(path)
-            if ahead is None:
-                return None
-            self._remove(path)
-        if ahead.future.cancel():
-            # No thread has begun: the caller is faster.
+            ahead = self._remove(path)
+        if ahead is None or ahead.future.cancel():
+            # If no thread has begun, the caller is faster.
             return None
         try:
             source = ahead.future.result()
@@ -120,45 +128,50 @@ class Siblings:
             return
         now, size = monotonic(), source.handle().size
         with self._locked():
-            self._interval += (min(now - self._last, self._fresh) - self._interval) / 8
-            self._last = now
+            if path != self._last_path:
+                self._interval += (min(now - self._last, PAUSE_S) - self._interval) / 8
+                self._last, self._last_path = now, path
+            self._remove(path)
             self._expire(now)
             soon = min(SOON, int(self._fresh / max(self._interval, 1e-6)))
             room = soon, len(self._ahead), max(0, store.cache_bytes // 2 - self._bytes)
             plan = self._plan(path, size, room)
             if plan is None and self._list(path, size, now):
                 plan = self._plan(path, size, room)
-            for other, length, head, tail in plan or ():
-                self._open_ahead(other, length, head, tail)
+            for planned in plan or ():
+                self._open_ahead(*planned)
 
-    def _plan(self, path: str, size: int, room: tuple[int, int, int]) -> list[tuple[str, int, int, int]] | None:
-        """Paths and sizes of files, and how much is read ahead of them; `None` if no listing has the path."""
+    def _plan(self, path: str, size: int, room: tuple[int, int, int]) -> list[tuple[str, str, int, int, int]] | None:
+        """Directories, names and sizes of files, and how much is read ahead of them; `None` if no listing has the path."""
         for directory in _above(path):
             if directory in self._listed:
-                name = path[len(directory) + 1:]
-                plan = self._opens.opened(directory, name, size, room, _ends_of(path))
+                plan = self._opens.opened(directory, path[len(directory) + 1:], size, room, _ends_of(path))
                 if plan is not None:
+                    self._listed.move_to_end(directory)
                     self._directory_of[path] = directory
                     _bound(self._directory_of, NOTED)
-                    return [(f"{directory}/{other}", length, head, tail) for other, length, head, tail in plan]
+                    return [(directory, *planned) for planned in plan]
         return None
 
     def _list(self, path: str, size: int, now: float) -> bool:
         """Learns the files of a directory at the second open in it."""
         above = _above(path)
         first = next((found for directory in above[:2] if (found := self._first.get(directory))), None)
-        known = any(directory in self._listed for directory in above[:2])
+        known = any(directory in self._listed for directory in above)
         if not known and (first is None or first[0] == path):
             for directory in above[:2]:
                 self._first[directory] = path, size
             _bound(self._first, DIRECTORIES)
             return False
-        if now - max(self._listed.get(directory, -RELIST_S) for directory in above) < RELIST_S:
-            return False
         best: tuple[str, list[tuple[str, int]]] | None = None
         for directory in above:
+            if now - self._looked.get(directory, -RELIST_S) < RELIST_S:
+                break
+            self._looked[directory] = now
+            self._looked.move_to_end(directory)
+            _bound(self._looked, NOTED)
             files = self._files_of(directory, directory != above[0])
-            if files is None or len(files) > NAMES:
+            if files is None:
                 break
             best = directory, files
             if len(files) >= FEW:
@@ -166,23 +179,35 @@ class Siblings:
         if best is None:
             return False
         directory, files = best
-        self._listed[directory] = now
-        self._listed.move_to_end(directory)
+        name = path[len(directory) + 1:]
+        if all(name != other for other, _ in files):
+            # A new listing would end the runs in it.
+            return False
+        self._listed[directory] = None
         for old in _bound(self._listed, DIRECTORIES):
             self._opens.forget(old)
         self._opens.listed(directory, files)
-        if first is not None:
+        if first is not None and first[0].startswith(directory + "/"):
             self._plan(*first, (0, 0, 0))
+        for directory in above[:2]:
+            self._first.pop(directory, None)
         return True
 
-    def _open_ahead(self, path: str, size: int, head: int, tail: int) -> None:
+    def _open_ahead(self, directory: str, name: str, size: int, head: int, tail: int) -> None:
+        global _threads
+        path = f"{directory}/{name}"
         if path in self._ahead or path in self._opening or head + tail == 0:
             return
-        if self._threads is None:
-            self._threads = Threads(OPENS, "bowwave-siblings")
-        ahead = self._ahead[path] = _Ahead(head + tail)
+        if self._is_known(path):
+            self._opens.resident(directory, name)
+            return
+        now = _stores.generation()
+        if _threads is None or _threads[0] != now:
+            _threads = now, Threads(OPENS, "bowwave-siblings")
+        ahead = _Ahead(head + tail)
+        ahead.future = _threads[1].submit(self._open, ahead, path, size, head, tail)
+        self._ahead[path] = ahead
         self._bytes += ahead.size
-        ahead.future = self._threads.submit(self._open, ahead, path, size, head, tail)
 
     def _open(self, ahead: _Ahead, path: str, size: int, head: int, tail: int) -> Source:
         ahead.begun = monotonic()
@@ -202,15 +227,20 @@ class Siblings:
                 break
             self._drop(path)
 
-    def _remove(self, path: str) -> None:
-        self._bytes -= self._ahead.pop(path).size
+    def _remove(self, path: str) -> _Ahead | None:
+        ahead = self._ahead.pop(path, None)
+        if ahead is not None:
+            self._bytes -= ahead.size
+        return ahead
 
     def _drop(self, path: str) -> None:
         """Closes a file that no program has opened."""
-        self._remove(path)
-        directory = next((above for above in _above(path) if above in self._listed), None)
-        if directory is not None:
-            self._opens.dropped(directory, path[len(directory) + 1:])
+        ahead = self._remove(path)
+        if ahead is not None:
+            ahead.future.cancel()
+        for directory in _above(path):
+            if directory in self._listed:
+                self._opens.dropped(directory, path[len(directory) + 1:])
 
     def closed(self, path: str, reads: Iterable[tuple[int, int]]) -> None:
         """A program has read these offsets and lengths of a file, and wants no more of it."""
@@ -226,7 +256,10 @@ class Siblings:
                 if path is None or other == path or other.startswith(path + "/"):
                     self._drop(other)
             if path is None:
-                self._listed.clear()
+                for directory in self._listed:
+                    self._opens.forget(directory)
+                for table in (self._listed, self._looked, self._first):
+                    table.clear()
 
 
 def _above(path: str) -> list[str]:

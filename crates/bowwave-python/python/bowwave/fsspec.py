@@ -11,15 +11,15 @@ b'hello'
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cached_property, wraps
-from pathlib import Path
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 import fsspec as _fsspec
 from fsspec import AbstractFileSystem
@@ -34,40 +34,18 @@ from ._cache import BowwaveCache, connections_of, whole
 from ._files import WHOLE, File, First, Source
 from ._formats import first_of, settings_of
 from ._history import READS, History, shared
-from ._siblings import Siblings
+from ._options import LISTINGS, SCHEMES, SETTINGS, native
+from ._siblings import NAMES, Siblings
 from ._stores import Access, Place
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
 
-#: Options of the usual file systems of a scheme with the meaning of a setting of ours.
-SETTINGS = {
-    "s3": {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region", "key": "key", "username": "key",
-           "aws_access_key_id": "key", "secret": "secret", "password": "secret", "aws_secret_access_key": "secret",
-           "token": "token", "aws_session_token": "token"},
-    "gs": {"anon": "anonymous", "endpoint_url": "endpoint", "service_account": "service_account"},
-    "az": {"anon": "anonymous", "endpoint_url": "endpoint", "account_name": "account_name", "account_key": "account_key",
-           "sas_token": "sas_token"},
-}
-#: What adlfs reads in the environment in place of options.
-VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
-             "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
-#: Parts of a connection string of Azure, and the options with their meaning.
-CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_token",
-              "BlobEndpoint": "endpoint_url"}
-#: Options for listings.
-LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
-#: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
-NEUTRAL = LISTINGS | {"asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "default_cache_type",
-                      "default_block_size", "default_fill_cache", "max_concurrency", "fixed_upload_size", "project", "default_location",
-                      "cache_timeout", "blocksize", "block_size", "cache_type", "cache_options"}
-#: Protocols of fsspec, and the scheme of ours.
-SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
-           "file": "file", "local": "file",
-           "http": "http", "https": "https"}
 #: Bytes of one read of a whole file.
 CHUNK = 8 << 20
 #: Files whose handles and pages a file system keeps.
 HANDLES = 4096
+#: Directories in whose listings names were looked for.
+LISTINGS_MAX = 16
 
 
 class _Synchronous(AsyncFileSystem):
@@ -107,7 +85,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         self.target_protocol, self.target_options = protocol, options
         # DuckDB reads the names that `glob` returns where one of these is before their `://`.
         self.protocol = "bowwave", f"bowwave::{protocol}"  # type: ignore[assignment]
-        self._scheme, self._settings = _native(protocol, options, settings)
+        self._scheme, self._settings = native(protocol, options, settings)
         self._access = _stores.access_of(self._settings)
         #: Settings of the engines that have read for this file system.
         self._used: set[str] = set()
@@ -117,10 +95,14 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
-        #: The last listing in which a name was looked for, and the names of its files.
-        self._names: tuple[list[dict[str, Any]] | None, frozenset[str]] = (None, frozenset())
+        #: How often the program has changed files.
+        self._changes = 0
+        #: Files that the program has opened for writing, by path.
+        self._written: OrderedDict[str, ref[Any]] = OrderedDict()
+        #: By directory, the listing in which a name was looked for, and the names of its files.
+        self._names: OrderedDict[str, tuple[Any, frozenset[str]]] = OrderedDict()
         remote = self._scheme not in (None, "file")
-        self._siblings = Siblings(self._new_source, self._listed, self.attribute_timeout if remote else 0.0)
+        self._siblings = Siblings(self._new_source, self._listed, self._is_known, self.attribute_timeout if remote else 0.0)
 
         def strip(path: Any) -> Any:
             if isinstance(path, list):
@@ -174,9 +156,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     def _source(self, path: str, first: First | None = None) -> Source | _Fetched:
         """The object at a stripped path, looked up unless it was a moment ago. `first` is what is read of it next."""
+        is_written = self._is_written(path)
         now, generation = monotonic(), _stores.generation()
         with self._lock:
-            known = self._sources.get(path)
+            known, changes = self._sources.get(path), self._changes
         if known is not None and known[1] == generation:
             if now - known[0] <= self.attribute_timeout:
                 return known[2]  # type: ignore[no-any-return]
@@ -196,11 +179,20 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             if known is not None and known[1] == generation and known[2].identity == source.identity:
                 source = known[2]
         with self._lock:
+            if is_written or self._changes != changes:
+                # It may be of the time before the change.
+                return source
             self._sources[path] = (now, generation, source)
             self._sources.move_to_end(path)
             while len(self._sources) > HANDLES:
                 self._sources.popitem(last=False)
         return source
+
+    def _is_known(self, path: str) -> bool:
+        """Whether an object was looked up a moment ago."""
+        known = self._sources.get(path)
+        return (known is not None and known[1] == _stores.generation()
+                and monotonic() - known[0] <= self.attribute_timeout)
 
     def _new_source(self, path: str) -> Source:
         source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
@@ -218,23 +210,39 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         listings: Any = getattr(self.fs, "dircache", {})
         if (infos := listings.get(directory)) is None:
             return None
-        found, left = [], list(infos)
+        found: list[tuple[str, int]] = []
+        # Names with empty components may be directories within themselves.
+        seen, left = {directory}, [infos]
         while left:
-            info = left.pop()
-            if info["type"] == "directory" and deep:
-                left += listings.get(info["name"]) or ()
-            elif info["type"] == "file":
-                if info.get("size") is None:
+            infos = left.pop()
+            if len(infos) + len(found) + len(left) > NAMES:
+                return None
+            for info in infos:
+                # HTTP keeps names alone.
+                kind, size = (info.get("type"), info.get("size")) if isinstance(info, dict) else (None, None)
+                if kind == "directory":
+                    if deep and info["name"] not in seen:
+                        seen.add(info["name"])
+                        left.append(listings.get(info["name"]) or ())
+                elif kind != "file" or not isinstance(size, int) or size < 0:
                     return None
-                found.append((info["name"][len(directory) + 1:], info["size"]))
-        return found
+                elif info["name"].startswith(directory + "/"):
+                    found.append((info["name"][len(directory) + 1:], size))
+        return found or None
 
     def _is_listed(self, path: str) -> bool:
         """Whether the target has a listing with this file."""
-        infos = getattr(self.fs, "dircache", {}).get(self.fs._parent(path))
-        known = self._names
-        if infos is not known[0]:
-            known = self._names = infos, frozenset(info["name"] for info in infos or () if info["type"] == "file")
+        directory = self.fs._parent(path)
+        infos: Any = getattr(self.fs, "dircache", {}).get(directory)
+        if infos is None:
+            return False
+        known = self._names.get(directory)
+        if known is None or known[0] is not infos:
+            files = (info for info in infos if isinstance(info, dict) and info.get("type") == "file")
+            known = infos, frozenset(info["name"] for info in files if info.get("size") is not None)
+            self._names[directory] = known
+            while len(self._names) > LISTINGS_MAX:
+                self._names.popitem(last=False)
         return path in known[1]
 
     def _access_of(self, path: str) -> Access:
@@ -252,16 +260,46 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     def _forget(self, path: str) -> None:
         path = self._strip_protocol(path)
+        self._siblings.forget(path)
         with self._lock:
+            self._changes += 1
             for known in [known for known in self._sources if known == path or known.startswith(path + "/")]:
                 del self._sources[known]
-        self._siblings.forget(path)
+
+    @contextmanager
+    def _changing(self, *paths: str) -> Iterator[None]:
+        """The program changes these files and directories in the context: lookups before its end do not count."""
+        for path in paths:
+            self._forget(path)
+        try:
+            yield
+        finally:
+            for path in paths:
+                self._forget(path)
+
+    def _is_written(self, path: str) -> bool:
+        """Whether the program has a file open that writes this one: no lookup of it is kept."""
+        written = self._written.get(path)
+        if written is None:
+            return False
+        self._forget(path)
+        file = written()
+        if file is None or file.closed:
+            self._written.pop(path, None)
+            return False
+        return True
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         path = self._strip_protocol(path)
         if mode != "rb":
             self._forget(path)
-            return self.fs._open(path, mode=mode, **options)
+            file = self.fs._open(path, mode=mode, **options)
+            with suppress(TypeError):
+                # Of all kinds of files but those without weak references.
+                self._written[path] = ref(file)
+                while len(self._written) > HANDLES:
+                    self._written.popitem(last=False)
+            return file
         source = self._opened(path, first_of(path))
         return FileOfSystem(self, path, source)  # type: ignore[arg-type]
 
@@ -270,7 +308,9 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         with self._siblings.opening(path):
             source = self._source(path, first)
             if isinstance(source, Source):
-                self._siblings.opened(path, source)
+                with suppress(Exception):
+                    # Whatever is wrong with a listing, it must not fail an open.
+                    self._siblings.opened(path, source)
         return source
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> AsyncFile:
@@ -399,7 +439,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     async def _isfile(self, path: str) -> bool:
         path = self._strip_protocol(path)
         # pyarrow asks this of every file before it opens it, and the open looks it up.
-        if self._scheme not in (None, "file") and self._is_listed(path):
+        if self._scheme not in (None, "file") and self.attribute_timeout > 0 and self._is_listed(path):
             return True
         return await self._file(path) is not None or bool(await in_thread(self.fs.isfile, path))
 
@@ -408,36 +448,34 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         path = self._strip_protocol(path)
-        self._forget(path)
-        await in_thread(self.fs.pipe_file, path, value, mode=mode, **options)
+        with self._changing(path):
+            await in_thread(self.fs.pipe_file, path, value, mode=mode, **options)
 
     async def _put_file(self, lpath: Any, rpath: str, mode: str = "overwrite", **options: Any) -> None:
         rpath = self._strip_protocol(rpath)
-        self._forget(rpath)
-        await in_thread(self.fs.put_file, lpath, rpath, mode=mode, **options)
+        with self._changing(rpath):
+            await in_thread(self.fs.put_file, lpath, rpath, mode=mode, **options)
 
     async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
         path1, path2 = self._strip_protocol([path1, path2])
-        self._forget(path2)
-        await in_thread(self.fs.cp_file, path1, path2, **options)
+        with self._changing(path2):
+            await in_thread(self.fs.cp_file, path1, path2, **options)
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         path1, path2 = self._strip_protocol([path1, path2])
-        self._forget(path1)
-        self._forget(path2)
-        await in_thread(self.fs.mv, path1, path2)
+        with self._changing(path1, path2):
+            await in_thread(self.fs.mv, path1, path2)
 
     async def _rm_file(self, path: str, **options: Any) -> None:
         path = self._strip_protocol(path)
-        self._forget(path)
-        await in_thread(self.fs.rm_file, path, **options)
+        with self._changing(path):
+            await in_thread(self.fs.rm_file, path, **options)
 
     async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None,
                   **options: Any) -> None:
         path = self._strip_protocol(path)
-        for one in path if isinstance(path, list) else [path]:
-            self._forget(one)
-        await in_thread(self.fs.rm, path, recursive=recursive, maxdepth=maxdepth)
+        with self._changing(*(path if isinstance(path, list) else [path])):
+            await in_thread(self.fs.rm, path, recursive=recursive, maxdepth=maxdepth)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         await in_thread(self.fs.mkdir, self._strip_protocol(path), create_parents=create_parents, **options)
@@ -449,12 +487,12 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         await in_thread(self.fs.rmdir, self._strip_protocol(path))
 
     def rmdir(self, path: str) -> None:
-        self._forget(path)
-        self.fs.rmdir(self._strip_protocol(path))
+        with self._changing(path):
+            self.fs.rmdir(self._strip_protocol(path))
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
-        self._forget(path)
-        self.fs.touch(self._strip_protocol(path), truncate=truncate, **options)
+        with self._changing(path):
+            self.fs.touch(self._strip_protocol(path), truncate=truncate, **options)
 
     def created(self, path: str) -> Any:
         return self.fs.created(self._strip_protocol(path))
@@ -473,9 +511,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     def invalidate_cache(self, path: str | None = None) -> None:
         if path is None:
-            with self._lock:
-                self._sources.clear()
             self._siblings.forget()
+            with self._lock:
+                self._changes += 1
+                self._sources.clear()
             self.fs.invalidate_cache()
         else:
             self._forget(path)
@@ -570,91 +609,6 @@ class _Fetched:
                 store = engine.fetcher(self.url, self.size, self.identity[0], whole(self.url, fetch))
                 self._opened = (now, store, store.open(""))
             return self._opened[2]
-
-
-def _native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The scheme, if the engine can open the target with these options, and its settings; else those of the cache."""
-    scheme = SCHEMES.get(protocol)
-    known = SETTINGS.get(scheme or "", {})
-    ours = dict(settings)
-    given = {name: value for name, value in options.items() if value is not None and name not in NEUTRAL}
-    if scheme == "s3":
-        # As in s3fs, what it names itself comes first.
-        given = dict(given.pop("client_kwargs", {})) | given
-    if scheme in ("gs", "az"):
-        of_cloud = _of_google(given) if scheme == "gs" else _of_azure(given)
-        if of_cloud is None:
-            return None, settings
-        given = of_cloud
-    for name, value in given.items():
-        if name in known:
-            ours[known[name]] = value
-        elif name in known.values():
-            ours[name] = value
-        else:
-            return None, settings
-    if scheme is None or ("token" in ours and "key" not in ours):
-        return None, settings
-    if str(ours.get("endpoint", "")).startswith("http:"):
-        ours["allow_http"] = True
-    return scheme, ours
-
-
-def _of_google(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Options of gcsfs with its token as ours: `"anon"`, or the key of a service account as a file or a dictionary.
-    `None` if gcsfs reads in a way of its own."""
-    if os.environ.get("STORAGE_EMULATOR_HOST") and "endpoint_url" not in given:
-        return None
-    token, others = given.get("token"), {name: value for name, value in given.items() if name != "token"}
-    if token == "anon":
-        return others | {"anon": True}
-    try:
-        key = json.loads(Path(token).read_text()) if isinstance(token, str) else token
-    except (OSError, ValueError):
-        return given
-    known = (isinstance(key, dict) and key.get("type") == "service_account"
-             and all(isinstance(key.get(name), str) for name in ("private_key", "private_key_id", "client_email"))
-             and key.get("universe_domain") in (None, "googleapis.com")
-             and key.get("token_uri") in (None, "https://oauth2.googleapis.com/token"))
-    return others | {"service_account": json.dumps(key)} if known else given
-
-
-def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Options of adlfs as ours; `None` if adlfs finds its credentials in a way of its own."""
-    given = {name: value for name, value in _connected(given).items() if value != ""}
-    if "account_host" in given:
-        given["endpoint_url"] = f"https://{given.pop('account_host')}"
-    usual = os.environ.get(VARIABLES["account_name"])
-    if "account_key" in given or "sas_token" in given:
-        host = str(given.get("endpoint_url", "")).removeprefix("https://").split("/")[0]
-        account = given.get("account_name") or (host.split(".")[0] if ".blob." in host else usual)
-        # As in adlfs, which is anonymous only without a key.
-        given.pop("anon", None)
-        return given | {"account_name": account} if account else None
-    anon = given.get("anon", os.environ.get("AZURE_STORAGE_ANON", "").lower() not in ("", "false", "0", "f"))
-    if given.get("account_name") not in (None, usual):
-        return given | {"anon": True} if anon else None
-    if os.environ.get("AZURE_STORAGE_CONNECTION_STRING"):
-        return None
-    given.pop("account_name", None)
-    if any(os.environ.get(VARIABLES[name]) for name in ("account_key", "sas_token")):
-        given.pop("anon", None)
-    elif anon:
-        given["anon"] = True
-    return given
-
-
-def _connected(given: dict[str, Any]) -> dict[str, Any]:
-    """Options of adlfs with those that a connection string stands for in its place, if all its parts are known."""
-    pairs = (part.partition("=") for part in str(given.get("connection_string", "")).split(";") if part)
-    parts = {name: value for name, _, value in pairs}
-    protocol, suffix = parts.pop("DefaultEndpointsProtocol", "https"), parts.pop("EndpointSuffix", None)
-    if not parts or protocol != "https" or not parts.keys() <= CONNECTION.keys():
-        return given
-    if suffix is not None and "AccountName" in parts:
-        parts.setdefault("BlobEndpoint", f"https://{parts['AccountName']}.blob.{suffix}")
-    return ({name: value for name, value in given.items() if name != "connection_string"}
-            | {CONNECTION[name]: value for name, value in parts.items()})
 
 
 def _history_of(source: Source | _Fetched) -> History:
