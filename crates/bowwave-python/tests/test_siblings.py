@@ -1,8 +1,10 @@
 """Files of a listed directory, opened ahead of a program that opens them one after another."""
 
+import gc
 import itertools
 import os
 import random
+import threading
 import time
 
 import bowwave.fsspec
@@ -29,6 +31,16 @@ def server(tmp_path_factory):
 
 def contents(at, size):
     return random.Random(at).randbytes(size)
+
+
+@pytest.fixture(autouse=True)
+def threads_end_with_their_file_system():
+    yield
+    until = time.monotonic() + 10
+    while (alive := [thread for thread in threading.enumerate() if thread.name.startswith("bowwave-siblings")]):
+        assert time.monotonic() < until, alive
+        gc.collect()
+        time.sleep(0.01)
 
 
 #: Each file system of a test has another cache.

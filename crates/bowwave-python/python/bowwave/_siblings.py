@@ -39,9 +39,6 @@ SOON = 1_000_000
 #: Seconds after which the next open closes a file that no program has opened.
 UNUSED_S = 30.0
 
-#: Fork generation, and the threads that open files.
-_threads: tuple[int, Threads] | None = None
-
 
 class _Ahead:
     """A file that is opened ahead."""
@@ -83,6 +80,8 @@ class Siblings:
         #: Time of the last look at its listing, by directory.
         self._looked: OrderedDict[str, float] = OrderedDict()
         self._last, self._last_path, self._interval = monotonic(), "", INTERVAL_S
+        #: They end with the file system.
+        self._threads: Threads | None = None
         # Last: with it, other threads use what is above.
         self._generation = _stores.generation()
 
@@ -194,18 +193,16 @@ class Siblings:
         return True
 
     def _open_ahead(self, directory: str, name: str, size: int, head: int, tail: int) -> None:
-        global _threads
         path = f"{directory}/{name}"
         if path in self._ahead or path in self._opening or head + tail == 0:
             return
         if self._is_known(path):
             self._opens.resident(directory, name)
             return
-        now = _stores.generation()
-        if _threads is None or _threads[0] != now:
-            _threads = now, Threads(OPENS, "bowwave-siblings")
+        if self._threads is None:
+            self._threads = Threads(OPENS, "bowwave-siblings")
         ahead = _Ahead(head + tail)
-        ahead.future = _threads[1].submit(self._open, ahead, path, size, head, tail)
+        ahead.future = self._threads.submit(self._open, ahead, path, size, head, tail)
         self._ahead[path] = ahead
         self._bytes += ahead.size
 
