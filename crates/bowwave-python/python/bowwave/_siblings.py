@@ -108,8 +108,9 @@ class Siblings:
         """A file that was opened ahead, and when its version was looked up. Waits if it is being opened."""
         with self._locked():
             ahead = self._remove(path)
-        if ahead is None or ahead.future.cancel():
-            # If no thread has begun, the caller is faster.
+            are_busy = sum(not other.future.done() for other in self._ahead.values()) >= OPENS
+        if ahead is None or are_busy and ahead.future.cancel():
+            # If no thread has begun, the caller is faster than those that are busy.
             return None
         try:
             source = ahead.future.result()
