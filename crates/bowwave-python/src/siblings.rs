@@ -81,7 +81,9 @@ impl Siblings {
         state.uses.opened(directory, file, size);
         let extent = state.uses.extent(directory, Some(file));
         let sampled = &listed[..listed.len().min(SAMPLED)];
-        let average = sampled.iter().map(|(_, size)| size).sum::<u64>() / sampled.len() as u64;
+        // A listing may have any sizes.
+        let bytes_sampled = sampled.iter().fold(0_u64, |sum, (_, size)| sum.saturating_add(*size));
+        let average = bytes_sampled / sampled.len() as u64;
         let (room, of_first) = (extent.room(bytes, average), bytes / (first.0 + first.1).max(1));
         let is_first = room == 0 && first != (0, 0) && average > 0;
         let room = if is_first { u32::try_from(of_first).unwrap_or(u32::MAX) } else { room };
@@ -105,7 +107,7 @@ impl Siblings {
         Some(plan.into_iter().map(ahead).collect())
     }
 
-    /// A program has read these offsets and lengths of a file, and wants no more of it.
+    /// A program closes a file of which it has read these offsets and lengths.
     fn closed(&self, directory: &str, name: &str, reads: Vec<(u64, u64)>) {
         let (file, mut state) = (number(&(directory, name)), self.lock());
         for (offset, length) in reads {

@@ -176,6 +176,8 @@ def test_a_second_pass_within_the_time_of_a_version_sends_no_request(server):
     [{"name": "data/small/0.bin"}],
     [{"name": "data/small/0.bin", "type": "file", "size": None}],
     [{"name": "data/small/0.bin", "type": "file", "size": -1}],
+    [{"name": f"data/small/{at}.bin", "type": "file", "size": (1 << 64) - 1} for at in range(10)],
+    [{"name": f"data/small/{at}.bin", "type": "file", "size": 1 << 70} for at in range(10)],
     [{"name": "data/small", "type": "directory", "size": 0}, {"name": "data/small/0.bin", "type": "file", "size": SIZE}],
 ])
 def test_a_strange_listing_fails_no_open(server, listing):

@@ -430,9 +430,8 @@ fn a_store_that_cannot_be_reached_is_an_error_before_the_program_starts() {
     assert!(line.contains("http://127.0.0.1:1/x/") && line.contains("refused"), "{line}");
 }
 
-/// A round trip of a file is its open: its attributes are known from the listing, and its first
-/// bytes come with the open. Regression: each open sent two lookups, one after another, and the
-/// first read a third request.
+/// Each file costs one round trip: the listing has its attributes, and its first bytes come with
+/// the open. Regression: an open sent two lookups in turn, and the first read a third request.
 #[test]
 fn programs_wait_once_for_each_small_file_of_a_listed_directory() {
     let directory = tempfile::tempdir().expect("a directory");

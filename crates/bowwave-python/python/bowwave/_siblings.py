@@ -32,7 +32,8 @@ LEVELS = 4
 NOTED = 4096
 #: Least seconds between two looks at the listing of a directory.
 RELIST_S = 1.0
-#: Seconds between two opens until some are known, and the longest ones that count: a program that pauses goes on.
+#: Seconds between two opens before any was measured. A longer pause than `PAUSE_S` counts as that: a program that
+#: pauses once does not become slow.
 INTERVAL_S, PAUSE_S = 0.02, 1.0
 #: Most opens that a program can make until a version counts as old.
 SOON = 1_000_000
@@ -47,7 +48,7 @@ class _Ahead:
         self.size = size
         #: When its version was looked up, once a thread has begun.
         self.begun: float | None = None
-        self.future: Future[Source] = Future()
+        self.future: Future[Source]
 
 
 class Siblings:
@@ -80,7 +81,7 @@ class Siblings:
         #: Time of the last look at its listing, by directory.
         self._looked: OrderedDict[str, float] = OrderedDict()
         self._last, self._last_path, self._interval = monotonic(), "", INTERVAL_S
-        #: They end with the file system.
+        #: Open files ahead. They end with the file system.
         self._threads: Threads | None = None
         # Last: with it, other threads use what is above.
         self._generation = _stores.generation()
@@ -108,9 +109,11 @@ class Siblings:
         """A file that was opened ahead, and when its version was looked up. Waits if it is being opened."""
         with self._locked():
             ahead = self._remove(path)
+            if ahead is None:
+                return None
             are_busy = sum(not other.future.done() for other in self._ahead.values()) >= OPENS
-        if ahead is None or are_busy and ahead.future.cancel():
-            # If no thread has begun, the caller is faster than those that are busy.
+        if are_busy and ahead.future.cancel():
+            # No thread has begun, and none is free: the caller is faster.
             return None
         try:
             source = ahead.future.result()
@@ -241,7 +244,7 @@ class Siblings:
                 self._opens.dropped(directory, path[len(directory) + 1:])
 
     def closed(self, path: str, reads: Iterable[tuple[int, int]]) -> None:
-        """A program has read these offsets and lengths of a file, and wants no more of it."""
+        """A program closes a file of which it has read these offsets and lengths."""
         with self._locked():
             directory = self._directory_of.pop(path, None)
         if directory is not None:

@@ -197,12 +197,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     def _new_source(self, path: str) -> Source:
         source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
 
-        def ended(history: History) -> None:
-            reads = list(history.reads)
-            # Of more reads, the first ones are not known: as all of it.
-            self._siblings.closed(path, [read[2:4] for read in reads] if len(reads) < READS else [(0, history.size)])
-
-        source.ended = ended
+        source.ended = lambda history: self._siblings.closed(path, _ranges_of(history))
         return source
 
     def _listed(self, directory: str, deep: bool) -> list[tuple[str, int]] | None:
@@ -613,6 +608,17 @@ class _Fetched:
 
 def _history_of(source: Source | _Fetched) -> History:
     return shared(source.url, getattr(source, "access", None))
+
+
+def _ranges_of(history: History) -> Iterator[tuple[int, int]]:
+    """Offsets and lengths of a file's reads."""
+    reads = list(history.reads)
+    if len(reads) == READS:
+        # The first reads are forgotten: the file counts as read whole.
+        yield 0, history.size
+        return
+    for _, _, offset, length, _ in reads:
+        yield offset, length
 
 
 async def _noted(history: History, handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
