@@ -49,6 +49,5 @@ pub use checks::{Lack, allow_other, device, helper, is_available};
 pub use error::{Error, Result};
 pub use mount::{Announcer, Listener, Mount, ReadCall, ReadEvent, Told, Unmounter, mounted_at, unmount};
 pub use mount_table::{Mounted, absolute, mounts};
-pub use operations::SiblingJournal;
 pub use operations::advice::{AdviceRequest, AdviceScope};
 pub use options::{Consistency, KernelCache, Metadata, MountOptions};

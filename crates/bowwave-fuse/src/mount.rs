@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_engine::Store;
 use bowwave_engine::backend::Writes;
+use bowwave_engine::{SiblingJournal, Store};
 use fuser::{Config, Session, SessionACL};
 
 use crate::attributes::Defaults;
@@ -22,7 +22,7 @@ use crate::filesystem::Requests;
 use crate::finish::Finish;
 use crate::layout::Layout;
 use crate::mount_table::{self, Mounted};
-use crate::operations::{Operations, SiblingJournal};
+use crate::operations::Operations;
 use crate::options::{Consistency, MountOptions};
 use crate::workers::Workers;
 
@@ -149,7 +149,7 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
-        operations.start_neighbours().map_err(failed)?;
+        operations.start_siblings().map_err(failed)?;
         if operations.defers_attributes() {
             Deferred::start(&operations).map_err(failed)?;
         }

@@ -4,12 +4,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bowwave_engine::backend::{SMALL_BYTES, WillRead};
-use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _};
+use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _, SiblingFile};
 use bowwave_interpose::say;
 
 use crate::errno::{Errno, Result, of_error};
-use crate::service::service;
+use crate::service::{Service, service};
 use crate::setup::{Place, setup};
 
 /// An open file or directory, shared by duplicated descriptors.
@@ -30,6 +29,9 @@ pub(crate) struct Live {
     pub(crate) entry: Entry,
     /// `None` for directories.
     file: Option<File>,
+    service: &'static Service,
+    map: usize,
+    sibling: SiblingFile,
 }
 
 impl Open {
@@ -83,11 +85,12 @@ impl Open {
 
 impl Live {
     fn new(place: &Place, mut entry: Entry) -> Result<Self> {
+        let service = service()?;
         let file = match entry.kind {
             EntryKind::Directory => None,
             EntryKind::File => {
-                let store = service()?.store(place.map)?;
-                let file = store.open_to_read(&place.path, FIRST).map_err(of_error)?;
+                let store = service.store(place.map)?;
+                let file = service.open(place)?;
                 let known = entry.identity.as_ref();
                 if known.is_some_and(|known| known.etag != file.identity().etag) {
                     // Replaced since the lookup: the time of the old version is not that of the
@@ -101,12 +104,20 @@ impl Live {
             // Special files have no content in a store.
             _ => return Err(Errno(libc::ENXIO)),
         };
-        Ok(Self { entry, file })
+        let (map, sibling) = (place.map, SiblingFile::at(&place.path));
+        Ok(Self { entry, file, service, map, sibling })
     }
 
     /// The file; an error for directories.
     pub(crate) fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or(Errno(libc::EISDIR))
+    }
+
+    /// Reads into `buf` from `offset`. Returns the number of bytes read.
+    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.file()?;
+        self.service.note_read(self.map, self.sibling, offset, buf.len() as u64);
+        file.read_at(offset, buf).map_err(of_error)
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -123,9 +134,13 @@ impl Live {
     }
 }
 
-/// What most programs read first. A store behind a network requests it with the open, in one round
-/// trip.
-const FIRST: WillRead = WillRead::First { start: 0, end: SMALL_BYTES };
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            self.service.note_close(self.map, self.sibling);
+        }
+    }
+}
 
 /// A number for a version, the same in every process.
 pub(crate) fn version_of(identity: &Identity) -> u64 {

@@ -12,7 +12,8 @@ type Table = BTreeMap<c_int, Arc<Open>>;
 
 static TABLE: RwLock<Table> = RwLock::new(BTreeMap::new());
 
-/// A bit per served descriptor: calls on other descriptors, nearly all, take no lock.
+/// One bit per descriptor, set if it is served. Calls on other descriptors take no lock; nearly all
+/// calls are such.
 static OURS: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
 
 /// The process that owns the table. A child of `vfork` shares the memory under another ID; its
@@ -30,7 +31,8 @@ pub(crate) fn get(fd: c_int) -> Option<Arc<Open>> {
     TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
 }
 
-/// Records a descriptor; `false` if its number is too large.
+/// Records a descriptor, unless the process does not own the table; `false` if its number is too
+/// large.
 pub(crate) fn put(fd: c_int, open: Arc<Open>) -> bool {
     let Some((word, bit)) = bit(fd) else { return false };
     if is_own() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::common::explained::lines;
 use crate::common::{bowwave, can_swap, failure, is_installed, output_with_input, run};
 use bowwave_backend::pattern;
+use bowwave_testkit::hostile::{Dialect, HostileServer};
 use bowwave_testkit::{Content, Shape, ShapedS3, is_root, skipped};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
@@ -263,7 +264,7 @@ fn a_library_of_another_version_is_refused() {
     fs::write(&library, &bytes).expect("room");
     let arguments = ["run", "--map", "pattern:/=/shown", "--", "true"];
     let (code, text) = failure(bowwave().args(arguments).env("BOWWAVE_PRELOAD", &library));
-    assert!(code == 1 && text.contains("is no libbowwave_preload.so of bowwave"), "{text}");
+    assert!(code == 1 && text.contains("is not the libbowwave_preload.so of bowwave"), "{text}");
     bytes[at + 1] = b'.';
     let version = env!("CARGO_PKG_VERSION").as_bytes();
     // Wherever it stands: the section is one of the places.
@@ -384,7 +385,7 @@ fn a_bad_swap_is_reported_before_the_program_starts() {
     let (file, none) = (file.to_str().expect("UTF-8"), directory.path().join("none/file"));
     let none = none.to_str().expect("UTF-8");
     for (options, code, said) in [
-        (&["--swap", "1GiB", "--spill", file][..], 1, "holds something else"),
+        (&["--swap", "1GiB", "--spill", file][..], 1, "is not a spill file"),
         (&["--swap", "1GiB", "--spill", none], 1, "--spill"),
         (&["--swap", "1GiB", "--memory", "1MiB"], 1, "4194304 at least"),
         (&["--swap", "much"], 2, "--swap"),
@@ -436,18 +437,69 @@ fn a_store_that_cannot_be_reached_is_an_error_before_the_program_starts() {
 fn programs_wait_once_for_each_small_file_of_a_listed_directory() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("requests");
-    let shape = Shape { first_byte: Duration::ZERO, connection_rate: 0, total_rate: 0 };
-    let objects = (0..FILES).map(|at| (format!("d/{at}"), Content::Bytes(made_up("x", 20_000).into())));
-    let server = ShapedS3::serve_logged(shape, objects.collect(), Some(File::create(&log).expect("a log")))
-        .expect("loopback is there");
-    let options = ["--map", "s3://data=/m", "--anonymous", "--endpoint", &server.endpoint(), "--allow-http"];
-    let script = "import os; [open(f'/m/d/{name}', 'rb').read() for name in os.listdir('/m/d')]";
-    let output = output_with_input(&mut shell(&options, &format!("python3 -c \"{script}\"")), b"");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let server = small_files(&log);
+    let script = "import os\n[open(f'/m/d/{name}', 'rb').read() for name in os.listdir('/m/d')]";
+    run(&mut python(&server.endpoint(), script));
     let log = fs::read_to_string(log).expect("a log");
     let sent = |method: &str| log.lines().filter(|line| line.contains(&format!("{method} /data/d/"))).count();
     assert!(sent("HEAD") <= FILES && sent("GET") <= FILES, "{log}");
 }
 
-/// Files of the directory in the test above.
+/// The program waits for requests of files that it does not open.
+#[test]
+fn files_are_requested_before_a_program_under_run_opens_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("requests");
+    let server = small_files(&log);
+    let script = format!(
+        "import os, time
+for name in sorted(os.listdir('/m/d'))[:4]:
+    open(f'/m/d/{{name}}', 'rb').read()
+until = time.monotonic() + 20
+while 'GET /data/d/05' not in open('{}').read():
+    assert time.monotonic() < until, 'no request'
+    time.sleep(0.01)",
+        log.display()
+    );
+    run(&mut python(&server.endpoint(), &script));
+}
+
+/// The listing shows the old version, and each file is replaced before it is opened. Files are
+/// opened in no order, so that none is read ahead.
+#[test]
+fn a_program_under_run_opens_the_current_version_of_a_file() {
+    let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
+    for at in 0..FILES {
+        server.put(&format!("d/{at:02}"), vec![b'a'; 20_000]);
+    }
+    let script = format!(
+        "import os, urllib.request as web
+names = os.listdir('/m/d')
+for name, size in ((names[11], 20000), (names[3], 30000), (names[17], 10000)):
+    new = web.Request(f'{}/data/d/{{name}}', data=size * b'b', method='PUT')
+    assert web.urlopen(new).status == 200
+    assert open(f'/m/d/{{name}}', 'rb').read() == size * b'b', name",
+        server.endpoint()
+    );
+    run(&mut python(&server.endpoint(), &script));
+}
+
+/// A Python program that sees the bucket `data` at `/m`.
+fn python(endpoint: &str, script: &str) -> Command {
+    let mut command = bowwave();
+    command.args(["run", "--map", "s3://data=/m", "--anonymous", "--allow-http", "--cache", "16MiB"]);
+    command.args(["--endpoint", endpoint, "--", "python3", "-c", script]);
+    command
+}
+
+/// A bucket `data` with small files in its directory `d`, and a log of the requests.
+fn small_files(log: &Path) -> ShapedS3 {
+    let shape = Shape { first_byte: Duration::ZERO, connection_rate: 0, total_rate: 0 };
+    let bytes = made_up("x", 20_000);
+    let objects = (0..FILES).map(|at| (format!("d/{at:02}"), Content::Bytes(bytes.clone().into())));
+    ShapedS3::serve_logged(shape, objects.collect(), Some(File::create(log).expect("a log")))
+        .expect("loopback is there")
+}
+
+/// Files of a directory.
 const FILES: usize = 20;

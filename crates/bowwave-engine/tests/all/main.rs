@@ -11,6 +11,7 @@ mod pressure;
 mod reads;
 mod regressions;
 mod scheduling;
+mod siblings;
 mod stores;
 mod tuning;
 mod uploads;

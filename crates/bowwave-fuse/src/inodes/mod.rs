@@ -5,13 +5,14 @@
 //! the file was changed from outside, the next open reports it, and the kernel drops the pages.
 //!
 //! **In any other store**, an inode is one version of one object, so its pages in the kernel's
-//! cache stay valid while it lives. When an object has changed, its old inode loses the name. The
-//! next lookup of the name gets a new inode with an empty cache; open files of the old version keep
-//! theirs. After ESTALE the kernel repeats that lookup by itself. So its cache never mixes
-//! versions. Writes through the mount do not create a new version.
+//! cache stay valid while it lives. When an object has changed, its old inode is unlinked, and an
+//! open of it returns ESTALE. The kernel then looks the name up again, and gets a new inode with an
+//! empty cache. Open files of the old version keep the old inode. So the kernel's cache never mixes
+//! versions. Two changes keep the inode: writes through the mount, and a new version before the
+//! kernel was given a byte of the old one.
 //!
-//! The table holds exactly the inodes that the kernel remembers: an inode is dropped when its last
-//! lookup is forgotten.
+//! An inode is dropped when the kernel has forgotten its last lookup, its last handle is closed,
+//! and the table has no inode below it.
 
 mod table;
 
@@ -39,7 +40,7 @@ pub(crate) struct Inodes {
 /// Result of comparing an opened file with its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// The bytes that the kernel may have cached.
+    /// The same bytes as the kernel may have cached.
     Same,
     /// The same file with other bytes.
     Other,
@@ -47,7 +48,7 @@ pub(crate) enum Opened {
     Apart,
     /// Not the file or version of the inode.
     Stale,
-    /// Opened before our change of the object and compared after it: must be opened again.
+    /// The mount changed the object between open and comparison: must be opened again.
     Again,
 }
 
@@ -56,9 +57,9 @@ pub(crate) enum Opened {
 pub(crate) enum Described {
     /// They belong to the inode and were recorded.
     Same,
-    /// They belong to another object; the inode has lost its name.
+    /// They belong to another object; the inode was unlinked.
     Other,
-    /// Requested before our change of the object and compared after it: must be requested again.
+    /// The mount changed the object between request and comparison: must be requested again.
     Again,
 }
 
@@ -96,8 +97,9 @@ impl Inodes {
         self.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
     }
 
-    /// Number of our changes to the object of an inode. Callers read it before they send a request.
-    /// A response from before a change that the table already has is not a change from outside.
+    /// Number of the mount's own changes to the object of an inode. Callers read it before they
+    /// send a request. If it has grown when the response arrives, the response may predate such a
+    /// change. Then a difference is no evidence of a change from outside.
     pub(crate) fn changes(&self, number: u64) -> u64 {
         self.lock().nodes.get(&number).map_or(0, |node| node.changes)
     }
@@ -124,7 +126,8 @@ impl Inodes {
         path.iter().try_fold(ROOT, |parent, name| table.child(parent, name))
     }
 
-    /// The inode number for `stat`: the store's, which may differ from the kernel's.
+    /// The inode number for `stat`: the store's, if the file is on the root's device. It may differ
+    /// from `number`, which the kernel uses.
     pub(crate) fn shown(&self, number: u64) -> u64 {
         self.lock().shown(number)
     }
@@ -161,7 +164,7 @@ impl Inodes {
         };
         let number = match known.and_then(|number| table.nodes.get_mut(&number).map(|node| (number, node))) {
             Some((number, node)) => {
-                // A listing has fewer attributes of the same version.
+                // A partial entry of the same version must not replace a complete one.
                 if !entry.partial || node.entry.partial || !is_version(&node.entry, entry) {
                     node.describe(entry.clone());
                 }
@@ -174,7 +177,8 @@ impl Inodes {
         Some(number)
     }
 
-    /// Compares fresh attributes, requested when the inode had `since` changes, and records them.
+    /// Records fresh attributes if they belong to the inode. They were requested when it had
+    /// `since` changes.
     pub(crate) fn refresh(&self, number: u64, entry: &Entry, since: u64) -> Described {
         let mut table = self.lock();
         match table.nodes.get_mut(&number) {
@@ -198,8 +202,8 @@ impl Inodes {
         node.is_some_and(|node| node.changes != since && !is_same(Some(node), entry))
     }
 
-    /// Records attributes unconditionally, because the change was ours. Discards them if the inode
-    /// has changed since they were requested.
+    /// Records attributes without comparing them, because the change was the mount's own. Discards
+    /// them if the inode has changed since they were requested.
     pub(crate) fn settle(&self, number: u64, entry: Entry, since: u64) {
         if let Some(node) = self.lock().nodes.get_mut(&number).filter(|node| node.changes == since) {
             node.describe(entry);
@@ -207,7 +211,7 @@ impl Inodes {
     }
 
     /// Compares an opened file with its inode, which had `since` changes before the open. Counts
-    /// the file as open if it is the inode's version or its published version.
+    /// the file as open, unless the result is `Stale` or `Again`.
     pub(crate) fn opened(&self, number: u64, file: &Opening, since: u64) -> Opened {
         let mut table = self.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return Opened::Stale };
@@ -215,8 +219,8 @@ impl Inodes {
             .opened
             .as_ref()
             .is_none_or(|(identity, version)| *version == file.version || *identity == file.identity);
-        // Even the version on which the writer is based: its pages would be mistaken for the next
-        // version's.
+        // Even if it is the version that the writer changes: the kernel would take its pages for
+        // the next version's.
         if node.key.is_none() && node.writers > 0 && !file.writes {
             node.holds += 1;
             return Opened::Apart;
@@ -224,8 +228,8 @@ impl Inodes {
         let sized = node.writers > 0 || node.entry.size == file.size;
         let found = match node.key {
             Some(key) if is_other(key, &file.identity) => Opened::Stale,
-            // The kernel would use its known size for appends and reads. It requests the size again
-            // after ESTALE, but a file that grows all the time must open anyway.
+            // The kernel would use its old size for appends and reads. After ESTALE it requests the
+            // size again. A size from just now is accepted, so that a growing file can be opened.
             Some(_) if !sized && node.seen.elapsed() > JUST_NOW => return Opened::Stale,
             Some(_) if same => Opened::Same,
             Some(_) => Opened::Other,
@@ -246,10 +250,10 @@ impl Inodes {
         found
     }
 
-    /// Counts an open file as closed. `file` returns its state under the table's lock. Once its
-    /// last writer is closed, an object is compared with that state. If the result is `Some`, the
-    /// caller requests fresh attributes and passes them to [`settle`](Self::settle) with this
-    /// number.
+    /// Counts an open file as closed. `file` returns its state, and is called under the table's
+    /// lock. At the close of an object's last writer, the object gets the size in that state, and
+    /// the result is `Some`. The caller then requests fresh attributes and passes them to
+    /// [`settle`](Self::settle) with this number.
     pub(crate) fn closed(&self, number: u64, file: impl FnOnce() -> Opening) -> Option<u64> {
         let mut table = self.lock();
         let mut left = None;
@@ -261,7 +265,7 @@ impl Inodes {
                 node.opened = Some((file.identity, file.version));
                 node.changes += 1;
                 if node.writers == 0 && node.key.is_none() {
-                    // The store determines the time.
+                    // The store sets the time, which is not known here.
                     let entry = Entry {
                         size: file.size,
                         modified: None,
@@ -297,12 +301,13 @@ impl Inodes {
         true
     }
 
-    /// Whether the kernel was given all bytes of an object.
+    /// Whether the bytes given to the kernel reach the object's size. A byte given twice counts
+    /// twice.
     pub(crate) fn is_read(&self, number: u64) -> bool {
         self.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
     }
 
-    /// Whether the kernel was given some bytes of an object and not all.
+    /// Whether the kernel was given some bytes of an object, but fewer than all.
     pub(crate) fn is_read_in_part(&self, number: u64) -> bool {
         let table = self.lock();
         table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
@@ -313,7 +318,7 @@ impl Inodes {
         self.lock().nodes.get(&number).is_some_and(|node| node.served > 0)
     }
 
-    /// Whether the kernel has no byte of this version of an object, and was given none.
+    /// Whether the kernel was given no byte of this version of an object.
     pub(crate) fn is_unread(&self, number: u64, version: u64) -> bool {
         let table = self.lock();
         let Some(node) = table.nodes.get(&number).filter(|node| node.key.is_none()) else { return false };
@@ -321,14 +326,16 @@ impl Inodes {
         is_current && node.served == 0 || node.unread.contains(&version)
     }
 
-    /// A handle that has read nothing of version `old` continues with `new`. False if the kernel
-    /// may have bytes of another version, or the object is being written.
+    /// Lets a handle that has read nothing of version `old` continue with `new`. Returns false if
+    /// the kernel may have bytes of another version, if the object is being written or is shorter
+    /// now, or if `UNREAD_MAX` versions were replaced before.
     pub(crate) fn replaced(&self, number: u64, old: u64, new: &Opening, entry: Entry) -> bool {
         let mut table = self.lock();
         let node = table.nodes.get_mut(&number);
         let Some(node) = node.filter(|node| node.key.is_none() && node.writers == 0) else { return false };
         let Some((identity, current)) = &node.opened else { return false };
-        // The kernel notices the end of a shorter file only if it gets no attributes meanwhile.
+        // From a short read, the kernel learns that a file is shorter only if it gets no attributes
+        // meanwhile.
         if new.size < node.entry.size {
             return false;
         }
@@ -342,7 +349,7 @@ impl Inodes {
         true
     }
 
-    /// Takes the name from an inode whose object has changed.
+    /// Unlinks an inode whose object has changed.
     pub(crate) fn unbind_changed(&self, number: u64) {
         let mut table = self.lock();
         // A file system's file stays the same file when its content changes.
@@ -448,8 +455,9 @@ fn is_other(key: Key, identity: &Identity) -> bool {
     differs(identity.inode, key.inode) || differs(identity.device, key.device)
 }
 
-/// Whether attributes may belong to the object of an inode. Ignores the identity: listing and stat
-/// of one store report it with different completeness. The comparison at open catches the rest.
+/// Whether attributes may belong to the object of an inode. Does not compare whole identities: a
+/// store may report less of them in a listing than in a stat. The comparison at open finds other
+/// changes.
 fn is_same(node: Option<&Node>, new: &Entry) -> bool {
     let Some(node) = node else { return false };
     let old = &node.entry;
@@ -460,20 +468,22 @@ fn is_same(node: Option<&Node>, new: &Entry) -> bool {
     by_us || old.size == new.size && (is_version(old, new) || has_one_tag(old, new))
 }
 
-/// Whether the store's times are equal. Ignores times that a program has set.
+/// Whether the times that the store has set are equal, or one is unknown. Ignores times that a
+/// program has set.
 fn is_version(old: &Entry, new: &Entry) -> bool {
     let stamp = |entry: &Entry| entry.uploaded.or(entry.modified);
     is_same_time(stamp(old), stamp(new))
 }
 
-/// Whether two entries have the same strong tag: then the bytes are equal regardless of the time. A
-/// copy onto itself, which changes attributes, keeps the tag of most objects.
+/// Whether two entries have the same strong ETag: then their bytes are equal, whatever their times.
+/// S3 changes an object's attributes by a copy onto itself. This keeps the ETag of most objects.
 fn has_one_tag(old: &Entry, new: &Entry) -> bool {
     let tag = |entry: &Entry| entry.identity.as_ref()?.etag.clone().filter(|tag| !tag.starts_with("W/"));
     tag(old).is_some() && tag(old) == tag(new)
 }
 
-/// Compares times to the second: object stores list milliseconds but stat whole seconds.
+/// Whether times differ by less than a second, or one is unknown. Object stores list milliseconds
+/// but stat whole seconds.
 fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
@@ -484,7 +494,7 @@ fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
     }
 }
 
-/// Versions of an inode that are remembered as unread. Handles of more get ESTALE.
+/// Maximum versions of an inode remembered as unread. Handles of further versions get ESTALE.
 const UNREAD_MAX: usize = 64;
 
 /// Maximum age of attributes that count as the response to the lookup right before an open.

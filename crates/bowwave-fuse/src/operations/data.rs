@@ -170,7 +170,7 @@ impl Operations {
             drop(told);
             reply(result);
         };
-        self.note_read(open.inode, offset, size.into());
+        self.note_read(open.sibling, offset, size.into());
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
@@ -254,11 +254,11 @@ impl Operations {
         }
         let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
         if must_read {
-            file.advise(0, 0, Advice::WillNeed);
+            self.request_small(&open.path, &file);
         }
         self.read_end(open, &file);
         // Behind the requests for this file.
-        self.note_open(open.inode, &open.path, &file);
+        self.note_open(&open.path, &file);
         if !must_read {
             return Ok(());
         }
@@ -383,7 +383,7 @@ impl Operations {
     /// errors reach only the log.
     pub(crate) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
-        self.note_close(open.inode);
+        self.note_close(open.sibling);
         if open.writes {
             self.note_change();
             let _told_to_the_log = match self.writes_objects() {
@@ -455,7 +455,7 @@ impl Operations {
         let left = source.file().size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
         let mut done = 0;
         self.note_change();
-        self.note_read(source.inode, from.1, left);
+        self.note_read(source.sibling, from.1, left);
         while done < left {
             let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
             let copied = self.buffers.lend(part, |buffer| {

@@ -1,17 +1,15 @@
 //! Implements each request, independent of the protocol.
 
 pub(crate) mod advice;
-mod announced;
 mod attributes;
 mod columns;
 mod data;
 mod directories;
 mod ends;
 mod names;
-mod neighbours;
 mod objects;
 mod readers;
-mod recorder;
+mod siblings;
 mod told;
 mod xattrs;
 
@@ -19,10 +17,8 @@ pub(crate) use attributes::Changes;
 pub(crate) use data::{Open, Pages, Sync, Write};
 pub(crate) use directories::Listing;
 pub(crate) use names::Caller;
-pub use recorder::SiblingJournal;
 
 use std::ffi::OsStr;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +26,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error, WillRead};
-use bowwave_engine::{ActingFor, File, Identity, SIBLING_SHARE};
+use bowwave_engine::{ActingFor, File, Identity, SiblingFile, SiblingReadahead};
 use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
@@ -49,10 +45,8 @@ use crate::stamps::Stamps;
 use columns::{AllColumns, Columns};
 use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
-use neighbours::Neighbours;
 use objects::{Closing, Closings};
 use readers::Readers;
-use recorder::Recorder;
 
 /// The state of a mount.
 pub(crate) struct Operations {
@@ -79,16 +73,16 @@ pub(crate) struct Operations {
     pub(crate) notifier: OnceLock<Notifier>,
     /// The store keeps names and versions itself.
     keeps_names: bool,
-    neighbours: Neighbours,
+    /// Where opens send no request of their own.
+    siblings: Option<SiblingReadahead>,
     columns: AllColumns,
-    /// Memory of files that are read ahead before they are opened, in bytes.
-    ahead_bytes: u64,
 }
 
 struct OpenHandle {
     inode: u64,
     /// Path at open, for messages.
     path: Arc<Path>,
+    sibling: SiblingFile,
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
@@ -110,9 +104,9 @@ impl OfInode for OpenHandle {
 
 impl OpenHandle {
     fn new(inode: u64, path: PathBuf, file: File, (writes, process): (bool, u32), closing: Closing) -> Self {
-        let (file, path) = (RwLock::new(Arc::new(file)), path.into());
-        let readers = Readers::default();
-        Self { inode, path, file, readers, columns: None, writes, process, closing, apart: false }
+        let (file, sibling) = (RwLock::new(Arc::new(file)), SiblingFile::at(&path));
+        let (path, readers) = (path.into(), Readers::default());
+        Self { inode, path, sibling, file, readers, columns: None, writes, process, closing, apart: false }
     }
 
     fn file(&self) -> Arc<File> {
@@ -176,9 +170,8 @@ impl Operations {
         (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
-        let ahead_bytes = layout.store().cache_bytes() / SIBLING_SHARE;
-        let log = layout.store().decisions().cloned();
-        let neighbours = Neighbours::new(Recorder::new(options.journal_events, log));
+        let opens_known = opens_known_versions(keeps_names, &options);
+        let siblings = opens_known.then(|| SiblingReadahead::new(layout.store(), options.journal_events));
         Ok(Self {
             layout,
             options,
@@ -198,42 +191,20 @@ impl Operations {
             device: OnceLock::new(),
             notifier: OnceLock::new(),
             keeps_names,
-            neighbours,
+            siblings,
             columns: AllColumns::default(),
-            ahead_bytes,
         })
-    }
-
-    /// Starts readahead across files, where opens send no request of their own.
-    ///
-    /// # Errors
-    /// If its thread cannot be started.
-    pub(crate) fn start_neighbours(self: &Arc<Self>) -> io::Result<()> {
-        if self.reads_neighbours() {
-            self.neighbours.start(Arc::downgrade(self), self.ahead_bytes)
-        } else {
-            Ok(())
-        }
     }
 
     /// Whether an open may send no request.
     fn opens_known_versions(&self) -> bool {
-        self.keeps_names && self.options.consistency == Consistency::Ttl
-    }
-
-    /// The events of readahead across files, if a journal is requested.
-    pub(crate) fn sibling_journal(&self) -> Option<SiblingJournal> {
-        self.neighbours.journal()
+        opens_known_versions(self.keeps_names, &self.options)
     }
 
     /// While the guard lives, decisions of this thread name this process. `None` if none are
     /// written.
     fn acting_for(&self, process: u32) -> Option<ActingFor> {
         self.layout.store().decisions().map(|_| ActingFor::process(process))
-    }
-
-    fn reads_neighbours(&self) -> bool {
-        self.opens_known_versions() && self.ahead_bytes > 0
     }
 
     fn kernel_file(&self, inode: u64) -> KernelFile {
@@ -363,10 +334,9 @@ impl Operations {
     }
 }
 
-impl Drop for Operations {
-    fn drop(&mut self) {
-        self.neighbours.end();
-    }
+/// Whether an open may send no request, where the store keeps names.
+fn opens_known_versions(keeps_names: bool, options: &MountOptions) -> bool {
+    keeps_names && options.consistency == Consistency::Ttl
 }
 
 /// Maximum bytes of a symbolic link's target including its final NUL.

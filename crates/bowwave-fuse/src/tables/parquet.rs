@@ -1,7 +1,8 @@
 //! Parquet footers: where the column chunks of a file are.
 //!
-//! A file ends with its metadata, the length of that in four bytes, and `PAR1`. The metadata is in
-//! Thrift's compact protocol; `parquet.thrift` of the Parquet format has its structures.
+//! A file ends with a footer, the footer's length in four bytes, and `PAR1`. The footer has the
+//! file's metadata in Thrift's compact protocol; `parquet.thrift` of the Parquet format has its
+//! structures.
 
 use std::ops::Range;
 
@@ -11,11 +12,11 @@ use super::Extent;
 const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes after the footer: its length and the magic number.
 const TRAILER_BYTES: u64 = 8;
-/// Nested structures; Parquet has about ten.
+/// Maximum depth of nested structures and lists; a Parquet footer has about ten.
 const DEPTH_MAX: u32 = 64;
 
-/// Where the footer of a file of `size` bytes is, from the last bytes of the file. `None` if it is
-/// no Parquet file, or an encrypted one.
+/// The range of the footer in a file of `size` bytes, from the `last` bytes of the file. `None` if
+/// it is not a Parquet file, or its footer is encrypted.
 pub(crate) fn footer_range(last: &[u8], size: u64) -> Option<Range<u64>> {
     let trailer = last.last_chunk::<8>()?;
     let (length, magic) = trailer.split_first_chunk::<4>()?;
@@ -24,8 +25,8 @@ pub(crate) fn footer_range(last: &[u8], size: u64) -> Option<Range<u64>> {
     (magic == MAGIC && start >= MAGIC.len() as u64).then_some(start..end)
 }
 
-/// The column chunks of a footer, by row group and column. `None` if it is damaged, if a chunk is
-/// not before the footer, which begins at `end`, or if there are more than `most`.
+/// The column chunks of a footer, by row group and column. The footer begins at `end`. `None` if it
+/// is damaged, if a chunk extends into it, or if it has more than `most` chunks.
 pub(crate) fn column_chunks(footer: &[u8], end: u64, most: usize) -> Option<Vec<Extent>> {
     let mut chunks = Vec::new();
     let mut reader = Reader { rest: footer, depth: 0 };
@@ -61,7 +62,7 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
-/// Reads Thrift's compact protocol. `None` is damaged data.
+/// Reads Thrift's compact protocol. Methods return `None` for damaged data.
 struct Reader<'a> {
     rest: &'a [u8],
     depth: u32,
@@ -89,11 +90,11 @@ impl Reader<'_> {
         })
     }
 
-    /// The bytes of a column chunk, if its metadata is here: not in another file, nor encrypted.
+    /// The bytes of a column chunk, unless they are in another file or its metadata is encrypted.
     fn column_chunk(&mut self) -> Option<Option<Range<u64>>> {
         let (mut bytes, mut elsewhere) = (None, false);
         self.structure(|reader, field| match field {
-            // The path of the file that has it.
+            // The path of another file that has the bytes.
             Field { number: 1, kind: BINARY } => {
                 elsewhere = true;
                 reader.skip(field.kind)
@@ -115,7 +116,7 @@ impl Reader<'_> {
                 length = u64::try_from(reader.zigzag()?).ok()?;
                 Some(())
             }
-            // Its first data page, index page and dictionary page. Writers write 0 for none.
+            // Offsets of first data page, index page, dictionary page. Writers write 0 for none.
             Field { number: 9..=11, kind: I64 } => {
                 let offset = u64::try_from(reader.zigzag()?).ok()?;
                 start = if offset > 0 { start.min(offset) } else { start };
@@ -129,7 +130,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Calls `each` for the fields of a structure; it reads the value.
+    /// Calls `each` for each field of a structure. `each` must read the field's value.
     fn structure(&mut self, mut each: impl FnMut(&mut Self, Field) -> Option<()>) -> Option<()> {
         self.depth += 1;
         let mut number = 0_i16;
@@ -165,7 +166,7 @@ impl Reader<'_> {
     /// Skips a value of a field.
     fn skip(&mut self, kind: u8) -> Option<()> {
         match kind {
-            // The head of a field has them.
+            // The head of a field contains the value.
             TRUE | FALSE => Some(()),
             _ => self.skip_element(kind),
         }
@@ -269,7 +270,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A footer as writers have it: with fields that are skipped before, between and after.
+    /// A footer with fields that the reader skips: before, between and after those that it reads.
     pub(crate) fn footer(row_groups: &[Vec<Range<u64>>]) -> Vec<u8> {
         let mut out = vec![1 << 4 | I32, 4];
         // The schema: one element, with a name and a nested structure.
@@ -283,7 +284,7 @@ pub(crate) mod tests {
             list_head(columns.len(), STRUCT, &mut out);
             for bytes in columns {
                 out.extend([2 << 4 | I64, 0, 1 << 4 | STRUCT]);
-                // Type, encodings, path, codec, then sizes and offsets.
+                // Type, encodings and path, then sizes and offsets.
                 out.extend([1 << 4 | I32, 2, 1 << 4 | LIST, 2 << 4 | I32, 0, 6]);
                 out.extend([1 << 4 | LIST, 1 << 4 | BINARY, 1, b'c', 3 << 4 | I64]);
                 zigzag(1 << 40, &mut out);
@@ -291,7 +292,7 @@ pub(crate) mod tests {
                 zigzag((bytes.end - bytes.start).cast_signed(), &mut out);
                 out.push(2 << 4 | I64);
                 zigzag(bytes.start.cast_signed() + 100, &mut out);
-                // A dictionary page before the data pages, by a field number in full.
+                // A dictionary page before the data pages. The field's number is in full, no delta.
                 out.push(I64);
                 zigzag(11, &mut out);
                 zigzag(bytes.start.cast_signed(), &mut out);
@@ -299,7 +300,7 @@ pub(crate) mod tests {
             }
             out.extend([1 << 4 | I64, 0, 0]);
         }
-        // Key-value metadata: a map, which no field of today is.
+        // A map: no field of the format is one today, but a reader must skip it.
         out.extend([1 << 4 | MAP, 1, BINARY << 4 | I32, 1, b'k', 0, 0]);
         out
     }
@@ -348,7 +349,7 @@ pub(crate) mod tests {
         assert_eq!(footer_range(b"\xff\xff\xff\xffPAR1", 70_000), None);
     }
 
-    /// Damaged footers are refused, or have other chunks; none panics or takes long.
+    /// The reader rejects damaged footers, or finds other chunks. It never panics or takes long.
     #[test]
     fn damaged_footers_do_not_panic() {
         let whole = footer(&groups()[..3]);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bowwave_engine::Advice;
 use libc::{iovec, off_t, size_t, ssize_t};
 
-use crate::errno::{Errno, Result, errno, of_error, served};
+use crate::errno::{Errno, Result, errno, served};
 use crate::live::Open;
 use crate::{real, report, table};
 
@@ -16,7 +16,7 @@ use crate::{real, report, table};
 /// `buf` is valid for `len` bytes.
 unsafe fn read_at(open: &Open, buf: *mut c_void, len: size_t, offset: off_t) -> Result<isize> {
     let live = open.live()?;
-    let file = live.file()?;
+    live.file()?;
     let offset = u64::try_from(offset).map_err(|_| Errno(libc::EINVAL))?;
     if buf.is_null() && len > 0 {
         return Err(Errno(libc::EFAULT));
@@ -26,7 +26,7 @@ unsafe fn read_at(open: &Open, buf: *mut c_void, len: size_t, offset: off_t) -> 
         // SAFETY: guaranteed by the caller; only written to.
         len => unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len) },
     };
-    let count = file.read_at(offset, buf).map_err(of_error)?;
+    let count = live.read_at(offset, buf)?;
     report::READS.fetch_add(1, Ordering::Relaxed);
     report::BYTES_READ.fetch_add(count as u64, Ordering::Relaxed);
     Ok(isize::try_from(count).expect("no more than the buffer has"))

@@ -1,6 +1,6 @@
 //! Modified pages of private maps, saved for a child.
 //!
-//! A region is not inherited, so its modifications would be lost. Before a fork the process's own
+//! A child does not inherit a region, so modifications would be lost. Before a fork, the modified
 //! pages are copied; the child restores them.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ pub(crate) fn save(maps: &BTreeMap<usize, Mapped>) -> Vec<Saved> {
 }
 
 impl Saved {
-    /// The pages of a range that are the process's own, from the kernel's page map.
+    /// The modified pages of a range: those that are private in `/proc/self/pagemap`. `None` if it
+    /// cannot be read.
     fn of(range: &Range<usize>) -> Option<Self> {
         let page_map = File::open("/proc/self/pagemap").ok()?;
         let mut saved = Self { pages: Vec::new(), bytes: Vec::new() };
@@ -39,7 +40,7 @@ impl Saved {
                 let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
                 if entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0 {
                     saved.pages.push(at);
-                    // SAFETY: mapped, readable and present, since the process has written to it.
+                    // SAFETY: mapped and readable, since the process has written to it.
                     saved
                         .bytes
                         .extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, PAGE) });

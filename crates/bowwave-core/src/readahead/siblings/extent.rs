@@ -176,6 +176,12 @@ impl SiblingExtent {
         self.head == u64::MAX && self.is_shown
     }
 
+    /// The bytes that a program reads of a file of `size` bytes, as closed files of the same
+    /// directory show.
+    pub fn shown(&self, size: u64) -> Option<[Range<u64>; 2]> {
+        (self.is_shown && self.of_closed).then(|| self.ranges(size))
+    }
+
     /// The bytes that are read ahead of a file of `size` bytes: the first ones and the last ones.
     /// Of a large file that may be read whole, only what its first reads want.
     pub fn ranges(&self, size: u64) -> [Range<u64>; 2] {

@@ -1,38 +1,105 @@
-//! Readahead of files that a program will open next: neighbours in a listed directory, and the
-//! files of the directory after it.
+//! Readahead of files that a program will open next: siblings in a listed directory, and the files
+//! of the directory after it.
 //!
 //! [`Siblings`] decides. Threads open the planned files, which sends no request while the store
 //! keeps their names, and request their bytes. The handles stay open until a program has opened
 //! the files, so that their pages stay in the engine. A directory that a program will come to is
 //! listed by them, too.
 
+mod announced;
+mod recorder;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{Entry, EntryKind};
-use bowwave_engine::{
-    Advice, File, PlannedSibling, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SiblingDirectories, SiblingEvent,
+use bowwave_backend::{Entry, EntryKind, SMALL_BYTES, WillRead};
+use bowwave_core::Advice;
+use bowwave_core::readahead::{
+    PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SiblingDirectories, SiblingEvent,
     SiblingExtent, SiblingUses, Siblings,
 };
 
-use super::Operations;
-use super::announced::Announced;
-use super::recorder::{Recorder, SiblingJournal};
+use crate::error::Result;
+use crate::file::File;
+use crate::store::Store;
+use announced::Announced;
+use recorder::Recorder;
+pub use recorder::SiblingJournal;
 
-/// Files that are read ahead.
-#[derive(Debug, Default)]
-pub(super) struct Neighbours(Arc<Shared>);
+/// The names through which a program opens files. A [`Store`] whose backend keeps names is one.
+pub trait SiblingTree: Send + Sync {
+    /// The store of the files.
+    fn store(&self) -> &Store;
+
+    /// The entries of a directory, if a current listing is known without a request.
+    fn known(&self, directory: &Path) -> Option<Vec<Entry>>;
+
+    /// Lists a directory.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn list(&self, directory: &Path) -> Result<Vec<Entry>>;
+
+    /// Opens a file ahead of a program.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn open(&self, path: &Path, will_read: WillRead) -> Result<File>;
+
+    /// Whether a program may know this directory. Readahead never enters others, such as those
+    /// beside the one in which a walk began. By default, the listing of its parent must be known.
+    fn is_seen(&self, directory: &Path) -> bool {
+        directory.parent().is_none_or(|parent| self.known(parent).is_some())
+    }
+
+    /// Whether programs have all bytes of a file without a read of the store's.
+    fn is_resident(&self, _path: &Path) -> bool {
+        false
+    }
+}
+
+impl SiblingTree for Store {
+    fn store(&self) -> &Store {
+        self
+    }
+
+    fn known(&self, directory: &Path) -> Option<Vec<Entry>> {
+        bowwave_backend::Namespace::known(self, directory)
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<Entry>> {
+        Ok(bowwave_backend::Namespace::list(self, directory)?)
+    }
+
+    fn open(&self, path: &Path, will_read: WillRead) -> Result<File> {
+        self.open_to_read(path, will_read)
+    }
+}
+
+/// Files of a store that are read ahead before a program opens them.
+///
+/// The owner says what programs open, read and close. The files are in at most one
+/// [`SIBLING_SHARE`]th of the cache.
+#[derive(Debug)]
+pub struct SiblingReadahead {
+    shared: Arc<Shared>,
+    /// Most bytes of planned files and of those read ahead.
+    most: u64,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// What programs read, by inode. Each read takes this lock, and none waits for the plans of
+    /// What programs read, by path. Each read takes this lock, and none waits for the plans of
     /// others; it may be taken while `state` is locked.
     uses: Mutex<SiblingUses>,
     wake: Condvar,
@@ -40,7 +107,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By inode.
+    /// By number of the path.
     directories: HashMap<u64, Directory>,
     /// The opens in these directories.
     siblings: SiblingDirectories,
@@ -87,6 +154,8 @@ struct Planned {
     directory: u64,
     index: u32,
     path: PathBuf,
+    /// As listed.
+    size: u64,
     extent: SiblingExtent,
     bytes: u64,
 }
@@ -102,38 +171,41 @@ enum Step {
 
 /// A file that was read ahead.
 #[derive(Debug)]
-pub(super) struct Ahead {
+struct Ahead {
     /// Keeps its pages.
     _file: File,
     bytes: u64,
     since: Instant,
 }
 
-impl Neighbours {
-    /// No file is read ahead yet.
-    pub(super) fn new(recorder: Recorder) -> Self {
+impl SiblingReadahead {
+    /// No file of the store is read ahead yet. Keeps a journal of at most `events` events, if more
+    /// than 0.
+    pub fn new(store: &Store, events: usize) -> Self {
+        let recorder = Recorder::new(events, store.decisions().cloned());
         let state = Mutex::new(State { recorder, ..State::default() });
-        Self(Arc::new(Shared { state, ..Shared::default() }))
+        let shared = Arc::new(Shared { state, ..Shared::default() });
+        Self { shared, most: store.cache_bytes() / SIBLING_SHARE }
     }
 
     /// The events so far, if a journal is requested.
-    pub(super) fn journal(&self) -> Option<SiblingJournal> {
-        self.0.lock().recorder.journal()
+    pub fn journal(&self) -> Option<SiblingJournal> {
+        self.shared.lock().recorder.journal()
     }
 
-    /// Starts the threads that read ahead, in `most` bytes, until the mount ends.
+    /// Starts the threads that read ahead. They end with the tree, or with this value.
     ///
     /// # Errors
-    /// If the thread cannot be started.
-    pub(super) fn start(&self, operations: Weak<Operations>, most: u64) -> io::Result<()> {
-        let shared = Arc::clone(&self.0);
+    /// If a thread cannot be started.
+    pub fn start(&self, tree: Weak<dyn SiblingTree>) -> io::Result<()> {
+        let (shared, most) = (Arc::clone(&self.shared), self.most);
         let run = move || {
             while let Some(step) = shared.next(most) {
-                let Some(operations) = operations.upgrade() else { return };
+                let Some(tree) = tree.upgrade() else { return };
                 match step {
-                    Step::Announced(path) => operations.read_announced(&shared, path),
-                    Step::Read(planned) => operations.read_neighbour(&shared, &planned),
-                    Step::GoOn(inode) => operations.go_on(&shared, inode),
+                    Step::Announced(path) => shared.read_announced(&*tree, path),
+                    Step::Read(planned) => shared.read_planned(&*tree, &planned),
+                    Step::GoOn(directory) => shared.go_on(&*tree, directory, most),
                 }
             }
         };
@@ -141,16 +213,62 @@ impl Neighbours {
         (0..THREADS).try_for_each(|_| named().spawn(run.clone()).map(drop))
     }
 
+    /// Requests a small file that a program opens: as much of it as programs read of the closed
+    /// ones beside it, or all of it.
+    pub fn request(&self, path: &Path, file: &File) {
+        let directory = path.parent().map(number).unwrap_or_default();
+        let extent = self.shared.uses().extent(directory, Some(number(path)));
+        match extent.shown(file.size()) {
+            Some(ranges) if ranges.iter().any(|range| !range.is_empty()) => advise(file, ranges),
+            _ => file.advise(0, 0, Advice::WillNeed),
+        }
+    }
+
+    /// A program opens a file: plans readahead of its siblings. A small file is requested whole if
+    /// those that were opened before it in this directory were read so.
+    pub fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File) {
+        if !self.shared.opens_announced(path) && tree.store().reads_siblings() {
+            self.shared.opened(tree, path, file, self.most);
+        }
+    }
+
+    /// A program reads bytes of a file, or is about to.
+    pub fn read(&self, file: SiblingFile, offset: u64, bytes: u64) {
+        self.shared.uses().read(file.0, offset, bytes);
+    }
+
+    /// A program closes a file.
+    pub fn closed(&self, file: SiblingFile) {
+        self.shared.uses().closed(file.0);
+    }
+
+    /// A program will open these files in this order, after those announced before if `append`.
+    ///
+    /// # Errors
+    /// If the list would be too long. The files announced before stay.
+    pub fn announce(&self, paths: Vec<PathBuf>, append: bool) -> std::result::Result<(), TooMany> {
+        let mut state = self.shared.lock();
+        let removed = if append { Vec::new() } else { state.announced.end() };
+        state.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
+        let added = state.announced.add(paths);
+        drop(state);
+        drop(removed);
+        self.shared.wake.notify_all();
+        if added { Ok(()) } else { Err(TooMany(())) }
+    }
+}
+
+impl Drop for SiblingReadahead {
     /// Ends readahead, and closes its files.
-    pub(super) fn end(&self) {
-        let mut state = self.0.lock();
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
         state.has_ended = true;
         let files = (std::mem::take(&mut state.ahead), state.announced.end());
         state.planned.clear();
         state.left.clear();
         drop(state);
         drop(files);
-        self.0.wake.notify_all();
+        self.shared.wake.notify_all();
     }
 }
 
@@ -169,8 +287,8 @@ impl Shared {
             if let Some(planned) = state.planned.pop_front() {
                 return Some(Step::Read(planned));
             }
-            if let Some(inode) = state.left.pop_front() {
-                return Some(Step::GoOn(inode));
+            if let Some(number) = state.left.pop_front() {
+                return Some(Step::GoOn(number));
             }
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -231,25 +349,25 @@ impl State {
     }
 
     /// Enters a directory, in place of the one used longest ago if there are too many.
-    fn insert(&mut self, inode: u64, (directory, siblings): (Directory, Box<Siblings>)) {
-        self.step(SiblingEvent::Listed { directory: inode, siblings }, &mut Vec::new());
+    fn insert(&mut self, number: u64, (directory, siblings): (Directory, Box<Siblings>)) {
+        self.step(SiblingEvent::Listed { directory: number, siblings }, &mut Vec::new());
         let mut opened = Vec::new();
         self.unlisted.retain(|(parent, name)| {
-            opened.extend(directory.place(name).filter(|_| *parent == inode));
-            *parent != inode
+            opened.extend(directory.place(name).filter(|_| *parent == number));
+            *parent != number
         });
         for index in opened {
-            self.step(SiblingEvent::Opened { directory: inode, index, room: 0 }, &mut Vec::new());
+            self.step(SiblingEvent::Opened { directory: number, index, room: 0 }, &mut Vec::new());
         }
         if self.directories.len() >= DIRECTORIES_MAX {
             let oldest = self.directories.iter().min_by_key(|(_, directory)| directory.used);
-            if let Some(oldest) = oldest.map(|(&inode, _)| inode).filter(|oldest| *oldest != inode) {
+            if let Some(oldest) = oldest.map(|(&number, _)| number).filter(|oldest| *oldest != number) {
                 self.directories.remove(&oldest);
                 self.step(SiblingEvent::Forgotten { directory: oldest }, &mut Vec::new());
             }
         }
         self.uses += 1;
-        self.directories.insert(inode, Directory { used: self.uses, ..directory });
+        self.directories.insert(number, Directory { used: self.uses, ..directory });
     }
 
     /// Plans files of a directory in which a program opened a file, or to which it came from
@@ -257,26 +375,26 @@ impl State {
     /// plans files of the next ones, too.
     fn plan(
         &mut self,
-        inode: u64,
+        number: u64,
         from: Option<u64>,
         opened: Option<(u32, u64)>,
         (shared, most): (&Shared, u64),
     ) {
-        let Some(average) = self.directories.get(&inode).map(Directory::average) else { return };
-        let extent = shared.uses().extent(inode, opened.map(|(_, file)| file));
+        let Some(average) = self.directories.get(&number).map(Directory::average) else { return };
+        let extent = shared.uses().extent(number, opened.map(|(_, file)| file));
         let room = extent.room(most.saturating_sub(self.bytes), average);
         let mut plan = Vec::new();
         let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
         if let Some((from, _)) = steps {
             let ahead = u32::try_from(self.ahead.len() + self.planned.len()).unwrap_or(u32::MAX);
             let room = room.min(SIBLING_WINDOW_MAX.saturating_sub(ahead));
-            self.step(SiblingEvent::WentOn { from, to: inode, room }, &mut plan);
+            self.step(SiblingEvent::WentOn { from, to: number, room }, &mut plan);
         }
         if let Some((index, _)) = opened {
             let room = room.saturating_sub(plan.len() as u32);
-            self.step(SiblingEvent::Opened { directory: inode, index, room }, &mut plan);
+            self.step(SiblingEvent::Opened { directory: number, index, room }, &mut plan);
         }
-        let Some(directory) = self.directories.get_mut(&inode) else { return };
+        let Some(directory) = self.directories.get_mut(&number) else { return };
         if let Some((_, steps)) = steps {
             directory.steps = steps;
         }
@@ -287,23 +405,24 @@ impl State {
         self.recorder.log(&plan, |index| directory.path.join(&directory.files[index as usize].0));
         for PlannedSibling { sibling, .. } in plan {
             let (name, size) = &directory.files[sibling.index as usize];
-            let (path, bytes) = (directory.path.join(name), extent.bytes(*size));
+            let (size, bytes, index) = (*size, extent.bytes(*size), sibling.index);
             self.bytes += bytes;
-            self.planned.push_back(Planned { directory: inode, index: sibling.index, path, extent, bytes });
+            let path = directory.path.join(name);
+            self.planned.push_back(Planned { directory: number, index, path, size, extent, bytes });
         }
-        let goes_on = self.siblings.get(inode).is_some_and(Siblings::goes_on);
+        let goes_on = self.siblings.get(number).is_some_and(Siblings::goes_on);
         if !goes_on || directory.steps >= STEPS_MAX {
             return;
         }
         let next = directory.next;
         match next {
             Next::Found(next) if self.directories.contains_key(&next) => {
-                self.plan(next, Some(inode), None, (shared, most));
+                self.plan(next, Some(number), None, (shared, most));
             }
             // The next directory was not looked up yet, or is no longer remembered.
             Next::Unknown | Next::Found(_) => {
-                self.left.push_back(inode);
-                if let Some(directory) = self.directories.get_mut(&inode) {
+                self.left.push_back(number);
+                if let Some(directory) = self.directories.get_mut(&number) {
                     directory.next = Next::Wanted;
                 }
             }
@@ -313,138 +432,86 @@ impl State {
 }
 
 impl Ahead {
-    /// Requests these bytes of an opened file.
-    fn of(file: File, extent: SiblingExtent) -> Self {
+    /// Opens a file and requests this much of it. `None` if that fails: the program will see it.
+    fn open(tree: &dyn SiblingTree, path: &Path, size: u64, extent: SiblingExtent) -> Option<Self> {
+        let file = tree.open(path, will_read(extent, size)).ok()?;
         let bytes = extent.bytes(file.size());
-        // No length would be all of the file.
-        for range in extent.ranges(file.size()).into_iter().filter(|range| !range.is_empty()) {
-            file.advise(range.start, range.end - range.start, Advice::WillNeed);
-        }
-        Self { _file: file, bytes, since: Instant::now() }
+        advise(&file, extent.ranges(file.size()));
+        Some(Self { _file: file, bytes, since: Instant::now() })
     }
 }
 
-impl Operations {
-    /// A program opens a file that the kernel has not cached: plans readahead of its neighbours. A
-    /// small file is requested whole if those that were opened before it in this directory were
-    /// read so.
-    pub(super) fn note_open(&self, inode: u64, path: &Path, file: &File) {
-        if !self.reads_neighbours() || self.opens_announced(path) || !self.layout.store().reads_siblings() {
-            return;
-        }
-        let (Some(parent), Some(name)) = (self.inodes.parent(inode), path.file_name()) else { return };
-        let above = path.parent().unwrap_or_else(|| Path::new(""));
-        let shared = &self.neighbours.0;
-        let size = file.size();
-        let mut uses = shared.uses();
-        uses.opened(parent, inode, size);
-        let extent = uses.extent(parent, Some(inode));
+impl Shared {
+    fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File, most: u64) {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return };
+        let (directory, opened, size) = (number(above), number(path), file.size());
+        let mut uses = self.uses();
+        uses.opened(directory, opened, size);
+        let extent = uses.extent(directory, Some(opened));
         drop(uses);
         if extent.is_shown_whole() && extent.bytes(size) == size {
             file.advise(0, size, Advice::WillNeed);
         }
-        let mut state = shared.lock();
-        let known = state.directories.get(&parent);
-        let is_recent = known.is_some_and(|directory| directory.listed.elapsed() < RELIST_MIN);
-        let place = match known.and_then(|directory| directory.place(name)) {
+        let mut state = self.lock();
+        let known = state.directories.get(&directory);
+        let is_recent = known.is_some_and(|known| known.listed.elapsed() < RELIST_MIN);
+        let place = match known.and_then(|known| known.place(name)) {
             Some(place) => place,
             None if is_recent => return,
             None => {
                 // The listing is copied without the lock.
                 drop(state);
-                let Some(listed) = self.layout.known(above).map(|entries| Directory::of(above, entries))
-                else {
-                    return shared.lock().note_unlisted(parent, name);
+                let Some(listed) = tree.known(above).map(|entries| Directory::of(above, entries)) else {
+                    return self.lock().note_unlisted(directory, name);
                 };
                 let place = listed.0.place(name);
-                state = shared.lock();
+                state = self.lock();
                 let Some(place) = place else {
                     // Only the time of the listing changes: with it, the next open of a file that
                     // the listing lacks does not copy it. A new listing would end the run.
-                    match state.directories.get_mut(&parent) {
-                        Some(directory) => directory.listed = Instant::now(),
-                        None => state.insert(parent, listed),
+                    match state.directories.get_mut(&directory) {
+                        Some(known) => known.listed = Instant::now(),
+                        None => state.insert(directory, listed),
                     }
                     return;
                 };
-                state.insert(parent, listed);
+                state.insert(directory, listed);
                 place
             }
         };
-        let removed = (state.expire(), state.take((parent, place)));
-        let from = Some(std::mem::replace(&mut state.last, parent)).filter(|last| *last != parent);
-        state.recorder.note_open(path, || self.layout.store().policy().name());
-        state.plan(parent, from, Some((place, inode)), (shared, self.ahead_bytes));
+        let removed = (state.expire(), state.take((directory, place)));
+        let from = Some(std::mem::replace(&mut state.last, directory)).filter(|last| *last != directory);
+        state.recorder.note_open(path, || tree.store().policy().name());
+        state.plan(directory, from, Some((place, opened)), (self, most));
         let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
         drop(removed);
         if has_work {
-            shared.wake.notify_all();
-        }
-    }
-
-    /// A program reads bytes of a file, or the kernel does for it.
-    pub(super) fn note_read(&self, inode: u64, offset: u64, bytes: u64) {
-        if self.reads_neighbours() {
-            self.neighbours.0.uses().read(inode, offset, bytes);
-        }
-    }
-
-    /// A program closes a file.
-    pub(super) fn note_close(&self, inode: u64) {
-        if self.reads_neighbours() {
-            self.neighbours.0.uses().closed(inode);
-        }
-    }
-
-    /// A program will open these files in this order, after those announced before.
-    ///
-    /// # Errors
-    /// Why none is read ahead.
-    pub(crate) fn announce(&self, paths: Vec<PathBuf>, append: bool) -> Result<(), String> {
-        if !self.reads_neighbours() {
-            return Err(
-                "files are read ahead on mounts of object stores with --consistency ttl and a --ttl \
-                        of more than 0"
-                    .to_owned(),
-            );
-        }
-        let shared = &self.neighbours.0;
-        let mut state = shared.lock();
-        let removed = if append { Vec::new() } else { state.announced.end() };
-        state.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
-        let added = state.announced.add(paths);
-        drop(state);
-        drop(removed);
-        shared.wake.notify_all();
-        if added {
-            Ok(())
-        } else {
-            Err("the list of announced files would have more than a million".to_owned())
+            self.wake.notify_all();
         }
     }
 
     /// Whether an opened file was announced.
     fn opens_announced(&self, path: &Path) -> bool {
-        let shared = &self.neighbours.0;
-        let mut state = shared.lock();
+        let mut state = self.lock();
         let Some(ahead) = state.announced.opened(path) else { return false };
         state.bytes -= ahead.as_ref().map_or(0, |ahead| ahead.bytes);
         drop(state);
         drop(ahead);
-        shared.wake.notify_all();
+        self.wake.notify_all();
         true
     }
 
     /// Opens an announced file and requests its bytes.
-    fn read_announced(&self, shared: &Shared, path: PathBuf) {
-        let inode = self.inodes.at(&path);
-        let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
-        let file = if is_resident { None } else { self.layout.open(&path).ok() };
+    fn read_announced(&self, tree: &dyn SiblingTree, path: PathBuf) {
         // Nothing shows how much a program will read.
-        let ahead = file.map(|file| Ahead::of(file, SiblingExtent::GUESS));
+        let ahead = if tree.is_resident(&path) {
+            None
+        } else {
+            Ahead::open(tree, &path, u64::MAX, SiblingExtent::GUESS)
+        };
         let bytes = ahead.as_ref().map_or(0, |ahead| ahead.bytes);
-        let mut state = shared.lock();
+        let mut state = self.lock();
         state.bytes += bytes;
         let unused = match state.has_ended {
             true => ahead,
@@ -456,51 +523,33 @@ impl Operations {
     }
 
     /// A program will leave a directory: lists the next one, and plans its files.
-    fn go_on(&self, shared: &Shared, inode: u64) {
-        let Some(path) = shared.lock().directories.get(&inode).map(|directory| directory.path.clone()) else {
+    fn go_on(&self, tree: &dyn SiblingTree, directory: u64, most: u64) {
+        let Some(path) = self.lock().directories.get(&directory).map(|known| known.path.clone()) else {
             return;
         };
-        let Some((next, path)) = self.next_directory(inode, path) else { return };
-        if !shared.lock().directories.contains_key(&next) {
-            let Ok(entries) = self.layout.list(&path) else { return };
+        let Some(path) = next_directory(tree, path) else { return };
+        let next = number(&path);
+        if !self.lock().directories.contains_key(&next) {
+            let Ok(entries) = tree.list(&path) else { return };
             let listed = Directory::of(&path, entries);
-            shared.lock().insert(next, listed);
+            self.lock().insert(next, listed);
         }
-        let mut state = shared.lock();
-        if let Some(directory) = state.directories.get_mut(&inode) {
-            directory.next = Next::Found(next);
+        let mut state = self.lock();
+        if let Some(known) = state.directories.get_mut(&directory) {
+            known.next = Next::Found(next);
         }
-        state.plan(next, Some(inode), None, (shared, self.ahead_bytes));
+        state.plan(next, Some(directory), None, (self, most));
         drop(state);
-        shared.wake.notify_all();
-    }
-
-    /// The directory after another one for a program that walks a tree: below it, or beside it or
-    /// one above it. `None` if the kernel does not know that directory: it does once the parent is
-    /// listed.
-    fn next_directory(&self, inode: u64, path: PathBuf) -> Option<(u64, PathBuf)> {
-        let (mut inode, mut path, mut after) = (inode, path, None::<OsString>);
-        loop {
-            let entries = self.layout.list(&path).ok()?;
-            let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
-            let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
-            if let Some(name) = names.min() {
-                return Some((self.inodes.peek(inode, &name)?, path.join(name)));
-            }
-            after = Some(path.file_name()?.to_owned());
-            inode = self.inodes.parent(inode)?;
-            path.pop();
-        }
+        self.wake.notify_all();
     }
 
     /// Opens a planned file and requests its bytes.
-    fn read_neighbour(&self, shared: &Shared, planned: &Planned) {
-        let name = planned.path.file_name().unwrap_or_default();
-        let inode = self.inodes.peek(planned.directory, name);
-        let is_resident = inode.is_some_and(|inode| self.inodes.is_read(inode));
-        let file = if is_resident { None } else { self.layout.open(&planned.path).ok() };
-        let ahead = file.map(|file| Ahead { bytes: planned.bytes, ..Ahead::of(file, planned.extent) });
-        let mut state = shared.lock();
+    fn read_planned(&self, tree: &dyn SiblingTree, planned: &Planned) {
+        let is_resident = tree.is_resident(&planned.path);
+        let ahead =
+            if is_resident { None } else { Ahead::open(tree, &planned.path, planned.size, planned.extent) };
+        let ahead = ahead.map(|ahead| Ahead { bytes: planned.bytes, ..ahead });
+        let mut state = self.lock();
         let has_ended = state.has_ended;
         let (directory, index) = (planned.directory, planned.index);
         let siblings = state.siblings.get(directory);
@@ -527,6 +576,73 @@ impl Operations {
         }
     }
 }
+
+fn advise(file: &File, ranges: [Range<u64>; 2]) {
+    // No length would be all of the file.
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        file.advise(range.start, range.end - range.start, Advice::WillNeed);
+    }
+}
+
+/// The directory after another one for a program that walks a tree: below it, or beside it or one
+/// above it. `None` if no program can know that one.
+fn next_directory(tree: &dyn SiblingTree, mut path: PathBuf) -> Option<PathBuf> {
+    let mut after = None::<OsString>;
+    loop {
+        let entries = tree.list(&path).ok()?;
+        let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
+        let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
+        if let Some(name) = names.min() {
+            let next = path.join(name);
+            return tree.is_seen(&next).then_some(next);
+        }
+        after = Some(path.file_name()?.to_owned());
+        path.pop();
+    }
+}
+
+/// What the open of a file of `size` bytes may request with it: no more than one connection sends
+/// at once.
+fn will_read(extent: SiblingExtent, size: u64) -> WillRead {
+    let [head, tail] = extent.ranges(size);
+    if !head.is_empty() {
+        WillRead::First { start: 0, end: head.end.min(SMALL_BYTES) }
+    } else if !tail.is_empty() {
+        WillRead::Last { bytes: (tail.end - tail.start).min(SMALL_BYTES) }
+    } else {
+        WillRead::Any
+    }
+}
+
+/// A file in the eyes of [`SiblingReadahead`]: its path, which takes time to hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiblingFile(u64);
+
+impl SiblingFile {
+    /// The file at a path of the tree.
+    pub fn at(path: &Path) -> Self {
+        Self(number(path))
+    }
+}
+
+/// A number for a path. Two paths with the same number would share their readahead.
+fn number(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    path.as_os_str().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// More files were announced than are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany(());
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the list of announced files would have more than {} names", announced::ANNOUNCED_MAX)
+    }
+}
+
+impl std::error::Error for TooMany {}
 
 impl Directory {
     /// The files among the entries of a directory, none of which was opened.

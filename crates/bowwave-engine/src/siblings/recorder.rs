@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bowwave_engine::explain::SiblingLine;
-use bowwave_engine::{ActingFor, DecisionLog, EventTime, PlannedSibling, SiblingDirectories, SiblingEvent};
+use bowwave_core::explain::SiblingLine;
+use bowwave_core::readahead::{PlannedSibling, SiblingDirectories, SiblingEvent};
+use bowwave_core::{Instant as EventTime, Journal};
 
-/// The events of readahead across the files of a mount, and a digest of the actions they led to.
-pub type SiblingJournal = bowwave_engine::EventJournal<SiblingEvent>;
+use crate::decisions::{ActingFor, DecisionLog};
+
+/// The events of readahead across the files of a store, and a digest of the actions they led to.
+pub type SiblingJournal = Journal<SiblingEvent>;
 
 /// The journal and the log, if they are enabled.
 #[derive(Debug, Default)]

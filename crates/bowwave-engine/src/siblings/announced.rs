@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bowwave_engine::SIBLING_WINDOW_MAX;
+use bowwave_core::readahead::SIBLING_WINDOW_MAX;
 
-use super::neighbours::Ahead;
+use super::Ahead;
 
 /// The announced files that no program has opened.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Announced {
 }
 
 /// Most announced files: about 100 MB of names.
-const ANNOUNCED_MAX: usize = 1_000_000;
+pub(super) const ANNOUNCED_MAX: usize = 1_000_000;
 /// A list of which no file is opened for this long is left.
 const UNUSED_MAX: Duration = Duration::from_secs(600);
 

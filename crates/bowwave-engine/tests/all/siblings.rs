@@ -1,0 +1,93 @@
+//! Readahead across the files of a directory, for any owner of a store.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::KeepNames;
+use bowwave_engine::{Engine, Options, SiblingReadahead, SiblingTree, Store, backend};
+use bowwave_testkit::hostile::{Dialect, HostileServer};
+
+/// A bucket with small files in its directory `many`, and a store that keeps their names.
+fn bucket() -> (HostileServer, Arc<Store>) {
+    let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
+    for at in 0..40 {
+        server.put(&path(at), vec![7; 20_000]);
+    }
+    let store = backend::Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        anonymous: true,
+        ..backend::Options::default()
+    };
+    let opened = backend::open_url(&server.url(), &store).expect("a store");
+    assert!(opened.keep_names(KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true }));
+    let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
+    let engine = Engine::new(options).expect("valid options");
+    (server, Arc::new(engine.store_of(opened)))
+}
+
+fn path(at: usize) -> String {
+    format!("many/{at:02}")
+}
+
+fn started(store: &Arc<Store>) -> SiblingReadahead {
+    let siblings = SiblingReadahead::new(store, 0);
+    siblings.start(Arc::downgrade(store) as Weak<dyn SiblingTree>).expect("threads");
+    siblings
+}
+
+/// Waits until the server has had this number of GETs.
+fn wait_for(server: &HostileServer, gets: u64) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while server.requests().get < gets {
+        assert!(Instant::now() < until, "{:?}", server.requests());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The whole interface: what a program opens, reads and closes.
+#[test]
+fn small_files_that_a_program_reads_in_order_are_requested_before_their_open() {
+    let (server, store) = bucket();
+    let siblings = started(&store);
+    store.list(Path::new("many")).expect("a directory");
+    let listed = server.requests();
+    let mut bytes = vec![0; 20_000];
+    let mut read = |at: usize| {
+        let path = PathBuf::from(path(at));
+        let file = store.open(&path).expect("a file");
+        siblings.request(&path, &file);
+        siblings.opened(&*store, &path, &file);
+        assert_eq!(file.read_at(0, &mut bytes).expect("honest"), bytes.len());
+        file
+    };
+    let open: Vec<_> = (0..3).map(&mut read).collect();
+    wait_for(&server, listed.get + 6);
+    for at in 3..40 {
+        read(at);
+    }
+    drop(open);
+    let sent = server.requests().since(&listed);
+    assert_eq!((sent.get, sent.head), (40, 0), "each file is requested once");
+}
+
+/// The list may have any order.
+#[test]
+fn announced_files_are_requested_without_any_open() {
+    let (server, store) = bucket();
+    let siblings = started(&store);
+    let paths = [31, 7, 22].map(|at| PathBuf::from(path(at)));
+    siblings.announce(paths.to_vec(), false).expect("a short list");
+    wait_for(&server, 3);
+    let sent = server.requests();
+    for path in &paths {
+        let file = store.open(path).expect("a file");
+        siblings.opened(&*store, path, &file);
+        assert_eq!(file.read_at(0, &mut [0; 20_000]).expect("honest"), 20_000);
+    }
+    assert_eq!(server.requests().since(&sent).get, 0, "all bytes are there");
+    let error = siblings.announce(vec![PathBuf::from("many/01"); 2_000_000], true).expect_err("too long");
+    assert!(error.to_string().contains("announced files"), "{error}");
+}
