@@ -37,7 +37,7 @@ pub(crate) fn into_handle<T>(value: T) -> *mut T {
 /// An optional string.
 ///
 /// # Safety
-/// NULL, or a constant NUL-terminated string.
+/// NULL, or a NUL-terminated string that is valid and unchanged during `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>, Failure> {
     if pointer.is_null() {
         return Ok(None);
@@ -96,7 +96,7 @@ pub(crate) unsafe fn buffer<'a>(pointer: *mut c_void, len: usize) -> Result<&'a 
         return Ok(&mut []);
     }
     if isize::try_from(len).is_err() {
-        return Err(Failure::invalid(format!("no buffer has {len} bytes")));
+        return Err(Failure::invalid(format!("the length, {len} bytes, is too large")));
     }
     // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), len) })
@@ -110,10 +110,10 @@ pub struct GivenRange {
     pub len: u64,
 }
 
-/// Ranges of a file, in order.
+/// Ranges of a file, in the order in which they will be read.
 ///
 /// # Safety
-/// NULL, or `count` constant ranges.
+/// NULL, or `count` ranges that are valid and unchanged during `'a`.
 pub(crate) unsafe fn ranges<'a>(
     pointer: *const GivenRange,
     count: usize,
@@ -125,7 +125,7 @@ pub(crate) unsafe fn ranges<'a>(
 /// Pointers to strings.
 ///
 /// # Safety
-/// NULL, or `count` constant pointers.
+/// NULL, or `count` pointers that are valid and unchanged during `'a`.
 pub(crate) unsafe fn strings<'a>(
     pointer: *const *const c_char,
     count: usize,
@@ -138,7 +138,7 @@ pub(crate) unsafe fn strings<'a>(
 /// An array from C. `what` names the elements in errors, in the plural.
 ///
 /// # Safety
-/// NULL, or `count` constant values.
+/// NULL, or `count` values that are valid and unchanged during `'a`.
 unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
@@ -154,7 +154,7 @@ unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'
 }
 
 impl GivenRange {
-    /// The range in bytes.
+    /// First byte and end; a length of 0 means to the end of the file.
     pub(crate) fn bytes(&self) -> std::ops::Range<u64> {
         let end = if self.len == 0 { u64::MAX } else { self.offset.saturating_add(self.len) };
         self.offset..end
@@ -164,7 +164,7 @@ impl GivenRange {
 /// Converts one of the header's advice numbers, `BOWWAVE_NORMAL` and following.
 pub(crate) fn advice(number: c_int) -> Result<Advice, Failure> {
     ADVICE.get(usize::try_from(number).unwrap_or(usize::MAX)).copied().ok_or_else(|| {
-        Failure::invalid(format!("{number} is no advice; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"))
+        Failure::invalid(format!("{number} is not an advice value; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"))
     })
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn advice(number: c_int) -> Result<Advice, Failure> {
 pub(crate) fn priority(number: c_int) -> Result<Priority, Failure> {
     let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     place.and_then(|place| Priority::ALL.get(place)).copied().ok_or_else(|| {
-        Failure::invalid(format!("{number} is no priority; give BOWWAVE_REALTIME … BOWWAVE_IDLE"))
+        Failure::invalid(format!("{number} is not a priority; give BOWWAVE_REALTIME … BOWWAVE_IDLE"))
     })
 }
 

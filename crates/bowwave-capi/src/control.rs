@@ -1,4 +1,4 @@
-//! The control channel, and lists of files for mounts.
+//! The control channel, and announcements of files to mounts.
 #![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int};

@@ -11,7 +11,8 @@ use crate::failure::{Failure, call};
 use crate::region::Region;
 use crate::store::Store;
 
-/// Declares a structure of the header: counters in the header's order, with their values.
+/// Declares a structure of counters from the header: its fields in the header's order, and the
+/// expression that computes each.
 macro_rules! counters {
     (
         $(#[$about:meta])*

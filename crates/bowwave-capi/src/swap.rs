@@ -157,7 +157,9 @@ pub unsafe extern "C" fn bowwave_memory_advise(
         // SAFETY: guaranteed by the caller.
         let memory = unsafe { handle(memory, "memory")? };
         let advice = ADVICE.get(usize::try_from(advice).unwrap_or(usize::MAX)).copied().ok_or_else(|| {
-            Failure::invalid(format!("{advice} is no advice; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"))
+            Failure::invalid(format!(
+                "{advice} is not an advice value; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"
+            ))
         })?;
         let end = if len == 0 { memory.len.max(offset) } else { offset.saturating_add(len) };
         let mut region = memory.region.lock().unwrap_or_else(PoisonError::into_inner);

@@ -99,7 +99,9 @@ impl Handle {
         ];
         let Some((_, advice)) = known.into_iter().find(|(name, _)| *name == advice) else {
             let names = known.map(|(name, _)| name).join(", ");
-            return Err(PyValueError::new_err(format!("{advice:?} is no advice; give one of {names}")));
+            return Err(PyValueError::new_err(format!(
+                "{advice:?} is not an advice value; give one of {names}"
+            )));
         };
         let file = self.file()?;
         py.detach(|| file.advise(offset, length, advice));

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// Whether to mount; otherwise says why not, and what happens instead.
+/// Decides whether to mount, and tells the user.
 fn mounts(in_process: bool) -> bool {
     const TIME: &str = "this takes about 40 seconds";
     if in_process {
@@ -150,8 +150,8 @@ impl Readahead {
         Options { cache_bytes: Some(CACHE_BYTES), policy, ..usual }
     }
 
-    /// A window of 0 would not do for [`Readahead::Off`]: the kernel then requests one page at a
-    /// time.
+    /// [`Readahead::Off`] bypasses the kernel's page cache. A readahead window of 0 would differ:
+    /// the kernel then requests one page at a time.
     fn mount_options(self) -> MountOptions {
         let kernel_cache = if self == Self::Off { KernelCache::Off } else { KernelCache::On };
         MountOptions { kernel_cache, read_only: true, ..MountOptions::default() }
@@ -253,7 +253,7 @@ fn new_directory() -> Result<PathBuf, Failure> {
             Ok(()) => return Ok(dir),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => {
-                return Err(failed!("cannot make {}: {error}", dir.display())
+                return Err(failed!("cannot create {}: {error}", dir.display())
                     .try_this("TMPDIR=/some/directory bowwave demo"));
             }
         }
@@ -279,7 +279,7 @@ struct Job {
 
 #[derive(Debug, Clone, Copy)]
 enum Order {
-    /// Sequentially, in reads of 128 KiB, as `cat` and `md5sum` do.
+    /// Sequentially, in reads of `BLOCK` bytes.
     Sequential,
     /// This many random reads of 4 KiB.
     Random(u64),
@@ -343,7 +343,7 @@ impl Job {
                 progress.at(done.load(Ordering::Relaxed));
             }
             readers.into_iter().try_for_each(|reader| {
-                reader?.join().unwrap_or_else(|_| Err(Failure::failed("a reader broke down")))
+                reader?.join().unwrap_or_else(|_| Err(Failure::failed("a reader thread panicked")))
             })
         })?;
         Ok(started.elapsed())
@@ -388,8 +388,7 @@ impl Job {
                     .map(move |block| block * BLOCK as u64)
                     .map(move |offset| (offset, BLOCK.min((size - offset) as usize))),
             ),
-            // Reads each page at most once. A constant stride around the file would be a pattern
-            // that readahead detects.
+            // Each page at most once, in scattered order: readahead would detect a constant stride.
             Order::Random(reads) => {
                 let pages = size / RANDOM_BYTES;
                 let order = Scatter::new(pages, &mut Random::new(1));
@@ -417,10 +416,10 @@ fn read_exactly(file: &OpenFile<'_>, offset: u64, buffer: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Read size of `cat` and `cp`.
+/// Bytes of a sequential read, as in `cat` of coreutils 9.1.
 const BLOCK: usize = 128 << 10;
 const RANDOM_BYTES: u64 = 4096;
-/// Interval of progress checks; also bounds the error of the times.
+/// Interval of progress checks, and maximum error of the measured times.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Results of a job with one kind of readahead.
@@ -444,12 +443,12 @@ struct Row {
     amplification: f64,
     /// Bytes read and verified.
     bytes_checked: u64,
-    /// Time without readahead over time with it.
+    /// Time without readahead, divided by this row's time.
     #[serde(skip_serializing_if = "Option::is_none")]
     speedup: Option<f64>,
 }
 
-/// The rows for people.
+/// The rows as a table for the terminal.
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         ("what is read", Align::Left, Keep::Always),

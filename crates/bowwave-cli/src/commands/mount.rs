@@ -383,6 +383,8 @@ impl Listener {
         let ended = mount.wait().map_err(Failure::failed);
         self.handle.close();
         let unmounted = self.thread.join();
-        ended.and_then(|()| unmounted.unwrap_or_else(|_| Err(Failure::failed("the unmount broke down"))))
+        ended.and_then(|()| {
+            unmounted.unwrap_or_else(|_| Err(Failure::failed("the thread that unmounts panicked")))
+        })
     }
 }

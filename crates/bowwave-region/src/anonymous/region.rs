@@ -48,7 +48,7 @@ pub struct Swap {
 
 #[derive(Debug)]
 struct Inner {
-    /// Dropped before the state that they use.
+    /// Dropped, with the next field, before the state that both use.
     _server: Server,
     _reclaim: ReclaimThread,
     shared: Owner<Shared>,
@@ -59,7 +59,7 @@ struct Inner {
 enum Server {
     #[expect(dead_code, reason = "dropped with the server")]
     Handlers(Handlers),
-    /// The faulting threads, from this address on.
+    /// Each faulting thread serves itself. Has the address where the swap's memory starts.
     Threads(usize),
 }
 
@@ -77,8 +77,8 @@ pub struct SwapOptions {
     /// Bytes of memory for pages, buffers in flight, and the tables of all pages ever accessed; at
     /// least 4 MiB. By default half of [`available_memory`](bowwave_engine::available_memory).
     pub memory_bytes: Option<u64>,
-    /// Address space for regions in bytes; nearly free. By default eight times the memory plus the
-    /// spill.
+    /// Address space for regions in bytes; nearly free. By default eight times the sum of memory
+    /// and spill, at most 32 TiB.
     pub address_bytes: Option<u64>,
     /// Readahead policy. [`Swap::set`] changes it at run time.
     pub policy: SwapPolicy,
@@ -96,7 +96,7 @@ pub struct SwapOptions {
     /// thread, which serves itself, as [for files](crate::MapOptions::delivery). Messages by
     /// default.
     pub delivery: Delivery,
-    /// Most events in the [journal](Swap::journal); 0 for no journal.
+    /// Maximum events in the [journal](Swap::journal); 0 for no journal.
     pub journal_events: usize,
     /// Where the decisions of readahead are written as they are made; `None` for nowhere.
     pub decisions: Option<DecisionLog>,
@@ -213,8 +213,8 @@ impl Swap {
         }
     }
 
-    /// All events so far, which [replay](SwapJournal::replays) to the same decisions, if
-    /// [`SwapOptions::journal_events`] enables it.
+    /// The first [`SwapOptions::journal_events`] events, which [replay](SwapJournal::replays) to
+    /// the same decisions. `None` if that option is 0.
     pub fn journal(&self) -> Option<SwapJournal> {
         self.inner.shared.journal()
     }
@@ -317,7 +317,7 @@ impl SwapRegion {
         Ok(())
     }
 
-    /// Counters of this region; `load` and the bytes are of the whole swap.
+    /// Counters of this region in `stats`; the other fields are about the whole swap.
     pub fn report(&self) -> SwapReport {
         let stats = self.swap.inner.shared.region_stats(self.id);
         let (_, load) = self.swap.inner.shared.stats();
@@ -344,8 +344,8 @@ impl Drop for SwapRegion {
 }
 
 impl crate::Region {
-    /// Creates `len` bytes of zeroed memory that may be larger than RAM, in its own [`Swap`]
-    /// with default options: half of the memory, and the rest in `spill`.
+    /// Creates `len` bytes of zeroed memory that may be larger than RAM, in its own [`Swap`] with
+    /// default options: pages that do not fit into half of the available memory are in `spill`.
     ///
     /// # Errors
     /// As [`Swap::new`] and [`Swap::region`].
@@ -374,5 +374,5 @@ const BUFFERS_MIN: u64 = 512;
 const BUFFERS_MAX: u64 = 8192;
 /// Maximum default address space in bytes: a quarter of a process's.
 const ADDRESS_MAX: u64 = 1 << 45;
-/// More threads do not help: the pager's lock serialises their work.
+/// Maximum default handler threads. More do not help: the pager's lock serialises their work.
 const HANDLERS_MAX: usize = 2;

@@ -37,8 +37,9 @@ impl Spill {
     /// A file of `bytes` bytes. If `path` is a directory, an unnamed file in it, freed with the
     /// swap.
     ///
-    /// Space is allocated immediately if the file system supports it. An existing file must be
-    /// empty or a former spill; it is kept, with its space. A new file is removed at the end.
+    /// [`Swap::new`](crate::Swap::new) allocates the space if the file system supports it. An
+    /// existing file must be empty or a former spill; it is kept, with its space. A new file is
+    /// removed at the end.
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: Place::File(path.into()), bytes }
     }
@@ -184,9 +185,7 @@ fn check_header(object: &dyn WriteObject, size: u64, path: &Path) -> Result<()> 
         return Ok(());
     }
     let place = path.display();
-    Err(Error::Range(format!(
-        "{place}: holds something else; name a new file to spill to, or remove that one"
-    )))
+    Err(Error::Range(format!("{place}: is not a spill file; give a new file, or remove that one")))
 }
 
 /// First bytes of a spill.

@@ -15,7 +15,8 @@ use crate::task;
 #[derive(Debug, Default)]
 pub(super) struct Failed {
     pages: BTreeMap<u64, Failure>,
-    /// Pages whose fetch a thread repeats, for all accesses to them: a signal repeats an access.
+    /// Pages whose fetch a thread already repeats. One thread per page is enough, although a signal
+    /// handler makes a waiting access fault again.
     repeated: BTreeSet<u64>,
 }
 
@@ -43,14 +44,14 @@ impl Failed {
         self.pages.insert(page, Failure { cause: error.to_string(), is_poisoned });
     }
 
-    /// Whether the page has failed, and is poisoned.
+    /// Whether the page is poisoned; `None` if it has not failed.
     pub(super) fn state(&self, page: u64) -> Option<bool> {
         self.pages.get(&page).map(|failure| failure.is_poisoned)
     }
 
     /// Records that the page could be fetched. An access that has failed stays recorded.
     ///
-    /// Before the page is mapped: an access that fails afterwards repeats the fetch again.
+    /// Callers do this before they map the page, so that a later failure repeats the fetch again.
     pub(super) fn forget(&mut self, page: u64) {
         self.repeated.remove(&page);
         if self.pages.get(&page).is_some_and(|failure| !failure.is_poisoned) {
@@ -100,8 +101,8 @@ impl Inner {
         }
     }
 
-    /// Repeats the fetch of an accessed page until it succeeds, cannot succeed or `retry_for` has
-    /// passed. Then the access ends in `SIGBUS`.
+    /// Repeats the fetch of an accessed page until it succeeds. If it cannot succeed, or
+    /// `retry_for` has passed, the access ends in `SIGBUS`.
     pub(super) fn fetch_again_here(
         &self,
         stream: &Stream,

@@ -33,9 +33,10 @@ pub(super) struct Tree {
     pub(super) url: String,
     /// `None` for a directory that a dry run does not create.
     pub(super) store: Option<Arc<dyn Backend>>,
-    /// The directory on a local disk, if it is one.
+    /// Path of the directory if it is local.
     pub(super) local: Option<PathBuf>,
-    /// Name of the single destination file; empty for the store's root. `None`: a directory.
+    /// Path of the single destination file in the store; empty if the store's URL is the file's.
+    /// `None` if the destination is a directory.
     pub(super) file: Option<PathBuf>,
     pub(super) writes: Writes,
 }
@@ -126,7 +127,7 @@ impl Tree {
         } else {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let name = path.file_name().map(PathBuf::from);
-            let name = name.ok_or_else(|| usage!("{url} is no name of a file"))?;
+            let name = name.ok_or_else(|| usage!("{url} is not a file name"))?;
             (parent.map_or_else(|| PathBuf::from("."), Path::to_owned), Some(name))
         };
         if wants_directory && !is_directory && !dry_run {
@@ -162,7 +163,7 @@ impl Tree {
         Ok(Self { url: store.url().to_owned(), store: Some(store), local: None, file, writes })
     }
 
-    /// The path in the store for the file `name` of the destination.
+    /// Where in the store to write `name`: to the single destination file, or into the directory.
     pub(super) fn path(&self, name: &Path) -> PathBuf {
         self.file.clone().unwrap_or_else(|| name.to_owned())
     }

@@ -250,7 +250,7 @@ impl Upload {
         // Damaged, or a tag that is no MD5 sum, as for an encrypted object: compare the bytes.
         self.compare()?;
         if !shared.tags_differ.swap(true, Ordering::Relaxed) && !shared.args.quiet {
-            note!("the tags of {} are no MD5 sums and are not compared", self.store.url());
+            note!("the tags of {} are not MD5 sums, and are not compared", self.store.url());
         }
         Ok(())
     }

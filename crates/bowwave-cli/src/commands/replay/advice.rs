@@ -1,15 +1,15 @@
-//! Recommendations from the rows of a replay: up to three sentences per device.
+//! Recommendations from the rows of a replay: up to four sentences per device.
 
 use bowwave_sim::record::Row;
 
 use super::table::{is_bound, size, time};
 
-/// Rows within this factor of the best count as equal, so the cheapest of them is named.
+/// Of the runs within this factor of the best, the cheapest is named, too.
 const AS_GOOD: f64 = 1.05;
-/// Ratios below this count as no difference.
+/// Values whose ratio is at most this count as equal.
 const THE_SAME: f64 = 1.01;
 
-/// The quantity that rows are judged by; less is better.
+/// The quantity by which runs are compared; less is better.
 #[derive(Clone, Copy)]
 enum Measure {
     Seconds,
@@ -17,11 +17,11 @@ enum Measure {
     Misses,
 }
 
-/// Maximum runs of a tie that are named.
+/// Maximum number of tied runs to name.
 const NAMES_MAX: usize = 4;
 
-/// One line per device. A device with a single run gets one only if `default`, the policy of a
-/// mount, did not run: a run is never recommended over a policy it was not compared with.
+/// One line per device. If `default`, the policy of a mount, did not run, the line says how to add
+/// it. A device with a single run gets a line only in that case.
 pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     for row in rows {
@@ -41,8 +41,8 @@ pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
     places.iter().filter_map(of).collect()
 }
 
-/// Says that the default policy did not run, and how to run it. On a timeless device evictions are
-/// compared, not policies.
+/// Says that the default policy did not run, and how to run it. `None` on a device that takes no
+/// time: there, runs compare eviction, not readahead.
 fn left_out(rows: &[&Row], default: &str) -> Option<String> {
     let mut policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
     policies.sort_by_key(|policy| rows.iter().position(|row| row.policy == *policy));
@@ -62,8 +62,9 @@ fn about(rows: &[&Row], default: &str) -> Option<String> {
     let worst = *rows.iter().max_by(by)?;
     let Some(times) = times(measure, best, worst) else {
         return (rows.len() > 1).then(|| {
-            let (all, least) = (rows.len(), name(cheapest(rows), rows));
-            format!("all {all} runs tie, {}; {least} costs least", measure.say(best))
+            let least = name(cheapest(rows), rows);
+            let all = if rows.len() == 2 { "both".to_owned() } else { format!("all {}", rows.len()) };
+            format!("{all} runs tie, {}; {least} costs least", measure.say(best))
         });
     };
     let tied = |with: &Row| -> Vec<String> {
@@ -103,7 +104,7 @@ fn about(rows: &[&Row], default: &str) -> Option<String> {
     Some(text)
 }
 
-/// `a`, `a and b`, `a, b and c`; only the first of many.
+/// `a`, `a and b`, `a, b and c`; at most `NAMES_MAX` names.
 fn list(names: &[String]) -> String {
     match names {
         [one] => one.clone(),
@@ -138,8 +139,8 @@ fn more_cache(rows: &[&Row], measure: Measure) -> Option<String> {
 }
 
 impl Measure {
-    /// Time, if it differs; else latency, as when a trace sets the pace; misses on a timeless
-    /// device.
+    /// Time if it differs between runs, else latency if that differs. If neither does: misses on a
+    /// device that takes no time, time on others. Times are equal if the trace sets the pace.
     fn of(rows: &[&Row]) -> Self {
         let differs = |measure: Self| {
             let values = || rows.iter().map(|row| measure.value(row));
@@ -166,22 +167,31 @@ impl Measure {
             Self::Misses => format!("{} misses", row.misses),
         }
     }
+
+    /// A worse value is `more` than another, or some times as `much`.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Seconds | Self::Latency => ("longer", "long"),
+            Self::Misses => ("more", "many"),
+        }
+    }
 }
 
 /// How many times worse, as text; `None` if about the same.
 fn times(measure: Measure, best: &Row, worst: &Row) -> Option<String> {
     let (best, worst) = (measure.value(best), measure.value(worst));
+    let (more, much) = measure.words();
     if worst <= best * THE_SAME {
         return None;
     }
     Some(match worst / best {
         factor if factor.is_infinite() => "where it has none".to_owned(),
-        factor if factor < 2.0 => format!("{:.0} % more", (factor - 1.0) * 100.0),
-        factor => format!("{factor:.1} times as much"),
+        factor if factor < 2.0 => format!("{:.0} % {more}", (factor - 1.0) * 100.0),
+        factor => format!("{factor:.1} times as {much}"),
     })
 }
 
-/// Cost of a run: memory, then device.
+/// Cost of a run: memory first, then bytes fetched, requests and the window.
 fn cost(row: &Row) -> (u64, u64, u64, u32) {
     (row.cache_bytes.unwrap_or(u64::MAX), row.bytes_fetched, row.requests, row.ra_pages)
 }
@@ -238,7 +248,7 @@ mod tests {
         assert_eq!(
             advice(&rows, "none"),
             [
-                "hdd: ondemand in 1 GiB is best, 3000 ms; none in 1 MiB takes 10 s, 3.3 times as much. Within 5 % of it, none \
+                "hdd: ondemand in 1 GiB is best, 3000 ms; none in 1 MiB takes 10 s, 3.3 times as long. Within 5 % of it, none \
               in 1 GiB costs least (50 kB fetched). A cache of 1 GiB instead of 1 MiB makes it 3000 ms instead of 4000 ms"
             ]
         );
@@ -250,7 +260,7 @@ mod tests {
         let rows = [&rows[..], &[row("f", None, 1.0, 1)]].concat();
         assert_eq!(
             advice(&rows, "none"),
-            ["hdd: f is best, 1000 ms; none, a, b, c and 2 more tie at 5000 ms, 5.0 times as much"]
+            ["hdd: f is best, 1000 ms; none, a, b, c and 2 more tie at 5000 ms, 5.0 times as long"]
         );
     }
 
@@ -262,7 +272,7 @@ mod tests {
         assert_eq!(
             advice(&rows, "none"),
             [
-                "hdd: linux is best, 1000 ns for 99 of 100 reads; none takes 20 ms for 99 of 100 reads, 20000.0 times as much"
+                "hdd: linux is best, 1000 ns for 99 of 100 reads; none takes 20 ms for 99 of 100 reads, 20000.0 times as long"
             ]
         );
         rows[0].latency_ns.p99 = 1000;
@@ -273,7 +283,7 @@ mod tests {
         );
         rows[1].misses = 0;
         rows[1].requests = 1;
-        assert_eq!(advice(&rows, "none"), ["hdd: all 2 runs tie, 0 misses; none costs least"]);
+        assert_eq!(advice(&rows, "none"), ["hdd: both runs tie, 0 misses; none costs least"]);
         assert_eq!(advice(&rows[..1], "none"), [""; 0]);
     }
 }

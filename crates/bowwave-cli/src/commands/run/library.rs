@@ -84,7 +84,7 @@ impl Library {
             Some(other) => {
                 format!("{shown} is of bowwave {}, and this is bowwave {own}", other.escape_ascii())
             }
-            None => format!("{shown} is no {} of bowwave {own}", self.name),
+            None => format!("{shown} is not the {} of bowwave {own}", self.name),
         };
         Err(Failure::failed(message).try_this("to remove it, or to install both again"))
     }
