@@ -8,8 +8,8 @@
 //! [`Error::is_retryable`] says whether a retry may help. [`Error::retry_after`] is the pause that
 //! the server requested. Reads in flight complete even if the store or the object is dropped.
 //!
-//! Versions, lengths and, for S3, checksums of responses are verified. Retries of reads are the
-//! caller's, with the rules of [`bowwave_core::network`].
+//! Versions, lengths and, for S3, checksums of responses are verified. The caller retries reads,
+//! with the rules of [`bowwave_core::network`].
 
 #[cfg(test)]
 extern crate self as bowwave_backend;

@@ -7,10 +7,10 @@ use bowwave_core::schedule::{
 /// Linux 2.6.29's deadline: reads before writes.
 ///
 /// A batch has up to 16 requests in disk order, all reads or all writes. Reads go first, but after
-/// two batches of reads a waiting write begins a batch. A batch continues in disk order behind the
-/// last one. It begins with the oldest request of its direction instead, if the deadline of that
-/// request has passed (0.5 s for reads, 5 s for writes) or the next request is of the other
-/// direction.
+/// two batches of reads a waiting write begins a batch. A batch begins where the last one ended, in
+/// disk order. It begins with the oldest request of its direction instead in two cases: the
+/// deadline of that request has passed (0.5 s for reads, 5 s for writes), or the next request in
+/// disk order is of the other direction.
 pub const DEADLINE_RW: Algorithm = Algorithm::Other(&DeadlineRw);
 
 /// The patch "Reduce latencies for synchronous writes" (linux-kernel, 24 April 2009) as published.

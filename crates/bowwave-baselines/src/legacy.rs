@@ -23,28 +23,29 @@
 //! - **Shared page.** A read that starts on the last page of the previous one skips that page. If
 //!   nothing remains, nothing is read ahead, but the page becomes the position, so the next read is
 //!   sequential.
-//! - **Position.** `prev_page` advances to the end of the request at once. It is −1 at first, so
-//!   page 0 is sequential as the first access of a handle, and only then.
+//! - **Position.** `prev_page` advances to the end of the request at once, but by at most the
+//!   maximum. It is −1 at first, so page 0 is sequential as the first access of a handle, and only
+//!   then.
 //! - **End of file.** The request size is the rest of the read, not clipped at the end of the file.
 //!   Windows are not clipped either; only existing pages are read. A window past the end counts as
 //!   cached, with its full size.
 //! - **Cache mode.** Fully cached windows add up. At 256 pages in a row the policy turns itself
 //!   off: it is called at each page and does nothing. Only a missing page ends that; it is read
 //!   singly, and the page after it is the first sequential access again. The count survives a seek.
-//!   Any requested page and any missing page resets it.
+//!   A window with a page that must be read resets it, and so does a missing page.
 //! - **Misses.** A missing page anywhere, even one never read ahead, makes the next ahead window
 //!   two pages *smaller* than the current one: at least 4 pages, at most the maximum. The one after
-//!   it doubles again. A seek forgets the miss, the first sequential access does not.
+//!   it grows again. A seek forgets the miss, the first sequential access does not.
 //! - **Large requests.** A first window for a request of at least the maximum also requests the
 //!   ahead window at once, whatever the queue.
 //! - **Congestion.** An ahead window waits for a full queue only if the request reaches into it;
-//!   else it is dropped. Then, and when cache mode begins, closing the ahead window leaves its
-//!   *end* in `ahead_size` and 0 in `ahead_start`. The cap of `prev_page` at the end of the ahead
-//!   window uses that sum. The cap applies only after a shift of the windows, and after a failed
-//!   ahead window. A forced ahead window that is cached and begins cache mode is not capped.
+//!   else it is dropped. Then, and when cache mode begins, the ahead window is closed: its *end*
+//!   stays in `ahead_size`, and `ahead_start` becomes 0. So the sum of both is still the end, at
+//!   which `prev_page` is capped. The cap applies only after a shift of the windows, and after a
+//!   failed ahead window. A forced ahead window that is cached and begins cache mode is not capped.
 //! - **Random advice** sets the maximum to 0 and keeps the windows: pages are read singly.
 //!
-//! The order of steps is that of `mm/readahead.c` and `do_generic_mapping_read` of 2.6.20:
+//! The order of steps follows `mm/readahead.c` and `do_generic_mapping_read` of 2.6.20:
 //! sequentiality is tested before the state of the windows; the reader stops at the end of the file
 //! before it calls the policy; a call updates the position even in cache mode; a miss is recorded
 //! after the call, before the page is read singly.
@@ -119,7 +120,7 @@ impl Legacy {
         }
     }
 
-    /// `page_cache_readahead`.
+    /// Linux's `page_cache_readahead`: decides at `page`, for the `req` pages left of the request.
     fn ask(&mut self, page: u64, req: u64, view: View<'_>, plans: &mut Plans) {
         let (mut page, mut req) = (page, req);
         if page == self.prev_page {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! mount, program …  ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock     ◄─requests─  bowwave ctl …
-//! server, program                                     program-PID.sock                  client, process
-//!                                directory: 0700, sockets 0600                          announce
+//!                                                         program-PID.sock
+//!                                directory: 0700, sockets 0600
 //! ```
 //!
 //! Each connection carries one request: one line of JSON in each direction. [`Request::End`] gets a
@@ -20,7 +20,7 @@
 //! let settings: Settings = "cache=16MiB policy=none".parse()?;
 //! let (engine, _store) = settings.open("/etc")?;
 //! let _served = Program { engine: Some(engine.clone()), ..Program::default() }.serve()?;
-//! // The same request as that of 'bowwave ctl PID set policy ondemand':
+//! // The request that 'bowwave ctl PID set policy ondemand' sends:
 //! let set = Request::Set { key: "policy".to_owned(), value: "ondemand".to_owned() };
 //! Process::find(std::process::id())?.ask(&set)?;
 //! assert_eq!(engine.setting("policy")?, "ondemand");
@@ -29,10 +29,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `protocol` | [`Request`], [`Setting`], and their lines |
+//! | `protocol` | [`Request`], [`Setting`], and their JSON |
 //! | `directory` | the directory of a user's sockets |
 //! | `server` | [`Server`]: serves a [`Subject`] until it is dropped |
-//! | `program` | [`Program`]: the caches of a program as a subject |
+//! | `program` | [`Program`]: a [`Subject`] for the caches of a program |
 //! | `client` | [`Peer`]: a socket and requests to it; [`End`]: waits for the end of a mount |
 //! | `process` | [`Process`]: all sockets of a process |
 //! | `announce` | [`announce()`]: tells a mount which files will be opened |

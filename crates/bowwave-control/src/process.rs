@@ -15,7 +15,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The programs that this user may ask; for root, of all users. Mounts are not among them.
+    /// The programs to which this user may send requests: the user's own, and for root those of all
+    /// users. Mounts are not included.
     pub fn programs() -> Vec<Self> {
         let mut programs: Vec<Self> = Vec::new();
         for peer in peers().into_iter().filter(|peer| !peer.is_mount()) {
@@ -28,7 +29,7 @@ impl Process {
         programs
     }
 
-    /// The process of this number, a program or a mount's.
+    /// The process with this id: a program, or the process of a mount.
     ///
     /// # Errors
     /// [`Error::NoProcess`].
@@ -50,12 +51,12 @@ impl Process {
     }
 
     /// Sends a request to all caches of the process, and joins their responses. [`Request::Get`]
-    /// and [`Request::Set`] reach those that have the setting.
+    /// and [`Request::Set`] are sent only to caches that have the setting.
     ///
     /// # Errors
-    /// As [`Peer::ask`], of the first that fails.
+    /// As [`Peer::ask`], of one of the caches; [`Error::Refused`] if none has the setting.
     pub fn ask(&self, request: &Request) -> Result<Value> {
-        // An ended process of the same number may have left one.
+        // Skips a socket that an ended process with the same id has left.
         let live = |peer: &Peer, request: &Request| match peer.ask(request) {
             Err(Error::NoProcess(_)) => None,
             answer => Some(answer),
@@ -87,7 +88,7 @@ impl Process {
     }
 }
 
-/// Joins the responses of two caches: lists one after the other, counters and memory as sums.
+/// Joins the responses of two caches: appends lists without duplicates, adds counters and memory.
 fn join(first: Value, next: Value) -> Value {
     match (first, next) {
         (Value::Array(mut first), Value::Array(next)) => {

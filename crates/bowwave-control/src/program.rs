@@ -1,4 +1,4 @@
-//! The caches of a program, as a subject of the control channel.
+//! The caches of a program, as a [`Subject`] of the control channel.
 
 use std::io;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use serde_json::{Map as Object, Value, json};
 use crate::protocol::Setting;
 use crate::server::{Server, Subject};
 
-/// What a program serves: its cache, its swap, or both. Both are handles, which keep engine and
-/// swap until the [`Server`] is dropped.
+/// The caches that a program serves: its engine, its swap, or both. They live at least until the
+/// [`Server`] is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// The cache of its stores.
     pub engine: Option<Engine>,
-    /// Its memory.
+    /// Its swapped memory.
     pub swap: Option<Swap>,
     /// Its stores.
     pub maps: Vec<Map>,
@@ -28,14 +28,14 @@ pub struct Program {
 pub struct Map {
     /// Its URL, without secrets.
     pub url: String,
-    /// Where the program sees its files; empty if nowhere in particular.
+    /// Path at which the program sees the store's files; empty if there is none.
     pub path: String,
 }
 
 impl Program {
     /// Serves the control channel of this process until the server is dropped: `bowwave ctl PID`
-    /// and `bowwave status` reach it, if the same user or root runs them. Settings are those of
-    /// [`LIVE_SETTINGS`] and [`SWAP_SETTINGS`].
+    /// and `bowwave status` reach it, if the same user or root runs them. `bowwave ctl` can
+    /// change the settings in [`LIVE_SETTINGS`] and [`SWAP_SETTINGS`].
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -130,7 +130,7 @@ impl Subject for Served {
                 swap.set(key, value).map_err(|error| error.to_string())
             }
             (Some(engine), _) => engine.set(key, value).map_err(|error| error.to_string()),
-            // Settings are looked up before.
+            // Not reached: the server looks the setting up first.
             _ => Err(format!("{key}: no setting of this program")),
         }
     }

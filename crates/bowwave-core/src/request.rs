@@ -13,7 +13,7 @@ pub struct Request {
     pub ends_inside: bool,
 }
 
-/// A part of a read, for a reader that takes its pages one after the other, as a kernel's buffered
+/// A part of a read, for a reader that reads its pages one after the other, as a kernel's buffered
 /// read does. Such a reader waits at each page that is not up to date, and looks up the next page
 /// only then. Policies see the whole request, and decide at the pages of the part.
 ///
@@ -44,7 +44,7 @@ pub struct Fault {
 pub struct PageAccess {
     /// The handle and the pages.
     pub(crate) part: Part,
-    /// For a fault: how its mapping is advised to be used.
+    /// For a fault: the advice of its mapping. `None` for a read.
     pub(crate) mapped: Option<Pattern>,
 }
 

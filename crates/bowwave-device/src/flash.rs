@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! read:   controller ─► plane reads ─► channel ─► link ─► done
-//! write:  controller ─► write buffer ─► done     … later: channel ─► plane programs ─► buffer space
+//! write:  controller ─► write buffer ─► done    … later: channel ─► plane programs ─► buffer space
 //! ```
 //!
 //! Pages are spread over channels first, then chips, dies and planes. A plane serves requests in
@@ -31,7 +31,8 @@ pub(super) struct FlashParameters {
     program_ns: u64,
     channel_ns_per_byte: f64,
     link_ns_per_byte: f64,
-    /// The link of writes, if they do not share that of reads. They cross it after their command.
+    /// The link of writes, if they do not share the link of reads. Their bytes cross it after the
+    /// time of their command.
     write_link_ns_per_byte: Option<f64>,
     command_ns: (f64, f64),
     command_gap_ns: u64,
@@ -51,7 +52,7 @@ impl FlashParameters {
             bytes_per_ns: channels.min(1.0 / self.link_ns_per_byte),
             medium_bytes_per_ns: planes,
             request_bytes_max: self.request_bytes_max,
-            // The device holds at most 65536.
+            // Cannot truncate: `read` accepts at most 65,536.
             depth: self.depth as u32,
             request_ns_min: self.read_ns + self.command_ns.0 as u64,
         }
@@ -105,7 +106,8 @@ impl FlashParameters {
 pub(super) struct Flash {
     p: FlashParameters,
     random: Random,
-    /// When each plane is free again.
+    /// When each plane is free again, in nanoseconds; below, the same for channels, links and
+    /// controller.
     planes: Vec<u64>,
     channels: Vec<u64>,
     link: u64,
@@ -337,7 +339,7 @@ impl Device for Flash {
     }
 }
 
-/// Far beyond any drive; bounds memory if a device file has a typo.
+/// Planes: far more than any drive has. Bounds memory if a device file has a typo.
 const PLANES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl DeviceSpec {
         &self.name
     }
 
-    /// A new device. The same seed gives the same times; the disk draws nothing.
+    /// A new device. The same seed gives the same times; the disk uses no random numbers.
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         match &self.model {
             Model::Instant => Box::new(InstantDevice::default()),
@@ -263,7 +263,7 @@ fn queue(p: &mut Parameters, schedulers: &[Algorithm]) -> Result<QueueConfig, De
     Ok(config)
 }
 
-/// An optional size in bytes; 0 means the default.
+/// An optional size, in KiB in the file. Returns bytes; `unsaid` if it is absent or 0.
 fn kib(p: &mut Parameters, key: &'static str, unsaid: u64) -> Result<u64, DeviceError> {
     let said = p.optional(key, 0.0, (0.0, f64::from(1 << 20)), true)? as u64;
     Ok(if said == 0 { unsaid } else { said << 10 })

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The core's dispatcher decides which reads are late, which are hedged, and which response counts.
-//! Each request has its own memory, since a store may write to a buffer until it returns it,
-//! however late.
+//! Each request has its own buffer: until a store returns a buffer, however late, it may write to
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -37,7 +37,7 @@ struct State {
     error: Option<StoreError>,
 }
 
-/// One of the requests.
+/// One of the two requests.
 struct Runner {
     race: Arc<Race>,
     is_second: bool,

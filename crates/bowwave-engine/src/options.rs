@@ -33,8 +33,8 @@ pub struct Options {
     /// Limit of readahead in flight, for this engine or several together; `None` for as much as
     /// memory holds.
     pub ahead_max: Option<AheadBudget>,
-    /// Shards of the cache, each with its own lock; `None` for one for each processor, at most 16.
-    /// Small caches get fewer.
+    /// Shards of the cache, each with its own lock; `None` for one per processor, at most 16. Small
+    /// caches get fewer.
     pub shards: Option<usize>,
     /// Scheduler of requests to a store.
     pub scheduler: Algorithm,
@@ -42,11 +42,11 @@ pub struct Options {
     /// `starved=4,promotion=0`.
     pub scheduler_knobs: Option<String>,
     /// Requests in flight at a store; the others wait where they can be reordered. `None` for the
-    /// store's own number ([`Profile::slots`](bowwave_backend::Profile::slots)). Beyond that
-    /// number, requests wait in the store, in its order.
+    /// store's own number ([`Profile::slots`](bowwave_backend::Profile::slots)). With a larger
+    /// number, the excess waits in the store, in its order.
     pub device_depth: Option<u32>,
-    /// Dirty or written-out bytes beyond which writers wait; `None` for a fifth of the cache, at
-    /// most half of it. Divided evenly among the shards.
+    /// Bytes that are dirty or being written out, beyond which writers wait. `None` for a fifth of
+    /// the cache; at most half of the cache applies. Divided evenly among the shards.
     pub dirty_bytes: Option<u64>,
     /// Dirty bytes at which write-back begins; `None` for half of
     /// [`dirty_bytes`](Self::dirty_bytes).
@@ -57,9 +57,9 @@ pub struct Options {
     /// this process are then about 10 % faster. Memory is allocated 2 MiB at a time; where that is
     /// slow, pages are small.
     pub huge_pages: bool,
-    /// Give memory of the cache back while the system or the control group reports that tasks wait
-    /// for memory (Linux's pressure stall information), down to an eighth; for long-lived processes
-    /// such as mounts. The memory is used again after five calm seconds.
+    /// Give memory of the cache back, down to an eighth of it, while tasks wait for memory. The
+    /// system or the control group reports that (Linux's pressure stall information). The memory is
+    /// used again after five calm seconds. For long-lived processes such as mounts.
     pub yields_memory: bool,
     /// Retries of a failed request, where a retry may help.
     pub retries: u32,
@@ -72,7 +72,7 @@ pub struct Options {
     pub seed: u64,
     /// Options of the stores.
     pub store: bowwave_backend::Options,
-    /// Most events in each shard's journal; 0 for no journal.
+    /// Maximum events in each shard's journal; 0 for no journal.
     pub journal_events: usize,
     /// Where the decisions of readahead are written as they are made; `None` for nowhere.
     pub decisions: Option<DecisionLog>,
@@ -124,12 +124,13 @@ pub(crate) struct Plan {
 /// Bookkeeping bytes of a frame in the worst case of scattered single pages: its entry, its leaf in
 /// the page table, and the shadow of an earlier page. Counted in the cache's size.
 const METADATA_BYTES: u64 = 320;
-/// Bytes of a write-out; the queue merges adjacent ones.
+/// Maximum bytes of a write-out; the queue merges adjacent ones.
 const WRITE_OUT_BYTES: u64 = 1 << 20;
-/// Bytes that each shard has in flight to stores for write-back: as Linux's disk queue, 128
+/// Maximum bytes that each shard has in flight to stores for write-back: as Linux's disk queue, 128
 /// requests of 512 KiB. Smaller: idle disks. Larger: longer waits for syncs.
 const WRITE_BACK_BYTES: u64 = 64 << 20;
-/// Bytes of a fill: readers wake when their own fill ends, and the queue merges adjacent ones.
+/// Maximum bytes of a fill: readers wake when their own fill ends, and the queue merges adjacent
+/// ones.
 pub(crate) const FILL_BYTES: u64 = 256 << 10;
 
 impl Options {

@@ -89,9 +89,9 @@ pub(crate) struct State {
 pub(crate) enum Effect {
     /// Send a read or a write to the store.
     Send(IoRequest),
-    /// It has a waiter now.
+    /// A request now has a waiter.
     Promote(Arc<FileEntry>, Key),
-    /// It is no longer needed.
+    /// A request is no longer needed.
     Cancel(Arc<FileEntry>, Key),
     /// Wake a read, a write or a sync.
     Wake(Arc<Slot>, Outcome),
@@ -102,7 +102,7 @@ pub(crate) enum Effect {
 pub(crate) enum Found {
     /// The frames are in the lent buffer, pinned.
     Hit,
-    /// They arrive through the slot.
+    /// The frames arrive through the slot.
     Later(Arc<Slot>),
 }
 
@@ -149,9 +149,9 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Fills `part` from `skip` bytes into the first page of `request`, if every page is a plain
-    /// hit and the copy is short enough for the lock; returns whether it did. If not, nothing
-    /// happens.
+    /// Copies the bytes of `request`, from `skip` bytes into its first page, to all of `part`. Does
+    /// so only if every page is a hit of the fast path and the copy is short enough for the lock;
+    /// returns whether it did. Otherwise `part` is unchanged.
     #[inline]
     pub(crate) fn copy_hit(&self, handle: HandleId, request: Request, skip: usize, part: &mut [u8]) -> bool {
         if part.len() > COPY_BYTES_MAX {
@@ -173,7 +173,7 @@ impl Shard {
         true
     }
 
-    /// Reads pages through a handle of a file whose store is `congested` or not. After a hit, the
+    /// Reads pages through a handle; `congested` is the state of the file's store. After a hit, the
     /// frames are in `frames`; unpin them after use.
     pub(crate) fn read(
         &self,
@@ -207,7 +207,7 @@ impl Shard {
             state.next_waiter += 1;
         }
         if outcome == ReadOutcome::Hit {
-            // A policy that runs on every access may read ahead even then.
+            // A policy that runs on every access may read ahead even at a hit.
             if state.actions.is_empty() {
                 state.settle_ahead();
             } else {
@@ -267,7 +267,7 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// Adds to the read plan of a handle of a file whose store is `congested` or not.
+    /// Adds to the read plan of a handle; `congested` is the state of the file's store.
     pub(crate) fn set_read_plan(
         &self,
         handle: HandleId,
@@ -292,7 +292,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Ends a handle's plan.
+    /// Ends a handle's read plan.
     pub(crate) fn end_plan(&self, handle: HandleId, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         state.step(Event::SetReadPlan { handle, ranges: Vec::new() });
@@ -374,8 +374,8 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// A reader waits for pages of a file: what is in flight of them gets the priority of that
-    /// reader, if it is higher. The cache knows no priorities, and promotes only readahead.
+    /// A reader waits for pages of a file: fills of these pages in flight get the reader's priority
+    /// if it is higher. The cache knows no priorities, and promotes only readahead.
     pub(crate) fn promote(&self, entry: &Arc<FileEntry>, pages: PageRange, effects: &mut Vec<Effect>) {
         let state = self.lock();
         let awaited = state
@@ -523,8 +523,8 @@ impl Shard {
     }
 }
 
-/// Most bytes copied under the lock. Up to here, pinning and unpinning costs more than the wait of
-/// other threads.
+/// Maximum bytes copied under the lock. Up to here, pinning and unpinning costs more than the wait
+/// of other threads.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
 impl State {
@@ -542,7 +542,7 @@ impl State {
         }
     }
 
-    /// Returns what is not in flight. No action is pending.
+    /// Returns the part of the budget that is not in flight. Call it when no action is pending.
     fn settle_ahead(&mut self) {
         let pages = self.cache.pages_ahead();
         if self.ahead.as_mut().is_some_and(|drawn| drawn.settle(pages)) {

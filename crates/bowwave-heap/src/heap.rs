@@ -30,9 +30,9 @@ static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Addresses of the swap.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// Addresses of the parents' swaps, unusable here: starts and ends.
+/// Addresses of the ancestors' swaps, unusable here: start and end of each.
 static PARENTS: [AtomicUsize; 2 * PARENTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARENTS_MAX];
-/// Allocations and maps, and their bytes.
+/// Number of allocations and maps so far, and their bytes.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -95,7 +95,7 @@ pub(crate) fn has(at: *const c_void) -> bool {
     START.load(Ordering::Relaxed) <= at && at < END.load(Ordering::Relaxed)
 }
 
-/// Whether an address was in a parent's swap.
+/// Whether an address was in the swap of an ancestor.
 pub(crate) fn was_parents(at: *const c_void) -> bool {
     let at = at as usize;
     PARENTS[0].load(Ordering::Relaxed) != 0
@@ -108,7 +108,8 @@ fn lock() -> Held {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Applies `work` to the heap as bowwave's own work; `None` without a heap.
+/// Applies `work` to the heap; `None` without a heap. `make` creates a heap that is absent. `work`
+/// is bowwave's own work: its allocations are not served.
 ///
 /// Operations on the swap itself run in a [`Quiet`]: a signal handler of the program may access
 /// swapped-out memory, and the thread that reads it back may need a lock that we hold.
@@ -129,8 +130,8 @@ fn with<T>(make: bool, work: impl FnOnce(&mut Heap) -> T) -> Option<T> {
     })
 }
 
-/// Allocates `size` bytes aligned to `align`, a power of two; zeros if `zero`. NULL without address
-/// space.
+/// Allocates `size` bytes aligned to `align`, a power of two; zeros if `zero`. NULL if they do not
+/// fit into the address space, or if memory and spill together are smaller.
 ///
 /// `None` without a swap.
 pub(crate) fn allocate(size: usize, align: usize, zero: bool) -> Option<*mut c_void> {
@@ -157,7 +158,7 @@ pub(crate) fn usable(at: *mut c_void) -> usize {
     with(false, |heap| heap.usable(at as usize)).unwrap_or(0)
 }
 
-/// Resizes an allocation in place; returns whether that was possible.
+/// Resizes an allocation in place. Returns false if that is impossible or would waste memory.
 pub(crate) fn resize(at: *mut c_void, size: usize) -> bool {
     with(false, |heap| heap.resize(at as usize, size)).unwrap_or(false)
 }
@@ -167,7 +168,7 @@ pub(crate) fn allocate_to_grow(size: usize) -> Option<*mut c_void> {
     with(true, |heap| heap.allocate_large(size, size.saturating_mul(2), PAGE) as *mut c_void)
 }
 
-/// Maps whole pages; NULL without address space, `None` without a swap.
+/// Maps whole pages; NULL if they do not fit, `None` without a swap.
 pub(crate) fn map(len: usize) -> Option<*mut c_void> {
     with(true, |heap| heap.allocate_large(len, len, PAGE) as *mut c_void)
 }
@@ -186,7 +187,7 @@ pub(crate) fn unmap(range: &Range<usize>) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Advises on, or discards, pages of the swap. `false` if they are not allocated.
+/// Applies advice, which may discard pages. `false` outside of large allocations, maps and spans.
 pub(crate) fn advise(range: &Range<usize>, advice: RegionAdvice) -> bool {
     with(false, |heap| heap.advise(range, advice)).unwrap_or(false)
 }
@@ -379,7 +380,7 @@ impl Heap {
     }
 }
 
-/// Generations of parents whose addresses are remembered.
+/// Maximum ancestors whose addresses are remembered.
 const PARENTS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub(crate) unsafe fn usable(at: *mut c_void) -> usize {
     static FUNCTION: AtomicUsize = AtomicUsize::new(0);
     let mut function = FUNCTION.load(Ordering::Relaxed);
     if function == 0 {
-        // The C library's own function, not that of another interposed heap. The library stays
+        // The C library's own function, not one that another heap interposes. The library stays
         // loaded. SAFETY: NUL-terminated strings.
         function = unsafe {
             let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);

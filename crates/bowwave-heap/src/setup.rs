@@ -14,13 +14,14 @@ use bowwave_region::{Spill, SwapOptions};
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     pub(crate) swap: Option<SwapConfig>,
-    /// File for decisions, as [`DecisionLog::text`](bowwave_region::engine::DecisionLog::text).
+    /// File for decisions and its maximum size, as
+    /// [`DecisionLog::text`](bowwave_region::engine::DecisionLog::text) writes them.
     pub(crate) journal: Option<OsString>,
     /// File for counters.
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A swap.
+/// Configuration of the swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SwapConfig {
     /// Size of the spill in bytes.
@@ -39,7 +40,7 @@ pub(crate) const SWAP: &str = "BOWWAVE_RUN_SWAP";
 pub(crate) const JOURNAL: &str = "BOWWAVE_RUN_JOURNAL";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
 
-/// Read once.
+/// The configuration, read from the environment once.
 pub(crate) fn setup() -> &'static Setup {
     static SETUP: OnceLock<Setup> = OnceLock::new();
     SETUP.get_or_init(|| {
@@ -73,7 +74,7 @@ impl SwapConfig {
     }
 
     pub(crate) fn options(&self) -> SwapOptions {
-        // The kernel's page faults must be served too: `read` into a swapped-out buffer.
+        // The kernel's page faults must be served, too: a `read` into swapped-out memory has some.
         let scope = Some(Scope::All);
         SwapOptions { memory_bytes: Some(self.memory_bytes), scope, ..SwapOptions::default() }
     }

@@ -13,8 +13,8 @@ use crate::next;
 
 static LEAVE: OnceLock<fn()> = OnceLock::new();
 
-/// Has the dynamic linker call `$start` at the program's start, as bowwave's own work, and `$leave`
-/// at a normal end. `$leave` also runs before `_exit`, which children of forks often call.
+/// Makes the dynamic linker call `$start` at the program's start, as bowwave's own work, and
+/// `$leave` at a normal end. `$leave` also runs before `_exit`, which children of forks often call.
 #[macro_export]
 macro_rules! at_start_and_end {
     ($start:ident, $leave:ident) => {

@@ -1,4 +1,5 @@
-//! Threads whose calls are not served: bowwave's own work uses the same C library.
+//! Marks threads that do bowwave's own work. It uses the same C library, but these calls are not
+//! served.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
 #![allow(unsafe_code, reason = "starts threads by the C library's function")]
 
@@ -8,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use crate::next::{self, ThreadMain};
 
 thread_local! {
-    /// Nesting depth of this thread.
+    /// Nesting depth of `Inside` in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -39,7 +40,7 @@ impl Drop for Inside {
     }
 }
 
-/// Start routine of a thread of ours.
+/// Start routine of a thread of bowwave, and its argument.
 struct Own {
     main: ThreadMain,
     argument: *mut c_void,

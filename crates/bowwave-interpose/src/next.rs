@@ -1,4 +1,5 @@
-//! The next definitions of interposed functions, mostly the C library's own.
+//! The next definitions of interposed functions, in the dynamic linker's order: mostly the C
+//! library's own.
 #![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{CStr, c_int, c_void};

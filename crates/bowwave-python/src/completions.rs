@@ -1,4 +1,4 @@
-//! Reads for an event loop: it waits for one descriptor, and polls the reads that woke it.
+//! Reads for an event loop. The loop waits for one descriptor, then polls the reads that woke it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,7 +35,7 @@ struct Tasks {
     reads: HashMap<u64, (Read, Py<Handle>)>,
 }
 
-/// Tokens of reads to poll, and the eventfd that says so.
+/// Tokens of reads to poll, and the eventfd that wakes the loop for them.
 struct Woken {
     tokens: Mutex<Vec<u64>>,
     event: File,
@@ -51,7 +51,7 @@ impl Wake for Wakes {
         let mut tokens = self.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.push(self.token);
         drop(tokens);
-        // Fails only if 2^64 wake-ups wait.
+        // Fails only if 2^64 wake-ups are unread.
         let _full = (&self.woken.event).write(&1u64.to_ne_bytes());
     }
 }
@@ -107,7 +107,7 @@ impl Completions {
         let file = Arc::clone(handle.get().file()?);
         let len = usize::try_from(file.size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
-        // Not more than a server may have announced in vain.
+        // May fail: the file's size is what a server claims, and may be absurd.
         bytes.try_reserve_exact(len).map_err(|_| {
             PyMemoryError::new_err(format!("{len} bytes do not fit into memory; read fewer at a time"))
         })?;
@@ -127,7 +127,7 @@ impl Completions {
             Some(Err(error)) => Err(handle.get().raised(py, &error)),
             None => {
                 inner.tasks().reads.insert(token, (read, handle.clone().unbind()));
-                // It may have woken before it was in the table.
+                // A wake-up may have come before the read was in the table.
                 let woken =
                     inner.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner).contains(&token);
                 if woken {

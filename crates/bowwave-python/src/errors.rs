@@ -27,12 +27,12 @@ pub(crate) fn store_raised(error: &bowwave_engine::backend::Error) -> PyErr {
     PyOSError::new_err((errno, text))
 }
 
-/// A message that names options of the command, with the settings of Python in their place.
+/// Replaces the names of the command's options in a message by the names of Python's settings.
 fn worded(text: &str) -> String {
     OPTIONS.iter().fold(text.to_owned(), |text, (option, setting)| text.replace(option, setting))
 }
 
-/// Options of the command in messages of stores, and how Python writes them.
+/// Options of the command in messages of stores, and what Python's messages have instead.
 const OPTIONS: [(&str, &str); 11] = [
     ("(--deadline)", "(raise deadline)"),
     ("(--timeout)", "(raise timeout)"),

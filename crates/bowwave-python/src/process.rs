@@ -1,4 +1,4 @@
-//! Values of one process: a forked child must neither use nor drop those of its parent.
+//! Values that belong to one process: a forked child must neither use nor drop its parent's.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 create_exception!(bowwave._bowwave, Forked, PyRuntimeError, "It was opened before a fork.");
 
-/// Number of forks of this process and its ancestors.
+/// Number of forks from the first process to this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Reports that this process is a forked child.
@@ -47,8 +47,8 @@ impl<T> Owned<T> {
         Err(Forked::new_err("opened before a fork: open it again in the child"))
     }
 
-    /// The value, whichever process created it: a child must not use what threads of its parent
-    /// may have been changing.
+    /// The value, even in a child. A child must not use parts of it that the parent's threads may
+    /// have been changing.
     pub(crate) fn of_parent(&self) -> &T {
         &self.value
     }
@@ -64,7 +64,7 @@ impl<T> Drop for Owned<T> {
             // SAFETY: dropped here only, once.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         };
-        // Closing may wait for threads that need the interpreter.
+        // Releases the GIL: a drop may wait for threads that need it.
         Python::attach(|py| {
             let drop_value = Movable(drop_value);
             py.detach(move || drop_value.call());
@@ -72,7 +72,7 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// Lets a closure cross [`Python::detach`], which stays on this thread.
+/// Lets [`Python::detach`] run a closure that is not `Send`: it runs on the same thread.
 struct Movable<F>(F);
 
 impl<F: FnOnce()> Movable<F> {

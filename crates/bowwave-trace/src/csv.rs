@@ -1,4 +1,4 @@
-//! Rows of RFC 4180 CSV, bounded in size, with the first line of each field.
+//! Rows of RFC 4180 CSV, bounded in size, with the number of the line where each field begins.
 
 use std::io::BufRead;
 
@@ -28,7 +28,7 @@ pub(crate) struct Rows<R> {
 pub(crate) struct Row<'a> {
     /// The unquoted fields; those past `count` are empty.
     pub(crate) fields: [&'a [u8]; COLUMNS],
-    /// The first line of each field, from 1.
+    /// The number of each field's first line, from 1.
     pub(crate) lines: [u64; COLUMNS],
     /// Number of fields in the row, possibly more than stored.
     pub(crate) count: usize,

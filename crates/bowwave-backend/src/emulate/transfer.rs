@@ -1,5 +1,5 @@
-//! A transfer through an emulated device: the inner store carries it out, the device lets it
-//! through.
+//! A transfer through an emulated device: the inner store moves the bytes, and the device decides
+//! when they count as moved: it *lets them through*.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,11 +14,12 @@ pub(super) struct Transfer {
 struct State {
     /// `None` once the transfer has ended.
     side: Option<Side>,
-    /// Bytes that the inner store has, that the device let through, and that the sink was told of.
+    /// Bytes that the inner store has read, that the device has let through, and that were reported
+    /// to the sink.
     arrived: usize,
     released: usize,
     reported: usize,
-    /// The device has let all bytes through, or the inner store has no more.
+    /// The device has let all bytes through, or the inner store has failed or has no more.
     ended: bool,
     /// Result of the inner store.
     result: Option<Result<usize>>,
@@ -37,8 +38,9 @@ impl Transfer {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Lets the first `bytes` through, all of them if the device has `ended`. Returns whether the
-    /// transfer ends before the device's, because the inner store has failed or has no more bytes.
+    /// Lets the first `bytes` through; with `ended`, the device has let all of them through.
+    /// Returns whether the transfer ends earlier than the device, because the inner store has
+    /// failed or has no more bytes.
     pub(super) fn release(&self, bytes: u64, ended: bool) -> bool {
         let mut state = self.lock();
         state.released = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -60,7 +62,7 @@ impl Transfer {
     fn tell(mut state: MutexGuard<'_, State>) {
         if state.ended && state.result.is_some() {
             let (side, result) = (state.side.take(), state.result.take());
-            // The end may start the next request, which must not find this one locked.
+            // `done` may start the next request, which must not find this one locked.
             drop(state);
             match (side, result) {
                 (Some(Side::Read(sink, Some(buf))), Some(result)) => sink.done(buf, result),

@@ -1,5 +1,5 @@
-//! Requests to one bucket, signed with the library's credentials: reads, listings, and calls that
-//! the library lacks.
+//! Requests to one bucket, signed with the credentials of the library `object_store`: reads,
+//! listings, and calls that the library lacks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::{Error, ErrorKind, Result};
 /// Connection to one bucket.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// For messages.
+    /// Name of the bucket in messages.
     pub(super) place: String,
     /// URL of the bucket, without a slash at its end.
     pub(super) base: String,
@@ -53,7 +53,7 @@ pub(super) enum Signer {
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without possible secrets.
+        // Does not print secrets.
         f.write_str(match self {
             Self::Nobody => "Nobody",
             Self::Amazon { .. } => "Amazon",
@@ -82,8 +82,8 @@ impl<'a> Outgoing<'a> {
 }
 
 impl Wire {
-    /// Sends a request and returns its response at the head, whatever the status; no standstill may
-    /// exceed `patience`.
+    /// Sends a request and returns its response as soon as its head arrives, whatever the status. A
+    /// request other than GET and HEAD fails if it makes no progress for `patience`.
     ///
     /// # Errors
     /// `Protocol` for redirections, which are not followed; connection errors.
@@ -138,8 +138,8 @@ impl Wire {
     /// As [`document`](Self::document), for XML.
     ///
     /// # Errors
-    /// Also `Protocol` for a response of another type: a proxy's or a login page, whatever its
-    /// status.
+    /// Also `Protocol` for a success of another content type, such as the page of a proxy or a
+    /// login.
     pub(super) async fn xml(&self, request: Outgoing<'_>, patience: Duration) -> Result<Bytes> {
         let place = self.place_of(request.key);
         let (headers, body) = self.document(request, patience).await?;
@@ -233,7 +233,7 @@ pub(super) fn foreign(place: &str, why: &str) -> Error {
 }
 
 /// The error for a response to a read that is not a success, with the server's explanation. The
-/// condition of a read is its version.
+/// condition of a read is its version, so a failed condition means that the object has changed.
 pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
     let (status, headers) = (incoming.status(), incoming.headers().clone());
     if status == StatusCode::PRECONDITION_FAILED {

@@ -38,7 +38,7 @@
 //! | `place` | clusters whose pages are read in any order |
 //! | `rest` | whole files whose pages are read once, in any order |
 //! | `scores` | which detectors are trusted |
-//! | `tuning` | every constant: unit, value, effect |
+//! | `tuning` | the constants: unit, value, effect, and how they were measured |
 //!
 //! # Streams
 //!
@@ -53,21 +53,23 @@
 //!
 //! # Places
 //!
-//! A miss that continues no stream may be in a cluster that is read in any order: a *place*. Runs
-//! (contiguous ranges that were read) show it, if chance hardly explains how many began there. As
-//! many are expected again, so the place is read at once if its pages take less time than these
-//! requests. Places that were used show the size of the next one, which is read at its first miss.
+//! A miss that continues no stream may be in a cluster that is read in any order: a *place*. A
+//! place shows if more runs (contiguous ranges that were read) began there than chance explains.
+//! The policy expects as many runs again. So it reads the place at once if its pages take less time
+//! than the requests of those runs. Places that were used show the size of the next one, which is
+//! read at its first miss.
 //!
 //! Some readers read each page of a file once, in random order. Uniformly random readers repeat
 //! pages: when a twelfth of the file was used, one of 24 uses is a repetition. A file counts as
-//! read once if repetitions are at most a quarter of that, and fills are slow. Then a miss also
-//! requests the next pages never read, up to a window and within the waste budget.
+//! read once on three conditions: at least a twelfth of it was used, fills are slow, and
+//! repetitions are at most a quarter of those of random reads. Then a miss also requests the next
+//! pages never read, up to a window and within the waste budget.
 //!
 //! # What pays
 //!
-//! The cache measures over the fills of all files what a short request takes, what a page of a long
-//! one takes, and how much longer a short request takes beside others
-//! ([`Costs`](crate::Costs)). From these times follow:
+//! The cache measures, over the fills of all files ([`Costs`](crate::Costs)): the time of a short
+//! request, the time of a page of a long request, and how much longer short requests take beside
+//! others. From these times follow:
 //!
 //! - **Places and small files:** the requests saved must take longer than the pages, plus the time
 //!   that waiting reads lose to them. A place is expected to get as many requests again as it had
@@ -86,16 +88,16 @@
 //! distance (pages kept ahead of the reader) is then twice the pages that it uses during one fill.
 //! While fill times are unknown, it doubles each time. (PostgreSQL 19, ZFS, AMP have such rules.)
 //!
-//! Exactly, for readers in order on a store that takes no time (`tools/model_stream.py`): a window
-//! begins at the end of the one before, has its mark at its first page, and covers at least the
-//! rest of the request. The first window, of a miss, begins at the page; its mark is at the end of
-//! the request. A request as long as the window or longer is read with a whole window after it. A
-//! first read of 32 pages or more at page 0 has a window of 8 times its length, at most `ra_pages`.
-//! The window of a first read at page 0 is requested in parts of a quarter of `ra_pages`, at least
-//! 32 pages.
+//! These are the exact rules for readers in order on a store that takes no time
+//! (`tools/model_stream.py`). A window begins at the end of the one before, has its mark at its
+//! first page, and covers at least the rest of the request. The first window begins at the page
+//! that missed; its mark is at the end of the request. A request as long as the window or longer is
+//! read with a whole window after it. A first read of 32 pages or more at page 0 has a window of 8
+//! times its length, at most `ra_pages`. The window of a first read at page 0 is requested in parts
+//! of a quarter of `ra_pages`, at least 32 pages.
 //!
 //! A window that lasts its reader 16 times the time to first byte does not grow. If fills take
-//! longer than a window lasts, the first windows are larger, and the distance is split into
+//! longer than a window lasts, the first windows are larger. The distance is then split into
 //! requests that are served side by side. Under memory pressure a stream gets memory in proportion
 //! to the pages that its readers use, and used pages are evicted before unread readahead. Readahead
 //! is limited to the memory that waiting reads do not pin.
@@ -107,10 +109,10 @@
 //! - **Of a stream:** its unread readahead is at most a base plus a share. The base is two windows,
 //!   or the predicted length or strided block if that is longer. The share is
 //!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. On a store that takes time,
-//!   all pages used count while the share is small: at most sixteen windows. If other streams have
-//!   readahead, at most half of what they leave of the file's budget counts. A strided stream on
-//!   such a store, with blocks of at most 32 pages, has the base or half of the pages that it used,
-//!   whichever is larger.
+//!   a share below sixteen windows is raised to all pages used, up to sixteen windows. If other
+//!   streams have readahead, the limit is half of the file's budget that they leave. A strided
+//!   stream with blocks of at most 32 pages is limited further on such a store: to the base, or to
+//!   half of the pages that it used if that is more.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as
@@ -124,9 +126,9 @@
 //! rounded to windows. Pages that extend a demand request have no minimum.
 //!
 //! A device with a head serves one request after the other, so readahead delays all readers. There
-//! ([`seeks`](StreamConfig::seeks)) a request takes at most as long as a short one, times the odds:
-//! the pages of the file's readahead that were used for each one that was not. The smallest request
-//! is always allowed.
+//! ([`seeks`](StreamConfig::seeks)) a readahead request takes at most as long as a short one, times
+//! the odds: used pages of the file's readahead for each unused one. The smallest request is always
+//! allowed.
 //!
 //! # Failed fills
 //!
@@ -168,9 +170,6 @@
 //!
 //! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
 //! earlier runs of its length continued as ended ([`Runs::continues`]).
-//!
-//! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is
-//! worth.
 
 mod blocks;
 mod config;
@@ -341,8 +340,8 @@ impl Stream {
         self.pace.pages_per_fill().unwrap_or(0) / self.table.readers().max(1)
     }
 
-    /// The first window of a stream. It covers at least the pages that readers use during one fill,
-    /// since a few more pages then cost little.
+    /// The first window of a stream. It covers the pages that a reader uses during one fill, up to
+    /// a quarter of the largest window: a few more pages cost little then.
     fn first_window(&self, wanted: Wanted) -> u64 {
         let Wanted { page, end, max, .. } = wanted;
         // Adjacent touches of a map are clusters more often than sequential reads.
@@ -350,8 +349,9 @@ impl Stream {
         initial_size(end - page, max).max(least)
     }
 
-    /// The next window of the stream at `at`: at least the pages of one fill. A window that lasts
-    /// its reader for `first_bytes` TTFB does not grow.
+    /// The next window of the stream at `at`: at least the pages that a reader uses during one
+    /// fill. A window that lasts its reader `first_bytes` times the time to first byte does not
+    /// grow.
     fn next_window(&mut self, at: usize, max: u64) -> u64 {
         let far = self.pages_per_fill().min(max);
         let entry = self.table.get(at);
@@ -493,7 +493,8 @@ impl Stream {
         PageRange::new(if done { before } else { page }, page)
     }
 
-    /// Whether readahead is short of memory and no other reader of this stream's pages follows.
+    /// Whether memory is short, and no other reader follows closely enough to use this stream's
+    /// pages.
     pub(super) fn drop_behind(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
@@ -577,12 +578,12 @@ impl Stream {
         self.place(wanted, view).unwrap_or_else(|| self.with_rest(wanted, view))
     }
 
-    /// Pages of a new run to read at once: the longest expected length, or less if the waste budget
-    /// of one run does not cover it. At least the shortest recent length.
+    /// Pages of a new run to read at once: the expected length, or less if the waste budget of one
+    /// run does not cover it. At least the shortest recent length.
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let longest = self.runs.length();
-        // Unread readahead counts as waste until it is used, so the budget reserves one longest
-        // run.
+        // Unread readahead counts as waste until it is used, so the budget keeps one expected
+        // length in reserve.
         let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
         let runs = tuning().remembered + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
@@ -614,8 +615,8 @@ impl Stream {
         others.saturating_mul(self.runs.mean_waste(pages).saturating_add(view.ra_pages / 2))
     }
 
-    /// Whether exactly one request is missing between the last run and this one. Then both may be
-    /// one run whose requests arrived out of order, as a kernel's mount queues can cause.
+    /// Whether the gap between the last run and this one is at most one request long. Then both may
+    /// be one run whose requests arrived out of order, as the queues of a kernel's mount can cause.
     fn reordered(&mut self, page: u64, end: u64) -> bool {
         self.table.last().is_some_and(|last| {
             matches!(last.direction, Direction::New | Direction::Up)

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 
-/// Log2 of the largest window by addresses: 32 pages, the width of Linux's field.
+/// Log2 of the largest window by addresses, in pages (Linux's `SWAP_RA_ORDER_CEILING`).
 const VMA_ORDER_MAX: u32 = 5;
 /// Largest `page_cluster` (`vm.page-cluster`).
 const PAGE_CLUSTER_MAX: u32 = 31;
@@ -45,18 +45,18 @@ impl SwapConfig {
         Ok(())
     }
 
-    /// Most pages of a window by slots.
+    /// Maximum pages of a window by slots.
     pub fn block_max(&self) -> u64 {
         1 << self.page_cluster.min(PAGE_CLUSTER_MAX)
     }
 
-    /// Most pages of a window by addresses.
+    /// Maximum pages of a window by addresses.
     pub(super) fn vma_max(&self) -> u64 {
         1 << self.page_cluster.min(VMA_ORDER_MAX)
     }
 }
 
-/// Pages of the next window, by the hits of the last one; at most halved from one to the next.
+/// Pages of the next window, by the `hits` of the last one, which had `last` pages.
 ///
 /// `hits` plus two, rounded up to a power of two, at least four. Without hits, two if `place` is
 /// next to `previous`, else one. At most `max`, yet at least half of `last`: Linux applies the

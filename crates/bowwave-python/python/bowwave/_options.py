@@ -1,4 +1,4 @@
-"""Options of other file systems as settings of ours."""
+"""Translates options of other fsspec file systems into bowwave's settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-#: Options of the usual file systems of a scheme with the meaning of a setting of ours.
+#: By scheme: options of s3fs, gcsfs and adlfs, and bowwave's setting with the same meaning.
 SETTINGS = {
     "s3": {"anon": "anonymous", "endpoint_url": "endpoint", "region_name": "region", "key": "key", "username": "key",
            "aws_access_key_id": "key", "secret": "secret", "password": "secret", "aws_secret_access_key": "secret",
@@ -16,32 +16,35 @@ SETTINGS = {
     "az": {"anon": "anonymous", "endpoint_url": "endpoint", "account_name": "account_name", "account_key": "account_key",
            "sas_token": "sas_token"},
 }
-#: What adlfs reads in the environment in place of options.
+#: Environment variables that adlfs reads in place of options.
 VARIABLES = {"account_name": "AZURE_STORAGE_ACCOUNT_NAME", "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
              "sas_token": "AZURE_STORAGE_SAS_TOKEN"}
-#: Parts of a connection string of Azure, and the options with their meaning.
+#: Parts of an Azure connection string, and adlfs's options with the same meaning.
 CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_token",
               "BlobEndpoint": "endpoint_url"}
 #: Options for listings.
 LISTINGS = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths"})
-#: Options that do not change what is read: those of listings, of writes and of the file system's own cache.
+#: Options that do not change which bytes are read: for listings, for writes and for the file
+#: system's own cache.
 NEUTRAL = LISTINGS | {"asynchronous", "loop", "auto_mkdir", "skip_instance_cache", "default_cache_type",
                       "default_block_size", "default_fill_cache", "max_concurrency", "fixed_upload_size", "project", "default_location",
                       "cache_timeout", "blocksize", "block_size", "cache_type", "cache_options"}
-#: Protocols of fsspec, and the scheme of ours.
+#: Protocols of fsspec, and bowwave's scheme for each.
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
            "file": "file", "local": "file",
            "http": "http", "https": "https"}
 
 
 def native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The scheme, if the engine can open the target with these options, and its settings; else those of the cache."""
+    """The scheme and the engine's settings, if the engine can open the target with these options.
+
+    Otherwise `None` and `settings`."""
     scheme = SCHEMES.get(protocol)
     known = SETTINGS.get(scheme or "", {})
     ours = dict(settings)
     given = {name: value for name, value in options.items() if value is not None and name not in NEUTRAL}
     if scheme == "s3":
-        # As in s3fs, what it names itself comes first.
+        # As in s3fs, its own options take priority over `client_kwargs`.
         given = dict(given.pop("client_kwargs", {})) | given
     if scheme in ("gs", "az"):
         of_cloud = _of_google(given) if scheme == "gs" else _of_azure(given)
@@ -63,8 +66,10 @@ def native(protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> 
 
 
 def _of_google(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Options of gcsfs with its token as ours: `"anon"`, or the key of a service account as a file or a dictionary.
-    `None` if gcsfs reads in a way of its own."""
+    """Options of gcsfs with its `token` translated, if that is `"anon"` or a service account's key.
+
+    The key is a file or a dictionary. `None` if gcsfs reads from an emulator that the environment
+    names."""
     if os.environ.get("STORAGE_EMULATOR_HOST") and "endpoint_url" not in given:
         return None
     token, others = given.get("token"), {name: value for name, value in given.items() if name != "token"}
@@ -82,7 +87,9 @@ def _of_google(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Options of adlfs as ours; `None` if adlfs finds its credentials in a way of its own."""
+    """Options of adlfs, with its defaults applied, in the names of `SETTINGS`.
+
+    `None` if the engine cannot find the credentials that adlfs would use."""
     given = {name: value for name, value in _connected(given).items() if value != ""}
     if "account_host" in given:
         given["endpoint_url"] = f"https://{given.pop('account_host')}"
@@ -107,7 +114,9 @@ def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _connected(given: dict[str, Any]) -> dict[str, Any]:
-    """Options of adlfs with those that a connection string stands for in its place, if all its parts are known."""
+    """Options of adlfs, with a connection string replaced by the options that it contains.
+
+    Unchanged if the string has unknown parts."""
     pairs = (part.partition("=") for part in str(given.get("connection_string", "")).split(";") if part)
     parts = {name: value for name, _, value in pairs}
     protocol, suffix = parts.pop("DefaultEndpointsProtocol", "https"), parts.pop("EndpointSuffix", None)

@@ -1,8 +1,8 @@
 """Files of a listed directory that a program will probably open next, opened and fetched ahead of it.
 
-The core decides which files, and how much of each (`_bowwave.Siblings`); threads open them. A file that was opened ahead
-has a version that was looked up at that time, so it is used for a limited time, and no more files are ahead than the
-program opens within half of it.
+The core decides which files, and how much of each (`_bowwave.Siblings`); threads open them. The
+version of a file is looked up when it is opened ahead, so it is used for a limited time only. The
+number of files ahead is at most the number that the program opens in half that time.
 """
 
 from __future__ import annotations
@@ -20,22 +20,26 @@ from ._files import START, WHOLE, Source
 from ._formats import first_of
 from ._threads import Threads
 
-#: Opens in flight. Fewer: programs that read fast wait; more: threads that wait for the store.
+#: Maximum opens in flight. Fewer: programs that read fast wait. More: more threads wait for the
+#: store.
 OPENS = 32
-#: Directories whose opens are remembered, and most files of one: its names are copied once.
+#: Maximum directories whose opens are remembered, and maximum files of one: the core has a copy of
+#: their names.
 DIRECTORIES, NAMES = 64, 200_000
-#: A directory of fewer files, such as a partition of a table, is a part of the one above it.
+#: A directory of fewer files, such as a partition of a table, counts as part of the directory above
+#: it.
 FEW = 8
-#: Directories above a file in which it may be listed.
+#: Maximum levels from a file up to the directory whose listing is used.
 LEVELS = 4
-#: Opened files whose directory is remembered until they are closed, and directories that were looked for.
+#: Maximum open files whose directory is remembered, and maximum directories for which the time in
+#: `RELIST_S` is remembered.
 NOTED = 4096
-#: Least seconds between two looks at the listing of a directory.
+#: Minimum seconds between two checks for a listing of a directory.
 RELIST_S = 1.0
-#: Seconds between two opens before any was measured. A longer pause than `PAUSE_S` counts as that: a program that
-#: pauses once does not become slow.
+#: Assumed seconds between two opens before any was measured. A pause longer than `PAUSE_S` counts as
+#: `PAUSE_S`: one pause must not make a program count as slow.
 INTERVAL_S, PAUSE_S = 0.02, 1.0
-#: Most opens that a program can make until a version counts as old.
+#: Maximum estimate of the opens that a program makes until a version counts as old.
 SOON = 1_000_000
 #: Seconds after which the next open closes a file that no program has opened.
 UNUSED_S = 30.0
@@ -46,7 +50,7 @@ class _Ahead:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: When its version was looked up, once a thread has begun.
+        #: When its version was looked up; `None` until a thread has begun.
         self.begun: float | None = None
         self.future: Future[Source]
 
@@ -54,9 +58,10 @@ class _Ahead:
 class Siblings:
     """Sources by path, opened ahead of a program.
 
-    `source_of` is the source of a path. `files_of` are the names and sizes of a directory's files, or of all below it, as
-    far as they are known without a request; `None` if they are more than `NAMES`. `is_known` tells whether the program
-    needs no lookup of a path. A source is used for `fresh` seconds."""
+    `source_of` returns the source of a path. `files_of` returns the names and sizes of the files
+    in a directory, or of all files below it, without a request. It returns `None` if they are not
+    known, or more than `NAMES`. `is_known` returns whether the program can open a path without a
+    lookup. A source is used for `fresh` seconds."""
 
     def __init__(self, source_of: Callable[[str], Source], files_of: Callable[[str, bool], list[tuple[str, int]] | None],
                  is_known: Callable[[str], bool], fresh: float) -> None:
@@ -78,16 +83,16 @@ class Siblings:
         self._directory_of: OrderedDict[str, str] = OrderedDict()
         #: Directories that the core knows, in the order of their last opens.
         self._listed: OrderedDict[str, None] = OrderedDict()
-        #: Time of the last look at its listing, by directory.
+        #: By directory, the time of the last check for a listing.
         self._looked: OrderedDict[str, float] = OrderedDict()
         self._last, self._last_path, self._interval = monotonic(), "", INTERVAL_S
-        #: Open files ahead. They end with the file system.
+        #: Threads that open files ahead. They end with the file system.
         self._threads: Threads | None = None
-        # Last: with it, other threads use what is above.
+        # Set last: other threads use the fields above only when it is current.
         self._generation = _stores.generation()
 
     def _locked(self) -> threading.RLock:
-        """The lock of this process."""
+        """The lock. In a forked child, the first call creates a new lock and empty tables."""
         if self._generation != _stores.generation():
             with self._beginning:
                 if self._generation != _stores.generation():
@@ -96,7 +101,7 @@ class Siblings:
 
     @contextmanager
     def opening(self, path: str) -> Iterator[None]:
-        """The program opens a file in the context."""
+        """While the context lasts, the program opens a file, which is then not opened ahead."""
         with self._locked():
             opening = self._opening
         opening.add(path)
@@ -125,7 +130,7 @@ class Siblings:
         return ahead.begun, source
 
     def opened(self, path: str, source: Source) -> None:
-        """A program opens a file."""
+        """Records that a program has opened a file, and opens others ahead."""
         store = source.store()
         if self._fresh <= 0 or not store.reads_siblings:
             return
@@ -145,7 +150,9 @@ class Siblings:
                 self._open_ahead(*planned)
 
     def _plan(self, path: str, size: int, room: tuple[int, int, int]) -> list[tuple[str, str, int, int, int]] | None:
-        """Directories, names and sizes of files, and how much is read ahead of them; `None` if no listing has the path."""
+        """Files to open ahead: directory, name, size, and bytes to read at its beginning and end.
+
+        `None` if no listing has the path."""
         for directory in _above(path):
             if directory in self._listed:
                 plan = self._opens.opened(directory, path[len(directory) + 1:], size, room, _ends_of(path))
@@ -157,7 +164,7 @@ class Siblings:
         return None
 
     def _list(self, path: str, size: int, now: float) -> bool:
-        """Learns the files of a directory at the second open in it."""
+        """Tells the core a directory's files at the second open in it. Returns whether it did."""
         above = _above(path)
         first = next((found for directory in above[:2] if (found := self._first.get(directory))), None)
         known = any(directory in self._listed for directory in above)
@@ -184,7 +191,7 @@ class Siblings:
         directory, files = best
         name = path[len(directory) + 1:]
         if all(name != other for other, _ in files):
-            # A new listing would end the runs in it.
+            # The listing lacks this file. Telling the core would only end the directory's runs.
             return False
         self._listed[directory] = None
         for old in _bound(self._listed, DIRECTORIES):
@@ -215,7 +222,7 @@ class Siblings:
         source = self._source_of(path)
         handle = source.handle(WHOLE if head >= size else (0, head) if head else (-tail, None))
         for offset, length in ((0, min(head, handle.size)), (max(0, handle.size - tail), tail)):
-            # A length of 0 would be to the end.
+            # A length of 0 would mean to the end of the file.
             if length and handle.size:
                 handle.advise("willneed", offset, length)
         return source
@@ -280,5 +287,5 @@ def _ends_of(path: str) -> tuple[int, int]:
 
 
 def _bound(table: OrderedDict[str, Any], most: int) -> list[str]:
-    """The keys that are removed from a table so that it has at most this many."""
+    """Removes the oldest keys of a table until it has at most this many; returns them."""
     return [table.popitem(last=False)[0] for _ in range(len(table) - most)]

@@ -146,7 +146,7 @@ fn verdict(views: &[View], group: &Group) -> String {
     text + "."
 }
 
-/// The runs worth choosing between.
+/// The runs worth choosing between: no other run is both faster and leaner.
 pub(super) fn frontier(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let point = |run: &usize| {
@@ -222,7 +222,7 @@ pub(super) fn ledger(views: &[View], group: &Group) -> String {
     let Some(least) = some().min_by(|a, b| used(a).total_cmp(&used(b))) else {
         return format!("{place}, nothing was read ahead.");
     };
-    // The best run and the most wasteful one.
+    // The best run, or the most wasteful one if the best read nothing ahead.
     let first = some().find(|(run, _)| *run == group.best).unwrap_or(least);
     let phrase = |(run, ledger): &(usize, Ledger)| {
         let part = |pages: u64| percent(pages as f64, ledger.pages() as f64);

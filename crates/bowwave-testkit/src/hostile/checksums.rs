@@ -51,7 +51,7 @@ impl Checksum {
         (format!("{}-{}", self.of(&sums), object.parts.len()), "COMPOSITE")
     }
 
-    /// `GetObjectAttributes` of `object`.
+    /// The response to `GetObjectAttributes` of `object`.
     pub(super) fn attributes(self, object: &Stored) -> String {
         let tag = format!("Checksum{}", self.name().to_ascii_uppercase());
         let (sum, kind) = self.of_object(object);
@@ -80,7 +80,7 @@ impl Checksum {
     }
 }
 
-/// Half-open ranges of an object's parts; none for an object put at once.
+/// Half-open ranges of an object's parts; none for an object that one PUT created.
 pub(super) fn parts(object: &Stored) -> impl Iterator<Item = (usize, usize)> {
     object.parts.iter().scan(0, |end, size| {
         let from = *end;

@@ -72,7 +72,7 @@ pub(super) fn respond(line: &Line, request: &Request, fault: Framing, mode: &Mod
     }
 }
 
-/// A response of an older HTTP version, which ends with its connection.
+/// Sends a response of an older HTTP version, then closes the connection.
 fn old(line: &Line, answer: &Answer, has_body: bool, version: Framing) -> io::Result<Next> {
     if version == Framing::Http10 {
         let framing = format!("Content-Length: {}\r\nConnection: close\r\n", answer.body.len());
@@ -84,7 +84,7 @@ fn old(line: &Line, answer: &Answer, has_body: bool, version: Framing) -> io::Re
     line.close()
 }
 
-/// A wrong response to a range request; other responses are correct.
+/// Makes the response to a range request wrong; leaves other responses unchanged.
 fn ranged(line: &Line, request: &Request, mut answer: Answer, fault: Framing) -> Answer {
     let inner = line.shared.inner();
     let Some(stored) = honest::key(request).and_then(|key| inner.bucket.get(key)) else { return answer };

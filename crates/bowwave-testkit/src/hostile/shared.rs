@@ -15,7 +15,7 @@ use super::mode::{Fault, Mode, Slow};
 use super::request::{Kind, Request};
 use super::{Dialect, Host, Recorded, Requests, faults};
 
-/// Everything except the listeners.
+/// State of a server, except its listeners.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) dialect: Dialect,
@@ -27,14 +27,14 @@ pub(super) struct Shared {
     listening: Condvar,
 }
 
-/// Everything under the lock.
+/// State under the lock.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) bucket: Bucket,
     pub(super) mode: Mode,
     /// Requests in the mode's scope so far.
     matched: u64,
-    /// Keys that the mode has replaced.
+    /// Keys of objects that the mode has replaced.
     pub(super) replaced: BTreeSet<String>,
     pub(super) checksum: Option<Checksum>,
     pub(super) requests: Requests,
@@ -87,7 +87,7 @@ impl Shared {
         let should_listen = mode.fault != Fault::Refused;
         if inner.is_listening && !should_listen {
             inner.disconnect();
-            // The listener waits for a connection, and checks the mode after each.
+            // Wakes the listener: it checks the mode after each connection.
             drop(TcpStream::connect(self.address));
         }
         self.listening.notify_all();
@@ -156,10 +156,10 @@ impl Shared {
                 inner.connections.insert(id, clone);
                 id
             });
-            // A client may close its connection.
+            // An error is normal: a client may close its connection.
             let _ended = serve(&shared, &stream, host);
             if let Ok(id) = registered {
-                // The last descriptor: dropping it closes or resets the connection.
+                // The connection closes or is reset with its last descriptor, `stream`.
                 shared.inner().connections.remove(&id);
             }
         };

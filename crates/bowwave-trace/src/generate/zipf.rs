@@ -18,7 +18,7 @@ pub struct Zipf {
     low: f64,
     /// The integral at the upper end of the range.
     high: f64,
-    /// A sample this close below its rank is accepted without evaluating the integral.
+    /// A sample at most this far below its rank is accepted without evaluating the integral.
     sure: f64,
 }
 
@@ -71,10 +71,10 @@ impl Zipf {
     }
 }
 
-/// A permutation of the numbers below a bound that separates neighbours.
+/// A permutation of the numbers below a bound. It separates most neighbours.
 ///
-/// Four rounds of a Feistel network over the next even power of two, repeated until the result is
-/// below the bound.
+/// Four rounds of a Feistel network over the next power of four, repeated until the result is below
+/// the bound.
 #[derive(Clone, Debug)]
 pub struct Scatter {
     bound: u64,
@@ -107,8 +107,8 @@ impl Scatter {
                 (left, right) = (right, left ^ (mix(right ^ key) & mask));
             }
             moved = left << self.half_bits | right;
-            // The network permutes at most four times as many numbers; the cycle returns below the
-            // bound.
+            // The network permutes at most `4 * bound` numbers, so few repetitions are needed. They
+            // end, because each cycle returns to its start.
             if moved < self.bound {
                 return moved;
             }

@@ -50,8 +50,8 @@ impl Format {
     /// Detects the format of a trace from its first (unpacked) bytes `head` and its `name`; `None`
     /// if unknown or ambiguous.
     ///
-    /// Every line of `head` counts except the last, which may be truncated, so a few kilobytes are
-    /// more reliable than a few bytes.
+    /// The first lines of `head` count, except its last line, which may be truncated. So a few
+    /// kilobytes are more reliable than a few bytes.
     pub fn detect(head: &[u8], name: &Path) -> Option<Self> {
         let text = head.strip_prefix("\u{feff}".as_bytes()).unwrap_or(head);
         if text.starts_with(HEADER.as_bytes()) {
@@ -94,9 +94,9 @@ impl Format {
         if blkparse::fits(first) {
             return Some(Self::Blkparse);
         }
-        // The format that most lines match, so that one bad line is an error with its number and
-        // not an unknown format. Stricter formats come first: one format's digits may be another's
-        // words.
+        // The format that most lines match. So one bad line does not make the format unknown; the
+        // importer reports it with its number. Stricter formats come first: a field that must be a
+        // number in one format may be any word in another.
         let mut best = (None, 0);
         for (format, layout) in [
             (Self::VscsiCsv, &columns::VSCSI_CSV),

@@ -1,9 +1,10 @@
 //! The cache's directory, held by descriptor. Each entry is checked before the cache uses it.
 //!
 //! Names are opened without following links and without blocking, and then checked by `fstat`. An
-//! entry is foreign ([`Fault::Foreign`]) if it is a FIFO, socket, device, link or directory in
-//! place of a file, belongs to another user, may be written by others, or has a second name. The
-//! cache truncates damaged segments; with a second hard link, that would destroy another file.
+//! entry is foreign ([`Fault::Foreign`]) if it has the wrong type: a FIFO, socket, device or link,
+//! or a directory in place of a file. Entries of other users, and entries that others may write,
+//! are foreign. So are files with a second hard link, or larger than a segment. The cache truncates
+//! damaged segments; with a second hard link, that would destroy another file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -41,9 +42,9 @@ impl From<Errno> for Fault {
     fn from(error: Errno) -> Self {
         match error {
             Errno::NOENT => Self::Absent,
-            // A link; a file for a directory; a directory for a file; a non-empty one; a socket or
-            // a device without driver; no permission, which the cache never removes from its own
-            // files.
+            // In this order: a link; a file in place of a directory; a directory in place of a
+            // file; a non-empty directory; a socket or a device without driver; no permission,
+            // although the cache never takes permissions from its own files.
             Errno::LOOP
             | Errno::NOTDIR
             | Errno::ISDIR
@@ -76,7 +77,7 @@ impl From<Fault> for io::Error {
 /// Flags of every open: a FIFO must not block, a link must not lead elsewhere.
 const SAFE: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = SAFE.union(OFlags::DIRECTORY);
-/// Flags for a directory on the way, which need not be readable.
+/// Flags for a parent directory, which need not be readable.
 const ON_THE_WAY: OFlags = DIRECTORY.union(OFlags::PATH);
 /// Write permission of the group or of others.
 const OTHERS_WRITE: u32 = 0o022;
@@ -194,7 +195,7 @@ impl Directory {
         Ok(rustix::fs::flock(&self.fd, how)?)
     }
 
-    /// Removes any entry, except a non-empty directory. Another process may have removed it.
+    /// Removes any entry, except a non-empty directory. Succeeds if another process has removed it.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         let removed = match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Err(Errno::ISDIR) => rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR),

@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Regression: corrections of a distance of two pages made it zero, which divides.
+    /// Regression: corrections of a distance of two pages made it zero, so a division failed.
     #[test]
     fn corrections_keep_blocks_apart() {
         for (step, off) in [(2i64, -1i64), (2, 1), (-2, 1), (-2, -1), (3, -1), (-3, 1)] {

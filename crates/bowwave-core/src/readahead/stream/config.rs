@@ -12,19 +12,19 @@ pub struct StreamConfig {
     /// in Seastar. Until pages were used, two windows of a stream and sixteen of a file may be
     /// wasted.
     pub waste_percent: u32,
-    /// Most pages ahead of a stream whose readers wait. 65536 by default: 256 MiB in pages of 4
+    /// Maximum pages ahead of a stream whose readers wait. 65536 by default: 256 MiB in pages of 4
     /// KiB.
     pub distance_pages_max: u64,
-    /// Pages at the end of each request that the reader's own readahead added, as a kernel does on
-    /// a mount: no program waits for them. 0, the default, if requests are what programs read.
+    /// Largest window, in pages, of the reader's own readahead, as a kernel has on a mount. It may
+    /// have added up to this many pages at the end of each request, and no program waits for those.
+    /// 0, the default, if requests are what programs read.
     pub reader_ahead_pages: u64,
     /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
     /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
     /// requests cost only time.
     pub slow_window_pages: u64,
     /// Whether the store has a head, as a disk does, so that the pages of one request delay all
-    /// others. Readahead that is mostly not used is then requested in small pieces. False by
-    /// default.
+    /// others. If readahead mostly goes unused, its requests are then short. False by default.
     pub seeks: bool,
 }
 

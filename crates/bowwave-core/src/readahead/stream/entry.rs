@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!                lo          hi                edge
-//!   Up     ......|===========|-----------------|......       read upward from lo, read ahead to edge
-//!   Down   ......|-----------|=================|......       read downward from hi, read ahead to edge
+//!   Up     ......|===========|-----------------|......   read upward from lo, read ahead to edge
+//!   Down   ......|-----------|=================|......   read downward from hi, read ahead to edge
 //!               edge         lo                hi
 //! ```
 //!

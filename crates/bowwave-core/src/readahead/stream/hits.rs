@@ -2,16 +2,16 @@
 //!
 //! The policy is not called for hits. At the next miss or mark it learns only the last page that
 //! the handle read. If that page was read ahead for a stream, its reader either came there in
-//! order, or jumped within the readahead. The pages tell: the cache knows which of them were used.
+//! order, or jumped within the readahead. The cache knows which pages were used, and these show
+//! which of the two.
 //!
 //! ```text
 //!   a stream ...====|..........##.........##.........##......|      # used   . unused
 //!                  hi                         last read^   edge
 //! ```
 //!
-//! Jumps matter because a window of readahead may cover the next blocks of a strided reader.
-//! Without them, the blocks in the window would count as read in order, and the runs as long as the
-//! window.
+//! Jumps matter because a window of readahead may cover the next blocks of a strided reader. If
+//! jumps went unnoticed, these blocks would count as one run read in order, as long as the window.
 
 use super::tuning::tuning;
 use super::{Direction, Stream, Wanted};
@@ -19,15 +19,16 @@ use crate::page::PageIndex;
 use crate::readahead::{Access, View};
 
 impl Stream {
-    /// Applies the hits since the handle's last miss or mark. Whether its reader jumped within the
-    /// readahead of a stream. Its runs there are then entered, and the stream goes on at the last.
+    /// Applies the hits since the handle's last miss or mark. Returns whether its reader jumped
+    /// within the readahead of a stream. If so, the reader's runs there are entered, and the stream
+    /// continues at the last of them.
     pub(super) fn follow_hits(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> bool {
         let Some(PageIndex(prev)) = access.prev_page else { return false };
         let Some(at) = self.table.continued_at(prev) else { return false };
         let (end, request) = (prev + 1, wanted.end - wanted.first);
         let entry = self.table.get(at);
         let (hi, slack) = (entry.hi, entry.slack());
-        // Three pages show almost always whether it is worth looking at all.
+        // Three sampled pages almost always show whether the reader may have jumped.
         let is_unread = |part| view.is_unread(PageIndex(hi + (end - hi) * part / 4));
         // Touches of mapped pages are invisible.
         let shows = !wanted.mapped && !view.has_forgotten() && end - hi > 2 * request;
@@ -57,7 +58,8 @@ impl Stream {
         }
     }
 
-    /// The reader of a stream, its last one, continues at a page that was read ahead for it.
+    /// The reader of the stream at `at` jumped to a page that was read ahead for the stream. The
+    /// stream must be the last one that this reader used.
     pub(super) fn jumped_to(&mut self, at: usize, page: u64, request: u64) {
         self.close_last(page);
         self.fresh += 1;
@@ -85,10 +87,10 @@ impl Stream {
     }
 }
 
-/// Whether a reader jumped within the pages `from..end`: it left out more than half of the largest
-/// window at once, or several times the pages that it used, or more than those between runs at
-/// equal distances. Used pages more than `near` pages apart are of different runs, and a reader in
-/// order may skip `slack`.
+/// Whether a reader jumped within the pages `from..end`. Any of three signs shows it: a gap of more
+/// than half of the largest window; several times as many unused as used pages; or runs at equal
+/// distances, with more unused than used pages. Used pages more than `near` pages apart are of
+/// different runs, and a reader in order may skip `slack`.
 fn has_jumped((from, end): (u64, u64), near: u64, slack: u64, view: View<'_>) -> bool {
     let (mut hi, mut used, mut widest) = (from, 0, 0);
     let (mut start, mut step, mut equal, mut others) = (None, None, 0u64, 0u64);

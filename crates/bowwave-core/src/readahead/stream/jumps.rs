@@ -18,7 +18,8 @@ use crate::readahead::{Plan, Reason, View};
 pub(super) struct Jumps {
     /// Predicted start of the next run, and the tolerance in pages.
     next: Option<(u64, u64)>,
-    /// How often a reader waited for a predicted run.
+    /// How often a reader waited for a predicted run, at most `ahead_log_max`. Each wait doubles
+    /// the runs read ahead.
     waited: u32,
     /// Runs read ahead and not reached yet.
     ahead: u64,

@@ -9,9 +9,9 @@ use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
-    /// Handles a read that skips pages. Two equal distances between starts in a row make the stream
-    /// strided. Otherwise a stream without a window gets no readahead. `None`: the stream continues
-    /// as without the skip.
+    /// Handles a read that skips pages. If two consecutive distances between starts are equal, the
+    /// stream becomes strided. Otherwise a stream without a window gets no readahead. `None`: the
+    /// stream continues as without the skip.
     pub(super) fn skips(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, first, .. } = wanted;
         let entry = self.table.get(at);
@@ -214,13 +214,15 @@ impl Stream {
         let direct = begun == Some(entry.lo);
         let Direction::Stride(mut blocks) = entry.direction else { return wanted.alone() };
         let Wanted { page, end, first, .. } = wanted;
-        // A reader that used the predicted page is in the block: its run is longer.
+        // If the reader used the predicted first page, that page was right, and this read is within
+        // the block.
         let beside = blocks
             .beside(entry.lo, first)
             .filter(|&steps| steps > 0 && !view.is_used(PageIndex(blocks.start(entry.lo, steps))));
         let steps = beside.unwrap_or_else(|| blocks.steps_to(entry.lo, page).0);
         if steps > 0 && !wanted.mapped && is_sparse(entry.lo, blocks.pages, view) {
-            // The stride or the block's length was wrong; runs that begin now show others.
+            // The stride or the block's length was wrong. Runs that begin from now on may show the
+            // right ones.
             entry.over = true;
             self.scores.count(Detector::Stride, false);
             return self.begun(wanted, view);

@@ -3,8 +3,8 @@
 //! Pages read once pass through the inactive list. While the list evicted N pages, the stream used
 //! M; its share of the list is M / N. Readahead beyond that share is evicted before it is read (the
 //! thrashing threshold of Wu, adaptive readahead, 2005). The limit applies as soon as the list
-//! evicts pages, so before the first thrashing. Without evictions a stream has no share, and only
-//! the total of unread readahead is limited.
+//! evicts pages, so before the first thrashing. Without evictions nothing shows a stream's share,
+//! so only the total of unread readahead is limited.
 
 use super::tuning::tuning;
 use crate::readahead::{FillReport, Pressure};
@@ -28,7 +28,7 @@ pub(super) struct Pace {
     /// Mean and shortest nanoseconds of a fill; the shortest is close to the TTFB. 0 while unknown.
     fill_ns: u64,
     quickest_ns: u64,
-    /// Most pages ahead that the stream's share of memory holds.
+    /// Maximum pages ahead, by the stream's share of memory; `u64::MAX` without evictions.
     pub(super) limit: u64,
 }
 
@@ -81,10 +81,10 @@ impl Pace {
         };
     }
 
-    /// Pages that may be added to the `ahead` pages of a stream: up to twice its share, since
-    /// streams rarely all use their whole share, and at most what is left of all memory. Without
-    /// evictions there is no share. Pages of waiting reads reduce what is left, because their
-    /// frames are pinned.
+    /// Pages that may be added to the `ahead` pages of a stream. A stream may have twice its share
+    /// ahead, since streams rarely all use their whole share. The readahead of all streams is
+    /// limited to the memory for pages read once, less a reserve and the pages of waiting reads:
+    /// their frames are pinned. A small share is always allowed.
     pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let taken = pressure.unread.saturating_add(pressure.awaited);
         let left = below_reserve(pressure.cold).saturating_sub(taken);

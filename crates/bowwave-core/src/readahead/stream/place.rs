@@ -1,23 +1,24 @@
 //! Places: parts of a file whose pages are read in any order, one place after the other.
 //!
 //! ```text
-//!   file             .|........|# ## ### #|..........|.........|.....      # where recent runs began
+//!   file             .|........|# ## ### #|..........|.........|.....    # where recent runs began
 //!                              |<- place ->|
 //! ```
 //!
 //! Three signs tell that a reader is in a place:
 //!
-//! - **Runs in a row.** The last runs began so near each other, in no order, that uniformly random
-//!   reads hardly ever do. The place is estimated from where they began.
+//! - **Runs in a row.** The last runs began near each other, in no order. Uniformly random reads
+//!   hardly ever do that. The place is estimated from where the runs began.
 //! - **The place before.** Of each of the last two places read at once, at least a third was used.
 //!   Then the next miss elsewhere is expected in a place of the same size.
-//! - **Runs among others.** Several of the recent runs began in one aligned place, so small that
-//!   uniformly random reads hardly ever meet in it. This finds places of readers that take turns.
+//! - **Runs among others.** Several of the recent runs began in one aligned place. It is so small
+//!   that uniformly random reads hardly ever meet in it. This finds the places of readers that
+//!   alternate.
 //!
 //! The place is read at once if the requests that this saves take longer than its pages. Places by
 //! the first two signs are judged when their reader goes elsewhere. Each place in a row of which
-//! less than a third was used makes the first sign stricter: the chance that random reads may have
-//! is squared.
+//! less than a third was used makes the first sign stricter: the accepted probability that random
+//! reads look like a place is squared.
 
 use super::scores::Detector;
 use super::tuning::tuning;
@@ -25,7 +26,8 @@ use super::{Stream, Wanted};
 use crate::page::{PageIndex, PageRange};
 use crate::readahead::{Plan, Reason, View};
 
-/// More places in a row that were hardly used change nothing: no runs in a row are so rare.
+/// Maximum count of places in a row that were hardly used. At this count, no runs in a row are rare
+/// enough, so a larger one changes nothing. Smaller: runs in a row may still show a place.
 const UNUSED_MAX: u32 = 5;
 
 /// What is known of the places that were read at once.
@@ -39,7 +41,7 @@ pub(super) struct Places {
     unused: u32,
     /// Of the last place that was used well: pages from the first used one to the last.
     span: u64,
-    /// Used pages of them.
+    /// Used pages within `span`, by samples.
     used: u64,
     /// Size in pages of the aligned place around the last place that was used well, and how many
     /// such places in a row had this size. 0 and 0 if none fits.
@@ -47,7 +49,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Judges the last place if its reader continues at `page`, further away than its size.
+    /// Judges the last place if its reader continues at `page`, and `page` is further from the
+    /// place than the place is long.
     fn judge(&mut self, page: u64, view: View<'_>) {
         let Some(PageRange { start: PageIndex(start), end: PageIndex(end) }) = self.last else { return };
         let size = end - start;
@@ -89,7 +92,8 @@ impl Places {
     }
 }
 
-/// The smallest aligned power of two of pages around these, if it has at most twice as many.
+/// The smallest aligned range with a power of two of pages that contains `start..end`, if it has at
+/// most twice as many pages.
 fn aligned(start: u64, end: u64) -> Option<PageRange> {
     let pages = end - start;
     let size = pages.next_power_of_two();
@@ -125,12 +129,13 @@ impl Stream {
             return None;
         }
         let request = wanted.end - wanted.page;
-        // As rare as three runs in a row in the smaller places of runs among others.
+        // As rare by chance as three runs in a row in one of the smaller places of runs among
+        // others.
         let bits = (2 * tuning().place_chance.ilog2()) << self.places.unused;
         let most = wanted.max * tuning().stream_windows;
         let (runs, begun) = self.runs.near(view.file_pages.0, bits.into(), most)?;
         let (start, end) = (begun.start.0, begun.end.0 + request);
-        // As far beyond the first and the last one as they are apart.
+        // Extends the range at both ends by the mean distance between the runs.
         let apart = (end - start) / (runs - 1);
         let unaligned = || PageRange::new(start.saturating_sub(apart), end + apart);
         let place = aligned(start, end).unwrap_or_else(unaligned);

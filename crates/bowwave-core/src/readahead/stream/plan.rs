@@ -76,8 +76,8 @@ impl Stream {
         let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
         let kept = entry.is_proven();
-        // The stream merged with one that is beyond the request. Pages that were skipped there are
-        // not requested.
+        // The stream has merged with one beyond the request. Pages between the request and the end
+        // of that stream are not requested.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
         let mut plan = Plan::new(PageIndex(first), last - first, 0, reason);
@@ -148,7 +148,8 @@ impl Stream {
         let room =
             if upward { view.file_pages.0.saturating_sub(edge).div_ceil(length) } else { edge / length + 1 };
         let far = self.pages_per_fill() > max && !wanted.mapped;
-        // A distance of `n` blocks is known to an `n`th of a page.
+        // A stride that is no whole number of pages is known only approximately. So it predicts no
+        // more blocks than came as predicted.
         let times = if far && part == 0 { tuning().shown_times } else { 1 };
         // At most as many blocks as came as predicted: sequential streams that begin at equal
         // distances look the same at first.
@@ -184,7 +185,7 @@ impl Stream {
         let end = if missing { end.max(wanted.end + rest) } else { end };
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
-        // Marks have a distance of whole pages.
+        // Repeated marks are whole pages apart, so any other stride has one mark.
         let every = self.table.get(at).step(wanted, view).div_ceil(block) * length * u64::from(part == 0);
         let lowest = if upward { 0 } else { to };
         let hints = Hints {
@@ -225,8 +226,8 @@ impl Stream {
         Plan::new(PageIndex(start), pages - start, 0, Reason::Tail)
     }
 
-    /// Decides at a mark that no stream owns. The window ends where the cached pages end, and its
-    /// size was the distance from the mark to there (as in Linux since 2.6.24).
+    /// Decides at a mark that no stream owns. Its window is assumed to reach from the mark to the
+    /// end of the cached pages (as in Linux since 2.6.24). The next window begins there.
     pub(super) fn context(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let Some(hole) = view.next_miss(PageIndex(page + 1), PageCount(max)) else {
@@ -249,7 +250,7 @@ impl Stream {
         entry.pace.observe(wanted.now, entry.consumed, view.pressure);
         let floor = wanted.max.saturating_mul(tuning().stream_windows);
         entry.distance = entry.distance.max(1);
-        // The distance covers two fills at once; with unknown fill times, it doubles.
+        // With known fill times, the distance grows to two fills at once. Otherwise it doubles.
         let enough = entry
             .pace
             .pages_per_fill()
@@ -317,8 +318,8 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        // A strided reader may stop at any block: at most half of its pages are then waste. Long
-        // blocks are runs, of which two windows hold few.
+        // A strided reader may stop at any block: at most half of its pages are then waste. Two
+        // windows hold few long blocks, so these have the whole budget.
         let has_short_blocks = (1..=tuning().in_order).contains(&block);
         let most = if has_short_blocks && takes_time {
             first.max(consumed / 2)
@@ -326,7 +327,8 @@ impl Stream {
             self.reach(at, wanted, view)
         };
         let budget = (first + share).min(most);
-        // The first windows of a stream are outside the file's budget until that is used up.
+        // The first windows of a stream are outside the file's budget until the file's budget is
+        // used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
         let most = budget.saturating_sub(ahead).min(file).min(view.free).min(self.odds(least, view));
@@ -339,9 +341,10 @@ impl Stream {
         }
     }
 
-    /// On a store with a head, most pages of a request of readahead: they take as long as a short
-    /// request, times the odds that a page read ahead in this file is used. At first the odds are
-    /// even, as if a request's worth of pages had been used and as many not. At least `least`.
+    /// The maximum pages of a readahead request on a store with a head. They take as long as a
+    /// short request, times the odds that a page read ahead in this file is used. At first the odds
+    /// are even: as many pages as a short request is worth count as used, and as many as unused. At
+    /// least `least`.
     fn odds(&self, least: u64, view: View<'_>) -> u64 {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
@@ -353,9 +356,9 @@ impl Stream {
         u64::try_from(pages).unwrap_or(u64::MAX).max(least)
     }
 
-    /// Most pages ahead of a stream whose expected gain covers what they cost the waiting reads; at
-    /// least as many as the stream has. Predicted runs, strides, mapped files, and the first window
-    /// of a stream that begins at page 0 are not limited.
+    /// Maximum pages ahead of a stream, as far as the expected gain of a page covers what it costs
+    /// the waiting reads. At least as many as the stream has. Predicted runs, strides, mapped
+    /// files, and the first window of a stream that begins at page 0 are not limited.
     fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let entry = self.table.get(at);
         let predicted = entry.expected > 0 || entry.lo == 0 && entry.window == 0;
@@ -391,7 +394,7 @@ impl Stream {
         if left >= pages {
             return left;
         }
-        // The current request uses its pages even if it arrives page by page.
+        // Pages of the current request count as used, even if it arrives page by page.
         let (start, end) = (self.requested.start.0, self.requested.end.0);
         let now = (start..end).filter(|&page| view.is_unread(PageIndex(page))).count() as u64;
         let (limit, unread) = (limit(waste.consumed + now), waste.unread.saturating_sub(now));
@@ -426,7 +429,7 @@ fn least(wanted: Wanted) -> u64 {
     if wanted.mapped { least_mapped().min(wanted.max) } else { tuning().speculation_min }
 }
 
-/// The same for a mapped file: a request also costs a fault.
+/// The shortest readahead of a mapped file: a request also costs a fault.
 fn least_mapped() -> u64 {
     tuning().speculation_min * tuning().mapped
 }
@@ -468,8 +471,8 @@ impl Entry {
         if self.distance <= max.saturating_mul(tuning().stream_windows) {
             return max;
         }
-        // Strided blocks are separate requests anyway. A store that takes no time gets fewer
-        // requests.
+        // Strided blocks are separate requests anyway. On a store that takes no time, steps follow
+        // from twice the distance, so there are fewer requests.
         let timeless = self.pace.pages_per_fill().is_none();
         let shortest =
             if timeless || matches!(self.direction, Direction::Stride(_)) { 1 } else { tuning().in_order };

@@ -9,7 +9,8 @@ use crate::page::PageRange;
 /// See [`Tuning`].
 const RECENT: usize = capacity(Tuning::DEFAULT.recent);
 const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
-/// Lengths are counted by powers of two, up to 2^19.
+/// Counters of run lengths, by powers of two. Lengths of 2^18 pages or more share one; the last
+/// counter stays 0.
 const POWERS: usize = 20;
 
 /// History of runs, the newest last.
@@ -142,8 +143,8 @@ impl Runs {
 
     /// Pages beyond a run of `read` pages that are worth reading ahead. A page gains `benefit` if
     /// the run reaches it, else it costs `cost`; it is worth reading if the expected gain covers
-    /// the expected cost. A run is expected to double as often as earlier runs of its length did,
-    /// where one more that doubled and one more that ended are counted.
+    /// the expected cost. A run doubles as often as earlier runs of its length did, if one that
+    /// doubled and one that ended are added to these.
     pub(super) fn reach(&self, read: u64, (cost, benefit): (u64, u64)) -> u64 {
         const CERTAIN: u64 = 1 << 16;
         let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);
@@ -199,7 +200,8 @@ impl Runs {
         self.remembered.mean_waste(pages)
     }
 
-    /// Most pages, at most `most`, whose mean waste over the remembered runs is at most `waste`.
+    /// The largest number of pages, at most `most`, whose mean waste over the remembered runs is at
+    /// most `waste`.
     pub(super) fn pages_for_waste(&self, waste: u64, most: u64) -> u64 {
         self.remembered.pages_for_waste(waste, most)
     }
@@ -209,8 +211,8 @@ impl Runs {
         self.remembered.mean()
     }
 
-    /// The stride that ends at `start`: its distance from an earlier start, if another start lies
-    /// as far before that. Call it before `start` is entered.
+    /// The stride that ends at `start`: its distance from an earlier start, if a third start lies
+    /// as far before the earlier one. Call it before `start` is entered.
     pub(super) fn step_to(&self, start: u64) -> Option<i64> {
         let known = &self.starts[..self.len];
         let recent = &known[self.len.saturating_sub(tuning().recent as usize)..];
@@ -230,8 +232,8 @@ impl Runs {
         })
     }
 
-    /// Start of the next run, if offset deltas repeat: two equal deltas, or two rounds of a longer
-    /// series. Rounds may differ by one page, since rows aligned to bytes are not aligned to pages.
+    /// Start of the next run, if offset deltas repeat: two rounds of a series of two or more
+    /// deltas. Rounds may differ by one page, since rows aligned to bytes are not aligned to pages.
     pub(super) fn next_jump(&self) -> Option<Jump> {
         let known = &self.starts[..self.len];
         let jump = |back: usize| {

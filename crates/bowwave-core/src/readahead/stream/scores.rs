@@ -1,5 +1,5 @@
-//! How reliable each detector is. Most detectors predict all the time; the next reads score the
-//! predictions, whether or not anything was read for them.
+//! How reliable each detector is. Most detectors predict all the time. The next reads score the
+//! predictions, even if nothing was read ahead.
 
 use super::tuning::tuning;
 use core::fmt;

@@ -293,7 +293,7 @@ impl Table {
         for (time, at) in (1..).zip(order) {
             self.keys.used[at] = time | self.keys.used[at] & CURRENT;
         }
-        // At most 1024 streams, or four times as many readers.
+        // At most four times 1024 streams.
         self.clock = self.entries.len() as u32;
     }
 
@@ -358,7 +358,7 @@ impl Table {
         Some(self.get(at))
     }
 
-    /// A fill of the pages `lo..hi` failed. A stream of which nothing was read begins again.
+    /// A fill of the pages `lo..hi` failed. A stream of which nothing was read is removed.
     #[cold]
     pub(super) fn failed(&mut self, lo: u64, hi: u64) {
         let ahead = |entry: &Entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1));

@@ -135,8 +135,8 @@ fn strides_are_read_ahead_exactly() {
     }
 }
 
-/// Regression: a column of rows of 320 000 bytes begins now 78 pages on, now 79, and each block
-/// waited for the store after the first of 79.
+/// Regression: a field of rows of 320 000 bytes begins 78 or 79 pages after the one before. After
+/// the first distance of 79, each block waited for the store.
 #[test]
 fn strides_that_are_no_whole_number_of_pages_are_read_ahead() {
     for (row, pages) in [(320_000u64, 64u64), (320_000, 1), (100_100, 1), (16_000, 1), (65_537 * 5, 16)] {
@@ -152,8 +152,8 @@ fn strides_that_are_no_whole_number_of_pages_are_read_ahead() {
     }
 }
 
-/// A kernel's mount reads 128 KiB of each MiB. Its first window is larger, and from its end to the
-/// second block is exactly one of our windows.
+/// A mount's kernel reads 128 KiB of each MiB, and its first request is larger. Windows of ours may
+/// then end exactly where a later block begins.
 #[test]
 fn strides_that_match_window_sizes_are_no_sequential_stream() {
     for (first, step) in [(64, 256), (32, 128), (64, 512), (128, 1024)] {
@@ -250,7 +250,7 @@ fn clusters_of_the_usual_length_are_read_at_once() {
     );
 }
 
-/// Clusters of 64 to 256 pages, touched page by page. Waste behind their ends uses up the budget;
+/// Clusters of 64 to 256 pages, touched page by page. Waste after their ends uses up the budget;
 /// readers must still get readahead.
 #[test]
 fn clusters_of_varied_lengths_do_not_exhaust_the_waste_budget() {
@@ -301,8 +301,8 @@ fn read(cache: &mut Cache, file: u32, start: u64, pages: u64) -> Vec<Reason> {
     log.reasons
 }
 
-/// Streams of one file each, in turns, with 32 frames each. Returns the readahead evicted unread,
-/// in thousandths of all pages read, and the mean pages of a request.
+/// Streams of one file each, read in turn, with 32 frames each. Returns the readahead evicted
+/// unread, in thousandths of all pages read, and the mean pages of a request.
 fn pressed(policy: Policy) -> (u64, u64) {
     const STREAMS: u32 = 64;
     let config = Config { frames: STREAMS * 32, ra_pages: 256, ..Config::default() };
@@ -360,7 +360,7 @@ fn unread_readahead_without_a_reader_is_evicted() {
     cache.close_handle(Instant(0), HandleId(0), &mut Vec::new());
     (0..160).for_each(|at| drop(read(&mut cache, 1, at * 16, 16)));
     assert!(!cache.is_cached(FileId(0), PageIndex(1030)), "the file has no handle");
-    // Scans of 512 pages that end anywhere: readahead behind their ends soon counts as waste.
+    // Scans of 512 pages that end anywhere: readahead after their ends soon counts as waste.
     let (mut draws, mut most) = (Draws(1), 0);
     for scan in 0..400 {
         let start = draws.below(1 << 10) * 1024;
@@ -389,7 +389,7 @@ fn an_evicted_used_page_is_no_thrashing() {
     (0..512).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
     // Another file fills the memory.
     (0..512).for_each(|block| drop(read(&mut cache, 1, block * 16, 16)));
-    // The last pages of the first file, behind its last mark: the policy did not see them used.
+    // The last pages of the first file, after its last mark: the policy did not see them used.
     let reasons = read(&mut cache, 0, 8192 - 48, 16);
     assert_eq!(reasons, [Reason::Random]);
 }

@@ -13,11 +13,11 @@ use crate::id::{FileId, FillId, HandleId, Waiter};
 use crate::page::{PageCount, PageRange};
 use crate::readahead::{Policy, WasteCounts};
 
-/// An object store, and an SSD.
+/// Nanoseconds of a fill: of an object store, and of an SSD.
 const FAR_NS: u64 = 30_000_000;
 const NEAR_NS: u64 = 100_000;
 
-/// A reader of one file that needs 1 µs a page, and a store with the same latency for every
+/// A reader of one file that needs 1 µs per page, and a store with the same latency for every
 /// request.
 struct Reader {
     cache: Cache,
@@ -101,7 +101,7 @@ impl Reader {
     }
 }
 
-/// A kernel asks for the first 64 pages of 36 columns, which `posix_fadvise` announced. Then eight
+/// A kernel requests the first 64 pages of 36 columns, which `posix_fadvise` announced. Then eight
 /// threads read them, each column to its end.
 #[test]
 fn announced_runs_are_read_ahead_once_their_length_is_known() {
@@ -136,10 +136,11 @@ fn waits(pages: impl Iterator<Item = u64>) -> usize {
 
 #[test]
 fn a_high_latency_store_gets_large_requests_at_once() {
-    // Pages 1, 4, 256 and 256, and the readahead in between; doubling windows would take twice as
-    // many steps.
+    // The reader waits for requests of 1, 4, 256 and 256 pages, and for readahead in between.
+    // Doubling windows would take twice as many steps.
     assert!(waits(1000..2000) <= 7, "{}", waits(1000..2000));
-    // From the second run on the latency is known: its first page, 64 pages, and the rest.
+    // At the second run the latency is known: the reader waits for its first page, for 64 pages,
+    // and for the rest.
     let two = || (1000..1200).chain(500_000..500_200);
     assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
 }
@@ -187,7 +188,7 @@ fn a_slow_reader_gets_windows_sized_by_its_pace() {
     assert_eq!(windows(32_000_000), (256, 336));
 }
 
-/// Media players on a slow, busy store: first fills take long, later ones do not.
+/// A media player on a slow store: each fill takes 400 ms, and 16 pages last the player 250 ms.
 #[test]
 fn a_slow_readers_distance_does_not_grow_where_requests_cost_only_time() {
     let ahead = |(reads, slow_window_pages): (u64, u64)| {
@@ -205,7 +206,8 @@ fn a_slow_readers_distance_does_not_grow_where_requests_cost_only_time() {
     assert_eq!([120, 480].map(|reads| ahead((reads, 64))), [585, 585]);
 }
 
-/// Waste with clusters of 64 to 256 pages, requested by a kernel that reads ahead 64 pages itself.
+/// Waste with runs of two to six requests of 64 pages, from a kernel that reads ahead 64 pages
+/// itself.
 fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
     let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };
     let mut reader =
@@ -234,7 +236,8 @@ fn a_kernels_first_request_counts_as_its_window() {
         reader.read(0, pages);
         reader.fills.iter().map(|fill| fill.1).sum::<u64>()
     };
-    // A read of 64 KiB arrives as 128 KiB; a program that reads 128 KiB at once reads on.
+    // A program's read of 64 KiB arrives as 128 KiB. A program that reads 128 KiB at once is
+    // expected to continue.
     assert_eq!([first(0, 16), first(64, 32)], [32, 32]);
     assert_eq!([first(0, 32), first(64, 64)], [256, 256]);
 }
@@ -353,7 +356,7 @@ fn failed_windows_are_read_again_in_windows() {
     }
 }
 
-/// Regression: each retry asked a broken store for twice as much readahead as the one before.
+/// Regression: each retry requested twice as much readahead from a broken store as the one before.
 #[test]
 fn a_store_that_keeps_failing_gets_demand_requests_only() {
     let mut reader = Reader::new(FAR_NS, 256);
@@ -400,8 +403,8 @@ fn the_rest_of_a_place_is_read_after_a_few_reads_there() {
     assert!(waits <= 16 * 16, "{waits} waits for {} reads", 16 * 192);
 }
 
-/// Reads 40 of the 64 pieces of four pages of each cluster, in random order, one cluster after the
-/// other. Returns waits, and pages read for each one wanted.
+/// Of each cluster, reads 40 of its 64 blocks of four pages, in random order. Returns waits, and
+/// pages fetched per page read.
 fn clusters(starts: impl Iterator<Item = u64>) -> (usize, f64) {
     let mut reader = Reader::new(FAR_NS, 256);
     let mut wanted = 0;
@@ -414,7 +417,7 @@ fn clusters(starts: impl Iterator<Item = u64>) -> (usize, f64) {
     (reader.waits, reader.cache.stats().pages_filled as f64 / f64::from(wanted))
 }
 
-/// Each of 24 clusters is 40 reads.
+/// 24 clusters of 40 reads each.
 #[test]
 fn a_cluster_is_read_at_once_after_a_few_reads_or_after_clusters_like_it() {
     let (waits, read) = clusters((1..25).map(|number| number * number * 256 * 7));
@@ -449,8 +452,8 @@ fn reader_of_records_with(frames: u32, records: impl Iterator<Item = u64>) -> Re
     reader
 }
 
-/// Each read alone would wait: 1500 waits. With all of the waste budget from the first read on,
-/// unread pages would still be too few for 660 of them.
+/// Without readahead, 1500 reads would wait. Even if the whole waste budget were used from the
+/// first read on, 660 would.
 #[test]
 fn the_next_records_of_a_file_that_is_read_once_come_with_the_misses() {
     let reader = reader_of_records(scattered(1500));
@@ -529,12 +532,12 @@ fn a_stride_of_blocks_that_are_not_read_is_given_up() {
     let mut reader = Reader::new(FAR_NS, 256);
     (0..384).for_each(|block| (0..3).for_each(|page| reader.read(block * 129 + page, 1)));
     let waits = reader.waits;
-    // The first windows use up the budget, or there would be fewer. A wrong stride that stays costs
-    // 1027.
+    // There would be fewer if the first windows did not use up the budget. If the wrong stride
+    // stays, there are 1027.
     assert!(waits <= 900, "{waits} waits for 1152 reads");
 }
 
-/// Pages read ahead in vain of 200 runs of four pages, and how often their reader waits.
+/// Pages read ahead but not used, of 200 runs of four pages, and how often their reader waits.
 fn in_vain_of_short_runs(seeks: bool) -> (u64, usize) {
     let stream = StreamConfig { seeks, ..StreamConfig::default() };
     let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };

@@ -45,7 +45,7 @@ pub enum Touch {
 /// Result of a touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TouchOutcome {
-    /// It continues once the returned actions, often none, are carried out. No wake follows.
+    /// The touch continues once the returned actions, often none, are carried out. No wake follows.
     Go,
     /// Exactly one [`PagerAction::Wake`] follows, now or later.
     Wait,
@@ -54,8 +54,8 @@ pub enum TouchOutcome {
 /// Why a touch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PagerError {
-    /// The store could not read the page; the driver's number gives the reason. The page stays
-    /// there, and a later touch tries again.
+    /// The store could not read the page; the driver's number gives the reason. The page stays in
+    /// the store, and a later touch tries again.
     Read(u64),
     /// The region was removed.
     RegionRemoved,
@@ -78,7 +78,7 @@ pub struct SwapIn {
     pub id: ReadId,
     /// The first slot.
     pub slot: SlotIndex,
-    /// The pages, in the order of slots; of one region unless the policy goes by slots.
+    /// The pages, in the order of slots; of one region unless the policy reads ahead by slots.
     pub pages: Vec<PageId>,
     /// Whether a touch waits for one of them.
     pub urgency: Urgency,
@@ -105,7 +105,7 @@ pub enum PagerEvent {
     RegionAdded {
         /// The region.
         region: RegionId,
-        /// The number of its first page by address.
+        /// Page number of its first address, which decides which pages share a page table.
         base: PageIndex,
         /// Its length.
         pages: PageCount,
@@ -273,7 +273,7 @@ pub struct SwapDecision {
     pub reason: SwapReason,
 }
 
-/// Pages, or slots.
+/// The window of a policy that reads ahead by addresses, or by slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwapWindow {
     /// The swapped-out pages among these.

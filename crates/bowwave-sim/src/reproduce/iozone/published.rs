@@ -1,9 +1,9 @@
-//! iozone's figures as the patch (000) prints them, in KB/s. Table 6 of the paper (002) repeats the
-//! means.
+//! iozone's figures as the on-demand patch (000) prints them, in KB/s. Table 6 of the OLS paper
+//! (002) repeats the means.
 
 use super::pattern::Pattern;
 
-/// A row of a table: 2.6.20 and on-demand readahead.
+/// A row of a table: the pattern, KB/s of Linux 2.6.20, and KB/s of on-demand readahead.
 pub(super) type Row = (Pattern, f64, f64);
 
 /// The name of a pattern's row.
@@ -59,7 +59,7 @@ pub(super) const RUNS: [(&str, [Row; 11]); 2] = [
     ),
 ];
 
-/// Their means.
+/// The means of the two runs, for the patterns that read.
 pub(super) const MEAN: [Row; 7] = [
     (Pattern::Read, 62085.61, 62196.38),
     (Pattern::Reread, 62253.49, 62224.99),
