@@ -78,11 +78,11 @@ pub trait Backend: Debug + Send + Sync {
         }
     }
 
-    /// Makes the store keep names and versions, for all its users. Returns whether it can keep
-    /// them, even if the time to live is zero. By default forwards to the store below; a store
-    /// without one keeps none.
-    fn keep_names(&self, how: crate::KeepNames) -> bool {
-        self.below().is_some_and(|below| below.keep_names(how))
+    /// Makes the store keep names and versions, for all its users. Returns what of this it does, if
+    /// it can keep names, even if the time to live is zero. By default forwards to the store below;
+    /// a store without one keeps none.
+    fn keep_names(&self, how: crate::KeepNames) -> Option<crate::KeepNames> {
+        self.below()?.keep_names(how)
     }
 
     /// Forgets the version that the store keeps of `path`, unless a HEAD of it is younger than

@@ -4,20 +4,20 @@
 //! [`Siblings`] decides. Threads open the planned files, which sends no request while the store
 //! keeps their names, and request their bytes. The handles stay open until a program has opened
 //! the files, so that their pages stay in the engine. A directory that a program will come to is
-//! listed by them, too.
+//! listed by them, too, if the program has listed the one above it.
 
 mod announced;
+mod directory;
+mod listed;
 mod recorder;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ use crate::error::Result;
 use crate::file::File;
 use crate::store::Store;
 use announced::Announced;
+use directory::{Directory, Next};
+use listed::Listed;
 use recorder::Recorder;
 pub use recorder::SiblingJournal;
 
@@ -54,12 +56,6 @@ pub trait SiblingTree: Send + Sync {
     /// # Errors
     /// As the store says.
     fn open(&self, path: &Path, will_read: WillRead) -> Result<File>;
-
-    /// Whether a program may know this directory. Readahead never enters others, such as those
-    /// beside the one in which a walk began. By default, the listing of its parent must be known.
-    fn is_seen(&self, directory: &Path) -> bool {
-        directory.parent().is_none_or(|parent| self.known(parent).is_some())
-    }
 
     /// Whether programs have all bytes of a file without a read of the store's.
     fn is_resident(&self, _path: &Path) -> bool {
@@ -87,13 +83,19 @@ impl SiblingTree for Store {
 
 /// Files of a store that are read ahead before a program opens them.
 ///
-/// The owner says what programs open, read and close. The files are in at most one
-/// [`SIBLING_SHARE`]th of the cache.
-#[derive(Debug)]
+/// The owner says what programs list, open, read and close.
 pub struct SiblingReadahead {
     shared: Arc<Shared>,
     /// Most bytes of planned files and of those read ahead.
     most: u64,
+    tree: OnceLock<Weak<dyn SiblingTree>>,
+    threads: Once,
+}
+
+impl fmt::Debug for SiblingReadahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SiblingReadahead").field("most", &self.most).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +117,8 @@ struct State {
     /// Directory of the last open.
     last: u64,
     planned: VecDeque<Planned>,
+    /// Directories that programs have listed.
+    listed: Listed,
     /// Directories that a program will leave for the next ones.
     left: VecDeque<u64>,
     /// Opens in directories that were not listed yet: directory and name.
@@ -126,27 +130,6 @@ struct State {
     bytes: u64,
     uses: u64,
     has_ended: bool,
-}
-
-#[derive(Debug)]
-struct Directory {
-    path: PathBuf,
-    /// Names and sizes of its files, sorted by name.
-    files: Vec<(OsString, u64)>,
-    listed: Instant,
-    used: u64,
-    /// Directories from the last open to this one.
-    steps: u32,
-    next: Next,
-}
-
-/// The directory after another one.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    Unknown,
-    /// A thread looks for it, or has not found it.
-    Wanted,
-    Found(u64),
 }
 
 #[derive(Debug)]
@@ -179,13 +162,15 @@ struct Ahead {
 }
 
 impl SiblingReadahead {
-    /// No file of the store is read ahead yet. Keeps a journal of at most `events` events, if more
-    /// than 0.
-    pub fn new(store: &Store, events: usize) -> Self {
+    /// No file of the store is read ahead yet. If the cache is shared by the files of several
+    /// `owners`, each gets the same part of the [`SIBLING_SHARE`]th for files that are read ahead.
+    /// Keeps a journal of at most `events` events, if more than 0.
+    pub fn new(store: &Store, owners: u64, events: usize) -> Self {
         let recorder = Recorder::new(events, store.decisions().cloned());
         let state = Mutex::new(State { recorder, ..State::default() });
         let shared = Arc::new(Shared { state, ..Shared::default() });
-        Self { shared, most: store.cache_bytes() / SIBLING_SHARE }
+        let most = store.cache_bytes() / SIBLING_SHARE / owners.max(1);
+        Self { shared, most, tree: OnceLock::new(), threads: Once::new() }
     }
 
     /// The events so far, if a journal is requested.
@@ -193,48 +178,71 @@ impl SiblingReadahead {
         self.shared.lock().recorder.journal()
     }
 
-    /// Starts the threads that read ahead. They end with the tree, or with this value.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
-    pub fn start(&self, tree: Weak<dyn SiblingTree>) -> io::Result<()> {
-        let (shared, most) = (Arc::clone(&self.shared), self.most);
-        let run = move || {
-            while let Some(step) = shared.next(most) {
-                let Some(tree) = tree.upgrade() else { return };
-                match step {
-                    Step::Announced(path) => shared.read_announced(&*tree, path),
-                    Step::Read(planned) => shared.read_planned(&*tree, &planned),
-                    Step::GoOn(directory) => shared.go_on(&*tree, directory, most),
+    /// Reads ahead through this tree. Threads start when the first file is planned, and end with
+    /// this value.
+    pub fn start(&self, tree: Weak<dyn SiblingTree>) {
+        // A second tree would be one of the same store.
+        let _ = self.tree.set(tree);
+    }
+
+    /// There is work for the threads.
+    fn wake(&self) {
+        self.threads.call_once(|| {
+            let Some(tree) = self.tree.get() else { return };
+            let (shared, tree, most) = (Arc::clone(&self.shared), Weak::clone(tree), self.most);
+            let run = move || {
+                while let Some(step) = shared.next(most) {
+                    let Some(tree) = tree.upgrade() else { return };
+                    match step {
+                        Step::Announced(path) => shared.read_announced(&*tree, path),
+                        Step::Read(planned) => shared.read_planned(&*tree, &planned),
+                        Step::GoOn(directory) => shared.go_on(&*tree, directory, most),
+                    }
                 }
+            };
+            for _ in 0..THREADS {
+                // Without threads nothing is read ahead, and programs run as they should.
+                let _ = thread::Builder::new().name("bowwave-ahead".to_owned()).spawn(run.clone());
             }
-        };
-        let named = || thread::Builder::new().name("bowwave-ahead".to_owned());
-        (0..THREADS).try_for_each(|_| named().spawn(run.clone()).map(drop))
+        });
+        self.shared.wake.notify_all();
     }
 
     /// Requests a small file that a program opens: as much of it as programs read of the closed
-    /// ones beside it, or all of it.
-    pub fn request(&self, path: &Path, file: &File) {
+    /// ones beside it, or all of it. Returns where the requested bytes begin: a read of the first
+    /// one waits for no other request, and compares the version.
+    pub fn request(&self, path: &Path, file: &File) -> u64 {
         let directory = path.parent().map(number).unwrap_or_default();
         let extent = self.shared.uses().extent(directory, Some(number(path)));
-        match extent.shown(file.size()) {
-            Some(ranges) if ranges.iter().any(|range| !range.is_empty()) => advise(file, ranges),
+        let shown = extent.shown(file.size());
+        let first = shown.iter().flatten().find(|range| !range.is_empty()).map(|range| range.start);
+        match (first, shown) {
+            (Some(_), Some(ranges)) => advise(file, ranges),
             _ => file.advise(0, 0, Advice::WillNeed),
         }
+        first.unwrap_or(0)
+    }
+
+    /// A program lists a directory: readahead may enter those in it.
+    pub fn listed(&self, directory: &Path) {
+        self.shared.lock().listed.insert(number(directory));
     }
 
     /// A program opens a file: plans readahead of its siblings. A small file is requested whole if
     /// those that were opened before it in this directory were read so.
     pub fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File) {
-        if !self.shared.opens_announced(path) && tree.store().reads_siblings() {
-            self.shared.opened(tree, path, file, self.most);
+        let has_work = match self.shared.opens_announced(path) {
+            true => true,
+            false => tree.store().reads_siblings() && self.shared.opened(tree, path, file, self.most),
+        };
+        if has_work {
+            self.wake();
         }
     }
 
-    /// A program reads bytes of a file, or is about to.
-    pub fn read(&self, file: SiblingFile, offset: u64, bytes: u64) {
-        self.shared.uses().read(file.0, offset, bytes);
+    /// A program reads bytes of a file, or is about to. Returns whether further reads of it matter.
+    pub fn read(&self, file: SiblingFile, offset: u64, bytes: u64) -> bool {
+        self.shared.uses().read(file.0, offset, bytes)
     }
 
     /// A program closes a file.
@@ -253,7 +261,7 @@ impl SiblingReadahead {
         let added = state.announced.add(paths);
         drop(state);
         drop(removed);
-        self.shared.wake.notify_all();
+        self.wake();
         if added { Ok(()) } else { Err(TooMany(())) }
     }
 }
@@ -290,7 +298,18 @@ impl Shared {
             if let Some(number) = state.left.pop_front() {
                 return Some(Step::GoOn(number));
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let removed = state.expire();
+            if !removed.is_empty() {
+                // Closing a file takes other locks.
+                drop(state);
+                drop(removed);
+                state = self.lock();
+            } else if state.bytes > 0 {
+                let waited = self.wake.wait_timeout(state, SIBLING_UNUSED_MAX);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 
@@ -442,8 +461,9 @@ impl Ahead {
 }
 
 impl Shared {
-    fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File, most: u64) {
-        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return };
+    /// Returns whether there is work for the threads.
+    fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File, most: u64) -> bool {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         let (directory, opened, size) = (number(above), number(path), file.size());
         let mut uses = self.uses();
         uses.opened(directory, opened, size);
@@ -457,12 +477,13 @@ impl Shared {
         let is_recent = known.is_some_and(|known| known.listed.elapsed() < RELIST_MIN);
         let place = match known.and_then(|known| known.place(name)) {
             Some(place) => place,
-            None if is_recent => return,
+            None if is_recent => return false,
             None => {
                 // The listing is copied without the lock.
                 drop(state);
                 let Some(listed) = tree.known(above).map(|entries| Directory::of(above, entries)) else {
-                    return self.lock().note_unlisted(directory, name);
+                    self.lock().note_unlisted(directory, name);
+                    return false;
                 };
                 let place = listed.0.place(name);
                 state = self.lock();
@@ -473,7 +494,7 @@ impl Shared {
                         Some(known) => known.listed = Instant::now(),
                         None => state.insert(directory, listed),
                     }
-                    return;
+                    return false;
                 };
                 state.insert(directory, listed);
                 place
@@ -486,9 +507,7 @@ impl Shared {
         let has_work = !state.planned.is_empty() || !state.left.is_empty();
         drop(state);
         drop(removed);
-        if has_work {
-            self.wake.notify_all();
-        }
+        has_work
     }
 
     /// Whether an opened file was announced.
@@ -498,7 +517,6 @@ impl Shared {
         state.bytes -= ahead.as_ref().map_or(0, |ahead| ahead.bytes);
         drop(state);
         drop(ahead);
-        self.wake.notify_all();
         true
     }
 
@@ -527,7 +545,7 @@ impl Shared {
         let Some(path) = self.lock().directories.get(&directory).map(|known| known.path.clone()) else {
             return;
         };
-        let Some(path) = next_directory(tree, path) else { return };
+        let Some(path) = self.next_directory(tree, path) else { return };
         let next = number(&path);
         if !self.lock().directories.contains_key(&next) {
             let Ok(entries) = tree.list(&path) else { return };
@@ -541,6 +559,24 @@ impl Shared {
         state.plan(next, Some(directory), None, (self, most));
         drop(state);
         self.wake.notify_all();
+    }
+
+    /// The directory after another one for a program that walks a tree: below it, or beside it or
+    /// one above it. `None` if no program has listed the directory that has it: the walk begins
+    /// below.
+    fn next_directory(&self, tree: &dyn SiblingTree, mut path: PathBuf) -> Option<PathBuf> {
+        let mut after = None::<OsString>;
+        while self.lock().listed.contains(number(&path)) {
+            let entries = tree.list(&path).ok()?;
+            let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
+            let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
+            if let Some(name) = names.min() {
+                return Some(path.join(name));
+            }
+            after = Some(path.file_name()?.to_owned());
+            path.pop();
+        }
+        None
     }
 
     /// Opens a planned file and requests its bytes.
@@ -581,23 +617,6 @@ fn advise(file: &File, ranges: [Range<u64>; 2]) {
     // No length would be all of the file.
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         file.advise(range.start, range.end - range.start, Advice::WillNeed);
-    }
-}
-
-/// The directory after another one for a program that walks a tree: below it, or beside it or one
-/// above it. `None` if no program can know that one.
-fn next_directory(tree: &dyn SiblingTree, mut path: PathBuf) -> Option<PathBuf> {
-    let mut after = None::<OsString>;
-    loop {
-        let entries = tree.list(&path).ok()?;
-        let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
-        let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
-        if let Some(name) = names.min() {
-            let next = path.join(name);
-            return tree.is_seen(&next).then_some(next);
-        }
-        after = Some(path.file_name()?.to_owned());
-        path.pop();
     }
 }
 
@@ -644,37 +663,6 @@ impl fmt::Display for TooMany {
 
 impl std::error::Error for TooMany {}
 
-impl Directory {
-    /// The files among the entries of a directory, none of which was opened.
-    fn of(path: &Path, entries: Vec<Entry>) -> (Self, Box<Siblings>) {
-        let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
-        let mut files: Vec<_> = files.map(|entry| (entry.name, entry.size)).collect();
-        files.sort_unstable();
-        let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
-        let siblings = Box::new(Siblings::of(&names));
-        let directory = Self {
-            path: path.to_owned(),
-            files,
-            listed: Instant::now(),
-            used: 0,
-            steps: 0,
-            next: Next::Unknown,
-        };
-        (directory, siblings)
-    }
-
-    fn place(&self, name: &OsStr) -> Option<u32> {
-        let place = self.files.binary_search_by(|(other, _)| other.as_os_str().cmp(name)).ok()?;
-        u32::try_from(place).ok()
-    }
-
-    /// Bytes of an average file.
-    fn average(&self) -> u64 {
-        let count = self.files.len().clamp(1, SAMPLED);
-        self.files.iter().take(count).map(|(_, size)| size).sum::<u64>() / count as u64
-    }
-}
-
 /// Least time between two copies of the listing of a directory, for names that it does not have.
 const RELIST_MIN: Duration = Duration::from_secs(1);
 /// Threads that read ahead: a listing, or the open of a large file, takes a round trip.
@@ -685,5 +673,3 @@ const UNLISTED_MAX: usize = 16;
 const STEPS_MAX: u32 = 32;
 /// Directories whose opens are remembered.
 const DIRECTORIES_MAX: usize = 64;
-/// Files whose sizes make the average.
-const SAMPLED: usize = 100;

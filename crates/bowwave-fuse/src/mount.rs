@@ -149,7 +149,7 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
-        operations.start_siblings().map_err(failed)?;
+        operations.start_siblings();
         if operations.defers_attributes() {
             Deferred::start(&operations).map_err(failed)?;
         }
@@ -268,7 +268,7 @@ pub(crate) fn operations_of(store: Store, options: MountOptions, listener: Liste
         process,
     };
     let mut options = options;
-    let keeps_names = store.backend().keep_names(options.keep_names());
+    let keeps_names = store.backend().keep_names(options.keep_names()).is_some();
     if options.consistency == Consistency::Strict {
         options.ttl = Duration::ZERO;
     }

@@ -1,14 +1,15 @@
 //! The open file or directory of a store behind a descriptor.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _, SiblingFile};
+use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _, SiblingFile, SiblingReadahead};
 use bowwave_interpose::say;
 
 use crate::errno::{Errno, Result, of_error};
-use crate::service::{Service, service};
+use crate::service::service;
 use crate::setup::{Place, setup};
 
 /// An open file or directory, shared by duplicated descriptors.
@@ -29,9 +30,17 @@ pub(crate) struct Live {
     pub(crate) entry: Entry,
     /// `None` for directories.
     file: Option<File>,
-    service: &'static Service,
-    map: usize,
-    sibling: SiblingFile,
+    sibling: Sibling,
+}
+
+/// A file in the eyes of readahead across files.
+#[derive(Debug)]
+struct Sibling {
+    /// `None` for directories, and where no file is read ahead.
+    siblings: Option<&'static SiblingReadahead>,
+    file: SiblingFile,
+    /// Whether reads of it still matter.
+    matters: AtomicBool,
 }
 
 impl Open {
@@ -104,8 +113,13 @@ impl Live {
             // Special files have no content in a store.
             _ => return Err(Errno(libc::ENXIO)),
         };
-        let (map, sibling) = (place.map, SiblingFile::at(&place.path));
-        Ok(Self { entry, file, service, map, sibling })
+        let siblings = file.as_ref().and_then(|_| service.siblings(place.map));
+        let sibling = Sibling {
+            siblings,
+            file: SiblingFile::at(&place.path),
+            matters: AtomicBool::new(siblings.is_some()),
+        };
+        Ok(Self { entry, file, sibling })
     }
 
     /// The file; an error for directories.
@@ -116,7 +130,7 @@ impl Live {
     /// Reads into `buf` from `offset`. Returns the number of bytes read.
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let file = self.file()?;
-        self.service.note_read(self.map, self.sibling, offset, buf.len() as u64);
+        self.sibling.note_read(offset, buf.len() as u64);
         file.read_at(offset, buf).map_err(of_error)
     }
 
@@ -134,10 +148,21 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Sibling {
+    fn note_read(&self, offset: u64, bytes: u64) {
+        if let Some(siblings) = self.siblings
+            && self.matters.load(Ordering::Relaxed)
+            && !siblings.read(self.file, offset, bytes)
+        {
+            self.matters.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Sibling {
     fn drop(&mut self) {
-        if self.file.is_some() {
-            self.service.note_close(self.map, self.sibling);
+        if let Some(siblings) = self.siblings {
+            siblings.closed(self.file);
         }
     }
 }

@@ -289,9 +289,10 @@ pub(crate) fn remap(maps: BTreeMap<usize, Mapped>, saved: Vec<Saved>) {
     UNMAPPED.iter().for_each(|unmapped| unmapped.store(0, Ordering::Relaxed));
     let mut anew = BTreeMap::new();
     for (base, mut map) in maps {
-        // The parent's: its threads do not exist here.
+        // The parent's: its threads do not exist here, and may have held its locks.
         std::mem::forget(map.region.take());
-        map.open = Arc::new(map.open.for_child());
+        let child = Arc::new(map.open.for_child());
+        std::mem::forget(std::mem::replace(&mut map.open, child));
         let range = map.range.clone();
         match map.show() {
             Ok(map) => drop(anew.insert(base, map)),

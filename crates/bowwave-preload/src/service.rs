@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowwave_control::{Program, Quiet, Server};
 use bowwave_engine::backend::{Backend, KeepNames, SMALL_BYTES, WillRead};
 use bowwave_engine::{
-    DecisionLog, Engine, Entry, EntryKind, Error, ErrorKind, File, Namespace as _, SiblingFile,
-    SiblingReadahead, SiblingTree, Store,
+    DecisionLog, Engine, Entry, EntryKind, Error, ErrorKind, File, Namespace, SiblingReadahead, SiblingTree,
+    Store,
 };
 use bowwave_interpose::{Inside, say};
 
@@ -34,41 +34,51 @@ struct Served {
 }
 
 impl Served {
-    fn new(engine: &Engine, backend: Arc<dyn Backend>) -> Self {
-        let keeps_names = backend.keep_names(NAMES);
+    /// The store of one of `maps` maps.
+    fn new(engine: &Engine, backend: Arc<dyn Backend>, maps: u64) -> Self {
+        let opens_by_name = backend.keep_names(NAMES).is_some_and(|kept| kept.opens);
         let store = Arc::new(engine.store_of(backend));
-        let siblings = keeps_names.then(|| SiblingReadahead::new(&store, 0));
+        let siblings = opens_by_name.then(|| SiblingReadahead::new(&store, maps, 0));
         if let Some(siblings) = &siblings {
-            let tree = Arc::downgrade(&store) as Weak<dyn SiblingTree>;
-            // Without threads nothing is read ahead, and the program runs as it should.
-            let _ = siblings.start(tree);
+            siblings.start(Arc::downgrade(&store) as Weak<dyn SiblingTree>);
         }
         Self { store, siblings }
     }
 
-    /// Opens a file. A small one whose version the store has not just confirmed is read, which
-    /// compares the version.
+    /// Opens a file in a version that was current at most one second before.
     fn open(&self, path: &Path) -> std::result::Result<File, Error> {
-        let mut is_first = true;
-        loop {
-            let file = self.store.open_to_read(path, FIRST)?;
-            let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
-            if let Some(siblings) = &self.siblings {
-                if must_read {
-                    siblings.request(path, &file);
-                }
-                // Behind the requests for this file.
-                siblings.opened(&*self.store, path, &file);
+        let file = self.store.open_to_read(path, FIRST)?;
+        let Some(siblings) = &self.siblings else { return Ok(file) };
+        let is_known_only = file.size() > SMALL_BYTES && !file.is_confirmed();
+        let file = if is_known_only { self.open_anew(path)? } else { file };
+        match self.check(siblings, path, &file) {
+            Err(error) if is_other_version(&error) => {
+                let file = self.open_anew(path)?;
+                self.check(siblings, path, &file)?;
+                Ok(file)
             }
-            let read = if must_read { file.read_at(0, &mut [0]) } else { Ok(0) };
-            match read {
-                Err(error) if is_first && is_other_version(&error) => {
-                    self.store.backend().forget_name(path, Duration::ZERO);
-                    is_first = false;
-                }
-                // Other errors are for the first read.
-                _ => return Ok(file),
-            }
+            checked => checked.map(|()| file),
+        }
+    }
+
+    fn open_anew(&self, path: &Path) -> std::result::Result<File, Error> {
+        self.store.backend().forget_name(path, Duration::ZERO);
+        self.store.open_to_read(path, FIRST)
+    }
+
+    /// Reads a small file, which compares its version, unless its bytes are in memory.
+    fn check(&self, siblings: &SiblingReadahead, path: &Path, file: &File) -> std::result::Result<(), Error> {
+        let is_small = (1..=SMALL_BYTES).contains(&file.size());
+        let requested = is_small.then(|| siblings.request(path, file));
+        {
+            // A signal handler of the program must not run on the threads that this may start.
+            let _quiet = Quiet::begin();
+            // Behind the requests for this file.
+            siblings.opened(&*self.store, path, file);
+        }
+        match requested {
+            Some(offset) => file.read_at(offset, &mut [0]).map(drop),
+            None => Ok(()),
         }
     }
 }
@@ -123,18 +133,15 @@ impl Service {
         let mut settings = setup.settings.clone();
         settings.options.decisions = decisions;
         let engine = settings.engine(&profiles)?;
-        let stores = {
-            // Nor on threads that read ahead.
-            let _quiet = Quiet::begin();
-            let stores = backends.into_iter().map(|backend| match backend {
-                Ok(backend) => Ok(Served::new(&engine, backend)),
-                Err(error) => {
-                    say(&error);
-                    Err(of_error(error))
-                }
-            });
-            stores.collect::<Vec<_>>()
-        };
+        let count = backends.len() as u64;
+        let stores = backends.into_iter().map(|backend| match backend {
+            Ok(backend) => Ok(Served::new(&engine, backend, count)),
+            Err(error) => {
+                say(&error);
+                Err(of_error(error))
+            }
+        });
+        let stores: Vec<_> = stores.collect();
         let maps = setup.maps.iter().zip(&stores).map(|(map, store)| bowwave_control::Map {
             url: match store {
                 Ok(served) => served.store.url().to_owned(),
@@ -164,18 +171,17 @@ impl Service {
         self.served(place.map)?.open(&place.path).map_err(of_error)
     }
 
-    /// Reports a read to readahead of the next files.
-    pub(crate) fn note_read(&self, map: usize, file: SiblingFile, offset: u64, bytes: u64) {
-        if let Ok(Served { siblings: Some(siblings), .. }) = self.served(map) {
-            siblings.read(file, offset, bytes);
-        }
+    /// What reads files of this map ahead of the program.
+    pub(crate) fn siblings(&self, map: usize) -> Option<&SiblingReadahead> {
+        self.served(map).ok()?.siblings.as_ref()
     }
 
-    /// Reports the close of a file to readahead of the next files.
-    pub(crate) fn note_close(&self, map: usize, file: SiblingFile) {
-        if let Ok(Served { siblings: Some(siblings), .. }) = self.served(map) {
-            siblings.closed(file);
+    /// Lists the directory at a place.
+    pub(crate) fn list(&self, place: &Place) -> Result<Vec<Entry>> {
+        if let Some(siblings) = self.siblings(place.map) {
+            siblings.listed(&place.path);
         }
+        Namespace::list(self.store(place.map)?, &place.path).map_err(of_error)
     }
 
     /// Returns the attributes at a place. With `follow`, resolves links and returns the target's

@@ -63,7 +63,7 @@ def test_ranges_and_announcements(opened):
     for advice in bowwave.ADVICE:
         opened.advise(advice, 0, 4096)
     assert opened.pread(0, 4096) == BODY[:4096]
-    with pytest.raises(ValueError, match="no advice; give one of normal"):
+    with pytest.raises(ValueError, match="is not an advice value; give one of normal"):
         opened.advise("often")
 
 

@@ -464,7 +464,10 @@ impl Backend for ObjectBackend {
 
     fn open_to_read(&self, path: &Path, will_read: WillRead) -> Result<Arc<dyn Object>> {
         let (_, place) = self.key(path)?;
-        let known = if self.opens_by_name() { Some(self.cached(path, WillRead::Any)?) } else { None };
+        // The object that is the store itself has no name that a listing shows.
+        let is_named = !path.as_os_str().is_empty();
+        let by_name = is_named && self.opens_by_name();
+        let known = if by_name { Some(self.cached(path, WillRead::Any)?) } else { None };
         // A small object is requested whole, with its checksum, and the caller may read it at the
         // open. Of others, a HEAD shows the version, if no response has just shown it.
         let suffices = |meta: &Meta, validity: Validity| {
@@ -510,9 +513,9 @@ impl Backend for ObjectBackend {
         }
     }
 
-    fn keep_names(&self, how: KeepNames) -> bool {
+    fn keep_names(&self, how: KeepNames) -> Option<KeepNames> {
         self.cloud.names.keep(how);
-        true
+        Some(KeepNames { opens: self.opens_by_name(), ..how })
     }
 
     fn forget_name(&self, path: &Path, age: Duration) {

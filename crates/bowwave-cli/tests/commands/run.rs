@@ -464,21 +464,33 @@ while 'GET /data/d/05' not in open('{}').read():
     run(&mut python(&server.endpoint(), &script));
 }
 
-/// The listing shows the old version, and each file is replaced before it is opened. Files are
-/// opened in no order, so that none is read ahead.
+/// The listing or a lookup shows the old version, and each file is replaced before it is opened.
+/// Files are opened in no order, so that none is read ahead. Regression: a large file was opened by
+/// the version of the listing, and so was a small one that had just been looked up.
 #[test]
 fn a_program_under_run_opens_the_current_version_of_a_file() {
     let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
     for at in 0..FILES {
-        server.put(&format!("d/{at:02}"), vec![b'a'; 20_000]);
+        server.put(&format!("d/{at:02}"), vec![b'a'; if at < 10 { 20_000 } else { 3_000_000 }]);
     }
     let script = format!(
         "import os, urllib.request as web
-names = os.listdir('/m/d')
-for name, size in ((names[11], 20000), (names[3], 30000), (names[17], 10000)):
+names = sorted(os.listdir('/m/d'))
+for at, size in ((7, 20000), (3, 30000), (9, 0), (17, 10000), (11, 3000000), (14, 3000001)):
+    name = names[at]
+    if at in (3, 14):
+        os.stat(f'/m/d/{{name}}')
     new = web.Request(f'{}/data/d/{{name}}', data=size * b'b', method='PUT')
     assert web.urlopen(new).status == 200
-    assert open(f'/m/d/{{name}}', 'rb').read() == size * b'b', name",
+    assert open(f'/m/d/{{name}}', 'rb').read() == size * b'b', name
+assert web.urlopen(web.Request(f'{}/data/d/{{names[1]}}', method='DELETE')).status == 204
+try:
+    open(f'/m/d/{{names[1]}}', 'rb')
+except FileNotFoundError:
+    pass
+else:
+    raise AssertionError('a deleted file was opened')",
+        server.endpoint(),
         server.endpoint()
     );
     run(&mut python(&server.endpoint(), &script));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::KeepNames;
-use bowwave_engine::{Engine, Options, SiblingReadahead, SiblingTree, Store, backend};
+use bowwave_engine::{Engine, Options, SiblingFile, SiblingReadahead, SiblingTree, Store, backend};
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
 /// A bucket with small files in its directory `many`, and a store that keeps their names.
@@ -22,7 +22,11 @@ fn bucket() -> (HostileServer, Arc<Store>) {
         ..backend::Options::default()
     };
     let opened = backend::open_url(&server.url(), &store).expect("a store");
-    assert!(opened.keep_names(KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true }));
+    assert!(
+        opened
+            .keep_names(KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true })
+            .is_some()
+    );
     let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
     let engine = Engine::new(options).expect("valid options");
     (server, Arc::new(engine.store_of(opened)))
@@ -33,8 +37,8 @@ fn path(at: usize) -> String {
 }
 
 fn started(store: &Arc<Store>) -> SiblingReadahead {
-    let siblings = SiblingReadahead::new(store, 0);
-    siblings.start(Arc::downgrade(store) as Weak<dyn SiblingTree>).expect("threads");
+    let siblings = SiblingReadahead::new(store, 1, 0);
+    siblings.start(Arc::downgrade(store) as Weak<dyn SiblingTree>);
     siblings
 }
 
@@ -71,6 +75,42 @@ fn small_files_that_a_program_reads_in_order_are_requested_before_their_open() {
     drop(open);
     let sent = server.requests().since(&listed);
     assert_eq!((sent.get, sent.head), (40, 0), "each file is requested once");
+}
+
+/// Regression: the directory above was listed, which counted as the program's listing of it.
+#[test]
+fn a_walk_goes_on_only_in_directories_that_a_program_has_listed() {
+    let (server, store) = bucket();
+    for directory in ["a", "b", "c"] {
+        (0..10).for_each(|at| server.put(&format!("tree/{directory}/{at}"), vec![7; 1000]));
+    }
+    for is_listed in [false, true] {
+        let siblings = started(&store);
+        let before = server.requests();
+        if is_listed {
+            siblings.listed(Path::new("tree"));
+        }
+        for directory in ["a", "b"] {
+            let directory = PathBuf::from(format!("tree/{directory}"));
+            store.list(&directory).expect("a directory");
+            siblings.listed(&directory);
+            for at in 0..10 {
+                let path = directory.join(at.to_string());
+                let file = store.open(&path).expect("a file");
+                siblings.opened(&*store, &path, &file);
+                file.read_at(0, &mut [0; 1000]).expect("honest");
+                siblings.read(SiblingFile::at(&path), 0, 1000);
+                siblings.closed(SiblingFile::at(&path));
+            }
+        }
+        if is_listed {
+            wait_for(&server, before.get + 1);
+        } else {
+            thread::sleep(Duration::from_millis(100));
+            assert_eq!(server.requests().since(&before).list, 2, "those of the program");
+        }
+    }
+    assert!(server.recorded().iter().any(|request| request.target.starts_with("/data/tree/c/")));
 }
 
 /// The list may have any order.

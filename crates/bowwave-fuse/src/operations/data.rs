@@ -253,9 +253,7 @@ impl Operations {
             return Ok(());
         }
         let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
-        if must_read {
-            self.request_small(&open.path, &file);
-        }
+        let requested = if must_read { self.request_small(&open.path, &file) } else { 0 };
         self.read_end(open, &file);
         // Behind the requests for this file.
         self.note_open(&open.path, &file);
@@ -264,7 +262,8 @@ impl Operations {
         }
         let _told = self.tell_read(open, open.process, (0, file.size()));
         // The first read of the program waits for the rest, and compares the version, too.
-        match block_for(CHECK_WAIT, file.read_at_async(0, &mut [0])).transpose().map_err(Error::from) {
+        match block_for(CHECK_WAIT, file.read_at_async(requested, &mut [0])).transpose().map_err(Error::from)
+        {
             Err(error) if error.kind() == ErrorKind::Changed => Err(Errno::ESTALE),
             _ => Ok(()),
         }

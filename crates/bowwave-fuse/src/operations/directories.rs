@@ -57,7 +57,10 @@ impl Operations {
     fn list(&self, inode: u64) -> Result<Listing, Errno> {
         let (taken, changes) = (Instant::now(), self.changes.load(Ordering::Relaxed));
         let entries = match self.path(inode) {
-            Ok((path, _guard)) => self.layout.list(&path).map_err(|error| self.fail(&path, &error))?,
+            Ok((path, _guard)) => {
+                self.note_list(&path);
+                self.layout.list(&path).map_err(|error| self.fail(&path, &error))?
+            }
             // A directory that was removed while open is empty.
             Err(_) if self.inodes.last(inode).is_some() => Vec::new(),
             Err(error) => return Err(error),

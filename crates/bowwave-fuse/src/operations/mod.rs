@@ -171,7 +171,7 @@ impl Operations {
     ) -> Result<Self, Error> {
         let root = layout.stat(Path::new(""))?;
         let opens_known = opens_known_versions(keeps_names, &options);
-        let siblings = opens_known.then(|| SiblingReadahead::new(layout.store(), options.journal_events));
+        let siblings = opens_known.then(|| SiblingReadahead::new(layout.store(), 1, options.journal_events));
         Ok(Self {
             layout,
             options,

@@ -1,7 +1,6 @@
 //! Readahead of files that a program will open next: what the mount tells
 //! [`SiblingReadahead`](bowwave_engine::SiblingReadahead).
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -27,10 +26,6 @@ impl SiblingTree for Operations {
         Ok(self.layout.open_to_read(path, will_read)?)
     }
 
-    fn is_seen(&self, directory: &Path) -> bool {
-        self.inodes.at(directory).is_some()
-    }
-
     fn is_resident(&self, path: &Path) -> bool {
         self.inodes.at(path).is_some_and(|inode| self.inodes.is_read(inode))
     }
@@ -38,12 +33,10 @@ impl SiblingTree for Operations {
 
 impl Operations {
     /// Starts readahead across files.
-    ///
-    /// # Errors
-    /// If its threads cannot be started.
-    pub(crate) fn start_siblings(self: &Arc<Self>) -> io::Result<()> {
-        let tree = Arc::downgrade(self) as Weak<dyn SiblingTree>;
-        self.siblings.as_ref().map_or(Ok(()), |siblings| siblings.start(tree))
+    pub(crate) fn start_siblings(self: &Arc<Self>) {
+        if let Some(siblings) = &self.siblings {
+            siblings.start(Arc::downgrade(self) as Weak<dyn SiblingTree>);
+        }
     }
 
     /// The events of readahead across files, if a journal is requested.
@@ -66,11 +59,22 @@ impl Operations {
         siblings.announce(paths, append).map_err(|error| error.to_string())
     }
 
-    /// Requests what a program probably reads of a small file that it opens.
-    pub(super) fn request_small(&self, path: &Path, file: &File) {
+    /// Requests what a program probably reads of a small file that it opens. Returns where that
+    /// begins.
+    pub(super) fn request_small(&self, path: &Path, file: &File) -> u64 {
         match &self.siblings {
             Some(siblings) => siblings.request(path, file),
-            None => file.advise(0, 0, Advice::WillNeed),
+            None => {
+                file.advise(0, 0, Advice::WillNeed);
+                0
+            }
+        }
+    }
+
+    /// A program lists a directory.
+    pub(super) fn note_list(&self, directory: &Path) {
+        if let Some(siblings) = &self.siblings {
+            siblings.listed(directory);
         }
     }
 

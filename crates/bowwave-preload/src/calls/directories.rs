@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowwave_engine::{EntryKind, Namespace as _};
+use bowwave_engine::EntryKind;
 use libc::{DIR, dirent};
 
 use super::open::open_place;
 use super::{descriptors, place};
 use crate::attributes::number;
-use crate::errno::{Errno, Result, of_error, served};
+use crate::errno::{Errno, Result, served};
 use crate::live::Open;
 use crate::service::service;
 use crate::setup::Place;
@@ -70,8 +70,7 @@ impl Directory {
 
 /// The directory's entries; `.` and `..` first.
 fn list(place: &Place) -> Result<Vec<dirent>> {
-    let store = service()?.store(place.map)?;
-    let listed = store.list(&place.path).map_err(of_error)?;
+    let listed = service()?.list(place)?;
     let parent = Place { map: place.map, path: place.path.parent().unwrap_or(&place.path).to_owned() };
     let mut entries =
         vec![entry(b".", number(place), libc::DT_DIR), entry(b"..", number(&parent), libc::DT_DIR)];

@@ -24,7 +24,7 @@ fn bucket(files: usize, attributes: bool) -> (S3Server, Served, Arc<dyn Backend>
     (0..files).for_each(|number| served.put(&name(number), name(number).as_bytes()));
     let options = Options { attributes, ..served.options.clone() };
     let store = open_url(&served.url, &options).unwrap();
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }).is_some());
     (server, served, store)
 }
 
@@ -125,7 +125,7 @@ fn attributes_of_a_listed_file_come_with_its_bytes() {
 fn objects_without_stored_attributes_are_looked_up_eight_times_and_not_again_until_one_has_some() {
     let (server, served, store) = bucket(60, true);
     served.put("e/other", b"in another directory");
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: true }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: true }).is_some());
     store.list("d".as_ref()).unwrap();
     let partial = |number| store.lookup(name(number).as_ref(), WillRead::Any).unwrap().partial;
     for number in (0..14).step_by(2) {
@@ -201,7 +201,7 @@ fn without_a_time_to_live_each_lookup_and_each_open_is_a_request() {
 #[test]
 fn with_close_to_open_each_open_is_a_request_and_lookups_are_kept() {
     let (server, served, store) = bucket(3, false);
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: false, assumes_plain: false }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: false, assumes_plain: false }).is_some());
     store.list("d".as_ref()).unwrap();
     for length in 1..4 {
         served.put(&name(1), &vec![b'x'; length]);
@@ -301,7 +301,7 @@ fn hostile(dialect: Dialect) -> (HostileServer, Arc<dyn Backend>) {
         ..Options::default()
     };
     let store = open_url(&server.url(), &options).unwrap();
-    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }));
+    assert!(store.keep_names(KeepNames { ttl: HOUR, opens: true, assumes_plain: false }).is_some());
     (server, store)
 }
 
@@ -360,7 +360,7 @@ fn an_upload_that_the_store_discards_is_an_error() {
 fn a_listing_that_lookups_use_is_renewed_before_it_expires() {
     let (server, _served, store) = bucket(5, false);
     let ttl = Duration::from_secs(2);
-    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }));
+    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }).is_some());
     store.list("d".as_ref()).unwrap();
     let sent = requests(&server, || {
         // Two and a half times to live.
@@ -379,7 +379,7 @@ fn a_listing_that_lookups_use_is_renewed_before_it_expires() {
 fn an_unused_listing_is_not_renewed() {
     let (server, _served, store) = bucket(5, false);
     let ttl = Duration::from_millis(400);
-    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }));
+    assert!(store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false }).is_some());
     store.list("d".as_ref()).unwrap();
     let sent = requests(&server, || std::thread::sleep(Duration::from_millis(800)));
     assert!(sent.is_empty(), "{sent:?}");

@@ -41,11 +41,13 @@ impl SiblingUses {
         self.recent.push_back(Recent { directory, file, read, is_closed: false });
     }
 
-    /// A program reads bytes of a file.
-    pub fn read(&mut self, file: u64, offset: u64, bytes: u64) {
-        if let Some(recent) = self.find(file) {
+    /// A program reads bytes of a file. Returns whether further reads of it matter: not if it was
+    /// read whole, or if many others were opened since.
+    pub fn read(&mut self, file: u64, offset: u64, bytes: u64) -> bool {
+        self.find(file).is_some_and(|recent| {
             recent.read.read(offset, bytes);
-        }
+            recent.read.head() < u64::MAX
+        })
     }
 
     /// A program closes a file: it has read what it wants of it.
