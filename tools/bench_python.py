@@ -33,10 +33,11 @@ PERIOD = 1_048_573
 BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
         "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
         "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
-        "files": (None, 1.5), "files_heads": (None, 1.5), "files_shuffled": (None, 1.5)}
+        "dataset": (None, 1.5), "files": (None, 1.5), "files_heads": (None, 1.5), "files_shuffled": (None, 1.5)}
 FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
 PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default")}
 PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
+          "dataset": ["s3fs", "none", "native", "polars", "bowwave"],
           "zarr": ["s3fs", "obstore", "bowwave"], "zarr_loop": ["s3fs", "obstore", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
           "safetensors": ["none", "adaptive", "bowwave"]}
 PEERS |= {row: ["none", "readahead", "cache", "bowwave"] for row in ("files", "files_heads", "files_shuffled")}
@@ -56,6 +57,16 @@ def make_data(directory):
         rows = 8 * 235_000
         table = pyarrow.table({f"c{at}": rng.random(rows) for at in range(20)})
         pyarrow.parquet.write_table(table, path, row_group_size=rows // 8, compression="none", use_dictionary=False)
+    path = os.path.join(directory, "dataset")
+    if not os.path.exists(path):
+        import pyarrow
+        import pyarrow.parquet
+        for at in range(64):
+            table = pyarrow.table({f"c{column}": rng.random(20_000) for column in range(20)})
+            part = os.path.join(path, f"part={at // 8}")
+            os.makedirs(part, exist_ok=True)
+            pyarrow.parquet.write_table(table, os.path.join(part, f"{at}.parquet"), row_group_size=10_000, compression="none",
+                                        use_dictionary=False)
     path = os.path.join(directory, "array.zarr")
     if not os.path.exists(path):
         import zarr
@@ -237,6 +248,31 @@ def pyarrow(context):
     return table.nbytes
 
 
+def dataset(context):
+    """Three of 20 columns of 64 files of 3.2 MB in eight partitions."""
+    import pyarrow.dataset
+    import pyarrow.fs
+    if context.who == "polars":
+        import polars
+        options = {"aws_endpoint_url": context.url, "aws_allow_http": "true", "aws_skip_signature": "true",
+                   "aws_region": "us-east-1"}
+        frame = polars.scan_parquet("s3://data/dataset/", storage_options=options, hive_partitioning=True)
+        frame = frame.select(COLUMNS).collect()
+        return sum(frame[name].len() * 8 for name in COLUMNS)
+    if context.who == "native":
+        fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
+    elif context.who == "none":
+        import s3fs
+        fs = s3fs.S3FileSystem(**context.theirs, default_cache_type="none")
+    else:
+        fs = context.fs()
+    data = pyarrow.dataset.dataset("data/dataset", filesystem=fs, format="parquet", partitioning="hive")
+    table = data.to_table(columns=COLUMNS)
+    if table.num_rows != 64 * 20_000:
+        raise SystemExit(f"{table.num_rows} rows")
+    return table.nbytes
+
+
 def zarr_array(context):
     import zarr
     if context.who == "bowwave":
@@ -341,7 +377,7 @@ def files_shuffled(context):
 
 #: Libraries of a workload, imported before the clock starts.
 LIBRARIES = {"pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"],
-             "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
+             "dataset": ["pyarrow.dataset", "pyarrow.fs"], "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
              "hdf5": ["h5py"], "hdf5_default": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
 
 

@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowwave_engine::{
-    PlannedSibling, SiblingDirectories, SiblingEvent, SiblingReason, SiblingUses, Siblings as Opens,
+    PlannedSibling, SiblingDirectories, SiblingEvent, SiblingExtent, SiblingReason, SiblingUses,
+    Siblings as Opens,
 };
 use pyo3::prelude::*;
 
@@ -63,7 +64,7 @@ impl Siblings {
     ///
     /// `room` is how many files the program opens until a version that is looked up now counts as
     /// old, how many are open ahead, and how many bytes may be read ahead. `first` is what is read
-    /// of a large file before anything shows how much: at its beginning, and at its end.
+    /// of a file before anything shows how much: at its beginning, and at its end.
     fn opened(
         &self,
         directory: &str,
@@ -85,7 +86,8 @@ impl Siblings {
         let bytes_sampled = sampled.iter().fold(0_u64, |sum, (_, size)| sum.saturating_add(*size));
         let average = bytes_sampled / sampled.len() as u64;
         let (room, of_first) = (extent.room(bytes, average), bytes / (first.0 + first.1).max(1));
-        let is_first = room == 0 && first != (0, 0) && average > 0;
+        let is_guess = room == 0 || extent == SiblingExtent::GUESS;
+        let is_first = is_guess && first != (0, 0) && average > first.0 + first.1;
         let room = if is_first { u32::try_from(of_first).unwrap_or(u32::MAX) } else { room };
         let room = room.min((soon / 2).saturating_sub(ahead));
         let mut plan = Vec::new();

@@ -33,6 +33,56 @@ def parquet(tmp_path_factory):
     return path, table
 
 
+@pytest.fixture(autouse=True)
+def other_files_are_forgotten():
+    bowwave._columns._known.clear()
+
+
+def test_columns_of_the_last_files_are_planned_together(parquet, monkeypatch):
+    path, _ = parquet
+    planned = []
+    plan = bowwave.File.plan
+    monkeypatch.setattr(bowwave.File, "plan", lambda self, ranges: planned.append(list(ranges)) or plan(self, planned[-1]))
+
+    def read(*columns):
+        with bowwave.open(path) as file:
+            chunks = {(chunk.row_group, chunk.column): chunk for chunk in bowwave.parquet.read_chunks(file)}
+            names = {(chunk.start, chunk.end): chunk.column for chunk in chunks.values()}
+            planned.clear()
+            for group in range(GROUPS):
+                for column in columns:
+                    chunk = chunks[group, column]
+                    file.pread(chunk.start, chunk.end - chunk.start)
+            return [{names[place] for place in places} for places in planned]
+
+    assert read("c0", "c4") == [{"c0"}, {"c4"}]
+    assert read("c0", "c4") == [{"c0", "c4"}]
+    assert read("c1") == [{"c1"}], "other columns"
+    assert read("c0") == [{"c0", "c4"}], "as the last file with c0"
+    assert read("c0", "c1") == [{"c0"}, {"c1"}], "as the last file with c0, and none with both"
+
+
+def test_columns_are_expected_if_most_of_them_and_of_what_was_fetched_was_used(parquet):
+    chunks = bowwave.parquet.read_chunks(bowwave.open(parquet[0]))
+    columns = bowwave._columns.Columns()
+
+    def close(names, groups=GROUPS, fetched=()):
+        use = bowwave._columns.Use(chunks)
+        use.add([chunk for chunk in chunks if chunk.column in names and chunk.row_group < groups])
+        columns.closed(use, {chunk for chunk in chunks if chunk.column in fetched})
+        return columns.next()
+
+    assert columns.next() == set()
+    assert close({"c0", "c4"}) == {"c0", "c4"}
+    assert close({"c0", "c1"}) == {"c0"}, "two files share it"
+    assert close({"c1"}, 1) == set(), "row groups are chosen"
+    close({"c0"})
+    assert close({"c0"}) == {"c0"}
+    columns.closed(None, {chunk for chunk in chunks if chunk.column == "c0"})
+    assert columns.next() == set(), "what was fetched was not used"
+    assert close({"c0"}, fetched={"c0"}) == {"c0"}, "and now half of it was"
+
+
 def test_chunks_are_those_that_pyarrow_finds(parquet):
     path, _ = parquet
     meta = pq.read_metadata(path)

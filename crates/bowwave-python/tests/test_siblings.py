@@ -8,6 +8,10 @@ import threading
 import time
 
 import bowwave.fsspec
+import numpy as np
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 from conftest import Shaped, status_of
 
@@ -24,7 +28,12 @@ def server(tmp_path_factory):
     for at in range(FILES):
         (directory / "parts" / f"day={at}").mkdir(parents=True)
         (directory / "parts" / f"day={at}" / "part-0.bin").write_bytes(contents(at, SIZE))
-    server = Shaped(5, 0, small=f"@{directory}/small", large=f"@{directory}/large", parts=f"@{directory}/parts")
+    for at in range(FILES):
+        (directory / "table" / f"day={at % 4}").mkdir(parents=True, exist_ok=True)
+        path = directory / "table" / f"day={at % 4}" / f"part-{at}.parquet"
+        table = pyarrow.table({f"c{column}": np.arange(8000) + at for column in range(10)})
+        pyarrow.parquet.write_table(table, path, row_group_size=4000, compression="none", use_dictionary=False)
+    server = Shaped(5, 0, table=f"@{directory}/table", small=f"@{directory}/small", large=f"@{directory}/large", parts=f"@{directory}/parts")
     yield server
     server.end()
 
@@ -296,3 +305,32 @@ def test_names_that_other_libraries_are_given_begin_with_a_protocol_of_the_file_
     fs = system(server)
     name = fs.unstrip_protocol("data/small/0.bin")
     assert any(name.startswith(f"{protocol}://") for protocol in fs.protocol)
+
+
+def test_columns_of_the_next_files_of_a_data_set_are_fetched_before_they_are_opened(server):
+    fs = system(server)
+    paths = fs.find("data/table")
+    for path in paths[:6]:
+        with fs.open(path) as file:
+            table = pyarrow.parquet.ParquetFile(file).read(["c2", "c7"])
+            assert table["c7"][5].as_py() == 5 + number(path)
+    until = time.monotonic() + 20
+    while True:
+        ahead = [ahead.future.result() for ahead in list(fs._siblings._ahead.values())]
+        fetched = [{chunk.column for chunk in source.contents.fetched} for source in ahead if source.contents]
+        if {"c2", "c7"} in fetched:
+            break
+        assert time.monotonic() < until, fetched
+        time.sleep(0.01)
+
+
+def test_a_data_set_is_read_by_few_requests_and_right(server):
+    fs = system(server)
+    data = pyarrow.dataset.dataset("data/table", filesystem=fs, format="parquet", partitioning="hive")
+    before = server.counters()
+    table = data.to_table(columns=["c1", "c8", "day"])
+    assert table.num_rows == FILES * 8000
+    assert sorted(table["c8"].to_numpy()[::8000]) == list(range(FILES))
+    sent = server.counters()
+    # The lookup, the footer, and two columns of two row groups, of each file.
+    assert sent["requests"] - before["requests"] <= FILES * 7, sent

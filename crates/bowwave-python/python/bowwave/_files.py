@@ -37,6 +37,8 @@ class Source:
         self.identity: tuple[str | None, int | None] | None = None
         #: What is told of the reads of each file that is closed.
         self.ended: Callable[[History], None] | None = None
+        #: What its format found in it before it was opened.
+        self.contents: object = None
         self._lock = _stores.ForkLock()
         self._opened: tuple[int, _bowwave.Handle] | None = None
 
@@ -149,6 +151,8 @@ class File(io.BufferedIOBase):
             if self._generation == _stores.generation():
                 self._totals = handle.stats()
             self._history.unbind()
+            if (closed := getattr(self._watcher, "closed", None)) is not None:
+                closed()
             ended = getattr(self._source, "ended", None)
             if ended is not None:
                 ended(self._history)

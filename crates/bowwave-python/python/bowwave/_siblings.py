@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _bowwave, _stores
 from ._files import START, WHOLE, Source
-from ._formats import first_of
+from ._formats import fetch_of, first_of
 from ._threads import Threads
 
 #: Maximum opens in flight. Fewer: programs that read fast wait. More: more threads wait for the
@@ -28,7 +28,7 @@ OPENS = 32
 DIRECTORIES, NAMES = 64, 200_000
 #: A directory of fewer files, such as a partition of a table, counts as part of the directory above
 #: it.
-FEW = 8
+FEW = 64
 #: Maximum levels from a file up to the directory whose listing is used.
 LEVELS = 4
 #: Maximum open files whose directory is remembered, and maximum directories for which the time in
@@ -225,6 +225,12 @@ class Siblings:
             # A length of 0 would mean to the end of the file.
             if length and handle.size:
                 handle.advise("willneed", offset, length)
+        if head < handle.size and (fetch := fetch_of(path)) is not None:
+            fetched = fetch(source, max(0, source.store().cache_bytes // 2 - self._bytes))
+            with self._locked():
+                if self._ahead.get(path) is ahead:
+                    ahead.size += fetched
+                    self._bytes += fetched
         return source
 
     def _expire(self, now: float) -> None:

@@ -31,7 +31,7 @@ from fsspec.implementations.chained import ChainedFileSystem
 from . import _bowwave, _stores
 from ._async import AsyncFile, in_thread, read
 from ._cache import BowwaveCache, connections_of, whole
-from ._files import WHOLE, File, First, Source
+from ._files import START, WHOLE, File, First, Source
 from ._formats import first_of, settings_of
 from ._history import READS, History, shared
 from ._options import LISTINGS, SCHEMES, SETTINGS, native
@@ -401,8 +401,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         """A file of a remote store that the engine reads, by the lookup of its reads; `None` if the target must tell."""
         if self._scheme in (None, "file"):
             return None
+        # Most programs ask this before they open a file. What a reader of its format reads first comes with the lookup.
+        first = first_of(path)
         try:
-            handle = (await in_thread(self._source, path)).handle()
+            handle = (await in_thread(self._source, path, None if first == START else first)).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         etag, modified = handle.identity

@@ -10,15 +10,16 @@ in flight at once:
 2
 
 A file whose name ends in `.parquet` or `.parq` does so by itself: the columns of the first row group that is read are
-planned for all later ones.
+planned for all later ones, together with those that were used beside them in other files with the same columns.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from ._columns import Columns, Use, columns_of, size_of
 from ._thrift import Reader
 
 #: Bytes at the end that are read first. Most footers are smaller.
@@ -110,6 +111,38 @@ def _is_in(name: str, column: str) -> bool:
     return name == column or name.startswith(column + ".")
 
 
+class Contents:
+    """The chunks of a file that was opened before its reader, and those that were fetched."""
+
+    def __init__(self, chunks: list[Chunk], most: int) -> None:
+        self.chunks = chunks
+        wanted = columns_of(chunks).next() if chunks else set()
+        fetched = [chunk for chunk in chunks if chunk.column in wanted]
+        self.fetched = fetched if size_of(fetched) <= min(most, IN_FLIGHT) else []
+
+
+def fetch(source: Any, most: int) -> int:
+    """Fetches the chunks that a reader of a source will probably use, at most `most` bytes; returns how many."""
+    handle = source.handle()
+    try:
+        source.contents = contents = Contents(sorted(read_chunks(handle)), most)
+    except (OSError, ValueError):
+        # The reader's own reads raise it.
+        return 0
+    for start, end in _joined(contents.fetched):
+        handle.advise("willneed", start, end - start)
+    return size_of(contents.fetched)
+
+
+def _joined(chunks: list[Chunk]) -> list[tuple[int, int]]:
+    """The ranges of sorted chunks; those without a gap are one."""
+    ranges: list[tuple[int, int]] = []
+    for chunk in chunks:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] >= chunk.start else chunk.start
+        ranges.append((start, chunk.end))
+    return ranges
+
+
 class Watcher:
     """Plans the columns that a reader uses in its first row group for all later ones."""
 
@@ -121,16 +154,29 @@ class Watcher:
     def __init__(self) -> None:
         self.chunks: list[Chunk] | None = None
         self.starts: list[int] = []
-        #: Columns that were read, and the first row group of them.
-        self.columns: set[str] = set()
+        #: What was read, and the first row group of it.
+        self.use: Use | None = None
         self.group = 0
+        #: The uses of other files with the same columns.
+        self.others: Columns | None = None
+        #: Chunks that were fetched before the file was opened.
+        self.fetched: set[Chunk] = set()
         #: Chunks that were planned, and of these the ones that were not read yet.
         self.planned: set[Chunk] = set()
         self.unread: set[Chunk] = set()
 
     def opened(self, file: Readable) -> None:
+        contents: Contents | None = getattr(getattr(file, "_source", None), "contents", None)
+        if contents is not None:
+            self._begin(contents.chunks)
+            # Another reader of the same source finds its bytes in memory, or not.
+            self.fetched, contents.fetched = set(contents.fetched), []
         # The reader asks for it next.
         file.plan([(max(0, file.size - TAIL), file.size)])
+
+    def closed(self) -> None:
+        if self.others is not None:
+            self.others.closed(self.use, self.fetched)
 
     def before(self, file: Readable, offset: int, length: int) -> None:
         if self.chunks is None:
@@ -139,6 +185,9 @@ class Watcher:
             if not self.chunks:
                 return
         end = offset + length
+        if end >= file.size:
+            # The footer, and perhaps the end of the last chunk.
+            return
         first = max(0, bisect_right(self.starts, offset) - 1)
         used = []
         for at in range(first, len(self.chunks)):
@@ -148,13 +197,18 @@ class Watcher:
             if chunk.end > offset:
                 used.append(chunk)
         self.unread.difference_update(used)
-        if not used or self.planned.issuperset(used):
+        if not used or self.others is None:
             return
         # Readers begin row groups in any order, and several at a time.
         group = min(chunk.row_group for chunk in used)
-        self.group = min(self.group, group) if self.columns else group
-        self.columns.update(chunk.column for chunk in used)
-        later = {chunk for chunk in self.chunks if chunk.column in self.columns and chunk.row_group >= self.group}
+        if self.use is None:
+            self.use, self.group = Use(self.chunks), group
+        self.group = min(self.group, group)
+        self.use.add(used)
+        if self.planned.issuperset(used):
+            return
+        columns = self.use.columns | self.others.beside(self.use.columns)
+        later = {chunk for chunk in self.chunks if chunk.column in columns and chunk.row_group >= self.group}
         new = (later - self.planned).union(used)
         if sum(chunk.end - chunk.start for chunk in self.unread) > IN_FLIGHT:
             # What is planned already would be read first.
@@ -167,7 +221,10 @@ class Watcher:
 
     def _load(self, file: Readable) -> None:
         try:
-            self.chunks = sorted(read_chunks(file))
+            self._begin(sorted(read_chunks(file)))
         except (OSError, ValueError):
-            self.chunks = []
-        self.starts = [chunk.start for chunk in self.chunks]
+            self._begin([])
+
+    def _begin(self, chunks: list[Chunk]) -> None:
+        self.chunks, self.starts = chunks, [chunk.start for chunk in chunks]
+        self.others = columns_of(chunks) if chunks else None
