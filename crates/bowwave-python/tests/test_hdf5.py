@@ -142,6 +142,19 @@ def test_rows_of_a_contiguous_array_are_read_ahead(measured):
     assert requests < 60 and size < 2 * 256 * 8192 + 600_000 and seconds < 1.2, (seconds, requests, size)
 
 
+def test_chunks_in_no_order_are_left_to_the_policy_and_those_of_a_loop_are_not(files):
+    with bowwave.open(files / "default.h5") as source, h5py.File(source, "r") as file:
+        steps = list(range(STEPS))
+        random.Random(3).shuffle(steps)
+        advice = []
+        for step in [*range(20), *steps[:40], *range(100, 130)]:
+            file["steps"][step, :64, :64]
+            advice.append(source._watcher.advice)
+    assert set(advice[4:20]) == {"random"}, "they are expected"
+    assert set(advice[40:60]) == {"normal"}, "none is expected"
+    assert set(advice[70:]) == {"random"}, "and again"
+
+
 class Recorded(io.FileIO):
     def __init__(self, path):
         super().__init__(path)

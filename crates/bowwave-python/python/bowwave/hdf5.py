@@ -42,6 +42,9 @@ FREE = 256 << 10
 AHEAD = 512 << 10
 AHEAD_MAX = 16 << 20
 CHUNKS_MAX = 1024
+#: Chunks read in a row, none of which was expected, after which an array counts as read in no order. Smaller: more waste
+#: where a loop begins.
+APART = 8
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
 PIECES_MAX = ELEMENTS_MAX
 LENGTH_MAX = 256 << 10
@@ -58,6 +61,8 @@ class Reading(Loop):
         #: were read, and that were fetched beyond the array.
         self.goes_on = False
         self.read = self.beyond = 0
+        #: Chunks read in a row while none was in flight.
+        self.apart = 0
 
 
 class Watcher:
@@ -112,9 +117,12 @@ class Watcher:
                 return
         chunk = self.chunks.get(offset)
         if chunk is not None:
-            self._advise(file, "random")
             self._read_chunk(file, chunk, length)
             self.end = offset + length
+            # In no order, the file is read ahead as one of records: once a part of it was read, and nothing twice, the
+            # rest is expected, too.
+            loop = chunk.array.loop
+            self._advise(file, "normal" if loop is not None and loop.apart >= APART else "random")
         elif offset in self.pieces or offset in self.costs:
             self._advise(file, "random")
             self._read_piece(file, offset, length)
@@ -227,6 +235,7 @@ class Watcher:
             self.walks, loop.goes_on = True, 0 <= chunk.start - self.end <= BLOCK
         array.loop = self.loop = loop
         loop.read += length
+        loop.apart = 0 if loop.ahead else loop.apart + 1
         ranges = [(found.start, found.start + found.length) for found in map(array.chunks.__getitem__, places)]
         if loop.goes_on and loop.ends():
             last = array.chunks[loop.ahead[-1] if loop.ahead else chunk.place]
