@@ -32,10 +32,10 @@ PERIOD = 1_048_573
 #: Seconds, and bytes sent for each byte used, that the project wants.
 BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
         "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
-        "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
+        "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "runs": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
         "dataset": (None, 1.5), "files": (None, 1.5), "files_heads": (None, 1.5), "files_shuffled": (None, 1.5)}
 FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
-PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default")}
+PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default", "runs")}
 PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
           "dataset": ["s3fs", "none", "native", "polars", "bowwave"],
           "zarr": ["s3fs", "obstore", "bowwave"], "zarr_loop": ["s3fs", "obstore", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
@@ -82,6 +82,15 @@ def make_data(directory):
             for at in range(40):
                 values = rng.random((704, 704))
                 file.create_dataset(f"g{at % 4}/v{at}", data=values, chunks=(64, 64)).attrs["units"] = f"u{at}"
+    path = os.path.join(directory, "runs")
+    if not os.path.exists(path):
+        import h5py
+        os.makedirs(path)
+        for at in range(20):
+            with h5py.File(os.path.join(path, f"run{at:02}.nc"), "w") as file:
+                for name in "abcde":
+                    values = rng.random((10, 200, 200), dtype="f4")
+                    file.create_dataset(name, data=values, chunks=(1, 100, 200)).attrs["units"] = name
     for at in range(8):
         path = os.path.join(directory, f"shard{at}.tar")
         if not os.path.exists(path):
@@ -323,6 +332,17 @@ def hdf5_default(context):
     return hdf5(context, "default.h5")
 
 
+def runs(context):
+    """Half of one of five variables of 20 files of 8 MB."""
+    import h5py
+    fs, useful = context.fs(), 0
+    kinds = {} if context.who == "bowwave" else {"cache_type": "bowwave" if context.who == "cache" else context.who}
+    for name in sorted(fs.ls("data/runs", detail=False)):
+        with fs.open(name, **kinds) as source, h5py.File(source, "r") as file:
+            useful += file["c"][:, :100].nbytes
+    return useful
+
+
 def tar(context):
     import tarfile
     import bowwave.tar
@@ -378,7 +398,7 @@ def files_shuffled(context):
 #: Libraries of a workload, imported before the clock starts.
 LIBRARIES = {"pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"],
              "dataset": ["pyarrow.dataset", "pyarrow.fs"], "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
-             "hdf5": ["h5py"], "hdf5_default": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
+             "hdf5": ["h5py"], "hdf5_default": ["h5py"], "runs": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
 
 
 def measure(row, who, url):

@@ -10,6 +10,7 @@ import bowwave
 import bowwave.hdf5
 import numpy as np
 import pytest
+from bowwave._alike import Trails
 from conftest import Shaped
 
 try:
@@ -28,6 +29,11 @@ CACHES = itertools.count(300)
 #: A NetCDF4 file has creation order, version 1.8 headers and dimension scales.
 LAYOUTS = {"page": {"fs_strategy": "page", "fs_page_size": 1 << 20}, "default": {}, "latest": {"libver": "latest"},
            "netcdf": {"libver": ("v108", "v108"), "track_order": True}}
+
+
+@pytest.fixture(autouse=True)
+def other_files_are_forgotten(monkeypatch):
+    monkeypatch.setattr(bowwave.hdf5, "TRAILS", Trails())
 
 
 def name_of(layout, at):

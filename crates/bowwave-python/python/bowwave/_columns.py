@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from ._stores import ForkLock
 
 if TYPE_CHECKING:
     from .parquet import Chunk
@@ -43,7 +44,7 @@ class Columns:
     """The uses of files with the same columns. Any number of threads may use it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         #: Of the last files that were closed. Two: a column that only one of them used is not expected of the next one.
         self._uses: deque[Use] = deque(maxlen=2)
         #: Of files whose chunks were fetched before they were opened: bytes used of these, and fetched.
@@ -60,8 +61,9 @@ class Columns:
     def beside(self, columns: set[str]) -> set[str]:
         """Columns that readers have used together with these."""
         with self._lock:
-            uses = [use.columns for use in self._uses if columns <= use.columns]
-        return set.intersection(*uses) if uses else set()
+            uses = list(self._uses)
+        found = [use.columns for use in uses if columns <= use.columns]
+        return set.intersection(*found) if found else set()
 
     def next(self) -> set[str]:
         """Columns that will probably be used of the next file; none if too little was used of those fetched before."""
@@ -73,7 +75,7 @@ class Columns:
         return set.intersection(*(use.columns for use in uses))
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _known: OrderedDict[int, Columns] = OrderedDict()
 
 

@@ -10,7 +10,8 @@ from ._files import START, First, Source
 
 _WATCHERS: dict[str, Any] = {".parquet": parquet.Watcher, ".parq": parquet.Watcher, ".h5": hdf5.Watcher,
                              ".hdf5": hdf5.Watcher, ".nc": hdf5.Watcher, ".nc4": hdf5.Watcher}
-_FETCH: dict[str, Any] = {".parquet": parquet.fetch, ".parq": parquet.fetch}
+_FETCH: dict[str, Any] = {".parquet": parquet.fetch, ".parq": parquet.fetch, ".h5": hdf5.fetch, ".hdf5": hdf5.fetch,
+                          ".nc": hdf5.fetch, ".nc4": hdf5.fetch}
 
 
 def _ending(name: str) -> str:

@@ -94,10 +94,12 @@ def place_of(url: str) -> Place:
 
 
 class ForkLock:
-    """A lock that is free in a child of `fork`, whatever threads its parent had."""
+    """A lock that is free in a child of `fork`, whatever threads its parent had.
+
+    It is reentrant: the garbage collector may close a file while its thread holds the lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         _locks.add(self)
 
     def __enter__(self) -> None:
@@ -175,7 +177,7 @@ def _in_child() -> None:
     _bowwave.forked()
     _table.lock = threading.RLock()
     for lock in _locks:
-        lock.lock = threading.Lock()
+        lock.lock = threading.RLock()
     _table.generation += 1
     _table.clear()
 

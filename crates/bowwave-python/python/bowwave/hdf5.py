@@ -6,7 +6,8 @@ It is automatic for names that end in `.h5`, `.hdf5`, `.nc` or `.nc4`. For other
 The metadata of such a file are many small pieces. Each piece names further pieces, and libraries read one after
 another. The package parses each piece that a program reads, and fetches the pieces that it names together: members of a
 group, nodes of a tree. If a program reads the chunks of an array in a loop, the next chunks of the loop are fetched. If
-it reads arrays that follow each other in the file, the next array is fetched, too. Contiguous arrays are read ahead as
+it reads arrays that follow each other in the file, the next array is fetched, too. Of files that are read at the same
+offsets, such as those of a model run, the pieces that were read of one are fetched of the next ones. Contiguous arrays are read ahead as
 any file. Damaged metadata mean less readahead, never an error of the package.
 """
 
@@ -16,9 +17,11 @@ import heapq
 import os
 from bisect import bisect_right, insort
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ._files import File, source_of
+from ._alike import Trail, Trails
 from ._hdf5 import DAMAGE, SIGNATURE, USER_BLOCK_MIN, superblock
 from ._hdf5_index import ELEMENTS_MAX, Array, Chunk, Piece
 from ._loop import Loop
@@ -48,6 +51,10 @@ APART = 8
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
 PIECES_MAX = ELEMENTS_MAX
 LENGTH_MAX = 256 << 10
+
+
+#: The reads of the last files.
+TRAILS = Trails()
 
 
 class Reading(Loop):
@@ -103,11 +110,28 @@ class Watcher:
         self.end = 0
         self.advice = "normal"
 
+        #: Its reads, among those of other files.
+        self.trail: Trail | None = None
+
     def opened(self, file: Readable) -> None:
+        contents = getattr(getattr(file, "_source", None), "contents", None)
+        self.trail = contents if isinstance(contents, Trail) and contents.number < 0 else Trail(file.size)
+        TRAILS.opened(self.trail, file)
         self._advise(file, "random")
         self._parse(file, (), Piece(0, 128, superblock))
 
+    def closed(self) -> None:
+        if self.trail is not None:
+            TRAILS.closed(self.trail)
+
     def before(self, file: Readable, offset: int, length: int) -> None:
+        if self.trail is not None:
+            for trail, ranges in TRAILS.read(self.trail, offset, length):
+                other = trail.file() if trail.file is not None else None
+                if other is not None:
+                    with suppress(OSError, ValueError):
+                        # It may be closed by now.
+                        _fetch(other, ranges)
         if not self.seen and length == len(SIGNATURE) and offset >= USER_BLOCK_MIN and offset & (offset - 1) == 0:
             # The program looks for the end of a user block.
             self._advise(file, "random")
@@ -248,6 +272,20 @@ class Watcher:
                 ranges.append((start, end))
         for start, end in _merged(ranges, 0):
             file.advise("willneed", start, end - start)  # type: ignore[attr-defined]
+
+
+def fetch(source: Any, most: int) -> int:
+    """Fetches the parts of a source that were read of the files before it; returns how many bytes."""
+    handle = source.handle()
+    source.contents = trail = Trail(handle.size)
+    ranges = TRAILS.ahead(trail)
+    _fetch(handle, ranges)
+    return sum(length for _, length in ranges)
+
+
+def _fetch(file: Any, ranges: list[tuple[int, int]]) -> None:
+    for start, end in _merged([(at, at + length) for at, length in ranges], GAP):
+        file.advise("willneed", start, end - start)
 
 
 def _merged(ranges: list[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]]:
