@@ -8,7 +8,7 @@ import bowwave.fsspec
 import h5py
 import numpy as np
 import pytest
-from bowwave._alike import FIRST, Trail, Trails
+from bowwave._alike import FIRST, PAGE, Trail, Trails, pages_of
 from conftest import Shaped
 
 FILES = 12
@@ -38,7 +38,7 @@ READS = [(0, 512), (200_000, 512), (300_000, 4000), (100_000, 70)]
 
 
 def test_a_file_that_leaves_out_reads_of_another_is_not_read_like_it():
-    trails, places = Trails(), [(place * 1000, 100) for place in range(200)]
+    trails, places = Trails(), [(place * 10_000, 100) for place in range(200)]
     fetched(trails, opened(trails), places)
     other = opened(trails)
     ranges = [sum(ranges, []) for ranges, _ in fetched(trails, other, places[:100:2])]
@@ -74,32 +74,56 @@ def test_files_of_another_size_have_the_same_beginning_by_their_format():
 
 def test_a_file_that_is_opened_next_has_what_the_last_one_shared_with_others():
     trails = Trails()
-    assert trails.ahead(Trail(1 << 30)) == []
+    assert trails.ahead(Trail(1 << 30), 1 << 30) == []
     fetched(trails, opened(trails), READS)
-    assert trails.ahead(Trail(1 << 30)) == [], "one file shows nothing"
+    assert trails.ahead(Trail(1 << 30), 1 << 30) == [], "one file shows nothing"
     fetched(trails, opened(trails), READS)
-    assert trails.ahead(Trail(1 << 30)) == READS
-    assert trails.ahead(Trail(1 << 29)) == []
+    assert trails.ahead(Trail(1 << 30), 1 << 30) == READS
+    assert trails.ahead(Trail(1 << 30), 2 * PAGE) == READS[:2]
+    assert trails.ahead(Trail(1 << 29), 1 << 30) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_unused_bytes_are_bounded_by_those_that_were_read_alike(seed):
+def test_unused_pages_are_bounded_by_those_that_were_read_alike(seed):
     chance, trails = random.Random(seed), Trails()
-    places = [(place * 100_000, chance.choice([100, 5000, 90_000])) for place in range(60)]
-    total = used = shared = 0
+    places = [(place * 100_000, chance.choice([8, 100, 5000, 90_000])) for place in range(60)]
+    pages = {}
+    alike = 0
+
+    def note(trail, ranges):
+        for read in ranges:
+            pages.setdefault(trail, set()).update(page for page in pages_of(read) if page not in trail.read)
+
     for _ in range(60):
-        trail = opened(trails, 10_000_000 * chance.randint(1, 2))
-        ahead = trails.ahead(trail)
-        total += sum(length for _, length in ahead)
+        trail = Trail(10_000_000 * chance.randint(1, 2))
+        if chance.random() < 0.5:
+            note(trail, trails.ahead(trail, 1 << 30))
+        if chance.random() < 0.2:
+            continue
+        trail.open_file = File()
+        trails.opened(trail, trail.open_file)
         for read in chance.sample(places, chance.randint(1, 60)):
-            was_fetched, alike = read in trail.fetched, trail.alike
-            total += sum(length for _, ranges in trails.read(trail, *read) for _, length in ranges)
-            used += read[1] * was_fetched
-            shared += read[1] * (was_fetched or trail.alike > alike)
-            assert total - used <= FIRST + shared, f"seed {seed}"
+            new, before = set(pages_of(read)) - trail.read, trail.alike
+            fetches = trails.read(trail, *read)
+            alike += len(new) if trail.alike > before or new & pages.get(trail, set()) else 0
+            for of, ranges in fetches:
+                note(of, ranges)
+            unused = sum(len(fetched - of.read) for of, fetched in pages.items())
+            assert unused <= FIRST + alike, f"seed {seed}"
         if chance.random() < 0.5:
             trails.closed(trail)
-        assert trails._out == sum(length for trail in trails._recent.values() for _, length in trail.fetched)
+        assert trails._out == sum(len(trail.unread) for trail in trails._recent.values())
+
+
+def test_trails_of_many_files_are_bounded(monkeypatch):
+    monkeypatch.setattr(bowwave._alike, "READS_OF_ALL", 100)
+    trails = Trails()
+    files = [opened(trails) for _ in range(30)]
+    for trail in files * 2:
+        fetched(trails, trail, [(place * PAGE, 10) for place in range(20)])
+    assert trails._reads <= 100 + 20 and len(trails._having) <= 20
+    assert sum(len(trail.reads) for trail in files) == trails._reads
+    assert trails._out == sum(len(trail.unread) for trail in trails._recent.values())
 
 
 @pytest.fixture(scope="module")
@@ -128,4 +152,4 @@ def test_files_of_a_model_run_wait_for_the_first_of_them_alone(server, monkeypat
         misses.append(source.stats()["misses"])
     assert sum(misses[:2]) > 0 and not any(misses[3:]), misses
     size = server.counters()["bytes"] - before["bytes"]
-    assert size < FILES * (8 * 256 * 256 + 100_000) * 1.3 + 2 * FIRST, size
+    assert size < FILES * (8 * 256 * 256 + 100_000) * 1.3 + 2 * FIRST * PAGE, size

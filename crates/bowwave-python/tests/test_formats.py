@@ -81,6 +81,8 @@ def test_columns_are_expected_if_most_of_them_and_of_what_was_fetched_was_used(p
     columns.closed(None, {chunk for chunk in chunks if chunk.column == "c0"})
     assert columns.next() == set(), "what was fetched was not used"
     assert close({"c0"}, fetched={"c0"}) == {"c0"}, "and now half of it was"
+    columns.closed(None, {chunk for chunk in chunks if chunk.column == "c0"})
+    assert [close({"c0"}) for _ in range(3)][-1] == {"c0"}, "old waste is forgotten"
 
 
 def test_chunks_are_those_that_pyarrow_finds(parquet):

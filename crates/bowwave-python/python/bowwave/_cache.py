@@ -49,6 +49,8 @@ class BowwaveCache(BaseCache):
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
         self._watcher: Any | None = None
+        #: What the watcher does at the end, even if a plan of the program has ended it.
+        self._at_close: Callable[[], None] | None = None
         self._history = History(self._place, None, listed=False)
         super().__init__(blocksize, fetcher, size)
         if size:
@@ -65,6 +67,7 @@ class BowwaveCache(BaseCache):
             self._handle = (now, store, store.open(""))
             self._history.bind(self._handle[2])
             self._watcher, self._begun = watcher_of(self._place), False
+            self._at_close = getattr(self._watcher, "closed", None)
         return self._handle[2]
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
@@ -172,7 +175,9 @@ class BowwaveCache(BaseCache):
 
     def close(self) -> None:
         """Drops the pages."""
-        self._handle = None
+        if self._at_close is not None and self._begun:
+            self._at_close()
+        self._handle = self._at_close = None
         self._history.unbind()
 
     def __getstate__(self) -> dict[str, Any]:

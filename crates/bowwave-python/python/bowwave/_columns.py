@@ -57,6 +57,9 @@ class Columns:
                 self._uses.append(use)
             if fetched:
                 self._fetched.append((size_of(fetched & use.chunks) if use is not None else 0, size_of(fetched)))
+            elif use is not None and self._fetched:
+                # While nothing is fetched, old waste is forgotten.
+                self._fetched.popleft()
 
     def beside(self, columns: set[str]) -> set[str]:
         """Columns that readers have used together with these."""

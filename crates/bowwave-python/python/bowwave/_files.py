@@ -81,6 +81,15 @@ class Source:
             raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
 
 
+def taken(file: object) -> object:
+    """What the format of a file found in it before it was opened, for the first reader of its source."""
+    source = getattr(file, "_source", None)
+    contents = getattr(source, "contents", None)
+    if contents is not None:
+        source.contents = None  # type: ignore[union-attr]
+    return contents
+
+
 def _closed(offset: int, into: object) -> Any:
     raise ValueError("I/O operation on closed file")
 
@@ -107,8 +116,11 @@ class File(io.BufferedIOBase):
         #: Entity tag of this version, if the store has one.
         self.etag = self._handle.identity[0]
         self._watcher: Any | None = None
+        #: What the watcher does at the end, even if a plan of the program has ended it.
+        self._at_close: Callable[[], None] | None = getattr(watcher, "closed", None)
         if watcher is None:
             watcher = watcher_of(self.name)
+            self._at_close = getattr(watcher, "closed", None)
         if watcher is not None:
             watcher.opened(self)
             self._watcher = watcher
@@ -151,8 +163,8 @@ class File(io.BufferedIOBase):
             if self._generation == _stores.generation():
                 self._totals = handle.stats()
             self._history.unbind()
-            if (closed := getattr(self._watcher, "closed", None)) is not None:
-                closed()
+            if self._at_close is not None:
+                self._at_close()
             ended = getattr(self._source, "ended", None)
             if ended is not None:
                 ended(self._history)

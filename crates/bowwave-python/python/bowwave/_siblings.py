@@ -226,11 +226,18 @@ class Siblings:
             if length and handle.size:
                 handle.advise("willneed", offset, length)
         if head < handle.size and (fetch := fetch_of(path)) is not None:
-            fetched = fetch(source, max(0, source.store().cache_bytes // 2 - self._bytes))
             with self._locked():
-                if self._ahead.get(path) is ahead:
-                    ahead.size += fetched
-                    self._bytes += fetched
+                # Other threads get a part of the rest.
+                most = max(0, source.store().cache_bytes // 2 - self._bytes) // 2
+                self._bytes += most
+            fetched = 0
+            try:
+                fetched = fetch(source, most)
+            finally:
+                with self._locked():
+                    is_ahead = self._ahead.get(path) is ahead
+                    ahead.size += fetched if is_ahead else 0
+                    self._bytes += (fetched if is_ahead else 0) - most
         return source
 
     def _expire(self, now: float) -> None:
@@ -250,8 +257,10 @@ class Siblings:
     def _drop(self, path: str) -> None:
         """Closes a file that no program has opened."""
         ahead = self._remove(path)
-        if ahead is not None:
-            ahead.future.cancel()
+        if ahead is not None and not ahead.future.cancel() and ahead.future.done() and ahead.future.exception() is None:
+            dropped = getattr(ahead.future.result().contents, "dropped", None)
+            if dropped is not None:
+                dropped()
         for directory in _above(path):
             if directory in self._listed:
                 self._opens.dropped(directory, path[len(directory) + 1:])

@@ -44,6 +44,8 @@ __all__ = ["BowwaveCache", "BowwaveFileSystem"]
 CHUNK = 8 << 20
 #: Files whose handles and pages a file system keeps.
 HANDLES = 4096
+#: Files that were looked up and not opened, after which most lookups fetch nothing.
+IN_VAIN = 4
 #: Directories in whose listings names were looked for.
 LISTINGS_MAX = 16
 
@@ -95,6 +97,9 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
+        #: Files that were looked up, with what is read of them first, and not opened; and how many lookups there were.
+        self._unopened: OrderedDict[str, None] = OrderedDict()
+        self._lookups = 0
         #: How often the program has changed files.
         self._changes = 0
         #: Files that the program has opened for writing, by path.
@@ -300,6 +305,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     def _opened(self, path: str, first: First | None) -> Source | _Fetched:
         """The object at a stripped path that a program opens."""
+        if self._unopened.pop(path, self) is None:
+            self._unopened.clear()
         with self._siblings.opening(path):
             source = self._source(path, first)
             if isinstance(source, Source):
@@ -397,14 +404,26 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     # What the target does.
 
+    def _first_after(self, path: str) -> First | None:
+        """What to fetch with a lookup: most programs look up a file before they open it, and its format says what they
+        read first. After some lookups in vain, only one in 16 fetches it until a file is opened."""
+        first = first_of(path)
+        if first == START:
+            return None
+        self._lookups += 1
+        if len(self._unopened) >= IN_VAIN and self._lookups % 16:
+            return None
+        self._unopened[path] = None
+        while len(self._unopened) > IN_VAIN:
+            self._unopened.popitem(last=False)
+        return first
+
     async def _file(self, path: str) -> dict[str, Any] | None:
         """A file of a remote store that the engine reads, by the lookup of its reads; `None` if the target must tell."""
         if self._scheme in (None, "file"):
             return None
-        # Most programs ask this before they open a file. What a reader of its format reads first comes with the lookup.
-        first = first_of(path)
         try:
-            handle = (await in_thread(self._source, path, None if first == START else first)).handle()
+            handle = (await in_thread(self._source, path, self._first_after(path))).handle()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         etag, modified = handle.identity

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ._files import File, source_of
-from ._alike import Trail, Trails
+from ._files import File, source_of, taken
+from ._alike import PAGE, Trail, Trails
 from ._hdf5 import DAMAGE, SIGNATURE, USER_BLOCK_MIN, superblock
 from ._hdf5_index import ELEMENTS_MAX, Array, Chunk, Piece
 from ._loop import Loop
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 BLOCK = 64 << 10
 #: A longer read of unknown kind is no metadata.
 SMALL = 16 << 10
-#: The unit in which bytes are counted as fetched.
-PAGE = 4 << 10
 #: Bytes between two pieces that are fetched with them. Larger: more unused bytes; smaller: more requests.
 GAP = 32 << 10
 #: Waste budget of metadata: fetched bytes exceed twice the used ones by about this at most. Smaller: more waits before
@@ -114,8 +112,8 @@ class Watcher:
         self.trail: Trail | None = None
 
     def opened(self, file: Readable) -> None:
-        contents = getattr(getattr(file, "_source", None), "contents", None)
-        self.trail = contents if isinstance(contents, Trail) and contents.number < 0 else Trail(file.size)
+        contents = taken(file)
+        self.trail = contents if isinstance(contents, Trail) else Trail(file.size)
         TRAILS.opened(self.trail, file)
         self._advise(file, "random")
         self._parse(file, (), Piece(0, 128, superblock))
@@ -129,8 +127,8 @@ class Watcher:
             for trail, ranges in TRAILS.read(self.trail, offset, length):
                 other = trail.file() if trail.file is not None else None
                 if other is not None:
-                    with suppress(OSError, ValueError):
-                        # It may be closed by now.
+                    with suppress(Exception):
+                        # It may be closed by now. Whatever is wrong with it, this read must not fail.
                         _fetch(other, ranges)
         if not self.seen and length == len(SIGNATURE) and offset >= USER_BLOCK_MIN and offset & (offset - 1) == 0:
             # The program looks for the end of a user block.
@@ -278,13 +276,13 @@ def fetch(source: Any, most: int) -> int:
     """Fetches the parts of a source that were read of the files before it; returns how many bytes."""
     handle = source.handle()
     source.contents = trail = Trail(handle.size)
-    ranges = TRAILS.ahead(trail)
-    _fetch(handle, ranges)
-    return sum(length for _, length in ranges)
+    _fetch(handle, TRAILS.ahead(trail, most))
+    return len(trail.unread) * PAGE
 
 
 def _fetch(file: Any, ranges: list[tuple[int, int]]) -> None:
-    for start, end in _merged([(at, at + length) for at, length in ranges], GAP):
+    pages = [(at // PAGE * PAGE, min(-(-(at + length) // PAGE) * PAGE, file.size)) for at, length in ranges]
+    for start, end in _merged(pages, 0):
         file.advise("willneed", start, end - start)
 
 

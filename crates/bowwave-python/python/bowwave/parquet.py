@@ -15,11 +15,13 @@ planned for all later ones, together with those that were used beside them in ot
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ._columns import Columns, Use, columns_of, size_of
+from ._files import taken
 from ._thrift import Reader
 
 #: Bytes at the end that are read first. Most footers are smaller.
@@ -67,8 +69,10 @@ def chunks_of(footer: bytes) -> list[Chunk]:
                     continue
                 start = min(at for at in (meta.get(9), meta.get(10), meta.get(11)) if at)
                 name = b".".join(meta[3]).decode()
+                if not 0 <= start <= start + meta[7] < 1 << 63:
+                    raise ValueError(f"a chunk of {meta[7]} bytes at {start}")
                 chunks.append(Chunk(start, start + meta[7], number, name))
-    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (struct.error, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the footer of a parquet file is damaged: {error!r}") from None
     return chunks
 
@@ -120,11 +124,20 @@ class Contents:
         fetched = [chunk for chunk in chunks if chunk.column in wanted]
         self.fetched = fetched if size_of(fetched) <= min(most, IN_FLIGHT) else []
 
+    def dropped(self) -> None:
+        """No program has opened the file."""
+        if self.fetched:
+            columns_of(self.chunks).closed(None, set(self.fetched))
+
 
 def fetch(source: Any, most: int) -> int:
     """Fetches the chunks that a reader of a source will probably use, at most `most` bytes; returns how many."""
     handle = source.handle()
     try:
+        end = handle.pread(max(0, handle.size - 8), 8)
+        if int.from_bytes(end[:4], "little") > TAIL - 8:
+            # Parsing it here would take the program's time before it needs the file.
+            return 0
         source.contents = contents = Contents(sorted(read_chunks(handle)), most)
     except (OSError, ValueError):
         # The reader's own reads raise it.
@@ -166,11 +179,10 @@ class Watcher:
         self.unread: set[Chunk] = set()
 
     def opened(self, file: Readable) -> None:
-        contents: Contents | None = getattr(getattr(file, "_source", None), "contents", None)
-        if contents is not None:
+        contents = taken(file)
+        if isinstance(contents, Contents):
             self._begin(contents.chunks)
-            # Another reader of the same source finds its bytes in memory, or not.
-            self.fetched, contents.fetched = set(contents.fetched), []
+            self.fetched = set(contents.fetched)
         # The reader asks for it next.
         file.plan([(max(0, file.size - TAIL), file.size)])
 
