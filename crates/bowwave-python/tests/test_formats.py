@@ -178,6 +178,17 @@ def test_damaged_footers_are_value_errors(parquet, tmp_path):
             bowwave.parquet.plan(bowwave.open(tmp_path / "bad"))
 
 
+def test_a_damaged_footer_fails_no_read_of_the_file(parquet, tmp_path):
+    data = parquet[0].read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    for at in range(len(data) - 8 - length, len(data) - 8, 53):
+        damaged = bytearray(data)
+        damaged[at] ^= 0xFF
+        (tmp_path / "damaged.parquet").write_bytes(damaged)
+        with bowwave.open(tmp_path / "damaged.parquet") as file:
+            assert file.pread(4, 1000) == damaged[4:1004] and file.read() == damaged, at
+
+
 TENSORS = {"b": np.arange(60_000, dtype="<f4").reshape(200, 300), "a": np.arange(7, dtype="<i8"),
            "empty": np.zeros((0, 4), "<f2"), "half": np.arange(50_000, dtype="<f2")}
 
