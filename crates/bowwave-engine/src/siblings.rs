@@ -57,7 +57,7 @@ pub trait SiblingTree: Send + Sync {
     /// As the store says.
     fn open(&self, path: &Path, will_read: WillRead) -> Result<File>;
 
-    /// Whether programs have all bytes of a file without a read of the store's.
+    /// Whether programs have all bytes of a file without a read from the store.
     fn is_resident(&self, _path: &Path) -> bool {
         false
     }
@@ -162,9 +162,9 @@ struct Ahead {
 }
 
 impl SiblingReadahead {
-    /// No file of the store is read ahead yet. If the cache is shared by the files of several
-    /// `owners`, each gets the same part of the [`SIBLING_SHARE`]th for files that are read ahead.
-    /// Keeps a journal of at most `events` events, if more than 0.
+    /// No file of the store is read ahead yet. Files that are read ahead get one
+    /// [`SIBLING_SHARE`]th of the cache. If several `owners` share the cache, they divide it
+    /// equally. Keeps a journal of at most `events` events, if more than 0.
     pub fn new(store: &Store, owners: u64, events: usize) -> Self {
         let recorder = Recorder::new(events, store.decisions().cloned());
         let state = Mutex::new(State { recorder, ..State::default() });
@@ -210,7 +210,7 @@ impl SiblingReadahead {
 
     /// Requests a small file that a program opens: as much of it as programs read of the closed
     /// ones beside it, or all of it. Returns where the requested bytes begin: a read of the first
-    /// one waits for no other request, and compares the version.
+    /// requested byte waits for no other request, and compares the version.
     pub fn request(&self, path: &Path, file: &File) -> u64 {
         let directory = path.parent().map(number).unwrap_or_default();
         let extent = self.shared.uses().extent(directory, Some(number(path)));
@@ -255,6 +255,9 @@ impl SiblingReadahead {
     /// # Errors
     /// If the list would be too long. The files announced before stay.
     pub fn announce(&self, paths: Vec<PathBuf>, append: bool) -> std::result::Result<(), TooMany> {
+        if paths.len() > announced::ANNOUNCED_MAX {
+            return Err(TooMany(()));
+        }
         let mut state = self.shared.lock();
         let removed = if append { Vec::new() } else { state.announced.end() };
         state.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
@@ -346,7 +349,7 @@ impl State {
         removed
     }
 
-    /// Takes a file that a program opens out of readahead: it has a handle of its own.
+    /// Removes a file from readahead because a program opens it.
     fn take(&mut self, place: (u64, u32)) -> Option<Ahead> {
         let is_it = |planned: &Planned| (planned.directory, planned.index) == place;
         if let Some(at) = self.planned.iter().position(is_it)
@@ -561,9 +564,9 @@ impl Shared {
         self.wake.notify_all();
     }
 
-    /// The directory after another one for a program that walks a tree: below it, or beside it or
-    /// one above it. `None` if no program has listed the directory that has it: the walk begins
-    /// below.
+    /// The directory after another one for a program that walks a tree: the first one below it,
+    /// else the next one beside it, or beside one above it. `None` if no program has listed the
+    /// parent of that directory.
     fn next_directory(&self, tree: &dyn SiblingTree, mut path: PathBuf) -> Option<PathBuf> {
         let mut after = None::<OsString>;
         while self.lock().listed.contains(number(&path)) {
@@ -620,8 +623,8 @@ fn advise(file: &File, ranges: [Range<u64>; 2]) {
     }
 }
 
-/// What the open of a file of `size` bytes may request with it: no more than one connection sends
-/// at once.
+/// What the open of a file of `size` bytes may request with it: at most [`SMALL_BYTES`], which one
+/// connection sends at once.
 fn will_read(extent: SiblingExtent, size: u64) -> WillRead {
     let [head, tail] = extent.ranges(size);
     if !head.is_empty() {
@@ -633,7 +636,7 @@ fn will_read(extent: SiblingExtent, size: u64) -> WillRead {
     }
 }
 
-/// A file in the eyes of [`SiblingReadahead`]: its path, which takes time to hash.
+/// The number of a file's path. Callers keep it, because hashing takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiblingFile(u64);
 

@@ -33,7 +33,7 @@ pub(crate) struct Live {
     sibling: Sibling,
 }
 
-/// A file in the eyes of readahead across files.
+/// What readahead across files knows a file by.
 #[derive(Debug)]
 struct Sibling {
     /// `None` for directories, and where no file is read ahead.

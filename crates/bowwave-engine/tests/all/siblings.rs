@@ -128,6 +128,11 @@ fn announced_files_are_requested_without_any_open() {
         assert_eq!(file.read_at(0, &mut [0; 20_000]).expect("honest"), 20_000);
     }
     assert_eq!(server.requests().since(&sent).get, 0, "all bytes are there");
-    let error = siblings.announce(vec![PathBuf::from("many/01"); 2_000_000], true).expect_err("too long");
+    siblings.announce(vec![PathBuf::from("many/09")], false).expect("a short list");
+    wait_for(&server, 4);
+    let error = siblings.announce(vec![PathBuf::from("many/01"); 2_000_000], false).expect_err("too long");
     assert!(error.to_string().contains("announced files"), "{error}");
+    let (path, sent) = (PathBuf::from("many/09"), server.requests());
+    siblings.opened(&*store, &path, &store.open(&path).expect("a file"));
+    assert_eq!(server.requests().since(&sent).get, 0, "the list before stays");
 }

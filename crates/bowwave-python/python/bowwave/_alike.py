@@ -49,12 +49,12 @@ class Trail:
         #: Pages that were read, and those that were fetched and not read yet.
         self.read: set[int] = set()
         self.unread: set[int] = set()
-        #: The file whose reads are fetched; the place of the last one that this file had, too, and up to which they were
-        #: fetched; and how many came in the same order.
+        #: `like` is the file whose reads predict, `last` the index of its last read that this file also had, `upto` the
+        #: index before which its reads were fetched, and `run` the number of reads in the same order.
         self.like: Trail | None = None
         self.last = self.upto = -1
         self.run = 0
-        #: Its place in the order of the program's opens, the open file, and the process that has opened it.
+        #: Its place in the order of the program's opens, the process that has opened it, and the open file.
         self.number, self.generation = -1, -1
         self.file: ref[Any] | None = None
 
@@ -95,7 +95,7 @@ class Trails:
             out, left = self._out, self._left
             self._left = min(left, most // PAGE)
             found = [] if like is None else self._extend(trail, like, 0, len(like.reads))
-            # They are counted when it is opened: perhaps it never is.
+            # They use up the budget now. They count as pages of an open file only once the file is opened.
             self._out, self._left = out, left - len(trail.unread)
             return found
 
@@ -113,13 +113,13 @@ class Trails:
             used = trail.unread.intersection(pages)
             trail.unread -= used
             self._out -= len(used)
-            # What they cost, and as much again of those that are read alike.
+            # Used pages return their cost. Pages that are read alike add as many.
             earned = len(used)
             having = self._having.setdefault(here, deque(maxlen=AMONG))
             # The last one first: of equal ones, it is used.
             others = [other for other in reversed(having) if other.size == trail.size or offset >= BEGINNING]
             having.append(trail)
-            # Files that are read at the same time show less.
+            # A file that is read at the same time has few reads after this one.
             other = max(others, key=lambda other: len(other.reads) - other.at[here], default=None)
             if other is not None:
                 earned += len(pages) - len(trail.read.intersection(pages))
@@ -130,7 +130,7 @@ class Trails:
             trail.alike += 1
             at = other.at[here]
             if trail.like is not other:
-                # As it goes on from one file of a row to the next.
+                # The file that predicts changes: half of the count stays.
                 trail.run = max(1, trail.run // 2)
             elif any(read not in trail.at for read in other.reads[trail.last + 1:at]):
                 trail.run //= 2

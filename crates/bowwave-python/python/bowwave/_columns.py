@@ -36,7 +36,9 @@ class Use:
         self.columns.update(chunk.column for chunk in used)
 
     def is_whole(self) -> bool:
-        """Whether at least half of the bytes of its columns were used: row groups are not chosen by their statistics."""
+        """Whether at least half of the bytes of its columns were used.
+
+        If not, the reader probably chose row groups by their statistics."""
         return size_of(self.chunks) * 2 >= size_of(chunk for chunk in self._chunks if chunk.column in self.columns)
 
 
@@ -51,7 +53,9 @@ class Columns:
         self._fetched: deque[tuple[int, int]] = deque(maxlen=FILES)
 
     def closed(self, use: Use | None, fetched: set[Chunk]) -> None:
-        """A reader closes a file of which these chunks were fetched before. `use` is `None` if it read no chunk."""
+        """A file was closed, or opened ahead and never used.
+
+        `fetched` are the chunks fetched before its open. `use` is `None` if nothing was read."""
         with self._lock:
             if use is not None:
                 self._uses.append(use)
