@@ -115,15 +115,18 @@ def test_unused_pages_are_bounded_by_those_that_were_read_alike(seed):
         assert trails._out == sum(len(trail.unread) for trail in trails._recent.values())
 
 
-def test_trails_of_many_files_are_bounded(monkeypatch):
-    monkeypatch.setattr(bowwave._alike, "READS_OF_ALL", 100)
-    trails = Trails()
+@pytest.mark.parametrize("seed", range(10))
+def test_trails_of_many_files_are_bounded(seed, monkeypatch):
+    monkeypatch.setattr(bowwave._alike, "PAGES_OF_ALL", 100)
+    chance, trails = random.Random(seed), Trails()
     files = [opened(trails) for _ in range(30)]
-    for trail in files * 2:
-        fetched(trails, trail, [(place * PAGE, 10) for place in range(20)])
-    assert trails._reads <= 100 + 20 and len(trails._having) <= 20
-    assert sum(len(trail.reads) for trail in files) == trails._reads
-    assert trails._out == sum(len(trail.unread) for trail in trails._recent.values())
+    for _ in range(2000):
+        trails.read(chance.choice(files), chance.randrange(20) * PAGE, chance.choice([10, 10, 9000]))
+        assert trails._pages == sum(trail.pages for trail in trails._recent.values()) <= 100
+        assert trails._out == sum(len(trail.unread) for trail in trails._recent.values())
+        reads = {read for trail in trails._recent.values() for read in trail.reads}
+        assert trails._having.keys() <= reads, f"seed {seed}"
+        assert all(read in trail.at for read, having in trails._having.items() for trail in having)
 
 
 @pytest.fixture(scope="module")

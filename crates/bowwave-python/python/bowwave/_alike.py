@@ -15,8 +15,8 @@ from . import _stores
 
 #: The unit in which bytes are counted.
 PAGE = 4 << 10
-#: Files that are remembered, reads of each, and reads of all. Fewer: files that are read in turns are forgotten.
-FILES, READS, READS_OF_ALL = 1024, 4096, 1 << 17
+#: Files that are remembered, reads and pages of each, and pages of all. Fewer: files that are read in turns are forgotten.
+FILES, READS, PAGES, PAGES_OF_ALL = 1024, 4096, 1 << 16, 1 << 18
 #: Files after this one whose reads are predicted. Fewer: their first reads wait.
 NEXT = 4
 #: Files with the same read, of which the one with the most reads after it is used.
@@ -49,6 +49,8 @@ class Trail:
         #: Pages that were read, and those that were fetched and not read yet.
         self.read: set[int] = set()
         self.unread: set[int] = set()
+        #: Pages of all its reads.
+        self.pages = 0
         #: `like` is the file whose reads predict, `last` the index of its last read that this file also had, `upto` the
         #: index before which its reads were fetched, and `run` the number of reads in the same order.
         self.like: Trail | None = None
@@ -71,7 +73,7 @@ class Trails:
 
     def __init__(self) -> None:
         self._lock = _stores.ForkLock()
-        self._opens = self._reads = 0
+        self._opens = self._pages = 0
         #: By number, in the order of their last reads.
         self._recent: OrderedDict[int, Trail] = OrderedDict()
         #: By read, the last files that had it.
@@ -102,14 +104,15 @@ class Trails:
     def read(self, trail: Trail, offset: int, length: int) -> list[Fetch]:
         """A program reads a file; returns what to fetch."""
         here = offset, length
-        if here in trail.at or len(trail.reads) >= READS or length > MOST * PAGE:
+        if here in trail.at or len(trail.reads) >= READS or trail.pages >= PAGES or length > MOST * PAGE:
             return []
         with self._lock:
             trail.at[here] = len(trail.reads)
             trail.reads.append(here)
-            self._reads += 1
-            self._remember(trail)
             pages = pages_of(here)
+            trail.pages += len(pages)
+            self._pages += len(pages)
+            self._remember(trail)
             used = trail.unread.intersection(pages)
             trail.unread -= used
             self._out -= len(used)
@@ -159,18 +162,19 @@ class Trails:
     def _remember(self, trail: Trail) -> None:
         self._recent[trail.number] = trail
         self._recent.move_to_end(trail.number)
-        while len(self._recent) > FILES or self._reads > READS_OF_ALL:
+        while len(self._recent) > 1 and (len(self._recent) > FILES or self._pages > PAGES_OF_ALL):
             _, gone = self._recent.popitem(last=False)
             self._end(gone)
-            self._reads -= len(gone.reads)
+            self._pages -= gone.pages
             for read in gone.reads:
-                having = self._having[read]
-                if gone in having:
+                # None if later files had the read, and were forgotten before.
+                having = self._having.get(read)
+                if having is not None and gone in having:
                     having.remove(gone)
-                if not having:
-                    del self._having[read]
+                    if not having:
+                        del self._having[read]
             # If it is open, its reads begin anew.
-            gone.reads, gone.at = [], {}
+            gone.reads, gone.at, gone.read, gone.pages = [], {}, set(), 0
 
     def _extend(self, trail: Trail, like: Trail, start: int, end: int) -> list[Range]:
         """The reads of another file, from one to another, that a file has not had, as far as the budget allows."""

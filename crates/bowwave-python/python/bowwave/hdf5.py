@@ -125,10 +125,10 @@ class Watcher:
     def before(self, file: Readable, offset: int, length: int) -> None:
         if self.trail is not None:
             for trail, ranges in TRAILS.read(self.trail, offset, length):
-                other = trail.file() if trail.file is not None else None
-                if other is not None:
-                    with suppress(Exception):
-                        # It may be closed by now. Whatever is wrong with it, this read must not fail.
+                with suppress(Exception):
+                    # It may be closed by now. Whatever is wrong with it, this read must not fail.
+                    other = trail.file() if trail.file is not None else None
+                    if other is not None:
                         _fetch(other, ranges)
         if not self.seen and length == len(SIGNATURE) and offset >= USER_BLOCK_MIN and offset & (offset - 1) == 0:
             # The program looks for the end of a user block.
