@@ -45,7 +45,8 @@ impl Served {
         Self { store, siblings }
     }
 
-    /// Opens a file in a version that was current at most one second before.
+    /// Opens the current version of a file, or the one that the store's kept names show, if its
+    /// first bytes are in memory or a response has just shown it.
     fn open(&self, path: &Path) -> std::result::Result<File, Error> {
         let file = self.store.open_to_read(path, FIRST)?;
         let Some(siblings) = &self.siblings else { return Ok(file) };
@@ -66,7 +67,8 @@ impl Served {
         self.store.open_to_read(path, FIRST)
     }
 
-    /// Reads a small file, which compares its version, unless its bytes are in memory.
+    /// Reports an open to readahead across files, and reads a byte of a small file. If the byte is
+    /// not in memory, the store compares the version.
     fn check(&self, siblings: &SiblingReadahead, path: &Path, file: &File) -> std::result::Result<(), Error> {
         let is_small = (1..=SMALL_BYTES).contains(&file.size());
         let requested = is_small.then(|| siblings.request(path, file));
