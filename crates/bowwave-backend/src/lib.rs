@@ -20,6 +20,7 @@ mod chance;
 #[cfg(any(test, feature = "conformance"))]
 #[path = "../tests/conformance/mod.rs"]
 pub mod conformance;
+pub mod descriptors;
 mod emulate;
 mod entry;
 mod error;

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use bowwave_engine::backend::descriptors::own;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, linkat, unlinkat};
 
 /// A socket directory of one user; verified to be inaccessible to others.
@@ -64,7 +65,7 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // With a trailing slash, O_NOFOLLOW would follow the link.
         let path = path.components().collect::<PathBuf>();
-        let handle = rustix::fs::open(&path, flags, Mode::empty())?;
+        let handle = own(|| rustix::fs::open(&path, flags, Mode::empty()))?;
         let stat = fstat(&handle)?;
         if stat.st_uid != user {
             return Err(io::Error::other(format!("it belongs to user {}, not {user}", stat.st_uid)));
@@ -72,7 +73,7 @@ impl Directory {
         if stat.st_mode & 0o077 != 0 {
             return Err(io::Error::other("other users have access to it (chmod 700 corrects that)"));
         }
-        Ok(Self { handle: above_low_numbers(handle), path, user })
+        Ok(Self { handle, path, user })
     }
 
     /// A path to `name` that fits a socket address, and stays valid if the directory is replaced.
@@ -107,16 +108,6 @@ impl Directory {
         let _holds_others = fs::remove_dir(&self.path);
     }
 }
-
-/// Duplicates a descriptor above the low numbers, which programs such as shells replace unasked.
-pub(crate) fn above_low_numbers(descriptor: OwnedFd) -> OwnedFd {
-    // Not beyond the limit of descriptors.
-    rustix::io::fcntl_dupfd_cloexec(&descriptor, FD_MIN).unwrap_or(descriptor)
-}
-
-/// Lowest number of our descriptors in programs. Higher: beyond the usual limit of 1024. Lower:
-/// programs use it.
-const FD_MIN: i32 = 512;
 
 /// A parsed socket name: `mount-PID.sock`; `program-PID-2.sock` is a process's third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

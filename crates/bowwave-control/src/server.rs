@@ -10,14 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bowwave_engine::backend::descriptors::own;
 use log::debug;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 
 use crate::LOG;
 use crate::client::connect;
-use crate::directory::{Directory, Name, above_low_numbers, own_user};
+use crate::directory::{Directory, Name, own_user};
 use crate::protocol::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::system::{ClosedInChildren, Quiet, inode};
 
@@ -151,11 +153,12 @@ fn listen(name: Name) -> io::Result<(Directory, String, UnixListener)> {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let draft = format!(".{}-{:p}-{serial}", name.process, &raw const SERIAL);
     let path = directory.path(&draft);
-    let listener = UnixListener::bind(&path)?;
+    let listener = own(|| UnixListener::bind(&path))?;
+    listener.set_nonblocking(true)?;
     let published = fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
         .and_then(|()| publish(&directory, &draft, name));
     match published {
-        Ok(name) => Ok((directory, name, above_low_numbers(listener.into()).into())),
+        Ok(name) => Ok((directory, name, listener)),
         Err(error) => {
             directory.leave(&draft);
             Err(error)
@@ -191,13 +194,16 @@ fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, wai
             // The program closed the descriptor, and its number may be that of another socket.
             return;
         }
-        match listener.accept() {
-            Ok((stream, _)) if !ended.load(Ordering::Acquire) => {
+        let _interrupted = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
+        match own(|| listener.accept().map(|(stream, _)| stream)) {
+            Ok(stream) if !ended.load(Ordering::Acquire) => {
                 if let Err(error) = answer(stream, subject, waiting) {
                     debug!(target: LOG, "a request was not answered: {error}");
                 }
             }
             Ok(_) => {}
+            // The client has gone.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // For example out of descriptors, which may pass.
             Err(_) => thread::sleep(PATIENCE / 20),
         }

@@ -18,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_backend::descriptors::own;
 use bowwave_core::explain::Added;
 use rustix::fs::OFlags;
 
@@ -77,9 +78,7 @@ impl DecisionLog {
         // Names of files are private. A pipe without a reader must not block.
         options.append(true).create(true).mode(0o600);
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-        let file = options.custom_flags(flags).open(path)?;
-        // Shells replace low numbers: their lines would go to the program's file.
-        let file = rustix::io::fcntl_dupfd_cloexec(&file, FD_MIN).map_or(file, File::from);
+        let file = own(|| options.custom_flags(flags).open(path))?;
         let len = file.metadata()?.len();
         if len >= bytes_max {
             return Err(io::Error::other(format!(
@@ -319,9 +318,6 @@ impl Drop for ActingFor {
     }
 }
 
-/// Lowest number of the file's descriptor. Higher: beyond the usual limit of 1024. Lower: programs
-/// use it.
-const FD_MIN: i32 = 512;
 /// Longest queue, in decisions: 0.1 s at 10,000 decisions a second. Shorter: more are lost. Longer:
 /// more memory.
 const WAITING_MAX: usize = 1024;

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
 
+use bowwave_backend::descriptors::own;
 use bowwave_backend::{Error as StoreError, ErrorKind};
 use bowwave_core::{PageIndex, PageRange, PageSize};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
@@ -53,7 +54,7 @@ impl OffsetMappedFrames {
             StoreError::new(ErrorKind::Io, message).retryable(false)
         };
         let len = usize::try_from(bytes).map_err(|error| refused(&error))?;
-        let memory = memfd_create("bowwave", MemfdFlags::CLOEXEC).map_err(|error| match error {
+        let memory = own(|| memfd_create("bowwave", MemfdFlags::CLOEXEC)).map_err(|error| match error {
             Errno::MFILE | Errno::NFILE => refused(&format!(
                 "{error}; map fewer files at once, or raise the limit of open files (ulimit -n)"
             )),

@@ -11,6 +11,7 @@ fn start() {
     real::look_up();
     libc_heap::look_up();
     if let Some(config) = &setup().swap {
+        bowwave_region::engine::backend::descriptors::keep_low_numbers_free();
         // Here, because a swap starts with a lock that the handlers of a fork take.
         bowwave_control::prepare();
         fork::watch();

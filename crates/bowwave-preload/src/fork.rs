@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
+use bowwave_engine::backend::descriptors;
+
 use crate::live::Open;
 use crate::maps::{self, Mapped};
 use crate::service::{self, Service};
@@ -17,6 +19,8 @@ struct Held {
     maps: MutexGuard<'static, BTreeMap<usize, Mapped>>,
     saved: Vec<maps::Saved>,
     calls: calls::Held,
+    /// So that a child inherits no descriptor under a number that bowwave gives up at once.
+    descriptors: Option<descriptors::Held>,
 }
 
 bowwave_interpose::fork_handlers!(Held, hold, reset);
@@ -24,11 +28,12 @@ bowwave_interpose::fork_handlers!(Held, hold, reset);
 fn hold() -> Held {
     let (service, table, maps, calls) = (service::lock(), table::lock(), maps::lock(), calls::hold());
     let saved = maps::save(&maps);
-    Held { service, table, maps, saved, calls }
+    let descriptors = descriptors::hold();
+    Held { service, table, maps, saved, calls, descriptors }
 }
 
 fn reset(held: Held) {
-    let Held { mut service, mut table, mut maps, saved, calls } = held;
+    let Held { mut service, mut table, mut maps, saved, calls, descriptors } = held;
     maps::keep_addresses(&maps);
     bowwave_engine::backend::forked();
     table::own();
@@ -45,6 +50,6 @@ fn reset(held: Held) {
         std::mem::forget(old);
     }
     let mapped = std::mem::take(&mut *maps);
-    drop((service, table, maps, calls));
+    drop((service, table, maps, calls, descriptors));
     maps::remap(mapped, saved);
 }

@@ -321,9 +321,7 @@ fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
 /// An empty file: an access to its map raises `SIGBUS`, as beyond the end of any file.
 fn empty_file() -> Result<c_int> {
     static EMPTY: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: a NUL-terminated string, and flags.
-    let fd =
-        *EMPTY.get_or_init(|| unsafe { real::memfd_create(c"bowwave-empty".as_ptr(), libc::MFD_CLOEXEC) });
+    let fd = *EMPTY.get_or_init(|| real::memfd_create(c"bowwave-empty", libc::MFD_CLOEXEC));
     if fd < 0 { Err(Errno(libc::EMFILE)) } else { Ok(fd) }
 }
 

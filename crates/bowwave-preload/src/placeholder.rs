@@ -21,9 +21,7 @@ use crate::{real, table};
 /// Creates a descriptor for `open`.
 pub(crate) fn make(open: Arc<Open>, size: u64, close_on_exec: bool) -> Result<c_int> {
     let description = description(&open);
-    // SAFETY: a NUL-terminated name, and flags.
-    let memory =
-        check(unsafe { real::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
+    let memory = check(real::memfd_create(NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
     let filled = fill(memory, &description, size).and_then(|()| {
         let path = CString::new(format!("/proc/self/fd/{memory}")).expect("no zero in it");
         let flags = libc::O_WRONLY | if close_on_exec { libc::O_CLOEXEC } else { 0 };

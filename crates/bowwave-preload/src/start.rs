@@ -9,6 +9,7 @@ bowwave_interpose::at_start_and_end!(start, leave);
 fn start() {
     table::own();
     if !setup().maps.is_empty() {
+        bowwave_engine::backend::descriptors::keep_low_numbers_free();
         // Here, because a service starts with locks that the handlers of a fork take.
         bowwave_control::prepare();
         fork::watch();

@@ -215,6 +215,20 @@ static void descriptors(void) {
     close(fd);
 }
 
+/* A program that assumes its descriptors' numbers, as shells do. */
+static void numbers(void) {
+    char buf[10];
+    int saved = fcntl(0, F_DUPFD, 10);
+    close(0);
+    int fd = open(at("a.bin"), O_RDONLY);
+    SAY("%d", fd);
+    for (int to = 30; to < 200; to++) CALL(dup2(fd, to));
+    for (int to = 30; to < 200; to++) CALL(pread(to, buf, 10, to));
+    SAY("%d", open(at("sub/t.txt"), O_RDONLY));
+    for (int to = 30; to < 200; to++) CALL(close(to));
+    CALL(dup2(saved, 0));
+}
+
 static void streams(void) {
     FILE *file = fopen(at("sub/t.txt"), "r");
     char line[100];
@@ -395,6 +409,7 @@ int main(int count, char **arguments) {
     reading();
     names();
     descriptors();
+    numbers();
     streams();
     memory();
     directories();

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use bowwave_backend::descriptors::own;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise, munmap};
@@ -23,7 +24,7 @@ impl Kernel {
     /// # Errors
     /// If no more descriptors are available.
     pub(crate) fn new(uffd: Uffd) -> io::Result<Self> {
-        Ok(Self { uffd, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
+        Ok(Self { uffd, stop: own(|| eventfd(0, EventfdFlags::CLOEXEC))? })
     }
 
     /// Reports page faults of missing pages in `range` from now on.

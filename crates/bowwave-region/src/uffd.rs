@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::raw::c_int;
 
+use bowwave_backend::descriptors::own;
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
@@ -88,9 +89,9 @@ impl Uffd {
     fn open_with(scope: Scope, delivery: Delivery, features: u64) -> io::Result<Self> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         let fd = match scope {
-            Scope::Program => call(flags | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY))?,
-            Scope::All => call(flags).or_else(|refused| match refused.kind() {
-                io::ErrorKind::PermissionDenied => open_device(flags).map_err(|_also| refused),
+            Scope::Program => own(|| call(flags | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY)))?,
+            Scope::All => own(|| call(flags)).or_else(|refused| match refused.kind() {
+                io::ErrorKind::PermissionDenied => own(|| open_device(flags)).map_err(|_also| refused),
                 _ => Err(refused),
             })?,
         };

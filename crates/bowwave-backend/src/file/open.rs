@@ -15,6 +15,7 @@ use super::request::Request;
 use super::root::{At, Root, os_error, reopen};
 use super::tree::without_umask;
 use super::{Carrier, special};
+use crate::descriptors::own;
 use crate::{
     Allocate, Attributes, Error, Identity, Object, OpenWrite, ReadBuf, ReadSink, Result, Seek, WriteBuf,
     WriteObject, WriteSink, path,
@@ -99,12 +100,12 @@ impl OpenFile {
             self.answer(reopen(&self.buffered, OFlags::RDONLY))?
         } else {
             // A program that could read it at the open keeps access, whatever its mode is now.
-            self.buffered.try_clone().map_err(|error| Error::from_os(self.place.display(), &error))?
+            own(|| self.buffered.try_clone()).map_err(|error| Error::from_os(self.place.display(), &error))?
         };
         Ok(Self {
             identity: identity(&self.answer(rustix::fs::fstat(&buffered))?),
             place: self.place.clone(),
-            direct: self.direct.as_ref().and_then(|direct| direct.try_clone().ok()),
+            direct: self.direct.as_ref().and_then(|direct| own(|| direct.try_clone()).ok()),
             direct_refused: AtomicBool::new(self.direct_refused.load(Ordering::Relaxed)),
             direct_writes_from: 0,
             writable: false,
@@ -252,7 +253,8 @@ fn find_or_create(at: &At<'_>, how: &OpenWrite) -> Result<Found> {
 fn create(at: &At<'_>, how: &OpenWrite) -> std::result::Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let acting = Acting::begin(how.owner)?;
-    let created = rustix::fs::openat(at.directory(), at.name, flags, Mode::from_raw_mode(how.mode & 0o7777))?;
+    let mode = Mode::from_raw_mode(how.mode & 0o7777);
+    let created = own(|| rustix::fs::openat(at.directory(), at.name, flags, mode))?;
     drop(acting);
     if let Some(mode) = without_umask(at, rustix::fs::fstat(&created)?.st_mode, how.mode) {
         rustix::fs::fchmod(&created, mode)?;

@@ -14,13 +14,15 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use io_uring::{IoUring, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::request::{After, Request, Work};
+use crate::descriptors::own;
 use crate::{Error, ErrorKind};
 
 /// The sending side. Dropping it lets requests in flight finish, then ends the thread.
@@ -34,14 +36,8 @@ impl Ring {
     pub(super) fn start(slots: u32) -> io::Result<Self> {
         let slots = slots.clamp(1, SLOTS_MAX);
         // One more entry, for the eventfd.
-        let ring = IoUring::builder().build(slots + 1)?;
-        // SAFETY: no memory is passed; the result is checked before it is used.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was created just above and is owned by nothing else.
-        let eventfd = unsafe { File::from_raw_fd(fd) };
+        let ring = moved(IoUring::builder().build(slots + 1)?)?;
+        let eventfd = File::from(own(|| eventfd(0, EventfdFlags::CLOEXEC))?);
         let shared = Arc::new(Shared { queue: Mutex::default(), eventfd });
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
@@ -289,6 +285,16 @@ impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").field("added", &self.added.len()).field("stopping", &self.stopping).finish()
     }
+}
+
+/// The same ring by a descriptor that a program does not replace.
+fn moved(ring: IoUring) -> io::Result<IoUring> {
+    let params = ring.params().clone();
+    // SAFETY: `ring` lives until this function returns.
+    let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+    let own = own(|| rustix::io::fcntl_dupfd_cloexec(fd, 0))?;
+    // SAFETY: a new descriptor of the ring that `params` describe; nothing has used the ring yet.
+    unsafe { IoUring::from_fd(own.into_raw_fd(), params) }
 }
 
 /// Token of the eventfd's read.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::descriptors::own;
 use crate::{Error, Result, path};
 
 /// The store's directory, held open, so that it stays the same whatever its name becomes.
@@ -58,8 +59,8 @@ impl Root {
             (real.parent().unwrap_or(&real), Some(real.file_name().unwrap_or_default().to_owned()))
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let directory = own(|| rustix::fs::open(directory, flags, Mode::empty()))
+            .map_err(|error| failed(error.into()))?;
         Ok(Self { place, directory, file, walks: AtomicBool::new(false) })
     }
 
@@ -140,7 +141,7 @@ impl Root {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let mut tries = 0;
         while !self.walks.load(Ordering::Relaxed) {
-            match rustix::fs::openat2(from, path, flags, Mode::empty(), how) {
+            match own(|| rustix::fs::openat2(from, path, flags, Mode::empty(), how)) {
                 Err(Errno::NOSYS) => self.walks.store(true, Ordering::Relaxed),
                 // The policy forbids the call, or the file system returned this error: the
                 // component-wise walk shows which.
@@ -169,7 +170,7 @@ impl At<'_> {
     /// A handle of the entry itself, not of a link's target. Opening it has no effect.
     pub(super) fn handle(&self) -> std::result::Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(self.directory(), self.name, flags, Mode::empty())
+        own(|| rustix::fs::openat(self.directory(), self.name, flags, Mode::empty()))
     }
 
     /// A path to the entry through the directory's descriptor, for calls that take only paths.
@@ -191,7 +192,7 @@ impl At<'_> {
 /// Opens the file of `handle` by descriptor, not by name: the one that was checked.
 pub(super) fn reopen(handle: &impl AsFd, flags: OFlags) -> std::result::Result<File, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-    rustix::fs::openat(CWD, descriptor_path(handle), flags, Mode::empty()).map(File::from)
+    own(|| rustix::fs::openat(CWD, descriptor_path(handle), flags, Mode::empty())).map(File::from)
 }
 
 /// The kernel's path of an open descriptor.
@@ -226,7 +227,7 @@ fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result
         let from = directory.as_ref().map_or(from, AsFd::as_fd);
         let flags =
             if parts.peek().is_some() { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC } else { flags };
-        let opened = rustix::fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let opened = own(|| rustix::fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty()))?;
         let found = rustix::fs::fstat(&opened)?;
         if rustix::fs::FileType::from_raw_mode(found.st_mode).is_symlink() {
             return Err(Errno::LOOP);

@@ -31,13 +31,14 @@ impl Namespace for FileBackend {
         let directory = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let failed = |error| os_error(&self.root.place(path), error);
         let mut entries = Vec::new();
-        for found in Dir::read_from(&directory).map_err(failed)? {
+        let mut directory = Dir::new(directory).map_err(failed)?;
+        while let Some(found) = directory.read() {
             let found = found.map_err(failed)?;
             let name = found.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            match rustix::fs::statat(directory.fd().map_err(failed)?, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => entries.push(entry(OsStr::from_bytes(name.to_bytes()), &stat)),
                 // Removed between the two calls.
                 Err(Errno::NOENT) => {}

@@ -496,6 +496,25 @@ else:
     run(&mut python(&server.endpoint(), &script));
 }
 
+/// A shell closes a number and duplicates a file to it, or replaces a low number unasked. Bowwave's
+/// descriptors had such numbers: the shell lost its input, or bowwave its connections.
+#[test]
+fn shells_replace_low_descriptors() {
+    let logs = tempfile::tempdir().expect("a directory");
+    let server = small_files(&logs.path().join("log"));
+    let script = "\
+        exec 3< /m/d/00 4< /m/d/01 5> /dev/null 6< /m/d/02 7> /dev/null 8> /dev/null 9< /m/d/03
+        for file in /m/d/*; do wc -c < $file; done
+        wc -c <&3; wc -c <&6; wc -c <&9
+        for number in 3 4 5 6 7 8 9; do eval \"exec $number< /m/d/1$number\"; done
+        for file in /m/d/*; do wc -c < $file; done
+        wc -c <&4";
+    let mut command = bowwave();
+    command.args(["run", "--map", "s3://data=/m", "--anonymous", "--allow-http", "--cache", "16MiB"]);
+    command.args(["--endpoint", &server.endpoint(), "--", "sh", "-c", script]);
+    assert_eq!(run(&mut command), "20000\n".repeat(2 * FILES + 4));
+}
+
 /// A Python program that sees the bucket `data` at `/m`.
 fn python(endpoint: &str, script: &str) -> Command {
     let mut command = bowwave();

@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_long, c_uint};
 use std::sync::Arc;
 
+use bowwave_engine::backend::descriptors;
+
 use crate::errno::{Errno, served};
 use crate::live::Open;
 use crate::{real, table};
@@ -54,14 +56,23 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     duplicated(table::get(fd), unsafe { real::dup(fd) })
 }
 
+/// Held while the program replaces a descriptor: a thread of bowwave must not close it then, in the
+/// belief that the number is still its own.
+fn replace() -> Option<descriptors::Held> {
+    // A child of `vfork` has its own descriptors.
+    if table::is_own() { descriptors::hold() } else { None }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    let _held = replace();
     // SAFETY: guaranteed by the caller.
     duplicated(table::get(fd), unsafe { real::dup2(fd, to) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    let _held = replace();
     // SAFETY: guaranteed by the caller.
     duplicated(table::get(fd), unsafe { real::dup3(fd, to, flags) })
 }

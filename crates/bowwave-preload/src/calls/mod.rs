@@ -39,6 +39,7 @@ mod directories;
 mod lookup;
 mod memory;
 mod open;
+mod own;
 mod read;
 mod streams;
 

@@ -14,13 +14,15 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::ptr;
 
+use bowwave_backend::descriptors::own;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::{Error, Result};
 use crate::uffd::{Delivery, Modes, Partial, SYSTEM_PAGE, Scope, Touch, Uffd};
@@ -50,8 +52,8 @@ impl Memory {
         let len = usize::try_from(pages).ok().and_then(|pages| pages.checked_mul(SYSTEM_PAGE));
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or_else(too_long)?;
         let (uffd, scope, pagemap) = open_uffd(scope, delivery)?;
-        let file =
-            memfd_create("bowwave-swap", MemfdFlags::CLOEXEC).map_err(refused("make a memory file"))?;
+        let file = own(|| memfd_create("bowwave-swap", MemfdFlags::CLOEXEC))
+            .map_err(refused("make a memory file"))?;
         ftruncate(&file, len as u64).map_err(refused("extend a memory file"))?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address chosen by the kernel.
@@ -300,19 +302,15 @@ impl Drop for Memory {
 
 /// A pidfd of this process, if the kernel supports it (since 5.3).
 fn open_pidfd() -> Option<OwnedFd> {
-    // SAFETY: no memory is passed; the result is checked before use.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
-    let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: just created, with no other owner.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    own(|| pidfd_open(getpid(), PidfdFlags::empty())).ok()
 }
 
 /// Opens the userfaultfd, and the page table if the kernel and the process's rights allow tracking.
 fn open_uffd(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Option<File>)> {
     // Not readable for processes that have changed their user.
-    let pagemap = File::open("/proc/self/pagemap").ok();
+    let pagemap = own(|| File::open("/proc/self/pagemap")).ok();
     let open = |scope| {
-        if let Some(pagemap) = pagemap.as_ref().and_then(|file| file.try_clone().ok())
+        if let Some(pagemap) = pagemap.as_ref().and_then(|file| own(|| file.try_clone()).ok())
             && let Ok(uffd) = Uffd::open_tracking(scope, delivery)
         {
             return Ok((uffd, scope, Some(pagemap)));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowwave_backend::descriptors::own;
 use bowwave_backend::{
     Allocate, Backend, ErrorKind, FileBackend, FileIo, OpenWrite, Profile, Write as _, WriteObject, Writes,
     read_exact, write_exact,
@@ -104,18 +105,13 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
     let is_directory = path.metadata().is_ok_and(|metadata| metadata.is_dir());
     let path = if is_directory { unique_path_in(path) } else { path.to_owned() };
     let created = !path.exists();
-    let lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(system(
-            "open the spill file",
-            "name a file on a disk that you may write to, or a directory",
-        ))?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let lock = own(|| options.open(&path)).map_err(system(
+        "open the spill file",
+        "name a file on a disk that you may write to, or a directory",
+    ))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
         system("lock the spill file", "another program swaps to it: name another file")(error.into())
     })?;

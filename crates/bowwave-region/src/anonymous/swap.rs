@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use bowwave_backend::descriptors::own;
 use bowwave_core::swap::pager::{
     PageId, Pager, PagerAction, PagerError, PagerEvent, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats,
     SwapTuning, Touch, TouchOutcome,
@@ -532,7 +533,7 @@ fn maps(action: &PagerAction, id: PageId) -> bool {
 
 /// An event that a thread can poll next to other descriptors; reads do not block.
 pub(super) fn event() -> Result<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::System {
+    own(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).map_err(|error| Error::System {
         wanted: "make an event",
         error: error.into(),
         hint: "",

@@ -9,13 +9,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::segment::SEGMENT_FILE;
+use crate::descriptors::own;
 use crate::{Error, ErrorKind, Result};
 
 /// An open directory of the cache: the top, or a subdirectory.
@@ -99,7 +100,8 @@ impl Directory {
         let refused =
             |why: String| Error::new(ErrorKind::Invalid, format!("disk cache {}: {why}", path.display()));
         let mut place = PathBuf::from("/");
-        let mut fd = rustix::fs::open("/", DIRECTORY, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let mut fd =
+            own(|| rustix::fs::open("/", DIRECTORY, Mode::empty())).map_err(|error| failed(error.into()))?;
         for (index, name) in names.iter().enumerate() {
             let parent = rustix::fs::fstat(&fd).map_err(|error| failed(error.into()))?;
             if let Some(why) = unsafe_parent(&parent, &place) {
@@ -112,8 +114,8 @@ impl Directory {
                 }
             }
             let flags = if index + 1 == names.len() { DIRECTORY } else { ON_THE_WAY };
-            fd =
-                rustix::fs::openat(&fd, *name, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+            fd = own(|| rustix::fs::openat(&fd, *name, flags, Mode::empty()))
+                .map_err(|error| failed(error.into()))?;
             place.push(name);
         }
         let stat = rustix::fs::fstat(&fd).map_err(|error| failed(error.into()))?;
@@ -135,7 +137,7 @@ impl Directory {
     pub(super) fn file(&self, name: &str, flags: OFlags) -> std::result::Result<File, Fault> {
         #[cfg(test)]
         self.gate.pass()?;
-        let fd = rustix::fs::openat(&self.fd, name, SAFE | flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = own(|| rustix::fs::openat(&self.fd, name, SAFE | flags, Mode::RUSR | Mode::WUSR))?;
         let stat = rustix::fs::fstat(&fd)?;
         let ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && is_private(&stat)
@@ -160,7 +162,7 @@ impl Directory {
 
     /// Opens a subdirectory.
     pub(super) fn subdirectory(&self, name: &str) -> std::result::Result<Self, Fault> {
-        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty())?;
+        let fd = own(|| rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty()))?;
         if !is_private(&rustix::fs::fstat(&fd)?) {
             return Err(Fault::Foreign);
         }
@@ -215,7 +217,7 @@ impl Directory {
     /// The names in the directory. A name that is not UTF-8 is not the cache's: it is returned as
     /// an empty string.
     pub(super) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<String>>> {
-        let entries = Dir::read_from(self.fd.as_fd())?;
+        let entries = Dir::new(own(|| rustix::fs::openat(&self.fd, ".", DIRECTORY, Mode::empty()))?)?;
         Ok(entries.filter_map(|entry| match entry {
             Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => None,
             Ok(entry) => Some(Ok(entry.file_name().to_str().unwrap_or_default().to_owned())),
