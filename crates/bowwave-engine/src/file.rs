@@ -131,6 +131,11 @@ impl File {
         self.entry.upload.get().map_or_else(|| self.entry.size(), |upload| upload.size())
     }
 
+    /// The current readahead policy.
+    pub(crate) fn policy(&self) -> Policy {
+        self.engine.tuning().policy
+    }
+
     /// Identity, as of the last comparison with the store.
     pub fn identity(&self) -> Identity {
         self.entry.identity()

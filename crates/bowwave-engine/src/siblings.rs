@@ -6,10 +6,12 @@
 //! the files, so that their pages stay in the engine. A directory that a program will come to is
 //! listed by them, too, if the program has listed the one above it.
 
+mod alike;
 mod announced;
 mod directory;
 mod listed;
 mod recorder;
+mod tree;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -31,55 +33,13 @@ use bowwave_core::readahead::{
 use crate::error::Result;
 use crate::file::File;
 use crate::store::Store;
+use alike::Alike;
 use announced::Announced;
 use directory::{Directory, Next};
 use listed::Listed;
 use recorder::Recorder;
 pub use recorder::SiblingJournal;
-
-/// The names through which a program opens files. A [`Store`] whose backend keeps names is one.
-pub trait SiblingTree: Send + Sync {
-    /// The store of the files.
-    fn store(&self) -> &Store;
-
-    /// The entries of a directory, if a current listing is known without a request.
-    fn known(&self, directory: &Path) -> Option<Vec<Entry>>;
-
-    /// Lists a directory.
-    ///
-    /// # Errors
-    /// As the store says.
-    fn list(&self, directory: &Path) -> Result<Vec<Entry>>;
-
-    /// Opens a file ahead of a program.
-    ///
-    /// # Errors
-    /// As the store says.
-    fn open(&self, path: &Path, will_read: WillRead) -> Result<File>;
-
-    /// Whether programs have all bytes of a file without a read from the store.
-    fn is_resident(&self, _path: &Path) -> bool {
-        false
-    }
-}
-
-impl SiblingTree for Store {
-    fn store(&self) -> &Store {
-        self
-    }
-
-    fn known(&self, directory: &Path) -> Option<Vec<Entry>> {
-        bowwave_backend::Namespace::known(self, directory)
-    }
-
-    fn list(&self, directory: &Path) -> Result<Vec<Entry>> {
-        Ok(bowwave_backend::Namespace::list(self, directory)?)
-    }
-
-    fn open(&self, path: &Path, will_read: WillRead) -> Result<File> {
-        self.open_to_read(path, will_read)
-    }
-}
+pub use tree::SiblingTree;
 
 /// Files of a store that are read ahead before a program opens them.
 ///
@@ -98,12 +58,14 @@ impl fmt::Debug for SiblingReadahead {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// What programs read, by path. Each read takes this lock, and none waits for the plans of
     /// others; it may be taken while `state` is locked.
     uses: Mutex<SiblingUses>,
+    /// Files that are read alike. As above.
+    alike: Mutex<Alike>,
     wake: Condvar,
 }
 
@@ -155,8 +117,10 @@ enum Step {
 /// A file that was read ahead.
 #[derive(Debug)]
 struct Ahead {
+    /// Number of its path.
+    number: u64,
     /// Keeps its pages.
-    _file: File,
+    file: File,
     bytes: u64,
     since: Instant,
 }
@@ -168,8 +132,9 @@ impl SiblingReadahead {
     pub fn new(store: &Store, owners: u64, events: usize) -> Self {
         let recorder = Recorder::new(events, store.decisions().cloned());
         let state = Mutex::new(State { recorder, ..State::default() });
-        let shared = Arc::new(Shared { state, ..Shared::default() });
         let most = store.cache_bytes() / SIBLING_SHARE / owners.max(1);
+        let (uses, alike, wake) = (Mutex::default(), Mutex::new(Alike::new(most)), Condvar::new());
+        let shared = Arc::new(Shared { state, uses, alike, wake });
         Self { shared, most, tree: OnceLock::new(), threads: Once::new() }
     }
 
@@ -231,6 +196,10 @@ impl SiblingReadahead {
     /// A program opens a file: plans readahead of its siblings. A small file is requested whole if
     /// those that were opened before it in this directory were read so.
     pub fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File) {
+        if tree.store().reads_siblings() {
+            let removed = self.shared.alike().opened(number(path), path, file);
+            drop(removed);
+        }
         let has_work = match self.shared.opens_announced(path) {
             true => true,
             false => tree.store().reads_siblings() && self.shared.opened(tree, path, file, self.most),
@@ -240,14 +209,24 @@ impl SiblingReadahead {
         }
     }
 
-    /// A program reads bytes of a file, or is about to. Returns whether further reads of it matter.
-    pub fn read(&self, file: SiblingFile, offset: u64, bytes: u64) -> bool {
-        self.shared.uses().read(file.0, offset, bytes)
+    /// A program reads bytes of a file, or is about to: requests what followed in a file that was
+    /// read alike. Returns whether further reads of it matter.
+    pub fn read(&self, number: SiblingFile, file: &File, offset: u64, bytes: u64) -> bool {
+        let matters = self.shared.uses().read(number.0, offset, bytes);
+        let predicted = self.shared.alike().read(number.0, offset, bytes);
+        let goes_on = predicted.goes_on;
+        // None, for example, if the program reads in no order as it says.
+        if predicted.is_some() && file.stream_budget().is_some() {
+            predicted.fetch(file.engine.decisions());
+        }
+        matters || goes_on
     }
 
     /// A program closes a file.
     pub fn closed(&self, file: SiblingFile) {
         self.shared.uses().closed(file.0);
+        let removed = self.shared.alike().closed(file.0);
+        drop(removed);
     }
 
     /// A program will open these files in this order, after those announced before if `append`.
@@ -301,7 +280,7 @@ impl Shared {
             if let Some(number) = state.left.pop_front() {
                 return Some(Step::GoOn(number));
             }
-            let removed = state.expire();
+            let removed = state.expire(self);
             if !removed.is_empty() {
                 // Closing a file takes other locks.
                 drop(state);
@@ -324,6 +303,10 @@ impl Shared {
     fn uses(&self) -> MutexGuard<'_, SiblingUses> {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn alike(&self) -> MutexGuard<'_, Alike> {
+        self.alike.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl State {
@@ -333,7 +316,7 @@ impl State {
     }
 
     /// Removes the files that were read ahead and not opened in time.
-    fn expire(&mut self) -> Vec<Ahead> {
+    fn expire(&mut self, shared: &Shared) -> Vec<Ahead> {
         let is_old = |ahead: &Ahead| ahead.since.elapsed() > SIBLING_UNUSED_MAX;
         let old: Vec<_> =
             self.ahead.iter().filter(|(_, ahead)| is_old(ahead)).map(|(&place, _)| place).collect();
@@ -342,6 +325,7 @@ impl State {
         for place in old {
             if let Some(ahead) = self.ahead.remove(&place) {
                 self.bytes -= ahead.bytes;
+                shared.alike().trails.dropped(ahead.number);
                 removed.push(ahead);
             }
             self.step(SiblingEvent::Dropped { directory: place.0, index: place.1 }, &mut Vec::new());
@@ -392,6 +376,12 @@ impl State {
         self.directories.insert(number, Directory { used: self.uses, ..directory });
     }
 
+    /// Bytes of a file in a directory.
+    fn size(&self, directory: u64, index: u32) -> u64 {
+        let files = self.directories.get(&directory).map(|directory| &directory.files);
+        files.and_then(|files| files.get(index as usize)).map_or(0, |(_, size)| *size)
+    }
+
     /// Plans files of a directory in which a program opened a file, or to which it came from
     /// another directory, in at most `most` bytes. Once a run has passed through the directory,
     /// plans files of the next ones, too.
@@ -403,8 +393,16 @@ impl State {
         (shared, most): (&Shared, u64),
     ) {
         let Some(average) = self.directories.get(&number).map(Directory::average) else { return };
-        let extent = shared.uses().extent(number, opened.map(|(_, file)| file));
-        let room = extent.room(most.saturating_sub(self.bytes), average);
+        let mut extent = shared.uses().extent(number, opened.map(|(_, file)| file));
+        let left = most.saturating_sub(self.bytes);
+        let mut room = extent.room(left, average);
+        if let Some((index, _)) = opened
+            && room == 0
+            && left > 0
+            && !extent.is_whole(average)
+        {
+            (room, extent) = (shared.alike().trails.room(self.size(number, index)), SiblingExtent::NOTHING);
+        }
         let mut plan = Vec::new();
         let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
         if let Some((from, _)) = steps {
@@ -459,7 +457,7 @@ impl Ahead {
         let file = tree.open(path, will_read(extent, size)).ok()?;
         let bytes = extent.bytes(file.size());
         advise(&file, extent.ranges(file.size()));
-        Some(Self { _file: file, bytes, since: Instant::now() })
+        Some(Self { number: number(path), file, bytes, since: Instant::now() })
     }
 }
 
@@ -503,7 +501,7 @@ impl Shared {
                 place
             }
         };
-        let removed = (state.expire(), state.take((directory, place)));
+        let removed = (state.expire(self), state.take((directory, place)));
         let from = Some(std::mem::replace(&mut state.last, directory)).filter(|last| *last != directory);
         state.recorder.note_open(path, || tree.store().policy().name());
         state.plan(directory, from, Some((place, opened)), (self, most));
@@ -587,6 +585,10 @@ impl Shared {
         let is_resident = tree.is_resident(&planned.path);
         let ahead =
             if is_resident { None } else { Ahead::open(tree, &planned.path, planned.size, planned.extent) };
+        if let Some(ahead) = &ahead {
+            let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
+            advise(&ahead.file, ranges);
+        }
         let ahead = ahead.map(|ahead| Ahead { bytes: planned.bytes, ..ahead });
         let mut state = self.lock();
         let has_ended = state.has_ended;
@@ -603,6 +605,9 @@ impl Shared {
                 drop(before);
             }
             ahead => {
+                if let Some(ahead) = &ahead {
+                    self.alike().trails.dropped(ahead.number);
+                }
                 let event = match is_resident {
                     true => SiblingEvent::Resident { directory, index },
                     false => SiblingEvent::Dropped { directory, index },
@@ -616,7 +621,7 @@ impl Shared {
     }
 }
 
-fn advise(file: &File, ranges: [Range<u64>; 2]) {
+fn advise(file: &File, ranges: impl IntoIterator<Item = Range<u64>>) {
     // No length would be all of the file.
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         file.advise(range.start, range.end - range.start, Advice::WillNeed);

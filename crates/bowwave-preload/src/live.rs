@@ -38,7 +38,7 @@ pub(crate) struct Live {
 struct Sibling {
     /// `None` for directories, and where no file is read ahead.
     siblings: Option<&'static SiblingReadahead>,
-    file: SiblingFile,
+    number: SiblingFile,
     /// Whether reads of it still matter.
     matters: AtomicBool,
 }
@@ -116,7 +116,7 @@ impl Live {
         let siblings = file.as_ref().and_then(|_| service.siblings(place.map));
         let sibling = Sibling {
             siblings,
-            file: SiblingFile::at(&place.path),
+            number: SiblingFile::at(&place.path),
             matters: AtomicBool::new(siblings.is_some()),
         };
         Ok(Self { entry, file, sibling })
@@ -130,7 +130,7 @@ impl Live {
     /// Reads into `buf` from `offset`. Returns the number of bytes read.
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let file = self.file()?;
-        self.sibling.note_read(offset, buf.len() as u64);
+        self.sibling.note_read(file, offset, buf.len() as u64);
         file.read_at(offset, buf).map_err(of_error)
     }
 
@@ -149,10 +149,10 @@ impl Live {
 }
 
 impl Sibling {
-    fn note_read(&self, offset: u64, bytes: u64) {
+    fn note_read(&self, file: &File, offset: u64, bytes: u64) {
         if let Some(siblings) = self.siblings
             && self.matters.load(Ordering::Relaxed)
-            && !siblings.read(self.file, offset, bytes)
+            && !siblings.read(self.number, file, offset, bytes)
         {
             self.matters.store(false, Ordering::Relaxed);
         }
@@ -162,7 +162,7 @@ impl Sibling {
 impl Drop for Sibling {
     fn drop(&mut self) {
         if let Some(siblings) = self.siblings {
-            siblings.closed(self.file);
+            siblings.closed(self.number);
         }
     }
 }

@@ -10,6 +10,7 @@
 //!     Completions               reads for an event loop
 //!     Region                    a mapped file
 //!     Siblings                  which files a program opens next
+//!     Trails                    files that are read alike
 //! ```
 #![allow(missing_docs, reason = "the reference is python/bowwave/_bowwave.pyi")]
 
@@ -23,6 +24,7 @@ mod process;
 mod region;
 mod siblings;
 mod store;
+mod trails;
 
 use pyo3::prelude::*;
 
@@ -46,6 +48,8 @@ mod _bowwave {
     use crate::siblings::Siblings;
     #[pymodule_export]
     use crate::store::{Engine, Store, settings};
+    #[pymodule_export]
+    use crate::trails::Trails;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -10,7 +10,7 @@ import bowwave
 import bowwave.hdf5
 import numpy as np
 import pytest
-from bowwave._alike import Trails
+from bowwave._alike import Alike
 from conftest import Shaped
 
 try:
@@ -33,7 +33,7 @@ LAYOUTS = {"page": {"fs_strategy": "page", "fs_page_size": 1 << 20}, "default": 
 
 @pytest.fixture(autouse=True)
 def other_files_are_forgotten(monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "TRAILS", Trails())
+    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
 
 
 def name_of(layout, at):

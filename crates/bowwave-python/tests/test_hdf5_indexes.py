@@ -9,7 +9,7 @@ import bowwave
 import bowwave.hdf5
 import numpy as np
 import pytest
-from bowwave._alike import Trails
+from bowwave._alike import Alike
 from bowwave._hdf5 import superblock
 from bowwave._hdf5_index import Chunk, Piece
 from conftest import Shaped
@@ -30,7 +30,7 @@ CACHES = itertools.count(700)
 
 @pytest.fixture(autouse=True)
 def other_files_are_forgotten(monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "TRAILS", Trails())
+    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
 
 
 class Whole:

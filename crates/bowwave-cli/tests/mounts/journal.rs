@@ -2,15 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use crate::common::explained::lines;
 use crate::common::place::Place;
 use crate::common::served::Served;
-use crate::common::{bowwave, failure, mounting, run, with_keys};
+use crate::common::{bowwave, failure, mounting, run, until, with_keys};
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
-use bowwave_testkit::hostile::{Dialect, HostileServer};
+use bowwave_testkit::hostile::{Dialect, HostileServer, Recorded};
 use serde_json::Value;
 
 fn journal(path: &Path) -> Vec<Value> {
@@ -147,6 +148,48 @@ fn a_journal_has_the_files_that_are_read_ahead_and_why() {
     }
     let planned: usize = across.iter().filter_map(|line| line["files"].as_array()).map(Vec::len).sum();
     assert!(planned as u64 >= FILES / 2 && planned as u64 <= FILES, "{planned} of {FILES}");
+}
+
+/// Places of a large file in which a program reads 4 KiB each.
+const PLACES: [u64; 5] = [0, 5_000_000, 2_000_000, 4_000_000, 1_000_000];
+
+#[test]
+fn large_files_that_are_read_alike_are_requested_ahead_and_the_journal_says_why() {
+    let Some(_alone) = mounting() else { return };
+    let (place, server) = (Place::new("journal-alike"), HostileServer::start(Dialect::S3).expect("loopback"));
+    (0..6).for_each(|number| server.put(&format!("large/{number}"), vec![number; 6_000_000]));
+    let path = place.root().join("journal");
+    let mut command = with_keys(("any", "any"));
+    command.env("AWS_REGION", "us-east-1").args(["mount", &server.url()]).arg(place.at());
+    command.args(["--endpoint", &server.endpoint(), "--allow-http", "--ttl", "1h", "--journal"]).arg(&path);
+    let served = Served::of(&mut command, &place.at());
+    let directory = place.at().join("large");
+    assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 6);
+    for number in 0..6 {
+        let file = File::open(directory.join(number.to_string())).expect("a file of the bucket");
+        for (at, offset) in PLACES.into_iter().enumerate() {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, offset).expect("readable");
+            assert_eq!(byte, [number]);
+            // After the first read, the others are requested without a further one.
+            let gets = || {
+                let of_file = |request: &Recorded| request.target.ends_with(&format!("/large/{number}"));
+                server.recorded().iter().filter(|one| one.method == "GET" && of_file(one)).count()
+            };
+            if number == 5 && at == 0 {
+                until("the rest of the last file is requested", || gets() >= PLACES.len());
+            }
+        }
+    }
+    assert!(served.unmount().0.success());
+    let all = journal(&path);
+    let alike: Vec<_> = all.iter().filter(|line| line["reason"] == "alike").collect();
+    assert!(!alike.is_empty(), "{all:?}");
+    for line in &alike {
+        assert_eq!((&line["policy"], &line["pid"]), (&"stream".into(), &thread().into()), "{line}");
+        let files = line["files"].as_array().expect("names");
+        assert!(line["file"].is_string() && files.iter().all(Value::is_string), "{line}");
+    }
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
 pub use siblings::{
     PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling,
-    SiblingDirectories, SiblingEvent, SiblingExtent, SiblingReason, SiblingUses, Siblings,
+    SiblingDirectories, SiblingEvent, SiblingExtent, SiblingFetch, SiblingReason, SiblingTrails, SiblingUses,
+    Siblings,
 };
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]

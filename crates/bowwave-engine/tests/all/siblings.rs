@@ -99,7 +99,7 @@ fn a_walk_goes_on_only_in_directories_that_a_program_has_listed() {
                 let file = store.open(&path).expect("a file");
                 siblings.opened(&*store, &path, &file);
                 file.read_at(0, &mut [0; 1000]).expect("honest");
-                siblings.read(SiblingFile::at(&path), 0, 1000);
+                siblings.read(SiblingFile::at(&path), &file, 0, 1000);
                 siblings.closed(SiblingFile::at(&path));
             }
         }

@@ -170,7 +170,7 @@ impl Operations {
             drop(told);
             reply(result);
         };
-        self.note_read(open.sibling, offset, size.into());
+        self.note_read(open.sibling, &file, offset, size.into());
         self.buffers.lend(size as usize, |buffer| {
             for _ in 0..OVERTAKEN_MAX {
                 match self.read_version(&open, &file, offset, buffer) {
@@ -454,7 +454,7 @@ impl Operations {
         let left = source.file().size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
         let mut done = 0;
         self.note_change();
-        self.note_read(source.sibling, from.1, left);
+        self.note_read(source.sibling, &source.file(), from.1, left);
         while done < left {
             let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
             let copied = self.buffers.lend(part, |buffer| {

@@ -86,9 +86,9 @@ impl Operations {
     }
 
     /// A program reads bytes of a file, or the kernel does for it.
-    pub(super) fn note_read(&self, file: SiblingFile, offset: u64, bytes: u64) {
+    pub(super) fn note_read(&self, number: SiblingFile, file: &File, offset: u64, bytes: u64) {
         if let Some(siblings) = &self.siblings {
-            siblings.read(file, offset, bytes);
+            siblings.read(number, file, offset, bytes);
         }
     }
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ._files import File, source_of, taken
-from ._alike import PAGE, Trail, Trails
+from ._alike import Alike
 from ._hdf5 import DAMAGE, SIGNATURE, USER_BLOCK_MIN, superblock
 from ._hdf5_index import ELEMENTS_MAX, Array, Chunk, Piece
 from ._loop import Loop
@@ -46,13 +46,18 @@ CHUNKS_MAX = 1024
 #: Chunks read in a row, none of which was expected, after which an array counts as read in no order. Smaller: more waste
 #: where a loop begins.
 APART = 8
+#: Reads of a file in the order of another one for which nothing is parsed. Larger: a longer wait once the order ends.
+ALIKE_MAX = 4096
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
 PIECES_MAX = ELEMENTS_MAX
 LENGTH_MAX = 256 << 10
 
 
+#: The unit in which fetched bytes are counted.
+PAGE = 4 << 10
+
 #: The reads of the last files.
-TRAILS = Trails()
+ALIKE = Alike()
 
 
 class Reading(Loop):
@@ -108,28 +113,35 @@ class Watcher:
         self.end = 0
         self.advice = "normal"
 
-        #: Its reads, among those of other files.
-        self.trail: Trail | None = None
+        #: Its number among the files that are read alike.
+        self.number: int | None = None
+        #: Its reads while they were those of other files, offset and length: nothing was parsed for them.
+        self.alike: list[tuple[int, int]] = []
 
     def opened(self, file: Readable) -> None:
-        contents = taken(file)
-        self.trail = contents if isinstance(contents, Trail) else Trail(file.size)
-        TRAILS.opened(self.trail, file)
+        self.number = ALIKE.opened(file, file.size, taken(file))
         self._advise(file, "random")
         self._parse(file, (), Piece(0, 128, superblock))
 
     def closed(self) -> None:
-        if self.trail is not None:
-            TRAILS.closed(self.trail)
+        if self.number is not None:
+            ALIKE.closed(self.number)
 
     def before(self, file: Readable, offset: int, length: int) -> None:
-        if self.trail is not None:
-            for trail, ranges in TRAILS.read(self.trail, offset, length):
+        if self.number is not None:
+            for other, (start, size) in ALIKE.read(self.number, offset, length):
                 with suppress(Exception):
                     # It may be closed by now. Whatever is wrong with it, this read must not fail.
-                    other = trail.file() if trail.file is not None else None
-                    if other is not None:
-                        _fetch(other, ranges)
+                    other.advise("willneed", start, size)
+            if ALIKE.follows(self.number) and len(self.alike) < ALIKE_MAX:
+                self.alike.append((offset, length))
+                return
+            while self.alike:
+                # It is not read like others any more.
+                self._note(file, *self.alike.pop(0))
+        self._note(file, offset, length)
+
+    def _note(self, file: Readable, offset: int, length: int) -> None:
         if not self.seen and length == len(SIGNATURE) and offset >= USER_BLOCK_MIN and offset & (offset - 1) == 0:
             # The program looks for the end of a user block.
             self._advise(file, "random")
@@ -275,15 +287,10 @@ class Watcher:
 def fetch(source: Any, most: int) -> int:
     """Fetches the parts of a source that were read of the files before it; returns how many bytes."""
     handle = source.handle()
-    source.contents = trail = Trail(handle.size)
-    _fetch(handle, TRAILS.ahead(trail, most))
-    return len(trail.unread) * PAGE
-
-
-def _fetch(file: Any, ranges: list[tuple[int, int]]) -> None:
-    pages = [(at // PAGE * PAGE, min(-(-(at + length) // PAGE) * PAGE, file.size)) for at, length in ranges]
-    for start, end in _merged(pages, 0):
-        file.advise("willneed", start, end - start)
+    source.contents, ranges = ALIKE.ahead(handle.size, most)
+    for start, length in ranges:
+        handle.advise("willneed", start, length)
+    return sum(length for _, length in ranges)
 
 
 def _merged(ranges: list[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]]:

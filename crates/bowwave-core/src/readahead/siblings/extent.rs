@@ -164,6 +164,9 @@ impl SiblingExtent {
     /// Of files about which nothing is known.
     pub const GUESS: Self = Self { head: u64::MAX, tail: 0, is_shown: false, of_closed: false };
 
+    /// Of files that are only opened.
+    pub const NOTHING: Self = Self { head: 0, tail: 0, is_shown: false, of_closed: false };
+
     /// As much as programs read of the files that they opened last: as many bytes at the beginning
     /// and at the end that at least half of them would have been used in these files.
     fn of(uses: &[FileUse]) -> Self {
@@ -195,6 +198,11 @@ impl SiblingExtent {
     /// How many bytes these are.
     pub fn bytes(&self, size: u64) -> u64 {
         self.ranges(size).iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Whether these are all bytes of a file.
+    pub fn is_whole(&self, size: u64) -> bool {
+        self.bytes(size) == size
     }
 
     /// How many files may be read ahead now, with `left` bytes of memory for files of `average`

@@ -25,6 +25,9 @@
 //! **As much is read ahead of a file** as programs read of those that they closed before it, at its
 //! beginning and at its end ([`SiblingUses`]).
 //!
+//! **Files that are read alike**, at the same places one after another, are fetched in the order of
+//! these reads ([`SiblingTrails`]).
+//!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
 //! are at most as many as the opened ones, counted over the directories that a run went through.
 //! For samples they are half as many, until random opens would have opened three files twice, and
@@ -33,9 +36,11 @@
 mod directories;
 mod extent;
 mod orders;
+mod pages;
 mod prior;
 #[cfg(test)]
 mod tests;
+mod trails;
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -46,6 +51,7 @@ pub use directories::{PlannedSibling, SiblingDirectories, SiblingEvent};
 pub use extent::{SiblingExtent, SiblingUses};
 use orders::{Kinds, Opens, Order, Ranked};
 pub use prior::SamplePrior;
+pub use trails::{SiblingFetch, SiblingTrails};
 
 /// Why a file is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
