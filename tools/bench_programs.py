@@ -27,6 +27,7 @@ S3 reader, where it has one. Programs that are missing are left out, too.
     safetensors  500 MB, all tensors                                 rsync    -n: these files, against a copy
     zarr         64 chunk files of 2 MiB, in a loop                  python   imports numpy from the mount
     h5py         lists 40 variables, reads 1.1 of them               torch    a DataLoader: 1,000 images, shuffled, 8 workers
+    runs         h5py, half of one of 5 variables of 20 files of 8 MB
 """
 
 import argparse
@@ -80,6 +81,14 @@ with h5py.File(f"{at}/h5", "w") as file:
         made = file.create_dataset(f"group{n % 4}/variable{n}", data=chance.random((100, 5000)), chunks=(10, 5000))
         made.attrs["unit"] = "m"
 needed["h5"] = 110 * 5000 * 8
+
+os.makedirs(f"{at}/runs")
+for n in range(20):
+    with h5py.File(f"{at}/runs/{n:02d}.nc", "w") as file:
+        for name in "abcde":
+            values = chance.random((10, 200, 200), dtype="f4")
+            file.create_dataset(name, data=values, chunks=(1, 100, 200)).attrs["unit"] = "m"
+needed["runs"] = 20 * 10 * 100 * 200 * 4
 
 base = sqlite3.connect(f"{at}/base")
 base.execute("create table t (id integer primary key, k integer, body blob)")
@@ -192,6 +201,17 @@ with h5py.File(sys.argv[1] + "/h5", "r") as file:
 end((len(listed), total))
 """
 
+RUNS = CLOCK + """
+import os, sys
+import h5py
+begin()
+total = 0.0
+for name in sorted(os.listdir(sys.argv[1] + "/runs")):
+    with h5py.File(sys.argv[1] + "/runs/" + name, "r") as file:
+        total += float(file["c"][:, :100].sum())
+end(total)
+"""
+
 IMPORT = CLOCK + """
 import sys
 sys.path.insert(0, sys.argv[1] + "/packages")
@@ -271,7 +291,7 @@ def programs(python, files):
         "pyarrow": script(PYARROW, "pyarrow.parquet", "parquet", own=True), "pandas": script(PANDAS, "pandas", "csv"),
         "polars": script(POLARS, "polars", "parquet", own=True), "duckdb": script(DUCKDB, "duckdb", "parquet", own=has("duckdb_extension_httpfs")),
         "safetensors": script(SAFETENSORS, "safetensors", "tensors"), "zarr": script(ZARR, "zarr", "zarr", own=True),
-        "h5py": script(H5PY, "h5py", "h5"), "sqlite": script(SQLITE, "sqlite3", None),
+        "h5py": script(H5PY, "h5py", "h5"), "runs": script(RUNS, "h5py", "runs"), "sqlite": script(SQLITE, "sqlite3", None),
         "git": tool("git", lambda at: ["git", "-C", f"{at}/repo", "status", "--short"], "repo"),
         "rg": tool("rg", lambda at: ["rg", "--sort", "path", "-c", "needle", f"{at}/repo"], "repo"),
         # To /dev/null itself, tar reads nothing.

@@ -40,6 +40,7 @@ mod pages;
 mod prior;
 #[cfg(test)]
 mod tests;
+mod trail;
 mod trails;
 
 use alloc::collections::VecDeque;

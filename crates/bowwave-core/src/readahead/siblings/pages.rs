@@ -17,6 +17,11 @@ impl PageSet {
         self.count
     }
 
+    /// Its ranges.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+
     /// Adds pages. Returns how many are new.
     pub(super) fn insert(&mut self, pages: Range<u64>) -> u64 {
         if pages.is_empty() {
