@@ -6,40 +6,41 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 static KEEPS_LOW_NUMBERS_FREE: AtomicBool = AtomicBool::new(false);
-
-/// Shared while a descriptor is created and moved; exclusive while the program replaces one.
-static MOVES: RwLock<()> = RwLock::new(());
+/// Threads that create descriptors, which have low numbers until they are moved.
+static CREATING: AtomicU32 = AtomicU32::new(0);
+/// Threads that replace descriptors, or fork.
+static HOLDING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether this thread holds `MOVES`. Set before it is locked, so that a signal handler does
-    /// not wait for its own thread.
-    static HOLDS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is one of either. Set first, so that a signal handler does not wait for
+    /// its own thread.
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// No thread of bowwave has a low number while it lives.
+/// One thread in a count.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held, not read")]
-pub struct Held(Locked<RwLockWriteGuard<'static, ()>>);
+struct Counted(&'static AtomicU32);
 
-/// `MOVES`, locked by this thread.
-#[derive(Debug)]
-struct Locked<G>(Option<G>);
-
-impl<G> Locked<G> {
-    /// `None` if this thread has locked it already.
-    fn new(lock: impl FnOnce() -> G) -> Option<Self> {
-        (!HOLDS.replace(true)).then(|| Self(Some(lock())))
+impl Counted {
+    /// `None` if this thread is counted already.
+    fn new(count: &'static AtomicU32) -> Option<Self> {
+        if COUNTED.replace(true) {
+            return None;
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        Some(Self(count))
     }
 }
 
-impl<G> Drop for Locked<G> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        drop(self.0.take());
-        HOLDS.set(false);
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        COUNTED.set(false);
     }
 }
 
@@ -56,20 +57,55 @@ pub fn own<D, E>(create: impl FnOnce() -> Result<D, E>) -> Result<D, E>
 where
     D: Into<OwnedFd> + From<OwnedFd>,
 {
-    if !KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
-        return create();
-    }
-    let _locked = Locked::new(|| MOVES.read().unwrap_or_else(PoisonError::into_inner));
-    create().map(|created| above_low_numbers(created.into()).into())
+    creating(|| {
+        let created = create()?;
+        Ok(match KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
+            true => above_low_numbers(created.into()).into(),
+            false => created,
+        })
+    })
 }
 
+/// Runs `work`, which creates and closes low numbers, while no other thread replaces them.
+pub fn creating<T>(work: impl FnOnce() -> T) -> T {
+    if !KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
+        return work();
+    }
+    let mut counted = Counted::new(&CREATING);
+    while counted.is_some() && HOLDING.load(Ordering::SeqCst) > 0 {
+        drop(counted);
+        thread::sleep(PAUSE);
+        counted = Counted::new(&CREATING);
+    }
+    work()
+}
+
+/// No thread of bowwave creates a descriptor while it lives.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held, not read")]
+pub struct Held(Counted);
+
 /// Waits until no thread of bowwave has a low number, and prevents it until the result is dropped.
-/// `None` if this thread prevents it already.
+/// `None` if this thread does so already.
+///
+/// The open of a file may hang, for example on NFS. After 0.1 s this gives up: two threads then
+/// rarely meet at one number, but the program goes on.
 pub fn hold() -> Option<Held> {
     if !KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
         return None;
     }
-    Locked::new(|| MOVES.write().unwrap_or_else(PoisonError::into_inner)).map(Held)
+    let counted = Counted::new(&HOLDING)?;
+    let begun = Instant::now();
+    while CREATING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
+        thread::sleep(PAUSE);
+    }
+    Some(Held(counted))
+}
+
+/// Reports that this process is a forked child: it has none of the counted threads.
+pub fn forked() {
+    CREATING.store(0, Ordering::SeqCst);
+    HOLDING.store(0, Ordering::SeqCst);
 }
 
 /// Moves a descriptor, unless the limit of descriptors is too low.
@@ -82,4 +118,9 @@ fn above_low_numbers(descriptor: OwnedFd) -> OwnedFd {
 
 /// Lowest number of our descriptors in programs. Higher: beyond the usual limit of 1024. Lower:
 /// programs use it.
-const FD_MIN: i32 = 512;
+pub const FD_MIN: i32 = 512;
+/// Between two looks at a count. Longer: slower replacements. Shorter: more processor time.
+const PAUSE: Duration = Duration::from_micros(20);
+/// Longer: a program hangs longer with a file system that hangs. Shorter: it meets more often with
+/// a slow open.
+const PATIENCE: Duration = Duration::from_millis(100);

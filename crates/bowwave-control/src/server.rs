@@ -190,11 +190,11 @@ fn publish(directory: &Directory, draft: &str, name: Name) -> io::Result<String>
 fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, waiting: &Waiting) {
     let socket = inode(listener);
     while !ended.load(Ordering::Acquire) {
+        let _interrupted = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
         if inode(listener) != socket {
             // The program closed the descriptor, and its number may be that of another socket.
             return;
         }
-        let _interrupted = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
         match own(|| listener.accept().map(|(stream, _)| stream)) {
             Ok(stream) if !ended.load(Ordering::Acquire) => {
                 if let Err(error) = answer(stream, subject, waiting) {

@@ -23,17 +23,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError, We
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Entry, EntryKind, SMALL_BYTES, WillRead};
+use bowwave_backend::{EntryKind, SMALL_BYTES, WillRead};
 use bowwave_core::Advice;
 use bowwave_core::readahead::{
     PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SiblingDirectories, SiblingEvent,
     SiblingExtent, SiblingUses, Siblings,
 };
 
-use crate::error::Result;
 use crate::file::File;
 use crate::store::Store;
-use alike::Alike;
+pub use alike::SiblingOpen;
+use alike::{Alike, Handle};
 use announced::Announced;
 use directory::{Directory, Next};
 use listed::Listed;
@@ -195,11 +195,9 @@ impl SiblingReadahead {
 
     /// A program opens a file: plans readahead of its siblings. A small file is requested whole if
     /// those that were opened before it in this directory were read so.
-    pub fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File) {
-        if tree.store().reads_siblings() {
-            let removed = self.shared.alike().opened(number(path), path, file);
-            drop(removed);
-        }
+    /// The program has the file open for as long as the result lives.
+    pub fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File) -> Option<SiblingOpen> {
+        let open = tree.store().reads_siblings().then(|| self.note_open(path, file));
         let has_work = match self.shared.opens_announced(path) {
             true => true,
             false => tree.store().reads_siblings() && self.shared.opened(tree, path, file, self.most),
@@ -207,6 +205,17 @@ impl SiblingReadahead {
         if has_work {
             self.wake();
         }
+        open
+    }
+
+    fn note_open(&self, path: &Path, file: &File) -> SiblingOpen {
+        let (file_number, handle) = (number(path), Handle::of(path, file));
+        // What was read ahead and not opened in time may not be in memory any more.
+        let removed = self.shared.lock().expire(&self.shared);
+        drop(removed);
+        let (open, closed) = self.shared.alike().opened(file_number, handle);
+        drop(closed);
+        SiblingOpen { shared: Arc::clone(&self.shared), file: file_number, open }
     }
 
     /// A program reads bytes of a file, or is about to: requests what followed in a file that was
@@ -225,15 +234,13 @@ impl SiblingReadahead {
     /// A program closes a file.
     pub fn closed(&self, file: SiblingFile) {
         self.shared.uses().closed(file.0);
-        let removed = self.shared.alike().closed(file.0);
-        drop(removed);
     }
 
     /// A program will open these files in this order, after those announced before if `append`.
     ///
     /// # Errors
     /// If the list would be too long. The files announced before stay.
-    pub fn announce(&self, paths: Vec<PathBuf>, append: bool) -> std::result::Result<(), TooMany> {
+    pub fn announce(&self, paths: Vec<PathBuf>, append: bool) -> Result<(), TooMany> {
         if paths.len() > announced::ANNOUNCED_MAX {
             return Err(TooMany(()));
         }
@@ -286,7 +293,7 @@ impl Shared {
                 drop(state);
                 drop(removed);
                 state = self.lock();
-            } else if state.bytes > 0 {
+            } else if state.bytes > 0 || !state.ahead.is_empty() {
                 let waited = self.wake.wait_timeout(state, SIBLING_UNUSED_MAX);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             } else {
@@ -585,12 +592,15 @@ impl Shared {
         let is_resident = tree.is_resident(&planned.path);
         let ahead =
             if is_resident { None } else { Ahead::open(tree, &planned.path, planned.size, planned.extent) };
+        let mut bytes = planned.bytes;
         if let Some(ahead) = &ahead {
             let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
+            bytes += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
             advise(&ahead.file, ranges);
         }
-        let ahead = ahead.map(|ahead| Ahead { bytes: planned.bytes, ..ahead });
+        let ahead = ahead.map(|ahead| Ahead { bytes, ..ahead });
         let mut state = self.lock();
+        state.bytes += bytes - planned.bytes;
         let has_ended = state.has_ended;
         let (directory, index) = (planned.directory, planned.index);
         let siblings = state.siblings.get(directory);
@@ -613,7 +623,7 @@ impl Shared {
                     false => SiblingEvent::Dropped { directory, index },
                 };
                 state.step(event, &mut Vec::new());
-                state.bytes = state.bytes.saturating_sub(planned.bytes);
+                state.bytes = state.bytes.saturating_sub(bytes);
                 drop(state);
                 drop(ahead);
             }

@@ -33,7 +33,7 @@ fn hold() -> Held {
 }
 
 fn reset(held: Held) {
-    let Held { mut service, mut table, mut maps, saved, calls, descriptors } = held;
+    let Held { mut service, mut table, mut maps, saved, calls, descriptors: held } = held;
     maps::keep_addresses(&maps);
     bowwave_engine::backend::forked();
     table::own();
@@ -50,6 +50,7 @@ fn reset(held: Held) {
         std::mem::forget(old);
     }
     let mapped = std::mem::take(&mut *maps);
-    drop((service, table, maps, calls, descriptors));
+    drop((service, table, maps, calls, held));
+    descriptors::forked();
     maps::remap(mapped, saved);
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bowwave_engine::{Entry, EntryKind, File, Identity, Namespace as _, SiblingFile, SiblingReadahead};
+use bowwave_engine::{
+    Entry, EntryKind, File, Identity, Namespace as _, SiblingFile, SiblingOpen, SiblingReadahead,
+};
 use bowwave_interpose::say;
 
 use crate::errno::{Errno, Result, of_error};
@@ -41,6 +43,8 @@ struct Sibling {
     number: SiblingFile,
     /// Whether reads of it still matter.
     matters: AtomicBool,
+    /// Its reads count as long as this lives.
+    _noted: Option<SiblingOpen>,
 }
 
 impl Open {
@@ -95,11 +99,11 @@ impl Open {
 impl Live {
     fn new(place: &Place, mut entry: Entry) -> Result<Self> {
         let service = service()?;
-        let file = match entry.kind {
-            EntryKind::Directory => None,
+        let (file, noted) = match entry.kind {
+            EntryKind::Directory => (None, None),
             EntryKind::File => {
                 let store = service.store(place.map)?;
-                let file = service.open(place)?;
+                let (file, noted) = service.open(place)?;
                 let known = entry.identity.as_ref();
                 if known.is_some_and(|known| known.etag != file.identity().etag) {
                     // Replaced since the lookup: the time of the old version is not that of the
@@ -107,7 +111,7 @@ impl Live {
                     store.backend().forget_name(&place.path, Duration::ZERO);
                     entry = store.stat(&place.path).map_err(of_error)?;
                 }
-                Some(file)
+                (Some(file), noted)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
             // Special files have no content in a store.
@@ -118,6 +122,7 @@ impl Live {
             siblings,
             number: SiblingFile::at(&place.path),
             matters: AtomicBool::new(siblings.is_some()),
+            _noted: noted,
         };
         Ok(Self { entry, file, sibling })
     }

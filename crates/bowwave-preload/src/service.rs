@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowwave_control::{Program, Quiet, Server};
 use bowwave_engine::backend::{Backend, KeepNames, SMALL_BYTES, WillRead};
 use bowwave_engine::{
-    DecisionLog, Engine, Entry, EntryKind, Error, ErrorKind, File, Namespace, SiblingReadahead, SiblingTree,
-    Store,
+    DecisionLog, Engine, Entry, EntryKind, Error, ErrorKind, File, Namespace, SiblingOpen, SiblingReadahead,
+    SiblingTree, Store,
 };
 use bowwave_interpose::{Inside, say};
 
@@ -47,18 +47,18 @@ impl Served {
 
     /// Opens the current version of a file, or the one that the store's kept names show, if its
     /// first bytes are in memory or a response has just shown it.
-    fn open(&self, path: &Path) -> std::result::Result<File, Error> {
+    fn open(&self, path: &Path) -> std::result::Result<(File, Option<SiblingOpen>), Error> {
         let file = self.store.open_to_read(path, FIRST)?;
-        let Some(siblings) = &self.siblings else { return Ok(file) };
+        let Some(siblings) = &self.siblings else { return Ok((file, None)) };
         let is_known_only = file.size() > SMALL_BYTES && !file.is_confirmed();
         let file = if is_known_only { self.open_anew(path)? } else { file };
         match self.check(siblings, path, &file) {
             Err(error) if is_other_version(&error) => {
                 let file = self.open_anew(path)?;
-                self.check(siblings, path, &file)?;
-                Ok(file)
+                let noted = self.check(siblings, path, &file)?;
+                Ok((file, noted))
             }
-            checked => checked.map(|()| file),
+            checked => checked.map(|noted| (file, noted)),
         }
     }
 
@@ -69,19 +69,24 @@ impl Served {
 
     /// Reports an open to readahead across files, and reads a byte of a small file. If the byte is
     /// not in memory, the store compares the version.
-    fn check(&self, siblings: &SiblingReadahead, path: &Path, file: &File) -> std::result::Result<(), Error> {
+    fn check(
+        &self,
+        siblings: &SiblingReadahead,
+        path: &Path,
+        file: &File,
+    ) -> std::result::Result<Option<SiblingOpen>, Error> {
         let is_small = (1..=SMALL_BYTES).contains(&file.size());
         let requested = is_small.then(|| siblings.request(path, file));
-        {
+        let noted = {
             // A signal handler of the program must not run on the threads that this may start.
             let _quiet = Quiet::begin();
             // Behind the requests for this file.
-            siblings.opened(&*self.store, path, file);
+            siblings.opened(&*self.store, path, file)
+        };
+        if let Some(offset) = requested {
+            file.read_at(offset, &mut [0])?;
         }
-        match requested {
-            Some(offset) => file.read_at(offset, &mut [0]).map(drop),
-            None => Ok(()),
-        }
+        Ok(noted)
     }
 }
 
@@ -169,7 +174,7 @@ impl Service {
     }
 
     /// Opens the file at a place, whose links have been resolved.
-    pub(crate) fn open(&self, place: &Place) -> Result<File> {
+    pub(crate) fn open(&self, place: &Place) -> Result<(File, Option<SiblingOpen>)> {
         self.served(place.map)?.open(&place.path).map_err(of_error)
     }
 

@@ -28,14 +28,14 @@ impl Trails {
         Self { trails: Mutex::new(SiblingTrails::new(u64::MAX)) }
     }
 
-    /// A program opens a file of `size` bytes.
-    fn opened(&self, file: u64, size: u64) {
-        self.lock().opened(file, size);
+    /// A program opens a file of `size` bytes. Returns a number for `closed`.
+    fn opened(&self, file: u64, size: u64) -> u64 {
+        self.lock().opened(file, size)
     }
 
-    /// A program closes a file.
-    fn closed(&self, file: u64) {
-        self.lock().closed(file);
+    /// A program closes a file that was opened with this number.
+    fn closed(&self, file: u64, number: u64) {
+        self.lock().closed(file, number);
     }
 
     /// A program reads a file. Returns what to fetch.

@@ -26,11 +26,11 @@ PAGES = [(start // 4096 * 4096, 4096) for start, _ in READS]
 def test_what_followed_in_another_file_is_fetched_of_files_that_are_open():
     alike, files = Alike(), [File() for _ in range(4)]
     numbers = [alike.opened(file, 1 << 30) for file in files]
-    assert [alike.read(numbers[0], *read) for read in READS] == [[]] * 4
+    assert [alike.read(numbers[0], files[0], *read) for read in READS] == [[]] * 4
     del files[2]
     gc.collect()
     alike.closed(numbers[2])
-    fetched = alike.read(numbers[1], *READS[0])
+    fetched = alike.read(numbers[1], files[1], *READS[0])
     assert [read for file, read in fetched if file is files[1]] == [(204_800 - 8192, 4096), (299_008, 8192), (98_304, 4096)]
     assert [read[0] for file, read in fetched if file is files[2]][:2] == [0, 204_800 - 8192], "and of the next one but one"
     assert all(file in files[1:] for file, _ in fetched)
@@ -42,12 +42,28 @@ def test_a_file_that_is_opened_next_has_what_the_last_one_shared_with_others():
     for file in files[:2]:
         number = alike.opened(file, 1 << 30)
         for read in READS:
-            alike.read(number, *read)
+            alike.read(number, file, *read)
     opened, ranges = alike.ahead(1 << 30, 1 << 30)
     assert [start for start, _ in ranges] == [0, 196_608, 299_008, 98_304]
     number = alike.opened(files[2], 1 << 30, opened)
-    assert number == opened.number and not any(alike.read(number, *read) for read in READS), "all was fetched"
+    assert number == opened.number and not any(alike.read(number, files[2], *read) for read in READS), "all was fetched"
     alike.ahead(1 << 30, 1 << 30)[0].dropped()
+
+
+def test_a_file_that_is_not_read_like_others_any_more_is_parsed(server, monkeypatch):
+    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
+    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
+    fs = bowwave.fsspec.BowwaveFileSystem("s3", options, skip_instance_cache=True, cache="312MiB", attribute_timeout=60)
+    misses = []
+    for at, path in enumerate(sorted(fs.ls("data/runs", detail=False))):
+        with fs.open(path) as source, h5py.File(source, "r") as file:
+            assert (file["b"][0] == at).all()
+            if at in (0, FILES - 1):
+                assert (file["c"][:] == at).all() and file["a"].attrs["units"] == "a"
+                misses.append(source.stats()["misses"])
+                with pytest.raises(ValueError):
+                    source.pread(-1, 10)
+    assert misses[1] <= misses[0], misses
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ use io_uring::{IoUring, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::request::{After, Request, Work};
-use crate::descriptors::own;
+use crate::descriptors::{creating, own};
 use crate::{Error, ErrorKind};
 
 /// The sending side. Dropping it lets requests in flight finish, then ends the thread.
@@ -36,7 +36,7 @@ impl Ring {
     pub(super) fn start(slots: u32) -> io::Result<Self> {
         let slots = slots.clamp(1, SLOTS_MAX);
         // One more entry, for the eventfd.
-        let ring = moved(IoUring::builder().build(slots + 1)?)?;
+        let ring = creating(|| moved(IoUring::builder().build(slots + 1)?))?;
         let eventfd = File::from(own(|| eventfd(0, EventfdFlags::CLOEXEC))?);
         let shared = Arc::new(Shared { queue: Mutex::default(), eventfd });
         let theirs = Arc::clone(&shared);

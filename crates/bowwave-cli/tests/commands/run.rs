@@ -503,6 +503,14 @@ fn shells_replace_low_descriptors() {
     let logs = tempfile::tempdir().expect("a directory");
     let server = small_files(&logs.path().join("log"));
     let script = "\
+        before=$(ls /proc/$$/fd)
+        wc -c < /m/d/05
+        for number in $(ls /proc/$$/fd); do
+            case \" $before \" in
+                *[!0-9]$number[!0-9]*) ;;
+                *) [ $number -ge 512 ] || echo descriptor $number ;;
+            esac
+        done
         exec 3< /m/d/00 4< /m/d/01 5> /dev/null 6< /m/d/02 7> /dev/null 8> /dev/null 9< /m/d/03
         for file in /m/d/*; do wc -c < $file; done
         wc -c <&3; wc -c <&6; wc -c <&9
@@ -512,7 +520,7 @@ fn shells_replace_low_descriptors() {
     let mut command = bowwave();
     command.args(["run", "--map", "s3://data=/m", "--anonymous", "--allow-http", "--cache", "16MiB"]);
     command.args(["--endpoint", &server.endpoint(), "--", "sh", "-c", script]);
-    assert_eq!(run(&mut command), "20000\n".repeat(2 * FILES + 4));
+    assert_eq!(run(&mut command), "20000\n".repeat(2 * FILES + 5));
 }
 
 /// A Python program that sees the bucket `data` at `/m`.

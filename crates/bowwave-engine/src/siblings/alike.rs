@@ -9,6 +9,7 @@ use bowwave_core::Advice;
 use bowwave_core::explain::SiblingLine;
 use bowwave_core::readahead::{SiblingFetch, SiblingTrails};
 
+use super::Shared;
 use crate::decisions::{ActingFor, DecisionLog};
 use crate::file::File;
 
@@ -26,6 +27,21 @@ pub(super) struct Handle {
     path: PathBuf,
 }
 
+/// A file that a program has open: its reads count.
+#[derive(Debug)]
+pub struct SiblingOpen {
+    pub(super) shared: Arc<Shared>,
+    pub(super) file: u64,
+    pub(super) open: u64,
+}
+
+impl Drop for SiblingOpen {
+    fn drop(&mut self) {
+        let removed = self.shared.alike().closed(self.file, self.open);
+        drop(removed);
+    }
+}
+
 /// What a read of a file predicts.
 #[derive(Debug)]
 pub(super) struct Predicted {
@@ -41,23 +57,24 @@ impl Alike {
         Self { trails: SiblingTrails::new(most), open: HashMap::new() }
     }
 
-    /// A program opens a file. Returns handles to close without the lock.
-    pub(super) fn opened(&mut self, number: u64, path: &Path, file: &File) -> Vec<Arc<Handle>> {
-        self.trails.opened(number, file.size());
-        let is_same = self.open.get(&number).is_some_and(|handle| handle.file.version() == file.version());
-        let mut closed = Vec::new();
-        if !is_same {
-            let handle = Handle { file: file.another(), path: path.to_owned() };
-            closed.extend(self.open.insert(number, Arc::new(handle)));
-        }
+    /// A program opens a file. Returns the number of the open, and handles to close without the
+    /// lock.
+    pub(super) fn opened(&mut self, number: u64, handle: Handle) -> (u64, Vec<Arc<Handle>>) {
+        let open = self.trails.opened(number, handle.file.size());
+        let version = handle.file.version();
+        let is_known = self.open.get(&number).is_some_and(|known| known.file.version() == version);
+        let handle = Arc::new(handle);
+        let mut closed =
+            if is_known { vec![handle] } else { Vec::from_iter(self.open.insert(number, handle)) };
         let trails = &self.trails;
         closed.extend(self.open.extract_if(|&number, _| !trails.is_open(number)).map(|(_, handle)| handle));
-        closed
+        (open, closed)
     }
 
-    /// A program closes a file. Returns a handle to close without the lock.
-    pub(super) fn closed(&mut self, number: u64) -> Option<Arc<Handle>> {
-        self.trails.closed(number);
+    /// A program closes a file that it opened with this number. Returns a handle to close without
+    /// the lock.
+    pub(super) fn closed(&mut self, number: u64, open: u64) -> Option<Arc<Handle>> {
+        self.trails.closed(number, open);
         if self.trails.is_open(number) { None } else { self.open.remove(&number) }
     }
 
@@ -69,6 +86,12 @@ impl Alike {
         let fetches: Vec<_> = found.into_iter().filter_map(with_handle).collect();
         let file = self.open.get(&number).filter(|_| !fetches.is_empty()).cloned();
         Predicted { goes_on, file, fetches }
+    }
+}
+
+impl Handle {
+    pub(super) fn of(path: &Path, file: &File) -> Self {
+        Self { file: file.another(), path: path.to_owned() }
     }
 }
 

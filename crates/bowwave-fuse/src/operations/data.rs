@@ -256,7 +256,10 @@ impl Operations {
         let requested = if must_read { self.request_small(&open.path, &file) } else { 0 };
         self.read_end(open, &file);
         // Behind the requests for this file.
-        self.note_open(&open.path, &file);
+        if let Some(noted) = self.note_open(&open.path, &file) {
+            // Each handle is opened once.
+            let _ = open.noted.set(noted);
+        }
         if !must_read {
             return Ok(());
         }

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, Error, WillRead};
-use bowwave_engine::{ActingFor, File, Identity, SiblingFile, SiblingReadahead};
+use bowwave_engine::{ActingFor, File, Identity, SiblingFile, SiblingOpen, SiblingReadahead};
 use fuser::{Errno, FileAttr, Notifier};
 
 use crate::attributes::Defaults;
@@ -83,6 +83,8 @@ struct OpenHandle {
     /// Path at open, for messages.
     path: Arc<Path>,
     sibling: SiblingFile,
+    /// For readahead across files, if its reads count.
+    noted: OnceLock<SiblingOpen>,
     /// Replaced by a newer version if the object was replaced before a byte of it was read.
     file: RwLock<Arc<File>>,
     readers: Readers,
@@ -106,7 +108,20 @@ impl OpenHandle {
     fn new(inode: u64, path: PathBuf, file: File, (writes, process): (bool, u32), closing: Closing) -> Self {
         let (file, sibling) = (RwLock::new(Arc::new(file)), SiblingFile::at(&path));
         let (path, readers) = (path.into(), Readers::default());
-        Self { inode, path, sibling, file, readers, columns: None, writes, process, closing, apart: false }
+        let noted = OnceLock::new();
+        Self {
+            inode,
+            path,
+            sibling,
+            noted,
+            file,
+            readers,
+            columns: None,
+            writes,
+            process,
+            closing,
+            apart: false,
+        }
     }
 
     fn file(&self) -> Arc<File> {

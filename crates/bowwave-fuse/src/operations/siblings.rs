@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use bowwave_engine::backend::{Entry, WillRead};
-use bowwave_engine::{Advice, File, Result, SiblingFile, SiblingJournal, SiblingTree, Store};
+use bowwave_engine::{Advice, File, Result, SiblingFile, SiblingJournal, SiblingOpen, SiblingTree, Store};
 
 use super::Operations;
 
@@ -79,10 +79,8 @@ impl Operations {
     }
 
     /// A program opens a file that the kernel has not cached.
-    pub(super) fn note_open(&self, path: &Path, file: &File) {
-        if let Some(siblings) = &self.siblings {
-            siblings.opened(self, path, file);
-        }
+    pub(super) fn note_open(&self, path: &Path, file: &File) -> Option<SiblingOpen> {
+        self.siblings.as_ref()?.opened(self, path, file)
     }
 
     /// A program reads bytes of a file, or the kernel does for it.

@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_long, c_uint};
 use std::sync::Arc;
 
-use bowwave_engine::backend::descriptors;
+use bowwave_engine::backend::descriptors::{self, FD_MIN};
+use bowwave_interpose::Inside;
 
 use crate::errno::{Errno, served};
 use crate::live::Open;
@@ -56,25 +57,28 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     duplicated(table::get(fd), unsafe { real::dup(fd) })
 }
 
-/// Held while the program replaces a descriptor: a thread of bowwave must not close it then, in the
-/// belief that the number is still its own.
-fn replace() -> Option<descriptors::Held> {
+/// Replaces a descriptor. A thread of bowwave must not close it then, in the belief that the number
+/// is still its own.
+fn replace(fd: c_int, replace: impl FnOnce() -> c_int) -> c_int {
+    let open = table::get(fd);
     // A child of `vfork` has its own descriptors.
-    if table::is_own() { descriptors::hold() } else { None }
+    let held = if table::is_own() { descriptors::hold() } else { None };
+    let replaced = replace();
+    // The table is locked during a fork, which waits for this.
+    drop(held);
+    duplicated(open, replaced)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    let _held = replace();
     // SAFETY: guaranteed by the caller.
-    duplicated(table::get(fd), unsafe { real::dup2(fd, to) })
+    replace(fd, || unsafe { real::dup2(fd, to) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    let _held = replace();
     // SAFETY: guaranteed by the caller.
-    duplicated(table::get(fd), unsafe { real::dup3(fd, to, flags) })
+    replace(fd, || unsafe { real::dup3(fd, to, flags) })
 }
 
 /// Serves the `fcntl` commands that the kernel would answer wrongly for a served descriptor.
@@ -109,8 +113,26 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_long, open: Arc<Open>) 
     }
 }
 
+/// A descriptor that the program controls here, or bowwave's own that a library below it
+/// duplicates.
+enum Controlled {
+    Served(Arc<Open>),
+    Own,
+}
+
+fn controlled(fd: c_int, command: c_int) -> Option<Controlled> {
+    let duplicates = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    if duplicates && Inside::is() {
+        return Some(Controlled::Own);
+    }
+    table::get(fd).map(Controlled::Served)
+}
+
 interpose! {
     /// Controls a descriptor.
     fn [fcntl fcntl64] (fd: c_int, command: c_int, argument: c_long) -> c_int,
-        table::get(fd) => |open| control(fd, command, argument, open);
+        controlled(fd, command) => |found| match found {
+            Controlled::Served(open) => control(fd, command, argument, open),
+            Controlled::Own => real::fcntl64(fd, command, argument.max(FD_MIN.into())),
+        };
 }

@@ -1,9 +1,13 @@
 //! Functions by which the libraries below bowwave create descriptors.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint};
+use std::sync::OnceLock;
+use std::thread;
 
 use bowwave_interpose::Inside;
+use libc::addrinfo;
 
+use crate::errno::{errno, set_errno};
 use crate::real::own_number;
 
 /// Defines functions that create a descriptor. Bowwave's own lie above the low numbers.
@@ -23,4 +27,66 @@ own! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int);
     fn epoll_create1(flags: c_int);
     fn eventfd(count: c_uint, flags: c_int);
+}
+
+/// Arguments of `getaddrinfo`, for another thread.
+#[derive(Clone, Copy)]
+struct Query(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo);
+
+// SAFETY: the caller waits for that thread.
+unsafe impl Send for Query {}
+
+/// Looks up a host. The C library opens sockets and files for it by calls that cannot be
+/// interposed. So bowwave's own lookups run on a thread with descriptors of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getaddrinfo(
+    host: *const c_char,
+    service: *const c_char,
+    hints: *const addrinfo,
+    found: *mut *mut addrinfo,
+) -> c_int {
+    bowwave_interpose::next_in_line! {
+        fn next(
+            host: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo
+        ) -> c_int = getaddrinfo;
+    }
+    // SAFETY: the arguments are those of the C library's function.
+    let look_up = |Query(host, service, hints, found): Query| unsafe { next(host, service, hints, found) };
+    let query = Query(host, service, hints, found);
+    if !Inside::is() || !can_have_own_descriptors() {
+        return look_up(query);
+    }
+    let apart = move || {
+        // SAFETY: of this thread only, and it uses none.
+        unsafe { close_all_of_thread() };
+        let result = look_up(query);
+        (result, errno())
+    };
+    let found = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("bowwave-host".to_owned()).spawn_scoped(scope, apart);
+        thread.ok().map(|thread| thread.join().unwrap_or((libc::EAI_FAIL, 0)))
+    });
+    let Some((result, number)) = found else { return look_up(query) };
+    set_errno(number);
+    result
+}
+
+/// Whether the kernel has `CLOSE_RANGE_UNSHARE` (5.9).
+fn can_have_own_descriptors() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        // SAFETY: of that thread only, and it uses none.
+        let tried = thread::Builder::new().spawn(|| unsafe { close_all_of_thread() } == 0);
+        tried.is_ok_and(|tried| tried.join().is_ok_and(|can| can))
+    })
+}
+
+/// Gives this thread descriptors of its own: copies of the first three. It keeps no file of the
+/// program open.
+///
+/// # Safety
+/// The thread uses no other descriptor.
+unsafe fn close_all_of_thread() -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { crate::real::close_range(3, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE.cast_signed()) }
 }

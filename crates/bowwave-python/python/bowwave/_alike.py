@@ -33,20 +33,20 @@ class Alike:
     def __init__(self) -> None:
         self.trails = Trails()
         self._numbers = count()
-        #: The open files, and the processes that have opened them.
-        self._files: dict[int, tuple[ref[Any], int]] = {}
+        #: The open files, the processes that have opened them, and the numbers of the opens.
+        self._files: dict[int, tuple[ref[Any], int, int]] = {}
 
     def opened(self, file: Any, size: int, ahead: object = None) -> int:
         """A program opens a file; returns its number."""
         number = ahead.number if isinstance(ahead, Opened) else next(self._numbers)
-        self._files[number] = ref(file), _stores.generation()
-        self.trails.opened(number, size)
+        self._files[number] = ref(file), _stores.generation(), self.trails.opened(number, size)
         return number
 
     def closed(self, number: int) -> None:
         """A program closes a file."""
-        self._files.pop(number, None)
-        self.trails.closed(number)
+        closed = self._files.pop(number, None)
+        if closed is not None:
+            self.trails.closed(number, closed[2])
 
     def ahead(self, size: int, most: int) -> tuple[Opened, list[Range]]:
         """A file is opened ahead of the program. Returns what to fetch of it: at most this many bytes."""
@@ -57,12 +57,15 @@ class Alike:
         """Whether a file is read as others were, so that its next reads are known without its contents."""
         return self.trails.follows(number)
 
-    def read(self, number: int, offset: int, length: int) -> list[tuple[Any, Range]]:
+    def read(self, number: int, file: Any, offset: int, length: int) -> list[tuple[Any, Range]]:
         """A program reads a file. Returns what to fetch, of it and of others."""
         found = []
         for of, start, size in self.trails.read(number, offset, length):
-            file, generation = self._files.get(of, (lambda: None, -1))
-            # In a child of fork, files of the parent are opened again when they are read.
-            if generation == _stores.generation() and (open_file := file()) is not None:
-                found.append((open_file, (start, size)))
+            other: Any = file
+            if of != number:
+                opened = self._files.get(of)
+                # In a child of fork, files of the parent are opened again when they are read.
+                other = opened[0]() if opened is not None and opened[1] == _stores.generation() else None
+            if other is not None:
+                found.append((other, (start, size)))
         return found

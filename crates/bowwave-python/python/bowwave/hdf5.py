@@ -46,8 +46,8 @@ CHUNKS_MAX = 1024
 #: Chunks read in a row, none of which was expected, after which an array counts as read in no order. Smaller: more waste
 #: where a loop begins.
 APART = 8
-#: Reads of a file in the order of another one for which nothing is parsed. Larger: a longer wait once the order ends.
-ALIKE_MAX = 4096
+#: Short reads in the order of another file that are parsed once the order ends. Larger: that takes longer.
+ALIKE_MAX = 256
 #: Most pieces and chunks that are parsed of a file, about 50 MB; and the longest piece.
 PIECES_MAX = ELEMENTS_MAX
 LENGTH_MAX = 256 << 10
@@ -115,7 +115,7 @@ class Watcher:
 
         #: Its number among the files that are read alike.
         self.number: int | None = None
-        #: Its reads while they were those of other files, offset and length: nothing was parsed for them.
+        #: Short reads while they were those of other files, offset and length: nothing was parsed for them.
         self.alike: list[tuple[int, int]] = []
 
     def opened(self, file: Readable) -> None:
@@ -128,17 +128,19 @@ class Watcher:
             ALIKE.closed(self.number)
 
     def before(self, file: Readable, offset: int, length: int) -> None:
-        if self.number is not None:
-            for other, (start, size) in ALIKE.read(self.number, offset, length):
+        if self.number is not None and offset >= 0 and length > 0:
+            for other, (start, size) in ALIKE.read(self.number, file, offset, length):
                 with suppress(Exception):
                     # It may be closed by now. Whatever is wrong with it, this read must not fail.
                     other.advise("willneed", start, size)
-            if ALIKE.follows(self.number) and len(self.alike) < ALIKE_MAX:
-                self.alike.append((offset, length))
+            if ALIKE.follows(self.number):
+                if length <= SMALL and len(self.alike) < ALIKE_MAX:
+                    self.alike.append((offset, length))
                 return
-            while self.alike:
-                # It is not read like others any more.
-                self._note(file, *self.alike.pop(0))
+            # It is not read like others any more: what it has read of its metadata names the rest.
+            skipped, self.alike = self.alike, []
+            for read in skipped:
+                self._note(file, *read)
         self._note(file, offset, length)
 
     def _note(self, file: Readable, offset: int, length: int) -> None:

@@ -32,8 +32,8 @@ pub(super) struct Trail {
     pub(super) same: u32,
     /// Whether the last run was in the order of another file.
     pub(super) is_alike: bool,
-    /// Whether another file had the last run.
-    pub(super) is_known: bool,
+    /// Whether the last pages were fetched before they were read, or the next ones are now.
+    pub(super) is_fetched: bool,
     pub(super) used: u64,
     pub(super) is_open: bool,
 }
@@ -61,7 +61,7 @@ impl Trail {
             expected: None,
             same: 0,
             is_alike: false,
-            is_known: false,
+            is_fetched: false,
             used: 0,
             is_open: false,
         }

@@ -6,9 +6,11 @@
 //! were read in the order of another file: two files of a database have many pages in common by
 //! chance, and no order.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::pages::PageSet;
@@ -71,12 +73,13 @@ impl SiblingTrails {
         }
     }
 
-    /// A program opens a file of `size` bytes.
-    pub fn opened(&mut self, file: u64, size: u64) {
+    /// A program opens a file of `size` bytes. Returns a number for [`closed`](Self::closed).
+    pub fn opened(&mut self, file: u64, size: u64) -> u64 {
+        self.uses += 1;
         let is_open = |open: &&mut Open| self.trails.get(&open.trail).is_some_and(|trail| trail.size == size);
         if let Some(open) = self.open.get_mut(&file).filter(is_open) {
             open.handles += 1;
-            return;
+            return open.trail;
         }
         self.end(file);
         let fetched = self.ahead.remove(&file).filter(|trail| trail.size == size);
@@ -87,11 +90,13 @@ impl SiblingTrails {
         self.trails.insert(self.opens, trail);
         self.opens += 1;
         self.forget();
+        self.opens - 1
     }
 
-    /// A program closes a file.
-    pub fn closed(&mut self, file: u64) {
-        if let Some(open) = self.open.get_mut(&file) {
+    /// A program closes a file that was opened with this number. Of another version, or forgotten,
+    /// it is closed already.
+    pub fn closed(&mut self, file: u64, number: u64) {
+        if let Some(open) = self.open.get_mut(&file).filter(|open| open.trail == number) {
             open.handles -= 1;
             if open.handles == 0 {
                 self.end(file);
@@ -127,25 +132,33 @@ impl SiblingTrails {
         self.left = self.left.saturating_add(used).min(self.most);
         let is_new = !trail.goes_on(&pages) && !trail.at.contains_key(&pages.start);
         if is_new && trail.runs.len() == RUNS_MAX {
+            trail.is_fetched = false;
             return false;
         }
         let other = if is_new { self.add(number, &pages) } else { None };
-        let new = self.earn(number, pages);
         if let Some((other, at)) = other {
             self.follow(number, other, at);
         }
+        let (new, before) = (self.earn(number, pages), out.len());
         if new > 0 && self.left > 0 {
             self.fetch_next(number, out);
         }
+        let fetches = out[before..].iter().any(|fetch| fetch.file == file);
+        let goes_on = self.trails.get_mut(&number).is_some_and(|trail| {
+            if new > 0 {
+                trail.is_fetched = used > 0 || other.is_some() && trail.same > 1 && fetches;
+            }
+            trail.read.count() < trail.size.div_ceil(PAGE)
+        });
         self.forget();
-        true
+        goes_on
     }
 
-    /// Whether a file is read as another one was, which was itself read as others were: all that
-    /// its reads want is fetched as the budget allows.
+    /// Whether the last pages that a program read of a file were fetched before, or the next ones
+    /// are now.
     pub fn follows(&self, file: u64) -> bool {
         let trail = self.open.get(&file).and_then(|open| self.trails.get(&open.trail));
-        trail.is_some_and(|trail| trail.is_known && trail.same > 1)
+        trail.is_some_and(|trail| trail.is_fetched)
     }
 
     /// A file is opened ahead of a program, which has not opened it. Returns what to fetch, at most
@@ -230,7 +243,6 @@ impl SiblingTrails {
         }
         having.push(number);
         let trail = self.trails.get_mut(&number)?;
-        trail.is_known = other.is_some();
         trail.is_alike = other.is_some_and(|(is_in_order, ..)| is_in_order);
         trail.alike += usize::from(trail.is_alike);
         other.map(|(.., other, at)| (other, at))
@@ -240,7 +252,7 @@ impl SiblingTrails {
     /// new.
     fn earn(&mut self, number: u64, pages: Range<u64>) -> u64 {
         let Some(trail) = self.trails.get(&number) else { return 0 };
-        let like = trail.like.filter(|_| trail.is_alike).and_then(|like| self.trails.get(&like.trail));
+        let like = trail.expected.filter(|_| trail.is_alike).and_then(|(like, ..)| self.trails.get(&like));
         let (mut earned, mut rest) = (0, pages.clone());
         while !rest.is_empty() {
             let gap = trail.read.gap(rest.clone());
@@ -306,10 +318,10 @@ impl SiblingTrails {
                 let new = trail.unread.gap(trail.had.gap(trail.read.gap(start..end)));
                 let allowed = self.left.min(self.most.saturating_sub(self.out));
                 let new = new.start..new.end.min(new.start + allowed);
+                if out.len() >= FETCHES_MAX || allowed == 0 {
+                    return;
+                }
                 if new.is_empty() {
-                    if allowed == 0 {
-                        return;
-                    }
                     start = start.max(new.end) + 1;
                     continue;
                 }
@@ -343,7 +355,9 @@ impl SiblingTrails {
     }
 
     fn forget_oldest(&mut self) {
-        let oldest = self.trails.iter().min_by_key(|(number, trail)| (trail.used, Reverse(*number)));
+        // A closed file of which nothing was read predicts nothing.
+        let worth = |trail: &Trail| (trail.is_open || !trail.runs.is_empty(), trail.used);
+        let oldest = self.trails.iter().min_by_key(|(_, trail)| worth(trail));
         let Some(number) = oldest.map(|(&number, _)| number) else { return };
         if let Some(trail) = self.trails.get(&number)
             && trail.is_open
@@ -367,6 +381,9 @@ impl SiblingTrails {
 const PAGE: u64 = 4 << 10;
 /// Files that are remembered. Fewer: files that are read in turns are forgotten.
 const FILES_MAX: usize = 512;
+/// Ranges that one read fetches; further ones are fetched with the next reads. More: the read
+/// itself waits behind their requests.
+const FETCHES_MAX: usize = 64;
 /// Files that are opened ahead and remembered.
 const AHEAD_MAX: usize = 128;
 /// Runs of each file, and of all. Fewer: less of large files is fetched. More: more memory, about
@@ -389,264 +406,3 @@ const FIRST: u64 = (512 << 10) / PAGE;
 const UNUSED_BYTES_MAX: u64 = 16 << 20;
 /// The beginning of a file, in pages.
 const BEGINNING: u64 = (64 << 10) / PAGE;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-    const SIZE: u64 = 64 * MIB;
-
-    /// Places of a file in which a program reads 80 KiB each, in this order.
-    const PLACES: [u64; 10] = [0, 40, 3, 38, 5, 7, 60, 30, 20, 10];
-
-    /// Reads these places of a file; returns the offsets of what is fetched after each.
-    fn read(trails: &mut SiblingTrails, file: u64, places: &[u64]) -> Vec<Vec<(u64, u64)>> {
-        let each = places.iter().map(|place| {
-            let mut out = Vec::new();
-            trails.read(file, place * MIB, 80 << 10, &mut out);
-            out.iter().map(|fetch| (fetch.file, fetch.bytes.start / MIB)).collect()
-        });
-        each.collect()
-    }
-
-    fn with_one_read() -> SiblingTrails {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        trails.opened(1, SIZE);
-        assert!(read(&mut trails, 1, &PLACES).concat().is_empty());
-        trails
-    }
-
-    #[test]
-    fn reads_of_one_file_predict_those_of_the_next() {
-        let mut trails = with_one_read();
-        trails.closed(1);
-        trails.opened(2, SIZE);
-        let fetched = read(&mut trails, 2, &PLACES);
-        assert_eq!(fetched[0], [40, 3, 38, 5].map(|place| (2, place)), "what followed the first read");
-        let mut all: Vec<u64> = fetched.concat().iter().map(|&(_, place)| place).collect();
-        all.dedup();
-        assert_eq!(all, PLACES[1..], "each once");
-        assert_eq!((trails.out, trails.left), (0, trails.left.max(FIRST)), "all was used");
-        trails.opened(3, SIZE);
-        assert!(!trails.follows(3), "nothing was read");
-        assert!(read(&mut trails, 3, &PLACES[..1])[0].len() > FURTHER && trails.follows(3));
-        read(&mut trails, 3, &[63]);
-        assert!(!trails.follows(3), "no other file had this");
-    }
-
-    #[test]
-    fn the_next_open_files_are_fetched_with_the_one_that_is_read() {
-        let mut trails = with_one_read();
-        for file in 2..12 {
-            // So that the budget suffices.
-            trails.opened(file, SIZE);
-            read(&mut trails, file, &PLACES);
-        }
-        (12..20).for_each(|file| trails.opened(file, SIZE));
-        let fetched = read(&mut trails, 12, &PLACES).concat();
-        for place in PLACES {
-            assert_eq!(fetched.iter().filter(|&&fetched| fetched == (13, place)).count(), 1, "{fetched:?}");
-        }
-        assert!(fetched.contains(&(16, 0)) && !fetched.contains(&(17, 0)), "the others are too far away");
-        assert!(read(&mut trails, 13, &PLACES).concat().contains(&(17, 0)));
-    }
-
-    #[test]
-    fn files_that_were_not_opened_get_the_reads_of_files_alike() {
-        let mut trails = with_one_read();
-        assert_eq!(
-            (trails.room(SIZE), trails.ahead(9, SIZE, SIZE)),
-            (0, Vec::new()),
-            "one file shows nothing"
-        );
-        for file in 20..24 {
-            // So that the budget suffices.
-            trails.opened(file, SIZE);
-            read(&mut trails, file, &PLACES);
-        }
-        assert_eq!(trails.room(SIZE + 1), 0, "of other files");
-        assert!(trails.room(SIZE) > 0);
-        let ahead: Vec<u64> = trails.ahead(3, SIZE, SIZE).iter().map(|bytes| bytes.start / MIB).collect();
-        assert_eq!(ahead, PLACES);
-        trails.opened(3, SIZE);
-        assert!(read(&mut trails, 3, &PLACES).concat().is_empty(), "it has all");
-        assert_eq!(trails.ahead(4, SIZE, 30 * PAGE), [0..80 << 10, 40 * MIB..40 * MIB + 10 * PAGE]);
-        trails.dropped(4);
-        trails.opened(4, SIZE);
-        assert_eq!(trails.out, 0);
-    }
-
-    /// Chunks that lie one behind another are one run: the budget comes back while it is read.
-    #[test]
-    fn a_long_run_is_fetched_of_the_next_files_as_the_budget_allows() {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        let mut waits = Vec::new();
-        (0..12).for_each(|file| trails.opened(file, SIZE));
-        for file in 0..12 {
-            let mut found = Vec::new();
-            let header = [(0, 4096), (40 * MIB, 4096)];
-            for (offset, bytes) in header.into_iter().chain((0..32).map(|at| (9 * MIB + at * 65_536, 65_536)))
-            {
-                let has = trails.trails[&file].unread.common(offset / PAGE..(offset + bytes) / PAGE);
-                found.push(has * PAGE == bytes);
-                trails.read(file, offset, bytes, &mut Vec::new());
-            }
-            waits.push(found.iter().filter(|has| !*has).count());
-        }
-        assert!(waits[0] == 34 && waits[8..] == [0; 4], "{waits:?}");
-    }
-
-    #[test]
-    fn files_may_be_read_backwards() {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        (1..4).for_each(|file| trails.opened(file, SIZE));
-        read(&mut trails, 3, &PLACES);
-        let fetched = read(&mut trails, 2, &PLACES).concat();
-        assert!(fetched.contains(&(2, 40)) && fetched.contains(&(1, 0)), "{fetched:?}");
-        (4..20).for_each(|file| trails.opened(file, SIZE));
-        for file in (5..18).rev() {
-            read(&mut trails, file, &PLACES);
-        }
-        let all = read(&mut trails, 4, &PLACES).concat();
-        assert!(all.iter().all(|&(file, _)| file != 4), "it had all: {all:?}");
-    }
-
-    #[test]
-    fn a_file_that_leaves_out_reads_of_another_is_fetched_little() {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        let places: Vec<u64> = (0..60).map(|at| at * 7 % 60).collect();
-        trails.opened(1, SIZE);
-        read(&mut trails, 1, &places);
-        trails.opened(2, SIZE);
-        let some: Vec<u64> = places.iter().copied().step_by(6).collect();
-        let fetched = read(&mut trails, 2, &some).concat();
-        // The budget before any was read in the order of the first one.
-        assert!(fetched.len() as u64 <= FIRST / 20 + 1, "{fetched:?}");
-        trails.opened(3, SIZE);
-        let fetched = read(&mut trails, 3, &places[..8]).concat();
-        assert!(fetched.contains(&(3, places[16])), "as far as the budget allows, {fetched:?}");
-    }
-
-    #[test]
-    fn files_of_another_size_have_the_same_beginning_by_their_format() {
-        let mut trails = with_one_read();
-        trails.opened(2, SIZE / 2);
-        let fetched = read(&mut trails, 2, &PLACES);
-        assert!(fetched[0].is_empty() && fetched[2].contains(&(2, 5)), "{fetched:?}");
-        assert!(fetched.concat().iter().all(|&(_, place)| place < 32), "what lies behind its end is not");
-    }
-
-    #[test]
-    fn reads_in_order_are_one_run() {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        for file in 1..3 {
-            trails.opened(file, SIZE);
-            for at in 0..100 {
-                trails.read(file, at * 5000, 5000, &mut Vec::new());
-            }
-        }
-        assert!(trails.trails.values().all(|trail| trail.runs.len() == 1));
-        assert!(trails.out <= FIRST);
-    }
-
-    #[test]
-    fn waste_is_bounded_by_what_was_read_alike() {
-        // Each file begins as the others, and goes on elsewhere.
-        let mut trails = SiblingTrails::new(u64::MAX);
-        let (mut fetched, mut alike) = (0, 0);
-        for file in 0..200 {
-            trails.opened(file, SIZE);
-            for place in (0..2).chain((0..8).map(|at| 2 + (file * 7 + at * at) % 60)) {
-                let mut out = Vec::new();
-                alike += u64::from(place < 2) * (80 << 10) / PAGE;
-                trails.read(file, place * MIB, 80 << 10, &mut out);
-                fetched += out.iter().map(|fetch| (fetch.bytes.end - fetch.bytes.start) / PAGE).sum::<u64>();
-            }
-            trails.closed(file);
-        }
-        // Of all that is fetched, what is used returns its cost.
-        assert!(fetched <= FIRST + 2 * alike, "{fetched} pages, {alike} alike");
-    }
-
-    #[test]
-    fn what_is_fetched_is_counted() {
-        for seed in 0..50 {
-            let mut random = crate::random::Random::new(seed);
-            let mut trails = SiblingTrails::new(u64::MAX);
-            let mut out = Vec::new();
-            for _ in 0..600 {
-                let (file, size) = (random.below(30), SIZE + random.below(2));
-                match random.below(12) {
-                    0 => trails.opened(file, size),
-                    1 => trails.closed(file),
-                    2 => drop(trails.ahead(file, size, random.below(SIZE))),
-                    3 => trails.dropped(file),
-                    _ => {
-                        let (place, bytes) = (random.below(40) * MIB, 1 + random.below(200 << 10));
-                        trails.read(file, place, bytes, &mut out);
-                    }
-                }
-                for SiblingFetch { file, bytes } in out.drain(..) {
-                    let size = trails.trails[&trails.open[&file].trail].size;
-                    assert!(bytes.start < bytes.end && bytes.end <= size, "seed {seed}: {bytes:?} of {size}");
-                }
-                let unread: u64 = trails.trails.values().map(|trail| trail.unread.count()).sum();
-                assert_eq!(trails.out, unread, "seed {seed}");
-                let closed = |trail: &&Trail| !trail.is_open;
-                assert!(trails.trails.values().filter(closed).all(|trail| trail.unread.count() == 0));
-                assert!(trails.left <= trails.most);
-            }
-        }
-    }
-
-    /// Segments of a database: the same pages by chance, in no order.
-    #[test]
-    fn pages_that_files_have_in_common_by_chance_pay_for_nothing() {
-        let (mut trails, mut random) = (SiblingTrails::new(u64::MAX), crate::random::Random::new(7));
-        (0..8).for_each(|file| trails.opened(file, SIZE));
-        let mut out = Vec::new();
-        for _ in 0..8000 {
-            trails.read(random.below(8), random.below(1000) * (64 << 10), 64 << 10, &mut out);
-        }
-        let fetched: u64 = out.iter().map(|fetch| fetch.bytes.end - fetch.bytes.start).sum();
-        // 16 pages a read, of 8,000 reads.
-        assert!(fetched < 16 * MIB, "{} KiB of 512,000", fetched >> 10);
-    }
-
-    #[test]
-    fn a_file_is_predicted_by_itself_once_its_reads_come_again() {
-        let mut trails = with_one_read();
-        trails.closed(1);
-        trails.opened(1, SIZE);
-        trails.opened(1, SIZE);
-        let fetched = read(&mut trails, 1, &PLACES);
-        assert!(
-            fetched[0].is_empty() && !fetched[1].is_empty(),
-            "the kernel may have had the rest, {fetched:?}"
-        );
-        trails.closed(1);
-        assert!(trails.is_open(1), "through the second handle");
-        trails.closed(1);
-        trails.closed(1);
-        assert!(!trails.is_open(1) && !trails.read(1, 0, 1, &mut Vec::new()));
-    }
-
-    #[test]
-    fn little_is_remembered() {
-        let mut trails = SiblingTrails::new(u64::MAX);
-        for file in 0..2000 {
-            trails.opened(file, SIZE);
-            for at in 0..100 {
-                trails.read(file, (at * 7919 + file * 31) % 10_000 * 6 * PAGE, PAGE, &mut Vec::new());
-            }
-        }
-        assert!(trails.runs <= RUNS_OF_ALL_MAX && trails.trails.len() <= FILES_MAX);
-        assert_eq!(trails.runs, trails.trails.values().map(|trail| trail.runs.len()).sum::<usize>());
-        assert_eq!(trails.open.len(), trails.trails.len());
-        let having: usize = trails.having.values().map(Vec::len).sum();
-        assert!(having <= trails.runs && trails.having.values().all(|having| !having.is_empty()));
-        assert!(trails.out <= trails.most);
-        assert!(!trails.read(0, 0, 1, &mut Vec::new()), "forgotten");
-    }
-}
