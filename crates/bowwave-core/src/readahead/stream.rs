@@ -197,7 +197,6 @@ pub use tuning::{Tuning, set_tuning};
 
 use alloc::vec::Vec;
 
-use self::blocks::Blocks;
 use self::entry::{Direction, Entry, Join};
 use self::jumps::Jumps;
 use self::pace::Pace;
@@ -505,7 +504,7 @@ impl Stream {
     /// Decides at the first miss of a run that continues no stream.
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
-        let step = self.runs.step_to(page);
+        let stride = self.stride_to(page);
         if !self.reordered(page, end) {
             self.close_last(page);
             self.fresh += 1;
@@ -516,7 +515,7 @@ impl Stream {
             self.scores.count(Detector::Tail, true);
             self.tail_read = false;
         }
-        let strided = step.and_then(|step| self.stride_begun(wanted, step, view));
+        let strided = stride.and_then(|stride| self.stride_begun(wanted, stride, view));
         let at = self.enter(Entry { request: end - wanted.first, ..Entry::new(page, end) });
         if let Some(plan) = strided {
             return plan;
@@ -659,28 +658,6 @@ impl Stream {
         if alone {
             self.scores.count(Detector::Sequential, false);
         }
-    }
-
-    /// Enters a strided stream after three equally spaced runs. It is trusted when a fourth run
-    /// fits.
-    fn stride_begun(&mut self, wanted: Wanted, step: i64, view: View<'_>) -> Option<Plan> {
-        let before = wanted.page.wrapping_add_signed(step.wrapping_neg());
-        let block = match self.table.begun_at(before) {
-            Some(at) => {
-                let entry = self.table.get(at);
-                entry.hi.saturating_sub(entry.lo)
-            }
-            None => wanted.end - wanted.page,
-        };
-        let edge = wanted.page.checked_add_signed(step)?;
-        if block >= step.unsigned_abs() || wanted.end - wanted.page > block {
-            return None;
-        }
-        let direction = Direction::Stride(Blocks::new(wanted.page, step, block));
-        let at = self.enter(Entry { direction, edge, ..Entry::new(wanted.page, wanted.end) });
-        // It may still be several sequential readers of one partitioned file, which start at equal
-        // distances.
-        self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
     }
 
     /// Enters a stream. If that evicts an unproven stream, its detector is scored as wrong.

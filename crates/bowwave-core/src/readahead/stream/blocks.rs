@@ -2,13 +2,19 @@
 //!
 //! In a table with rows of 320 000 bytes, a field begins 78 pages after the same field of the row
 //! before, and every eighth time 79 pages. So the distance is kept in 1024ths of a page. Three
-//! blocks show it in whole pages. A block that begins one page before or after its predicted page
-//! corrects it.
+//! blocks show it in whole pages, or four in a row, whose distances differ by a page. A block that
+//! begins one page before or after its predicted page corrects it.
 
+use super::entry::{Direction, Entry};
+use super::{Detector, Stream, Wanted};
 use crate::readahead::stride::PARTS_LOG;
+use crate::readahead::{Plan, View};
 
 /// Parts of a page.
 const PARTS: i64 = 1 << PARTS_LOG;
+/// Parts from a boundary of pages at which a corrected block is assumed. More: more blocks next to
+/// the boundary are predicted wrongly. Fewer: errors of the distance show sooner.
+const MARGIN: i64 = 16;
 
 /// Blocks at equal distances. Methods take `lo`, the first page of the last block reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +39,14 @@ impl Blocks {
     pub(super) fn new(lo: u64, step: i64, pages: u64) -> Self {
         let origin = lo.wrapping_sub(step.cast_unsigned().wrapping_mul(2));
         Self { pages, step: step.wrapping_mul(PARTS), phase: 0, origin, origin_phase: 0, steps: 2, wrong: 0 }
+    }
+
+    /// Blocks of `pages` pages at a distance that is no whole number of pages. The third one before
+    /// the last began at `origin`.
+    pub(super) fn uneven(origin: u64, lo: u64, pages: u64) -> Self {
+        let (past, phase) = (lo.wrapping_sub(origin).cast_signed(), PARTS / 2);
+        let step = past.wrapping_mul(PARTS).wrapping_div(3);
+        Self { pages, step, phase, origin, origin_phase: phase, steps: 3, wrong: 0 }
     }
 
     pub(super) fn is_upward(&self) -> bool {
@@ -83,11 +97,12 @@ impl Blocks {
     }
 
     /// The block predicted at `lo` begins at `start`, the page before or after. Its position is
-    /// then known almost exactly: next to the boundary of the two pages. So the distance is
+    /// then known almost exactly: next to the boundary of the two pages. Not at the boundary: if
+    /// every fifth block is there, every fifth one would be predicted wrongly. The distance is
     /// measured between such blocks, from the origin to this one. The first, second, fourth, eighth
     /// and so on wrong block becomes the new origin.
     pub(super) fn correct(&mut self, lo: u64, start: u64) {
-        self.phase = if start > lo { 0 } else { PARTS - 1 };
+        self.phase = if start > lo { MARGIN } else { PARTS - 1 - MARGIN };
         let past = start.wrapping_sub(self.origin).cast_signed().wrapping_mul(PARTS);
         let step = past.wrapping_add(self.phase - self.origin_phase).wrapping_div(self.steps.max(1));
         // Left out: sums that overflowed, and distances at which blocks would overlap.
@@ -105,6 +120,50 @@ impl Blocks {
     /// Parts of a page from the first page of the last block reached to the start of another.
     fn parts(&self, steps: i64) -> i64 {
         self.phase.wrapping_add(self.step.wrapping_mul(steps))
+    }
+}
+
+impl Stream {
+    /// The stride that ends at `page`, in whole pages, and its start if it is no whole number. Call
+    /// it before `page` is entered.
+    pub(super) fn stride_to(&self, page: u64) -> Option<(i64, Option<u64>)> {
+        match self.runs.even_to(page) {
+            Some(first) => Some((page.wrapping_sub(first).cast_signed() / 3, Some(first))),
+            None => self.runs.step_to(page).map(|step| (step, None)),
+        }
+    }
+
+    /// Enters a strided stream after three equally spaced runs. It is trusted when a fourth run
+    /// fits.
+    pub(super) fn stride_begun(
+        &mut self,
+        wanted: Wanted,
+        (step, uneven): (i64, Option<u64>),
+        view: View<'_>,
+    ) -> Option<Plan> {
+        let before = wanted.page.wrapping_add_signed(step.wrapping_neg());
+        let block = match self.table.begun_at(before) {
+            Some(at) => {
+                let entry = self.table.get(at);
+                entry.hi.saturating_sub(entry.lo)
+            }
+            None => wanted.end - wanted.page,
+        };
+        let edge = wanted.page.checked_add_signed(step)?;
+        if block >= step.unsigned_abs() || wanted.end - wanted.page > block {
+            return None;
+        }
+        let blocks = match uneven {
+            Some(first) => Blocks::uneven(first, wanted.page, block),
+            None => Blocks::new(wanted.page, step, block),
+        };
+        // Of uneven ones, a fourth one has fitted.
+        let proven = u8::from(uneven.is_some());
+        let direction = Direction::Stride(blocks);
+        let at = self.enter(Entry { direction, edge, proven, ..Entry::new(wanted.page, wanted.end) });
+        // It may still be several sequential readers of one partitioned file, which start at equal
+        // distances.
+        self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
     }
 }
 

@@ -232,6 +232,18 @@ impl Runs {
         })
     }
 
+    /// The start of the third run before the one at `start`, if the last runs began at nearly equal
+    /// distances: rows whose distance is not a whole number of pages. Call it before `start` is
+    /// entered.
+    pub(super) fn even_to(&self, start: u64) -> Option<u64> {
+        let &[first, second, third] = self.starts[..self.len].last_chunk()?;
+        let jump = |from: u64, to: u64| to.wrapping_sub(from).cast_signed();
+        let jumps = [jump(first, second), jump(second, third), jump(third, start)];
+        let (least, most) = (*jumps.iter().min()?, *jumps.iter().max()?);
+        // Whole distances are found by `step_to`.
+        (most == least.saturating_add(1) && (least > 1 || most < -1)).then_some(first)
+    }
+
     /// Start of the next run, if offset deltas repeat: two rounds of a series of two or more
     /// deltas. Rounds may differ by one page, since rows aligned to bytes are not aligned to pages.
     pub(super) fn next_jump(&self) -> Option<Jump> {
@@ -385,6 +397,17 @@ mod tests {
         let mut runs = Runs::new();
         starts.iter().for_each(|&start| runs.push(start));
         runs
+    }
+
+    #[test]
+    fn rows_at_a_distance_of_no_whole_pages_are_found_after_four() {
+        assert_eq!(runs(&[100, 112, 125]).even_to(137), Some(100));
+        assert_eq!(runs(&[900, 137, 125, 112]).even_to(100), Some(137));
+        assert_eq!(runs(&[100, 112, 124]).even_to(136), None, "whole pages");
+        assert_eq!(runs(&[100, 112, 125]).even_to(139), None);
+        assert_eq!(runs(&[100, 101, 103]).even_to(104), None, "one page is a run");
+        assert_eq!(runs(&[112, 125]).even_to(137), None);
+        assert_eq!(runs(&[0, 1 << 63, u64::MAX]).even_to(5), None);
     }
 
     #[test]

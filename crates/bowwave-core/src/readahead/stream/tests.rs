@@ -152,6 +152,23 @@ fn strides_that_are_no_whole_number_of_pages_are_read_ahead() {
     }
 }
 
+/// Regression: where distances of 12 and 13 pages take turns, each second block was found, at twice
+/// the distance, and the others waited for the store.
+#[test]
+fn rows_at_distances_that_take_turns_are_one_stride() {
+    for row in [51_200u64, 30_720, 50_790, 1_050_000] {
+        let mut scene = Scene::new(1 << 30);
+        for n in 0..1000 {
+            scene.read(row * n / 4096, 1);
+        }
+        let (plans, misses) = (scene.take().1.len(), scene.cache.stats().misses);
+        assert!(
+            plans <= 100 && misses <= 60,
+            "rows of {row} bytes: {plans} decisions, {misses} pages missed"
+        );
+    }
+}
+
 /// A mount's kernel reads 128 KiB of each MiB, and its first request is larger. Windows of ours may
 /// then end exactly where a later block begins.
 #[test]
