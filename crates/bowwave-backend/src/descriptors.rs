@@ -1,8 +1,9 @@
 //! Descriptors of bowwave in a program that chooses descriptor numbers itself.
 //!
 //! `bowwave run` loads bowwave into such programs. A shell closes number 0 and then duplicates a
-//! file there, or replaces number 3 unasked. There, bowwave's descriptors lie above the low
-//! numbers, and a thread of bowwave never closes a low number that the program has just replaced.
+//! file to it, or replaces number 3 without asking whether it is open. In such programs, bowwave
+//! moves its descriptors to 512 and above, if the limit of descriptors allows. [`hold`] prevents it
+//! from closing a low number that the program has just replaced.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -17,8 +18,8 @@ static CREATING: AtomicU32 = AtomicU32::new(0);
 static HOLDING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether this thread is one of either. Set first, so that a signal handler does not wait for
-    /// its own thread.
+    /// Whether this thread is in one of the two counts. Set first, so that a signal handler does
+    /// not wait for its own thread.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -66,7 +67,8 @@ where
     })
 }
 
-/// Runs `work`, which creates and closes low numbers, while no other thread replaces them.
+/// Runs `work`, which creates and closes descriptors with low numbers. Waits while another thread
+/// holds.
 pub fn creating<T>(work: impl FnOnce() -> T) -> T {
     if !KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
         return work();
@@ -80,16 +82,16 @@ pub fn creating<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// No thread of bowwave creates a descriptor while it lives.
+/// While it lives, no thread of bowwave begins to create a descriptor.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held, not read")]
 pub struct Held(Counted);
 
-/// Waits until no thread of bowwave has a low number, and prevents it until the result is dropped.
-/// `None` if this thread does so already.
+/// Waits until no thread of bowwave creates a descriptor, and keeps them from it until the result
+/// is dropped. `None` if low numbers are not kept free, or if this thread is counted already.
 ///
-/// The open of a file may hang, for example on NFS. After 0.1 s this gives up: two threads then
-/// rarely meet at one number, but the program goes on.
+/// The open of a file may hang, for example on NFS, so this gives up after 0.1 s. Then, rarely, a
+/// thread of bowwave may close the number that the program has just replaced.
 pub fn hold() -> Option<Held> {
     if !KEEPS_LOW_NUMBERS_FREE.load(Ordering::Relaxed) {
         return None;
@@ -119,8 +121,8 @@ fn above_low_numbers(descriptor: OwnedFd) -> OwnedFd {
 /// Lowest number of our descriptors in programs. Higher: beyond the usual limit of 1024. Lower:
 /// programs use it.
 pub const FD_MIN: i32 = 512;
-/// Between two looks at a count. Longer: slower replacements. Shorter: more processor time.
+/// Time between two checks of a count. Longer: slower replacements. Shorter: more processor time.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Longer: a program hangs longer with a file system that hangs. Shorter: it meets more often with
-/// a slow open.
+/// Longest wait of [`hold`]. Longer: a program waits longer for a file system that hangs. Shorter:
+/// more often, a slow open is not waited for.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -52,7 +52,8 @@ pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity, Namespace};
 pub use bowwave_core::explain;
 pub use bowwave_core::readahead::{
     PlannedSibling, SIBLING_SHARE, SIBLING_UNUSED_MAX, SIBLING_WINDOW_MAX, SamplePrior, Sibling,
-    SiblingDirectories, SiblingEvent, SiblingExtent, SiblingReason, SiblingTrails, SiblingUses, Siblings,
+    SiblingDirectories, SiblingEvent, SiblingExtent, SiblingFetch, SiblingReason, SiblingTrails, SiblingUses,
+    Siblings,
 };
 pub use bowwave_core::schedule::{Algorithm, Priority, SchedulerStats};
 pub use bowwave_core::{

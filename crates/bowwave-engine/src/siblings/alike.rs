@@ -13,21 +13,21 @@ use super::Shared;
 use crate::decisions::{ActingFor, DecisionLog};
 use crate::file::File;
 
-/// The trails of the files that programs have open, and of those opened ahead.
+/// The trails of the last files, and handles of the open ones.
 #[derive(Debug)]
 pub(super) struct Alike {
     pub(super) trails: SiblingTrails,
     open: HashMap<u64, Arc<Handle>>,
 }
 
-/// An open file. Its own handle keeps no advice of a program.
+/// An open file, by a handle that no advice of a program changes.
 #[derive(Debug)]
 pub(super) struct Handle {
     file: File,
     path: PathBuf,
 }
 
-/// A file that a program has open: its reads count.
+/// A program has a file open, for readahead across files. Its drop reports the close.
 #[derive(Debug)]
 pub struct SiblingOpen {
     pub(super) shared: Arc<Shared>,

@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::file::File;
 use crate::store::Store;
 
-/// The names through which a program opens files. A [`Store`] whose backend keeps names is one.
+/// The names by which a program opens files. [`Store`] implements it; its backend should keep
+/// names.
 pub trait SiblingTree: Send + Sync {
     /// The store of the files.
     fn store(&self) -> &Store;
@@ -19,13 +20,13 @@ pub trait SiblingTree: Send + Sync {
     /// Lists a directory.
     ///
     /// # Errors
-    /// As the store says.
+    /// Errors of the store.
     fn list(&self, directory: &Path) -> Result<Vec<Entry>>;
 
     /// Opens a file ahead of a program.
     ///
     /// # Errors
-    /// As the store says.
+    /// Errors of the store.
     fn open(&self, path: &Path, will_read: WillRead) -> Result<File>;
 
     /// Whether programs have all bytes of a file without a read from the store.

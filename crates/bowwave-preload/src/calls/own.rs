@@ -37,7 +37,7 @@ struct Query(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo);
 unsafe impl Send for Query {}
 
 /// Looks up a host. The C library opens sockets and files for it by calls that cannot be
-/// interposed. So bowwave's own lookups run on a thread with descriptors of its own.
+/// interposed. So bowwave's own lookups run on a thread with its own descriptor table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo(
     host: *const c_char,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn getaddrinfo(
         return look_up(query);
     }
     let apart = move || {
-        // SAFETY: of this thread only, and it uses none.
+        // SAFETY: the new table is this thread's alone, and it uses no other descriptor.
         unsafe { close_all_of_thread() };
         let result = look_up(query);
         (result, errno())
@@ -75,13 +75,13 @@ pub unsafe extern "C" fn getaddrinfo(
 fn can_have_own_descriptors() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
-        // SAFETY: of that thread only, and it uses none.
+        // SAFETY: the new table is that thread's alone, and it uses no other descriptor.
         let tried = thread::Builder::new().spawn(|| unsafe { close_all_of_thread() } == 0);
         tried.is_ok_and(|tried| tried.join().is_ok_and(|can| can))
     })
 }
 
-/// Gives this thread descriptors of its own: copies of the first three. It keeps no file of the
+/// Gives this thread its own descriptor table with only 0, 1 and 2, so that it keeps no file of the
 /// program open.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
-"""Files that are read alike: what followed a read in one file is fetched of the next ones.
+"""Predicts the reads of a file from those of other files.
 
-`Trails` of the extension decides. This module has the files.
+`Trails` of the extension decides. This module has the files by their numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Alike:
     def __init__(self) -> None:
         self.trails = Trails()
         self._numbers = count()
-        #: The open files, the processes that have opened them, and the numbers of the opens.
+        #: By number: the open file, the generation of the process that has opened it, and the number of the open.
         self._files: dict[int, tuple[ref[Any], int, int]] = {}
 
     def opened(self, file: Any, size: int, ahead: object = None) -> int:

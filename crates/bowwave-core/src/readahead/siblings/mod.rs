@@ -25,8 +25,8 @@
 //! **As much is read ahead of a file** as programs read of those that they closed before it, at its
 //! beginning and at its end ([`SiblingUses`]).
 //!
-//! **Files that are read alike**, at the same places one after another, are fetched in the order of
-//! these reads ([`SiblingTrails`]).
+//! **The reads of a file predict** those of files that are read at the same offsets in the same
+//! order ([`SiblingTrails`]).
 //!
 //! **Waste is bounded.** Files that were read ahead and not opened, in memory or dropped from it,
 //! are at most as many as the opened ones, counted over the directories that a run went through.

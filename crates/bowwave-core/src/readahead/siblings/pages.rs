@@ -70,7 +70,7 @@ impl PageSet {
         before + self.ranges.range(pages.clone()).map(with).sum::<u64>()
     }
 
-    /// The first of these pages that it lacks, and those after it that it lacks, too.
+    /// The first consecutive pages among these that the set lacks; empty if it has all.
     pub(super) fn gap(&self, mut pages: Range<u64>) -> Range<u64> {
         if let Some((_, &last)) = self.ranges.range(..=pages.start).next_back() {
             pages.start = pages.start.max(last).min(pages.end);

@@ -11,11 +11,12 @@ use super::pages::PageSet;
 pub(super) struct Trail {
     pub(super) file: u64,
     pub(super) size: u64,
-    /// Pages that were read, in the order of their first reads. Reads in order are one run.
+    /// Runs of pages, in the order of their first reads. Reads that continue each other are one
+    /// run.
     pub(super) runs: Vec<Range<u64>>,
     /// Index of each run, by its first page.
     pub(super) at: BTreeMap<u64, usize>,
-    /// Runs in the order of another file.
+    /// How many runs were in the order of another file.
     pub(super) alike: usize,
     pub(super) read: PageSet,
     /// Pages that were read in earlier opens, which a cache above this one may have.
@@ -24,15 +25,15 @@ pub(super) struct Trail {
     pub(super) again: u64,
     /// Pages that were fetched and not read yet.
     pub(super) unread: PageSet,
-    /// The file whose runs were fetched last of this one. `None` without one.
+    /// The trail whose runs were fetched last, and how far. `None` without one.
     pub(super) like: Option<Like>,
     /// The file whose runs are expected, and indices of the first one and the one after the last.
     pub(super) expected: Option<(u64, usize, usize)>,
-    /// Runs in the order of others; half of them after each exception.
+    /// Grows by one with each run in order; halved by a run that another file has out of order.
     pub(super) same: u32,
     /// Whether the last run was in the order of another file.
     pub(super) is_alike: bool,
-    /// Whether the last pages were fetched before they were read, or the next ones are now.
+    /// See [`follows`](super::trails::SiblingTrails::follows).
     pub(super) is_fetched: bool,
     pub(super) used: u64,
     pub(super) is_open: bool,
@@ -41,7 +42,7 @@ pub(super) struct Trail {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Like {
     pub(super) trail: u64,
-    /// The index before which its runs were fetched.
+    /// Index of the next run to fetch.
     pub(super) fetched: usize,
 }
 
@@ -67,18 +68,18 @@ impl Trail {
         }
     }
 
-    /// Whether these pages continue one of the last runs, which then has them, too.
-    pub(super) fn goes_on(&mut self, pages: &Range<u64>) -> bool {
+    /// Extends one of the last runs by these pages if they continue it. Returns whether they do.
+    pub(super) fn extends_run(&mut self, pages: &Range<u64>) -> bool {
         let last = self.runs.iter_mut().rev().take(READERS);
         let run = last.into_iter().find(|run| (run.start + 1..=run.end).contains(&pages.start));
         run.map(|run| run.end = run.end.max(pages.end)).is_some()
     }
 
-    /// Whether most of its runs, after the first one, were in the order of other files.
+    /// Whether at least half of its runs after the first one were in the order of other files.
     pub(super) fn predicts(&self) -> bool {
         self.alike > 0 && (self.alike + 1) * 2 > self.runs.len()
     }
 }
 
-/// Readers of a file whose reads in order are told apart.
+/// Runs of a file that may grow at the same time: one for each reader.
 const READERS: usize = 4;

@@ -1,10 +1,11 @@
-//! Files that are read alike: at the same places as one before, such as the files of a model run.
+//! Files that are read alike: at the same offsets and in the same order, such as the files of a
+//! model run.
 //!
-//! A read of a file that another file had, too, predicts the reads that followed it there. If the
-//! other file is the one that was opened before or after this one, it also predicts the same reads
-//! of the next files in that order. Pages that are fetched and not used are bounded by those that
-//! were read in the order of another file: two files of a database have many pages in common by
-//! chance, and no order.
+//! If another file has the same run, the runs that followed there are predicted. If the two files
+//! were opened one after the other, the same runs of the next files in that order are predicted,
+//! too. Fetched pages that are not used are bounded by 512 KiB, plus the pages that were read in
+//! the order of another file. Files of a database have many pages in common by chance, but rarely
+//! their order.
 
 #[cfg(test)]
 mod tests;
@@ -16,11 +17,11 @@ use core::ops::Range;
 use super::pages::PageSet;
 use super::trail::{Like, Trail};
 
-/// What programs have read of the files that they opened last, in the order of their reads. The
-/// driver numbers files.
+/// The reads of the last opens, in their order. The caller numbers files; each open has a number of
+/// its own.
 #[derive(Debug)]
 pub struct SiblingTrails {
-    /// By number, which is that of the open.
+    /// By number of the open.
     trails: BTreeMap<u64, Trail>,
     /// The open files.
     open: BTreeMap<u64, Open>,
@@ -56,7 +57,7 @@ pub struct SiblingFetch {
 }
 
 impl SiblingTrails {
-    /// Of no file. At most `most` bytes are fetched and not used.
+    /// Remembers no file yet. At most `most` bytes, and at most 16 MiB, are fetched and not used.
     pub fn new(most: u64) -> Self {
         let most = most.min(UNUSED_BYTES_MAX) / PAGE;
         Self {
@@ -93,8 +94,8 @@ impl SiblingTrails {
         self.opens - 1
     }
 
-    /// A program closes a file that was opened with this number. Of another version, or forgotten,
-    /// it is closed already.
+    /// A program closes a file; `number` is from [`opened`](Self::opened). Does nothing if the open
+    /// has ended already: a new version was opened, or the file was forgotten.
     pub fn closed(&mut self, file: u64, number: u64) {
         if let Some(open) = self.open.get_mut(&file).filter(|open| open.trail == number) {
             open.handles -= 1;
@@ -123,14 +124,14 @@ impl SiblingTrails {
         trail.used = self.uses;
         trail.again += trail.had.common(pages.clone());
         if trail.again * HAD_SHARE > trail.had.count() {
-            // No cache above has them any more.
+            // The kernel, or what else caches for programs, has probably lost the rest.
             (trail.had, trail.again) = (PageSet::default(), 0);
         }
         // Used pages return their cost.
         let used = trail.unread.remove(pages.clone());
         self.out -= used;
         self.left = self.left.saturating_add(used).min(self.most);
-        let is_new = !trail.goes_on(&pages) && !trail.at.contains_key(&pages.start);
+        let is_new = !trail.extends_run(&pages) && !trail.at.contains_key(&pages.start);
         if is_new && trail.runs.len() == RUNS_MAX {
             trail.is_fetched = false;
             return false;
@@ -154,8 +155,8 @@ impl SiblingTrails {
         goes_on
     }
 
-    /// Whether the last pages that a program read of a file were fetched before, or the next ones
-    /// are now.
+    /// Whether the last new pages that a program read of a file were fetched before. After two runs
+    /// in order, also whether the next ones are being fetched.
     pub fn follows(&self, file: u64) -> bool {
         let trail = self.open.get(&file).and_then(|open| self.trails.get(&open.trail));
         trail.is_some_and(|trail| trail.is_fetched)
@@ -164,7 +165,7 @@ impl SiblingTrails {
     /// A file is opened ahead of a program, which has not opened it. Returns what to fetch, at most
     /// `most` bytes.
     pub fn ahead(&mut self, file: u64, size: u64, most: u64) -> Vec<Range<u64>> {
-        // The rest is for files that are open, which are read first.
+        // Half of the budget stays for open files, which are read first.
         let leaves_as_many = |like: &(u64, &Trail)| self.left >= 2 * like.1.read.count();
         let like = self.like_of(size).filter(leaves_as_many).filter(|_| !self.is_open(file));
         let Some((like, runs)) = like.map(|(like, trail)| (like, trail.runs.len())) else {
@@ -235,8 +236,9 @@ impl SiblingTrails {
             let is_of_kind = trail.size == size || pages.start >= BEGINNING;
             is_of_kind.then_some((is_in_order, trail.runs.len() - at, age, other, at))
         });
-        // Of equal ones the last that had it. A file that is read at the same time has few runs
-        // after this one.
+        // In order, if possible, then with most runs after this one: a file that is still being
+        // read
+        // has few. Of equal ones the last.
         let other = others.max();
         if having.len() == AMONG {
             having.remove(0);
@@ -248,8 +250,8 @@ impl SiblingTrails {
         other.map(|(.., other, at)| (other, at))
     }
 
-    /// Pages that are read in the order of another file pay for as many. Returns how many pages are
-    /// new.
+    /// Adds these pages. If the last run was in the order of another file, the new ones that it
+    /// has, too, are added to the budget. Returns how many are new.
     fn earn(&mut self, number: u64, pages: Range<u64>) -> u64 {
         let Some(trail) = self.trails.get(&number) else { return 0 };
         let like = trail.expected.filter(|_| trail.is_alike).and_then(|(like, ..)| self.trails.get(&like));
@@ -286,7 +288,7 @@ impl SiblingTrails {
         }
         self.trails.insert(number, trail);
         let Some((other, from, to)) = expected else { return };
-        // Schedulers of tasks also go backwards.
+        // Task schedulers, such as dask's, also read files in reverse order.
         let after = |distance: u64| match other {
             _ if other + 1 == number => number.checked_add(distance),
             _ if number + 1 == other => number.checked_sub(distance),
@@ -302,7 +304,7 @@ impl SiblingTrails {
         }
     }
 
-    /// Fetches the runs of another file that a file has not had, as far as the budget allows.
+    /// Fetches the runs of another file that this one has not had, as far as the budget allows.
     fn fetch(&mut self, trail: &mut Trail, other: u64, runs: Range<usize>, out: &mut Vec<SiblingFetch>) {
         let Some(other_runs) = self.trails.get(&other).map(|other| &other.runs) else { return };
         let like = match &mut trail.like {
@@ -336,7 +338,8 @@ impl SiblingTrails {
         }
     }
 
-    /// No program has the file open.
+    /// Ends the open of a file: it was closed, has a new version, or is forgotten. Its unused pages
+    /// count no more.
     fn end(&mut self, file: u64) {
         if let Some(open) = self.open.remove(&file)
             && let Some(trail) = self.trails.get_mut(&open.trail)
@@ -379,7 +382,8 @@ impl SiblingTrails {
 
 /// The unit in which bytes are counted.
 const PAGE: u64 = 4 << 10;
-/// Files that are remembered. Fewer: files that are read in turns are forgotten.
+/// Opens that are remembered. Fewer: files that are read in turns are forgotten. More: a longer
+/// search for the oldest.
 const FILES_MAX: usize = 512;
 /// Ranges that one read fetches; further ones are fetched with the next reads. More: the read
 /// itself waits behind their requests.
@@ -390,15 +394,16 @@ const AHEAD_MAX: usize = 128;
 /// 150 bytes each.
 const RUNS_MAX: usize = 2048;
 const RUNS_OF_ALL_MAX: usize = 1 << 15;
-/// Pages of earlier opens are fetched again if more than one of this many was read again. More:
-/// more of what a cache above has is fetched. Fewer: longer waits once it has lost them.
+/// Pages of earlier opens are fetched again once more than one in this many was read again. Larger:
+/// pages that the kernel still has are fetched. Smaller: longer waits after it has lost them.
 const HAD_SHARE: u64 = 8;
 /// Files after this one whose reads are predicted. Fewer: their first reads wait.
 const NEXT: u32 = 4;
-/// Files with the same run, of which one predicts.
+/// Trails that are compared: the last ones with the same run, and the last ones of the same size
+/// for a file opened ahead.
 const AMONG: usize = 4;
-/// Runs that are fetched after the first one that another file had; twice as many after each
-/// further one in its order, which is at most as far from the one before. More: more waste.
+/// Runs that are fetched after the first run in order; each further one doubles this. A run is in
+/// order if the run before it is at most this many runs away in the other file. Larger: more waste.
 const FURTHER: usize = 4;
 /// Pages that may be fetched before any was read alike. More: more waste.
 const FIRST: u64 = (512 << 10) / PAGE;

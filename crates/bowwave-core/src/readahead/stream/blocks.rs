@@ -2,8 +2,8 @@
 //!
 //! In a table with rows of 320 000 bytes, a field begins 78 pages after the same field of the row
 //! before, and every eighth time 79 pages. So the distance is kept in 1024ths of a page. Three
-//! blocks show it in whole pages, or four in a row, whose distances differ by a page. A block that
-//! begins one page before or after its predicted page corrects it.
+//! blocks at equal distances show whole pages. Four in a row whose distances differ by a page show
+//! a fraction. A block that begins one page before or after its predicted page corrects it.
 
 use super::entry::{Direction, Entry};
 use super::{Detector, Stream, Wanted};
@@ -12,8 +12,9 @@ use crate::readahead::{Plan, View};
 
 /// Parts of a page.
 const PARTS: i64 = 1 << PARTS_LOG;
-/// Parts from a boundary of pages at which a corrected block is assumed. More: more blocks next to
-/// the boundary are predicted wrongly. Fewer: errors of the distance show sooner.
+/// After a correction, a block is assumed this many parts from the boundary of two pages. Larger:
+/// more blocks near the boundary are predicted a page off. Smaller: a small error of the distance
+/// moves a block across it.
 const MARGIN: i64 = 16;
 
 /// Blocks at equal distances. Methods take `lo`, the first page of the last block reached.
@@ -97,8 +98,8 @@ impl Blocks {
     }
 
     /// The block predicted at `lo` begins at `start`, the page before or after. Its position is
-    /// then known almost exactly: next to the boundary of the two pages. Not at the boundary: if
-    /// every fifth block is there, every fifth one would be predicted wrongly. The distance is
+    /// then known almost exactly: next to the boundary of the two pages. It is set [`MARGIN`] away:
+    /// blocks exactly at the boundary would be predicted a page off each time. The distance is
     /// measured between such blocks, from the origin to this one. The first, second, fourth, eighth
     /// and so on wrong block becomes the new origin.
     pub(super) fn correct(&mut self, lo: u64, start: u64) {
@@ -124,8 +125,8 @@ impl Blocks {
 }
 
 impl Stream {
-    /// The stride that ends at `page`, in whole pages, and its start if it is no whole number. Call
-    /// it before `page` is entered.
+    /// The stride that ends at `page`, in whole pages. If the distance is a fraction, also the
+    /// start of the third run before. Call it before `page` is entered.
     pub(super) fn stride_to(&self, page: u64) -> Option<(i64, Option<u64>)> {
         match self.runs.even_to(page) {
             Some(first) => Some((page.wrapping_sub(first).cast_signed() / 3, Some(first))),
@@ -133,8 +134,8 @@ impl Stream {
         }
     }
 
-    /// Enters a strided stream after three equally spaced runs. It is trusted when a fourth run
-    /// fits.
+    /// Enters a strided stream: after three runs at equal distances, which a fourth must confirm,
+    /// or after four at distances that differ by a page.
     pub(super) fn stride_begun(
         &mut self,
         wanted: Wanted,
@@ -157,7 +158,7 @@ impl Stream {
             Some(first) => Blocks::uneven(first, wanted.page, block),
             None => Blocks::new(wanted.page, step, block),
         };
-        // Of uneven ones, a fourth one has fitted.
+        // Four runs show an uneven stride, so it is confirmed once.
         let proven = u8::from(uneven.is_some());
         let direction = Direction::Stride(blocks);
         let at = self.enter(Entry { direction, edge, proven, ..Entry::new(wanted.page, wanted.end) });

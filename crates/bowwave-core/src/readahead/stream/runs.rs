@@ -232,9 +232,8 @@ impl Runs {
         })
     }
 
-    /// The start of the third run before the one at `start`, if the last runs began at nearly equal
-    /// distances: rows whose distance is not a whole number of pages. Call it before `start` is
-    /// entered.
+    /// Finds rows at a distance between whole pages. If the last three distances differ by exactly
+    /// one page, returns where the first of the four runs began. Call it before `start` is entered.
     pub(super) fn even_to(&self, start: u64) -> Option<u64> {
         let &[first, second, third] = self.starts[..self.len].last_chunk()?;
         let jump = |from: u64, to: u64| to.wrapping_sub(from).cast_signed();
