@@ -237,8 +237,7 @@ impl SiblingTrails {
             is_of_kind.then_some((is_in_order, trail.runs.len() - at, age, other, at))
         });
         // In order, if possible, then with most runs after this one: a file that is still being
-        // read
-        // has few. Of equal ones the last.
+        // read has few. Of equal ones the last.
         let other = others.max();
         if having.len() == AMONG {
             having.remove(0);
