@@ -28,13 +28,13 @@ fn bowwaves_threads_close_no_number_that_the_program_has_replaced() {
             // The lowest free number: that of the next file that a thread opens.
             let lowest = rustix::io::dup(&program).expect("few are open").as_raw_fd();
             let held = hold();
-            // SAFETY: nobody owns this number: it has just been closed, and threads of bowwave have
+            // SAFETY: it has just been closed and has no owner, and threads of bowwave have
             // only higher ones.
             let mut replaced = unsafe { OwnedFd::from_raw_fd(lowest) };
             rustix::io::dup2(&program, &mut replaced).expect("a number in range");
             drop(held);
             // SAFETY: as above.
-            let found = fstat(unsafe { BorrowedFd::borrow_raw(lowest) }).expect("nobody closed it");
+            let found = fstat(unsafe { BorrowedFd::borrow_raw(lowest) }).expect("no thread closed it");
             assert_eq!(found.st_ino, inode);
         }
         ended.store(true, Ordering::Relaxed);

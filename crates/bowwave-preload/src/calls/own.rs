@@ -1,7 +1,6 @@
 //! Functions by which the libraries below bowwave create descriptors.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::sync::OnceLock;
 use std::thread;
 
 use bowwave_interpose::Inside;
@@ -53,12 +52,12 @@ pub unsafe extern "C" fn getaddrinfo(
     // SAFETY: the arguments are those of the C library's function.
     let look_up = |Query(host, service, hints, found): Query| unsafe { next(host, service, hints, found) };
     let query = Query(host, service, hints, found);
-    if !Inside::is() || !can_have_own_descriptors() {
+    if !Inside::is() {
         return look_up(query);
     }
     let apart = move || {
         // SAFETY: the new table is this thread's alone, and it uses no other descriptor.
-        unsafe { close_all_of_thread() };
+        unsafe { unshare_descriptors() };
         let result = look_up(query);
         (result, errno())
     };
@@ -71,22 +70,12 @@ pub unsafe extern "C" fn getaddrinfo(
     result
 }
 
-/// Whether the kernel has `CLOSE_RANGE_UNSHARE` (5.9).
-fn can_have_own_descriptors() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        // SAFETY: the new table is that thread's alone, and it uses no other descriptor.
-        let tried = thread::Builder::new().spawn(|| unsafe { close_all_of_thread() } == 0);
-        tried.is_ok_and(|tried| tried.join().is_ok_and(|can| can))
-    })
-}
-
 /// Gives this thread its own descriptor table with only 0, 1 and 2, so that it keeps no file of the
-/// program open.
+/// program open. Linux before 5.9 cannot: then nothing changes.
 ///
 /// # Safety
 /// The thread uses no other descriptor.
-unsafe fn close_all_of_thread() -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { crate::real::close_range(3, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE.cast_signed()) }
+unsafe fn unshare_descriptors() {
+    // SAFETY: guaranteed by the caller. A system call, because glibc has the function since 2.34.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
 }

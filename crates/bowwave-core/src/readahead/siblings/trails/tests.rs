@@ -179,33 +179,53 @@ fn waste_is_bounded_by_what_was_read_alike() {
 }
 
 #[test]
-fn what_is_fetched_is_counted() {
+fn unused_pages_are_bounded_by_those_that_were_read_in_order_and_counted() {
     for seed in 0..50 {
         let mut random = crate::random::Random::new(seed);
         let mut trails = SiblingTrails::new(u64::MAX);
-        let mut out = Vec::new();
+        let (mut out, mut next) = (Vec::new(), [0_u64; 30]);
+        // Pages that were fetched and not used, and pages that were read in the order of another
+        // file.
+        let (mut unused, mut alike) = (0, 0);
         for _ in 0..600 {
-            let (file, size) = (random.below(30), SIZE + random.below(2));
-            match random.below(12) {
-                0 => drop(trails.opened(file, size)),
-                1 => trails.closed(file, random.below(trails.opens + 1)),
-                2 => drop(trails.ahead(file, size, random.below(SIZE))),
-                3 => trails.dropped(file),
+            let (file, size) = (random.below(30), SIZE + u64::from(random.below(9) == 0));
+            match random.below(20) {
+                0..3 => drop(trails.opened(file, size)),
+                3 => trails.closed(file, random.below(trails.opens + 1)),
+                4 => {
+                    let ahead = trails.ahead(file, size, random.below(SIZE));
+                    unused += ahead.iter().map(|bytes| (bytes.end - bytes.start).div_ceil(PAGE)).sum::<u64>();
+                }
+                5 => trails.dropped(file),
                 _ => {
-                    let (place, bytes) = (random.below(40) * MIB, 1 + random.below(200 << 10));
-                    trails.read(file, place, bytes, &mut out);
+                    let at = if random.below(4) == 0 { random.below(40) } else { next[file as usize] };
+                    next[file as usize] = at + 1;
+                    let (offset, bytes) = (at * 7 % 40 * MIB, 1 + random.below(200 << 10));
+                    let pages = offset / PAGE..(offset + bytes).div_ceil(PAGE);
+                    let trail = |trails: &SiblingTrails| trails.open.get(&file).map(|open| open.trail);
+                    let before = trail(&trails).map(|number| &trails.trails[&number]);
+                    let (used, read) =
+                        before.map_or((0, 0), |trail| (trail.unread.common(pages), trail.read.count()));
+                    trails.read(file, offset, bytes, &mut out);
+                    unused -= used;
+                    if let Some(after) = trail(&trails).map(|number| &trails.trails[&number]) {
+                        alike += if after.is_alike { after.read.count() - read } else { 0 };
+                    }
                 }
             }
             for SiblingFetch { file, bytes } in out.drain(..) {
                 let size = trails.trails[&trails.open[&file].trail].size;
                 assert!(bytes.start < bytes.end && bytes.end <= size, "seed {seed}: {bytes:?} of {size}");
+                unused += (bytes.end - bytes.start).div_ceil(PAGE);
             }
+            assert!(unused <= FIRST + alike, "seed {seed}: {unused} unused, {alike} in order");
             let unread: u64 = trails.trails.values().map(|trail| trail.unread.count()).sum();
             assert_eq!(trails.out, unread, "seed {seed}");
             let closed = |trail: &&Trail| !trail.is_open;
             assert!(trails.trails.values().filter(closed).all(|trail| trail.unread.count() == 0));
             assert!(trails.left <= trails.most);
         }
+        assert!(alike > 0, "seed {seed}");
     }
 }
 
