@@ -459,12 +459,11 @@ impl State {
 }
 
 impl Ahead {
-    /// Opens a file and requests this much of it. `None` if that fails: the program will see it.
-    fn open(tree: &dyn SiblingTree, path: &Path, size: u64, extent: SiblingExtent) -> Option<Self> {
-        let file = tree.open(path, will_read(extent, size)).ok()?;
+    /// A file whose bytes of this extent are requested now.
+    fn request(path: &Path, file: File, extent: SiblingExtent) -> Self {
         let bytes = extent.bytes(file.size());
         advise(&file, extent.ranges(file.size()));
-        Some(Self { number: number(path), file, bytes, since: Instant::now() })
+        Self { number: number(path), file, bytes, since: Instant::now() }
     }
 }
 
@@ -531,21 +530,17 @@ impl Shared {
     /// Opens an announced file and requests its bytes.
     fn read_announced(&self, tree: &dyn SiblingTree, path: PathBuf) {
         // Nothing shows how much a program will read.
-        let ahead = if tree.is_resident(&path) {
-            None
-        } else {
-            Ahead::open(tree, &path, u64::MAX, SiblingExtent::GUESS)
-        };
-        let bytes = ahead.as_ref().map_or(0, |ahead| ahead.bytes);
+        let extent = SiblingExtent::GUESS;
+        let mut file = open_ahead(tree, &path, will_read(extent, u64::MAX));
+        // As in `read_planned`.
         let mut state = self.lock();
-        state.bytes += bytes;
-        let unused = match state.has_ended {
-            true => ahead,
-            false => state.announced.read(path, ahead),
-        };
-        state.bytes -= unused.as_ref().map_or(0, |unused| unused.bytes);
+        let is_wanted = !state.has_ended && state.announced.is_opening(&path);
+        let ahead = file.take_if(|_| is_wanted).map(|file| Ahead::request(&path, file, extent));
+        state.bytes += ahead.as_ref().map_or(0, |ahead| ahead.bytes);
+        let before = state.announced.read(path, ahead);
+        state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
         drop(state);
-        drop(unused);
+        drop((file, before));
     }
 
     /// A program will leave a directory: lists the next one, and plans its files.
@@ -589,46 +584,46 @@ impl Shared {
 
     /// Opens a planned file and requests its bytes.
     fn read_planned(&self, tree: &dyn SiblingTree, planned: &Planned) {
-        let is_resident = tree.is_resident(&planned.path);
-        let ahead =
-            if is_resident { None } else { Ahead::open(tree, &planned.path, planned.size, planned.extent) };
-        let mut bytes = planned.bytes;
-        if let Some(ahead) = &ahead {
-            let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
-            bytes += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-            advise(&ahead.file, ranges);
-        }
-        let ahead = ahead.map(|ahead| Ahead { bytes, ..ahead });
-        let mut state = self.lock();
-        state.bytes += bytes - planned.bytes;
-        let has_ended = state.has_ended;
         let (directory, index) = (planned.directory, planned.index);
-        let siblings = state.siblings.get(directory);
-        // A program may have opened it meanwhile.
-        let is_wanted = siblings.is_some_and(|siblings| siblings.is_ahead(index)) && !has_ended;
-        match ahead {
-            Some(ahead) if is_wanted => {
+        let mut file = open_ahead(tree, &planned.path, will_read(planned.extent, planned.size));
+        let is_resident = file.is_none() && tree.is_resident(&planned.path);
+        // The bytes are requested with the lock. A program that opens the file takes it before its
+        // first read. Later, the program may have read them, and they would be requested again.
+        let mut state = self.lock();
+        let is_ahead = state.siblings.get(directory).is_some_and(|siblings| siblings.is_ahead(index));
+        let is_wanted = is_ahead && !state.has_ended;
+        let before = match file.take_if(|_| is_wanted) {
+            Some(file) => {
+                let mut ahead = Ahead::request(&planned.path, file, planned.extent);
+                let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
+                ahead.bytes = planned.bytes + ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+                advise(&ahead.file, ranges);
+                state.bytes += ahead.bytes - planned.bytes;
                 // After a new listing, a file that is ahead already may be planned again.
                 let before = state.ahead.insert((directory, index), ahead);
                 state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
-                drop(state);
-                drop(before);
+                before
             }
-            ahead => {
-                if let Some(ahead) = &ahead {
-                    self.alike().trails.dropped(ahead.number);
-                }
+            None => {
                 let event = match is_resident {
                     true => SiblingEvent::Resident { directory, index },
                     false => SiblingEvent::Dropped { directory, index },
                 };
                 state.step(event, &mut Vec::new());
-                state.bytes = state.bytes.saturating_sub(bytes);
-                drop(state);
-                drop(ahead);
+                state.bytes = state.bytes.saturating_sub(planned.bytes);
+                None
             }
-        }
+        };
+        drop(state);
+        drop((file, before));
     }
+}
+
+/// Opens a file ahead of a program. `None` if the program needs no readahead, or if the open fails:
+/// the program will see that.
+fn open_ahead(tree: &dyn SiblingTree, path: &Path, will_read: WillRead) -> Option<File> {
+    let file = if tree.is_resident(path) { None } else { tree.open(path, will_read).ok() };
+    file.filter(|_| !tree.is_resident(path))
 }
 
 fn advise(file: &File, ranges: impl IntoIterator<Item = Range<u64>>) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::common::place::Place;
 use crate::common::served::Served;
 use crate::common::{mounting, setting, until, with_keys};
-use bowwave_testkit::hostile::{Dialect, HostileServer, Requests, content};
+use bowwave_testkit::hostile::{Dialect, HostileServer, Recorded, Requests, content};
 use serde_json::Value;
 
 /// A mounted bucket in memory.
@@ -45,6 +45,16 @@ impl Bucket {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.is_empty(), "{script}: {said}");
         self.server.requests().since(&before)
+    }
+
+    /// The requests in their order, for messages.
+    fn log(&self) -> String {
+        let line = |request: &Recorded| {
+            let range = request.headers.iter().find(|(name, _)| name == "range");
+            let range = range.map_or("", |(_, value)| value);
+            format!("{} {} {range}\n", request.method, request.target)
+        };
+        self.server.recorded().iter().map(line).collect()
     }
 
     fn end(self) {
@@ -108,7 +118,11 @@ fn a_walk_through_directories_is_read_ahead_into_the_next_one() {
     bucket.requests("cat tree/2/* tree/3/* > /dev/null");
     let sent = sent();
     // The directories are these four, the one above and the root, each looked up or listed.
-    assert!(sent.get == 64 && sent.list <= 8, "each file and each directory is one request: {sent:?}");
+    assert!(
+        sent.get == 64 && sent.list <= 8,
+        "each file and each directory is one request: {sent:?}\n{}",
+        bucket.log()
+    );
     bucket.end();
 }
 

@@ -53,6 +53,11 @@ impl Announced {
         Some(path)
     }
 
+    /// Whether a file that [`next`](Self::next) has returned is still to be read ahead.
+    pub(super) fn is_opening(&self, path: &Path) -> bool {
+        self.opening.contains(path)
+    }
+
     /// A file was opened and requested; `None` if it needs no readahead or cannot be opened.
     /// Returns it if no program will need it any more.
     pub(super) fn read(&mut self, path: PathBuf, ahead: Option<Ahead>) -> Option<Ahead> {

@@ -1,12 +1,14 @@
 //! Readahead across the files of a directory, for any owner of a store.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::KeepNames;
-use bowwave_engine::{Engine, Options, SiblingFile, SiblingReadahead, SiblingTree, Store, backend};
+use bowwave_engine::backend::{Entry, KeepNames, WillRead};
+use bowwave_engine::{
+    Advice, Engine, File, Options, Result, SiblingFile, SiblingReadahead, SiblingTree, Store, backend,
+};
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
 /// A bucket with small files in its directory `many`, and a store that keeps their names.
@@ -135,4 +137,64 @@ fn announced_files_are_requested_without_any_open() {
     let (path, sent) = (PathBuf::from("many/09"), server.requests());
     siblings.opened(&*store, &path, &store.open(&path).expect("a file"));
     assert_eq!(server.requests().since(&sent).get, 0, "the list before stays");
+}
+
+/// A store in which a program opens, reads and closes each file just before a thread of readahead
+/// has it.
+struct Overtaken {
+    store: Arc<Store>,
+    siblings: OnceLock<Weak<SiblingReadahead>>,
+}
+
+impl SiblingTree for Overtaken {
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn known(&self, directory: &Path) -> Option<Vec<Entry>> {
+        SiblingTree::known(&*self.store, directory)
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<Entry>> {
+        SiblingTree::list(&*self.store, directory)
+    }
+
+    fn open(&self, path: &Path, will_read: WillRead) -> Result<File> {
+        let file = SiblingTree::open(&*self.store, path, will_read);
+        if let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) {
+            read_whole(&siblings, &self.store, path);
+        }
+        file
+    }
+}
+
+/// What the mount does for a program whose kernel keeps the pages.
+fn read_whole(siblings: &SiblingReadahead, store: &Store, path: &Path) {
+    let file = store.open(path).expect("a file");
+    siblings.request(path, &file);
+    let open = siblings.opened(store, path, &file);
+    assert_eq!(file.read_at(0, &mut [0; 20_000]).expect("honest"), 20_000);
+    file.advise(0, 0, Advice::DontNeed);
+    drop(open);
+}
+
+/// Regression: a thread requested what a program had read since the thread had opened the file.
+#[test]
+fn a_file_that_a_program_has_read_meanwhile_is_not_requested_again() {
+    let (server, store) = bucket();
+    store.list(Path::new("many")).expect("a directory");
+    let siblings = Arc::new(SiblingReadahead::new(&store, 1, 0));
+    let overtaken = Arc::new(Overtaken { store, siblings: OnceLock::new() });
+    overtaken.siblings.set(Arc::downgrade(&siblings)).expect("it is new");
+    siblings.start(Arc::downgrade(&overtaken) as Weak<dyn SiblingTree>);
+    let before = server.requests();
+    // All but the first two are read by the program in the threads of readahead.
+    for at in 0..2 {
+        read_whole(&siblings, &overtaken.store, Path::new(&path(at)));
+    }
+    wait_for(&server, before.get + 40);
+    siblings.announce(vec![PathBuf::from(path(0))], false).expect("a short list");
+    wait_for(&server, before.get + 41);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.requests().since(&before).get, 41, "one request for each read of the program");
 }
