@@ -97,6 +97,13 @@ impl Blocks {
         start
     }
 
+    /// The same distance for blocks of which one begins at `page`, directly after one of these.
+    pub(super) fn moved(mut self, lo: u64, page: u64) -> Self {
+        let (steps, within) = self.steps_to(lo, page);
+        self.advance(lo, steps);
+        Self { origin: self.origin.wrapping_add(within), ..self }
+    }
+
     /// The block predicted at `lo` begins at `start`, the page before or after. Its position is
     /// then known almost exactly: next to the boundary of the two pages. It is set [`MARGIN`] away:
     /// blocks exactly at the boundary would be predicted a page off each time. The distance is

@@ -261,11 +261,27 @@ impl Stream {
         self.window_strided(at, wanted, view)
     }
 
-    /// A miss directly after a strided block: the blocks are sequential streams that began at equal
-    /// distances.
+    /// A miss directly after a strided block. Either the blocks are sequential streams that began
+    /// at equal distances, or a reader of columns begins the next one. Both read the same pages,
+    /// and streams take fewer requests. But if there are more blocks than the table has entries,
+    /// the streams would evict each other, and each would wait.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+        let readers = self.table.readers();
         let entry = self.table.get(at);
-        let Direction::Stride(Blocks { pages: block, .. }) = entry.direction else { return wanted.alone() };
+        let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
+        let block = blocks.pages;
+        let is_long = entry.consumed / block.max(1) > self.config.streams.into() && !entry.over;
+        // Each request of a block costs a device with a head a seek. A distance between whole pages
+        // is known only approximately.
+        let is_exact = blocks.distance().1 == 0 && wanted.end - wanted.page <= block;
+        let waits = view.costs.are_known() && !self.config.seeks;
+        if is_long && is_exact && waits && readers <= 1 {
+            let blocks = blocks.moved(entry.lo, wanted.page);
+            entry.direction = Direction::Stride(blocks);
+            (entry.lo, entry.hi, entry.consumed) = (wanted.page, wanted.end, block);
+            entry.edge = blocks.start(entry.lo, 1);
+            return self.window_strided(at, wanted, view);
+        }
         let began = !entry.over;
         entry.over = true;
         if began {

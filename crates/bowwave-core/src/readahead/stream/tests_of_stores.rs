@@ -426,6 +426,18 @@ fn a_cluster_is_read_at_once_after_a_few_reads_or_after_clusters_like_it() {
     assert!(waits <= 24 * 8 && read <= 2.4, "not aligned: {waits} waits, {read} x");
 }
 
+/// 500 rows of 16 columns of a page. Streams of that many rows would evict each other.
+#[test]
+fn the_next_column_of_many_cells_is_read_with_the_same_stride() {
+    let mut reader = Reader::new(FAR_NS, 256);
+    reader.cache.set_pages(FileId(0), PageCount(500 * 16));
+    (0..16)
+        .flat_map(|column| (0..500).map(move |row| row * 16 + column))
+        .for_each(|page| reader.read(page, 1));
+    assert!(reader.waits <= 16 * 16, "{} waits", reader.waits);
+    assert_eq!(reader.cache.stats().pages_filled, 500 * 16, "each page once");
+}
+
 /// Reads at random in a small file are often near each other by chance.
 #[test]
 fn random_reads_of_a_small_file_show_no_clusters() {
