@@ -43,6 +43,22 @@ pub struct File {
     has_plan: AtomicBool,
 }
 
+/// Advice whose requests are decided and not sent. Reads of these pages wait until it is performed.
+#[must_use]
+pub(crate) struct Advised {
+    engine: Arc<Inner>,
+    shard: usize,
+    caller: Caller,
+    effects: Vec<Effect>,
+}
+
+impl Advised {
+    /// Sends the requests.
+    pub(crate) fn perform(self) {
+        self.engine.perform_as(self.caller, self.shard, self.effects);
+    }
+}
+
 /// Access mode of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -244,6 +260,11 @@ impl File {
     ///
     /// `DontNeed` and `Copied` drop only pages that lie completely within the range.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
+        self.decide(offset, len, advice).perform();
+    }
+
+    /// As [`advise`](Self::advise), but the requests are sent later.
+    pub(crate) fn decide(&self, offset: u64, len: u64, advice: Advice) -> Advised {
         let size = self.entry.size();
         let end = if len == 0 { size } else { offset.saturating_add(len).min(size) };
         let offset = offset.min(end);
@@ -257,7 +278,12 @@ impl File {
         }
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).advise(self.handle, range, advice, &mut effects);
-        self.perform(effects);
+        Advised {
+            engine: Arc::clone(&self.engine),
+            shard: self.entry.shard,
+            caller: self.caller(false),
+            effects,
+        }
     }
 
     /// The budget for a caller that reads ahead by an index in the file, such as a Parquet footer.

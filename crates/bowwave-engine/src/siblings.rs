@@ -30,7 +30,7 @@ use bowwave_core::readahead::{
     SiblingExtent, SiblingUses, Siblings,
 };
 
-use crate::file::File;
+use crate::file::{Advised, File};
 use crate::store::Store;
 pub use alike::SiblingOpen;
 use alike::{Alike, Handle};
@@ -182,7 +182,7 @@ impl SiblingReadahead {
         let shown = extent.shown(file.size());
         let first = shown.iter().flatten().find(|range| !range.is_empty()).map(|range| range.start);
         match (first, shown) {
-            (Some(_), Some(ranges)) => advise(file, ranges),
+            (Some(_), Some(ranges)) => decide(file, ranges).for_each(Advised::perform),
             _ => file.advise(0, 0, Advice::WillNeed),
         }
         first.unwrap_or(0)
@@ -459,11 +459,11 @@ impl State {
 }
 
 impl Ahead {
-    /// A file whose bytes of this extent are requested now.
-    fn request(path: &Path, file: File, extent: SiblingExtent) -> Self {
+    /// A file whose bytes of this extent are requested once the advice is performed.
+    fn request(path: &Path, file: File, extent: SiblingExtent) -> (Self, Vec<Advised>) {
         let bytes = extent.bytes(file.size());
-        advise(&file, extent.ranges(file.size()));
-        Self { number: number(path), file, bytes, since: Instant::now() }
+        let advised = decide(&file, extent.ranges(file.size())).collect();
+        (Self { number: number(path), file, bytes, since: Instant::now() }, advised)
     }
 }
 
@@ -536,10 +536,12 @@ impl Shared {
         let mut state = self.lock();
         let is_wanted = !state.has_ended && state.announced.is_opening(&path);
         let ahead = file.take_if(|_| is_wanted).map(|file| Ahead::request(&path, file, extent));
+        let (ahead, advised) = ahead.unzip();
         state.bytes += ahead.as_ref().map_or(0, |ahead| ahead.bytes);
         let before = state.announced.read(path, ahead);
         state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
         drop(state);
+        advised.into_iter().flatten().for_each(Advised::perform);
         drop((file, before));
     }
 
@@ -587,22 +589,23 @@ impl Shared {
         let (directory, index) = (planned.directory, planned.index);
         let mut file = open_ahead(tree, &planned.path, will_read(planned.extent, planned.size));
         let is_resident = file.is_none() && tree.is_resident(&planned.path);
-        // The bytes are requested with the lock. A program that opens the file takes it before its
-        // first read. Later, the program may have read them, and they would be requested again.
+        // The requests are decided with the lock, and sent without it. A program that opens the
+        // file takes the lock before its first read. Later it may have read the bytes, and they
+        // would be requested again.
         let mut state = self.lock();
         let is_ahead = state.siblings.get(directory).is_some_and(|siblings| siblings.is_ahead(index));
         let is_wanted = is_ahead && !state.has_ended;
-        let before = match file.take_if(|_| is_wanted) {
+        let (before, advised) = match file.take_if(|_| is_wanted) {
             Some(file) => {
-                let mut ahead = Ahead::request(&planned.path, file, planned.extent);
+                let (mut ahead, mut advised) = Ahead::request(&planned.path, file, planned.extent);
                 let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
                 ahead.bytes = planned.bytes + ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-                advise(&ahead.file, ranges);
+                advised.extend(decide(&ahead.file, ranges));
                 state.bytes += ahead.bytes - planned.bytes;
                 // After a new listing, a file that is ahead already may be planned again.
                 let before = state.ahead.insert((directory, index), ahead);
                 state.bytes -= before.as_ref().map_or(0, |before| before.bytes);
-                before
+                (before, advised)
             }
             None => {
                 let event = match is_resident {
@@ -611,10 +614,11 @@ impl Shared {
                 };
                 state.step(event, &mut Vec::new());
                 state.bytes = state.bytes.saturating_sub(planned.bytes);
-                None
+                (None, Vec::new())
             }
         };
         drop(state);
+        advised.into_iter().for_each(Advised::perform);
         drop((file, before));
     }
 }
@@ -626,11 +630,11 @@ fn open_ahead(tree: &dyn SiblingTree, path: &Path, will_read: WillRead) -> Optio
     file.filter(|_| !tree.is_resident(path))
 }
 
-fn advise(file: &File, ranges: impl IntoIterator<Item = Range<u64>>) {
+/// Decides to request these bytes.
+fn decide(file: &File, ranges: impl IntoIterator<Item = Range<u64>>) -> impl Iterator<Item = Advised> {
     // No length would be all of the file.
-    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
-        file.advise(range.start, range.end - range.start, Advice::WillNeed);
-    }
+    let ranges = ranges.into_iter().filter(|range| !range.is_empty());
+    ranges.map(|range| file.decide(range.start, range.end - range.start, Advice::WillNeed))
 }
 
 /// What the open of a file of `size` bytes may request with it: at most [`SMALL_BYTES`], which one

@@ -170,9 +170,9 @@
 //!
 //! If a reader continues directly after strided blocks, these were sequential streams that began
 //! at equal distances. A reader of columns looks the same when it begins the next one. If it is the
-//! only reader, and read more blocks than the table has entries, it gets the same stride again, one
-//! block further. Not on a device with a head, where each block costs a seek, nor on a store that
-//! takes no time.
+//! only reader, and goes back by more blocks than the table has entries, it gets the same stride
+//! again, one block further. Not on a device with a head, where each block costs a seek, nor on a
+//! store that takes no time.
 //!
 //! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
 //! earlier runs of its length continued as ended ([`Runs::continues`]).

@@ -266,20 +266,20 @@ impl Stream {
     /// and streams take fewer requests. But if there are more blocks than the table has entries,
     /// the streams would evict each other, and each would wait.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let readers = self.table.readers();
+        let (readers, streams) = (self.table.readers(), i64::from(self.config.streams));
         let entry = self.table.get(at);
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
         let block = blocks.pages;
-        let is_long = entry.consumed / block.max(1) > self.config.streams.into() && !entry.over;
+        let goes_back = blocks.steps_to(entry.lo, wanted.page).0 < -streams && !entry.over;
         // Each request of a block costs a device with a head a seek. A distance between whole pages
         // is known only approximately.
         let is_exact = blocks.distance().1 == 0 && wanted.end - wanted.page <= block;
         let waits = view.costs.are_known() && !self.config.seeks;
-        if is_long && is_exact && waits && readers <= 1 {
+        if goes_back && is_exact && waits && readers <= 1 {
             let blocks = blocks.moved(entry.lo, wanted.page);
             entry.direction = Direction::Stride(blocks);
-            (entry.lo, entry.hi, entry.consumed) = (wanted.page, wanted.end, block);
-            entry.edge = blocks.start(entry.lo, 1);
+            (entry.lo, entry.hi, entry.edge) = (wanted.page, wanted.end, blocks.start(wanted.page, 1));
+            entry.consumed = entry.consumed.saturating_add(block);
             return self.window_strided(at, wanted, view);
         }
         let began = !entry.over;
