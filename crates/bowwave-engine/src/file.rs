@@ -43,7 +43,8 @@ pub struct File {
     has_plan: AtomicBool,
 }
 
-/// Advice whose requests are decided and not sent. Reads of these pages wait until it is performed.
+/// Advice whose requests are decided and not sent. Reads of these pages wait until
+/// [`perform`](Self::perform), so call it.
 #[must_use]
 pub(crate) struct Advised {
     engine: Arc<Inner>,
@@ -263,7 +264,7 @@ impl File {
         self.decide(offset, len, advice).perform();
     }
 
-    /// As [`advise`](Self::advise), but the requests are sent later.
+    /// As [`advise`](Self::advise), but [`Advised::perform`] sends the requests.
     pub(crate) fn decide(&self, offset: u64, len: u64, advice: Advice) -> Advised {
         let size = self.entry.size();
         let end = if len == 0 { size } else { offset.saturating_add(len).min(size) };

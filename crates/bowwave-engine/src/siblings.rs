@@ -459,7 +459,7 @@ impl State {
 }
 
 impl Ahead {
-    /// A file whose bytes of this extent are requested once the advice is performed.
+    /// A file, and the decision to request its bytes of this extent. The caller performs it.
     fn request(path: &Path, file: File, extent: SiblingExtent) -> (Self, Vec<Advised>) {
         let bytes = extent.bytes(file.size());
         let advised = decide(&file, extent.ranges(file.size())).collect();
@@ -532,7 +532,7 @@ impl Shared {
         // Nothing shows how much a program will read.
         let extent = SiblingExtent::GUESS;
         let mut file = open_ahead(tree, &path, will_read(extent, u64::MAX));
-        // As in `read_planned`.
+        // Decided with the lock, and sent without it, as in `read_planned`.
         let mut state = self.lock();
         let is_wanted = !state.has_ended && state.announced.is_opening(&path);
         let ahead = file.take_if(|_| is_wanted).map(|file| Ahead::request(&path, file, extent));
@@ -589,9 +589,9 @@ impl Shared {
         let (directory, index) = (planned.directory, planned.index);
         let mut file = open_ahead(tree, &planned.path, will_read(planned.extent, planned.size));
         let is_resident = file.is_none() && tree.is_resident(&planned.path);
-        // The requests are decided with the lock, and sent without it. A program that opens the
-        // file takes the lock before its first read. Later it may have read the bytes, and they
-        // would be requested again.
+        // Requests are decided with the lock: a program that opens the file takes it before its
+        // first read. Decided after that read, the same bytes could be requested again. They are
+        // sent without the lock.
         let mut state = self.lock();
         let is_ahead = state.siblings.get(directory).is_some_and(|siblings| siblings.is_ahead(index));
         let is_wanted = is_ahead && !state.has_ended;
@@ -623,16 +623,16 @@ impl Shared {
     }
 }
 
-/// Opens a file ahead of a program. `None` if the program needs no readahead, or if the open fails:
-/// the program will see that.
+/// Opens a file ahead of a program. `None` if the program has all of its bytes, perhaps since the
+/// open began, or if the open fails: the program will see that error.
 fn open_ahead(tree: &dyn SiblingTree, path: &Path, will_read: WillRead) -> Option<File> {
     let file = if tree.is_resident(path) { None } else { tree.open(path, will_read).ok() };
     file.filter(|_| !tree.is_resident(path))
 }
 
-/// Decides to request these bytes.
+/// Decides to request these bytes, as the result is consumed.
 fn decide(file: &File, ranges: impl IntoIterator<Item = Range<u64>>) -> impl Iterator<Item = Advised> {
-    // No length would be all of the file.
+    // A length of 0 would reach to the end of the file.
     let ranges = ranges.into_iter().filter(|range| !range.is_empty());
     ranges.map(|range| file.decide(range.start, range.end - range.start, Advice::WillNeed))
 }

@@ -168,11 +168,11 @@
 //! A strided stream is given up once its reader leaves a block of which it used less than half: the
 //! stride or the length of its blocks was wrong, and the next reads show better ones.
 //!
-//! If a reader continues directly after strided blocks, these were sequential streams that began
-//! at equal distances. A reader of columns looks the same when it begins the next one. If it is the
-//! only reader, and goes back by more blocks than the table has entries, it gets the same stride
-//! again, one block further. Not on a device with a head, where each block costs a seek, nor on a
-//! store that takes no time.
+//! A miss directly after a strided block has two explanations: sequential streams that began at
+//! equal distances, or a reader that begins the next column. It counts as a column if the file has
+//! one reader, the distance is a whole number of pages, and the reader goes back by more blocks
+//! than the table has entries. The column keeps the stride. On a device with a head, and while
+//! costs are unknown, the blocks count as streams.
 //!
 //! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
 //! earlier runs of its length continued as ended ([`Runs::continues`]).

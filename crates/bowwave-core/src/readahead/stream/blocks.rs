@@ -97,7 +97,8 @@ impl Blocks {
         start
     }
 
-    /// The same distance for blocks of which one begins at `page`, directly after one of these.
+    /// The blocks of the next column, at the same distance. `page` directly follows one of these
+    /// blocks, and is the first page of the last block reached.
     pub(super) fn moved(mut self, lo: u64, page: u64) -> Self {
         let (steps, within) = self.steps_to(lo, page);
         self.advance(lo, steps);

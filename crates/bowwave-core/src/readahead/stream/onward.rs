@@ -262,18 +262,19 @@ impl Stream {
     }
 
     /// A miss directly after a strided block. Either the blocks are sequential streams that began
-    /// at equal distances, or a reader of columns begins the next one. Both read the same pages,
-    /// and streams take fewer requests. But if there are more blocks than the table has entries,
-    /// the streams would evict each other, and each would wait.
+    /// at equal distances, or a reader of columns begins the next one. Streams take fewer requests.
+    /// But with more blocks than the table has entries, streams evict each other, and every read
+    /// waits.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let (readers, streams) = (self.table.readers(), i64::from(self.config.streams));
         let entry = self.table.get(at);
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
         let block = blocks.pages;
         let goes_back = blocks.steps_to(entry.lo, wanted.page).0 < -streams && !entry.over;
-        // Each request of a block costs a device with a head a seek. A distance between whole pages
-        // is known only approximately.
+        // A distance that is no whole number of pages is only approximate.
         let is_exact = blocks.distance().1 == 0 && wanted.end - wanted.page <= block;
+        // On a device with a head, each block costs a seek. While costs are unknown, only the
+        // number of requests counts.
         let waits = view.costs.are_known() && !self.config.seeks;
         if goes_back && is_exact && waits && readers <= 1 {
             let blocks = blocks.moved(entry.lo, wanted.page);
