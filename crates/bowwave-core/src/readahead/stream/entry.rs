@@ -132,6 +132,11 @@ impl Entry {
         matches!(self.direction, Direction::New | Direction::Up) && (self.hi..self.edge).contains(&page)
     }
 
+    /// Whether the readers of an upward stream have come further than this page.
+    pub(super) fn is_past(&self, page: u64) -> bool {
+        matches!(self.direction, Direction::New | Direction::Up) && page < self.hi
+    }
+
     /// Pages read ahead that its readers have not reached.
     pub(super) fn ahead(&self) -> u64 {
         match self.direction {

@@ -388,8 +388,21 @@ impl Table {
         }
         self.refresh();
         let exact = place_of(&self.keys.mark, page);
+        exact.or_else(|| self.covering(page)).or_else(|| self.unpark(page))
+    }
+
+    /// The stream that has a mark at `page`. One whose readers have passed it is of an earlier pass
+    /// over the file, so it is the last choice.
+    fn covering(&self, page: u64) -> Option<usize> {
         let covers = |&at: &usize| self.entries[at].covers(page);
-        exact.or_else(|| self.keys.near(page, page).find(covers)).or_else(|| self.unpark(page))
+        let mut passed = None;
+        for at in self.keys.near(page, page).filter(covers) {
+            if !self.entries[at].is_past(page) {
+                return Some(at);
+            }
+            passed = passed.or(Some(at));
+        }
+        self.last.filter(covers).or(passed)
     }
 
     /// Restores the stream that is parked at `page`.
@@ -462,11 +475,12 @@ impl Table {
         gone
     }
 
-    /// Merges the stream at `at` with those that begin at its end. Returns its new index, and the
-    /// start of the last one merged.
-    pub(super) fn close_gaps(&mut self, at: usize) -> (usize, Option<u64>) {
+    /// Merges the stream at `at` with those that begin at its end, if the next page is there. If it
+    /// was evicted, the other stream read it long ago. Returns its new index, and the start of the
+    /// last one merged.
+    pub(super) fn close_gaps(&mut self, at: usize, is_there: impl Fn(u64) -> bool) -> (usize, Option<u64>) {
         let (mut at, mut joined) = (at, None);
-        while let Some(next) = self.touching(at) {
+        while let Some(next) = self.touching(at, &is_there) {
             let other = self.remove(next);
             joined = Some(other.lo);
             if at == self.entries.len() {
@@ -490,7 +504,7 @@ impl Table {
     }
 
     /// A stream that the one at `at` has reached.
-    fn touching(&mut self, at: usize) -> Option<usize> {
+    fn touching(&mut self, at: usize, is_there: impl Fn(u64) -> bool) -> Option<usize> {
         self.refresh();
         let entry = &self.entries[at];
         let upward = |other: &Entry| {
@@ -504,12 +518,15 @@ impl Table {
                 && entry.lo > other.lo
                 && other.window == 0
         };
-        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.direction {
-            Direction::Up => (entry.hi, &upward),
-            Direction::Down => (entry.lo, &downward),
+        let (page, next) = match entry.direction {
+            Direction::Up => (entry.hi, entry.hi),
+            Direction::Down => (entry.lo, entry.lo.saturating_sub(1)),
             _ => return None,
         };
-        self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
+        let is_up = entry.direction == Direction::Up;
+        let meets = |other: &Entry| if is_up { upward(other) } else { downward(other) };
+        let found = self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]));
+        found.filter(|_| is_there(next))
     }
 
     fn park(&mut self, entry: &Entry, by: u64) {
