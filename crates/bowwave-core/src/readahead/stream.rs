@@ -45,8 +45,8 @@
 //! A stream is a range `lo..hi` that its readers have requested, a direction, and `edge`, the end
 //! of its readahead. It does not matter which handle or thread reads it. A reader may skip pages:
 //! at most a third of the pages it has used, and at most 64. Requests that arrive out of order
-//! begin streams of their own, which merge when the gap closes. Streams do not merge if the next
-//! page was evicted: then the other one is of an earlier pass over the file.
+//! begin streams of their own, which merge when the gap closes. A stream does not merge with one
+//! that began before it: that one is of an earlier pass over the file.
 //!
 //! The table has [`streams`](StreamConfig::streams) entries, or up to four times as many if each
 //! has a reader. An evicted stream is parked: it keeps its state, but only an access to the page

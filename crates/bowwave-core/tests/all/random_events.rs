@@ -15,7 +15,7 @@ use bowwave_core::{
     Request, Waiter, WindowTuning, WriteBackConfig,
 };
 
-const SEEDS: u64 = 480;
+const SEEDS: u64 = 320;
 const EVENTS: u32 = 5_000;
 /// Full checks after each event would take most of the time.
 const FULL_CHECK_EVERY: u32 = 16;

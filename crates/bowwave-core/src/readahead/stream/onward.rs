@@ -108,7 +108,7 @@ impl Stream {
             entry.waited = true;
             (next, Reason::Readahead)
         };
-        let at = self.close_gaps(at, view);
+        let at = self.close_gaps(at);
         let done = self.done(at, before, page, view);
         let mut plan = self.window_up(at, wanted, size, reason, view);
         plan.hints.drop_behind = done;
@@ -159,8 +159,8 @@ impl Stream {
 
     /// Merges the stream at `at` with streams that begin where it ends: those were reordered
     /// requests of the same run. Returns its new index.
-    fn close_gaps(&mut self, at: usize, view: View<'_>) -> usize {
-        let (at, joined) = self.table.close_gaps(at, |page| view.is_cached(PageIndex(page)));
+    fn close_gaps(&mut self, at: usize) -> usize {
+        let (at, joined) = self.table.close_gaps(at);
         if let Some(start) = joined {
             self.runs.forget(start);
         }
@@ -203,7 +203,7 @@ impl Stream {
             return wanted.alone();
         }
         self.table.get(at).direction = Direction::Down;
-        let at = self.close_gaps(at, view);
+        let at = self.close_gaps(at);
         self.window_down(at, wanted, size, reason, view)
     }
 

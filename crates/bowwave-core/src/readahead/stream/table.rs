@@ -475,12 +475,11 @@ impl Table {
         gone
     }
 
-    /// Merges the stream at `at` with those that begin at its end, if the next page is there. If it
-    /// was evicted, the other stream read it long ago. Returns its new index, and the start of the
-    /// last one merged.
-    pub(super) fn close_gaps(&mut self, at: usize, is_there: impl Fn(u64) -> bool) -> (usize, Option<u64>) {
+    /// Merges the stream at `at` with those that begin at its end. Returns its new index, and the
+    /// start of the last one merged.
+    pub(super) fn close_gaps(&mut self, at: usize) -> (usize, Option<u64>) {
         let (mut at, mut joined) = (at, None);
-        while let Some(next) = self.touching(at, &is_there) {
+        while let Some(next) = self.touching(at) {
             let other = self.remove(next);
             joined = Some(other.lo);
             if at == self.entries.len() {
@@ -503,13 +502,14 @@ impl Table {
         (at, joined)
     }
 
-    /// A stream that the one at `at` has reached.
-    fn touching(&mut self, at: usize, is_there: impl Fn(u64) -> bool) -> Option<usize> {
+    /// A stream that the one at `at` has reached. One that began before it, and covers it, is of an
+    /// earlier pass over the file.
+    fn touching(&mut self, at: usize) -> Option<usize> {
         self.refresh();
         let entry = &self.entries[at];
         let upward = |other: &Entry| {
             matches!(other.direction, Direction::New | Direction::Up)
-                && other.lo <= entry.hi
+                && (entry.lo + 1..=entry.hi).contains(&other.lo)
                 && entry.hi < other.hi
         };
         let downward = |other: &Entry| {
@@ -518,15 +518,12 @@ impl Table {
                 && entry.lo > other.lo
                 && other.window == 0
         };
-        let (page, next) = match entry.direction {
-            Direction::Up => (entry.hi, entry.hi),
-            Direction::Down => (entry.lo, entry.lo.saturating_sub(1)),
+        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.direction {
+            Direction::Up => (entry.hi, &upward),
+            Direction::Down => (entry.lo, &downward),
             _ => return None,
         };
-        let is_up = entry.direction == Direction::Up;
-        let meets = |other: &Entry| if is_up { upward(other) } else { downward(other) };
-        let found = self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]));
-        found.filter(|_| is_there(next))
+        self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
     }
 
     fn park(&mut self, entry: &Entry, by: u64) {
