@@ -509,7 +509,8 @@ impl Table {
         let entry = &self.entries[at];
         let upward = |other: &Entry| {
             matches!(other.direction, Direction::New | Direction::Up)
-                && (entry.lo + 1..=entry.hi).contains(&other.lo)
+                && entry.lo < other.lo
+                && other.lo <= entry.hi
                 && entry.hi < other.hi
         };
         let downward = |other: &Entry| {
