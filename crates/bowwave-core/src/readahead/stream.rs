@@ -372,15 +372,15 @@ impl Stream {
     fn missed(&mut self, access: &Access, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
-        let known = self.table.joined(page, end);
+        let evicted = view.was_used(PageIndex(page));
+        let known = self.table.joined(page, end, evicted);
         let known = known.or_else(|| {
             if self.table.is_parked_new(page)? {
                 self.close_last(page);
             }
-            self.table.unpark(page).and_then(|_| self.table.joined(page, end))
+            self.table.unpark(page).and_then(|_| self.table.joined(page, end, evicted))
         });
         let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
-        let known = known.filter(|&(at, join)| !self.read_again(at, join, page, view));
         if let Some((at, join)) = known {
             if join == Join::Up && (jumped && page >= self.table.get(at).edge || self.leapt(at, wanted, view))
             {
@@ -417,18 +417,6 @@ impl Stream {
             return self.upward(at, wanted, view);
         }
         self.begun(wanted, view)
-    }
-
-    /// Whether a missing page was read ahead for the stream, used, and evicted. That is a second
-    /// read of the page, not a continuation of the stream.
-    fn read_again(&mut self, at: usize, join: Join, page: u64, view: View<'_>) -> bool {
-        let entry = self.table.get(at);
-        let read_ahead = match join {
-            Join::Up => page < entry.edge,
-            Join::Down => entry.direction == Direction::Down && page >= entry.edge,
-            Join::Stride | Join::Behind => false,
-        };
-        read_ahead && view.was_used(PageIndex(page))
     }
 
     /// Decides at a lookahead mark.

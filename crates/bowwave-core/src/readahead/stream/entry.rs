@@ -132,9 +132,13 @@ impl Entry {
         matches!(self.direction, Direction::New | Direction::Up) && (self.hi..self.edge).contains(&page)
     }
 
-    /// Whether the readers of an upward stream have come further than this page.
+    /// Whether the readers of a sequential stream have come further than this page.
     pub(super) fn is_past(&self, page: u64) -> bool {
-        matches!(self.direction, Direction::New | Direction::Up) && page < self.hi
+        match self.direction {
+            Direction::New | Direction::Up => page < self.hi,
+            Direction::Down => self.lo <= page,
+            Direction::Stride(_) | Direction::Expected => false,
+        }
     }
 
     /// Pages read ahead that its readers have not reached.
@@ -221,6 +225,16 @@ impl Entry {
                 (within < blocks.pages && known(steps) || close()).then_some(Join::Stride)
             }
             _ => None,
+        }
+    }
+
+    /// Whether a page that continues the stream was read ahead for it. If it was used since, and
+    /// evicted, its miss is a second read, not a continuation.
+    pub(super) fn has_read_ahead(&self, page: u64, join: Join) -> bool {
+        match join {
+            Join::Up => page < self.edge,
+            Join::Down => self.direction == Direction::Down && self.edge <= page,
+            Join::Stride | Join::Behind => false,
         }
     }
 

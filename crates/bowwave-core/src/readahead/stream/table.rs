@@ -332,10 +332,16 @@ impl Table {
         self.last.filter(covers).or_else(|| self.newest.filter(covers))
     }
 
-    /// The stream that a miss of `lo..hi` continues, and how.
-    pub(super) fn joined(&mut self, lo: u64, hi: u64) -> Option<(usize, Join)> {
+    /// The stream that a miss of `lo..hi` continues, and how. If the page at `lo` was used and
+    /// evicted, it is not a stream that read this page ahead.
+    pub(super) fn joined(&mut self, lo: u64, hi: u64, evicted: bool) -> Option<(usize, Join)> {
         self.refresh();
-        let joins = self.keys.near(lo, hi).filter_map(|at| Some((at, self.entries[at].join(lo, hi)?)));
+        let join = |at: usize| {
+            let entry = &self.entries[at];
+            let join = entry.join(lo, hi)?;
+            (!evicted || !entry.has_read_ahead(lo, join)).then_some((at, join))
+        };
+        let joins = self.keys.near(lo, hi).filter_map(join);
         joins.min_by_key(|&(at, join)| {
             let entry = &self.entries[at];
             (
@@ -347,14 +353,19 @@ impl Table {
         })
     }
 
-    /// The stream for which pages `lo..hi` were read ahead.
+    /// The stream for which pages `lo..hi` were read ahead. Of several, it is a strided one, else
+    /// the last used: others may be of earlier passes over the file.
     pub(super) fn filled(&mut self, lo: u64, hi: u64) -> Option<&mut Entry> {
         self.refresh();
         let ahead = |&at: &usize| {
             let entry = &self.entries[at];
             entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1))
         };
-        let at = self.keys.near(lo, hi - 1).find(ahead)?;
+        let last = |&at: &usize| {
+            let strided = matches!(self.entries[at].direction, Direction::Stride(_));
+            (strided, self.keys.used[at] & !CURRENT)
+        };
+        let at = self.keys.near(lo, hi - 1).filter(ahead).max_by_key(last)?;
         Some(self.get(at))
     }
 

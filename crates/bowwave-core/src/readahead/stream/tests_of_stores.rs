@@ -457,6 +457,27 @@ fn a_file_larger_than_memory_is_read_ahead_in_each_pass() {
     }
 }
 
+/// Regression: marks, fills and misses of a pass were those of streams of earlier passes. The file
+/// of the last test, downward, and up and down in turn.
+#[test]
+fn a_file_larger_than_memory_is_read_ahead_in_each_pass_downward() {
+    let config = Config { policy: Policy::Stream, ra_pages: 256, frames: 1024, ..Config::default() };
+    for in_turn in [false, true] {
+        let mut reader = Reader::with(FAR_NS, config.clone());
+        reader.cache.set_pages(FileId(0), PageCount(2816));
+        let waits: Vec<usize> = (0..8)
+            .map(|pass| {
+                let before = reader.waits;
+                let upward = in_turn && pass % 2 == 0;
+                (0..704).for_each(|read| reader.read(if upward { read } else { 703 - read } * 4, 4));
+                reader.waits - before
+            })
+            .collect();
+        let most = 2 * waits[0].max(waits[1]);
+        assert!(waits.iter().all(|&waits| waits <= most), "in turn: {in_turn}: {waits:?} waits");
+    }
+}
+
 /// Reads at random in a small file are often near each other by chance.
 #[test]
 fn random_reads_of_a_small_file_show_no_clusters() {
