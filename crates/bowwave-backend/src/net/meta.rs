@@ -63,7 +63,8 @@ impl Meta {
         let kept = if self.has_attributes() { Kept::new(self.stored()) } else { Kept::Unknown };
         let (coding, checksum) = (self.coding.clone(), self.checksum.clone());
         let head = self.head.map(|at| Box::new(Head { coding, checksum, at }));
-        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, head, ..listed }))
+        let shown = self.head.unwrap_or_else(Instant::now);
+        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, head, shown, ..listed }))
     }
 
     /// Whether a HEAD has just shown it.

@@ -107,10 +107,9 @@ struct Name {
 }
 
 impl Name {
-    /// Whether a HEAD of its object is younger than `age`.
-    fn has_head_within(&self, age: Duration) -> bool {
-        let Known::Object(Listed { head: Some(head), .. }) = &self.standing else { return false };
-        head.at.elapsed() < age
+    /// Whether a response that has shown its object is younger than `age`.
+    fn was_shown_within(&self, age: Duration) -> bool {
+        matches!(&self.standing, Known::Object(object) if object.shown.elapsed() < age)
     }
 }
 
@@ -143,6 +142,8 @@ pub(super) struct Listed {
     pub(super) kept: Kept,
     /// If a HEAD has shown it.
     pub(super) head: Option<Box<Head>>,
+    /// When a response has shown it last: a listing, or that of a HEAD or GET.
+    pub(super) shown: Instant,
 }
 
 /// What only the response to a HEAD has of an object.
@@ -157,7 +158,8 @@ pub(super) struct Head {
 impl Listed {
     /// The object of this version; `None` without a strong tag.
     pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
-        Some(Self { etag: version.strong()?.into(), size, modified, kept: Kept::Unknown, head: None })
+        let (etag, shown) = (version.strong()?.into(), Instant::now());
+        Some(Self { etag, size, modified, kept: Kept::Unknown, head: None, shown })
     }
 
     /// An object of a listing.
@@ -383,21 +385,24 @@ impl NameCache {
         Validity(self.is_on().then(|| asked.at + self.ttl()))
     }
 
-    /// A response has the attributes that are stored with this version of `key`.
-    pub(super) fn learn(&self, key: &str, etag: &str, modified: Option<SystemTime>, stored: Stored) {
+    /// A response has bytes of this version of `key`, and the attributes that are `stored` with it,
+    /// if the store keeps some.
+    pub(super) fn learn(&self, key: &str, etag: &str, modified: Option<SystemTime>, stored: Option<Stored>) {
         if !self.is_on() {
             return;
         }
-        let kept = Kept::new(stored);
-        self.plain.note(&kept);
+        let kept = stored.map(Kept::new);
+        kept.iter().for_each(|kept| self.plain.note(kept));
         let (prefix, name) = split(key);
         let mut state = self.lock();
         let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
         if let Some(Name { standing: Known::Object(found), pending: 0, .. }) = found
             && *found.etag == *etag
-            && found.modified == modified
         {
-            found.kept = kept;
+            found.shown = Instant::now();
+            if let Some(kept) = kept.filter(|_| found.modified == modified) {
+                found.kept = kept;
+            }
         }
     }
 
@@ -420,7 +425,7 @@ impl NameCache {
         }
     }
 
-    /// Forgets what is known of `key`, unless a HEAD of it is younger than `age`.
+    /// Forgets what is known of `key`, unless a response that has shown it is younger than `age`.
     pub(super) fn forget(&self, key: &str, age: Duration) {
         if !self.is_on() {
             return;
@@ -428,7 +433,7 @@ impl NameCache {
         let (prefix, name) = split(key);
         let mut state = self.lock();
         let found = state.directories.get(prefix).and_then(|found| found.names.get(name));
-        if found.is_some_and(|name| name.has_head_within(age)) {
+        if found.is_some_and(|name| name.was_shown_within(age)) {
             return;
         }
         state.changes += 1;

@@ -236,11 +236,10 @@ impl Version {
             return Err(Error::new(ErrorKind::Protocol, message));
         }
         #[cfg(feature = "s3")]
-        if let (Source::Bucket(cloud, key), Some(etag)) = (&self.source, self.validators.strong())
-            && cloud.attributes
-        {
+        if let (Source::Bucket(cloud, key), Some(etag)) = (&self.source, self.validators.strong()) {
             let modified = text(found, LAST_MODIFIED).as_deref().and_then(rfc1123);
-            cloud.names.learn(key.as_ref(), etag, modified, Stored::of(found, EntryKind::File));
+            let stored = cloud.attributes.then(|| Stored::of(found, EntryKind::File));
+            cloud.names.learn(key.as_ref(), etag, modified, stored);
         }
         let verifier = match checksums {
             true => self.checksums.verifier(self, range, incoming.headers()).await,

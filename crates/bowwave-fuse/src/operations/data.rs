@@ -252,7 +252,9 @@ impl Operations {
         if open.writes || self.inodes.is_read(open.inode) {
             return Ok(());
         }
-        let must_read = !file.is_confirmed() && (1..=SMALL_BYTES).contains(&file.size());
+        // If the kernel has bytes of it, it was looked up again, or a response has just shown it.
+        let is_new = !file.is_confirmed() && !self.inodes.was_read(open.inode);
+        let must_read = is_new && (1..=SMALL_BYTES).contains(&file.size());
         let requested = if must_read { self.request_small(&open.path, &file) } else { 0 };
         self.read_end(open, &file);
         // Behind the requests for this file.

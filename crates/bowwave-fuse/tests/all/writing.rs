@@ -59,6 +59,9 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        // `munmap` would write the pages out while it holds the lock of the process's memory, for
+        // which the threads that serve the mount would wait.
+        self.sync();
         // SAFETY: mapped in `new`, with no borrow left.
         unsafe { rustix::mm::munmap(self.start, self.len) }.expect("mapped");
     }
@@ -294,10 +297,15 @@ fn shared_maps_write_to_the_file_after_close() {
         let mut got = [0];
         file.read_exact_at(&mut got, 200_000).expect("readable");
         assert_eq!(got, [77]);
-        drop(file);
-        map.bytes()[250_000] = 78;
+        drop((map, file));
+        // By a process that does not serve the mount.
+        let writer = |path: &Path| {
+            let map = "import mmap, os, sys; file = os.open(sys.argv[1], os.O_RDWR); \
+                       map = mmap.mmap(file, 0); os.close(file); map[250_000] = 78; map.close()";
+            Command::new("python3").args(["-c", map]).arg(path).status()
+        };
+        assert!(writer(&store.at("f")).expect("python3 is there").success());
         want[250_000] = 78;
-        drop(map);
         // The write-back after the last munmap is asynchronous.
         let handed_over = || fs::read(store.beneath("f")).expect("readable") == want;
         (0..1000).take_while(|_| !handed_over()).for_each(|_| thread::sleep(Duration::from_millis(10)));
