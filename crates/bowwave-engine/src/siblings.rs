@@ -473,11 +473,11 @@ impl Shared {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         let (directory, opened, size) = (number(above), number(path), file.size());
         let mut uses = self.uses();
-        let read = uses.opened(directory, opened, size);
+        uses.opened(directory, opened, size);
         let extent = uses.extent(directory, Some(opened));
         drop(uses);
-        if extent.is_shown_whole() && extent.bytes(size) == size && read < size {
-            file.advise(read, size - read, Advice::WillNeed);
+        if extent.is_shown_whole() && extent.bytes(size) == size && !tree.has_some(path) {
+            file.advise(0, size, Advice::WillNeed);
         }
         let mut state = self.lock();
         let known = state.directories.get(&directory);

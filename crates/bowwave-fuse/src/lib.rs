@@ -16,6 +16,10 @@
 //!
 //! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the
 //! privilege to mount, it uses `fusermount3`.
+//!
+//! A process that maps a file of its own mount shared and writable must call `msync` before
+//! `munmap`. Otherwise `munmap` writes the pages out while it holds the lock of the process's memory.
+//! The threads that serve the mount can wait for this lock, and then both hang.
 
 mod advise;
 mod attributes;

@@ -247,18 +247,18 @@ impl DirectoryRead {
 
     /// For the cache of names.
     pub(super) fn found(&self) -> name_cache::Found {
-        let known = |entry: &Entry| match (entry.kind, &entry.identity) {
+        let known = |entry: &Entry, asked| match (entry.kind, &entry.identity) {
             (EntryKind::Directory, _) => Known::Directory,
             (_, Some(identity)) => {
                 let version =
                     Validators { etag: identity.etag.clone(), modified: None, size: Some(entry.size) };
-                name_cache::Listed::new(&version, entry.size, entry.modified)
+                name_cache::Listed::new(&version, entry.size, entry.modified, asked)
                     .map_or(Known::Unknown, Known::Object)
             }
             (_, None) => Known::Unknown,
         };
         let named = |(name, (entry, asked)): (&OsString, &(Entry, Instant))| {
-            Some((name.to_str()?.into(), known(entry), *asked))
+            Some((name.to_str()?.into(), known(entry, *asked), *asked))
         };
         name_cache::Found {
             names: self.names.iter().filter_map(named).collect(),

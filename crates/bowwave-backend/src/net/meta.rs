@@ -59,12 +59,12 @@ impl Meta {
 
     /// What the cache of names keeps of it.
     pub(super) fn known(&self) -> Known {
-        let listed = Listed::new(&self.version, self.size, self.modified);
+        let shown = self.head.unwrap_or_else(Instant::now);
+        let listed = Listed::new(&self.version, self.size, self.modified, shown);
         let kept = if self.has_attributes() { Kept::new(self.stored()) } else { Kept::Unknown };
         let (coding, checksum) = (self.coding.clone(), self.checksum.clone());
         let head = self.head.map(|at| Box::new(Head { coding, checksum, at }));
-        let shown = self.head.unwrap_or_else(Instant::now);
-        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, head, shown, ..listed }))
+        listed.map_or(Known::Unknown, |listed| Known::Object(Listed { kept, head, ..listed }))
     }
 
     /// Whether a HEAD has just shown it.

@@ -142,7 +142,7 @@ pub(super) struct Listed {
     pub(super) kept: Kept,
     /// If a HEAD has shown it.
     pub(super) head: Option<Box<Head>>,
-    /// When a response has shown it last: a listing, or that of a HEAD or GET.
+    /// When a response has shown it last, to a HEAD or GET; of a listing, when it was requested.
     pub(super) shown: Instant,
 }
 
@@ -156,15 +156,21 @@ pub(super) struct Head {
 }
 
 impl Listed {
-    /// The object of this version; `None` without a strong tag.
-    pub(super) fn new(version: &Validators, size: u64, modified: Option<SystemTime>) -> Option<Self> {
-        let (etag, shown) = (version.strong()?.into(), Instant::now());
+    /// The object of this version, as a response to a request at `shown` has it; `None` without a
+    /// strong tag.
+    pub(super) fn new(
+        version: &Validators,
+        size: u64,
+        modified: Option<SystemTime>,
+        shown: Instant,
+    ) -> Option<Self> {
+        let etag = version.strong()?.into();
         Some(Self { etag, size, modified, kept: Kept::Unknown, head: None, shown })
     }
 
     /// An object of a listing.
-    pub(super) fn of(object: &listing::Listed) -> Option<Self> {
-        Self::new(&object.version, object.version.size?, object.modified)
+    pub(super) fn of(object: &listing::Listed, asked: Asked) -> Option<Self> {
+        Self::new(&object.version, object.version.size?, object.modified, asked.at())
     }
 
     /// The object's metadata, as far as a listing has it.

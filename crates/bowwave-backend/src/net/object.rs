@@ -215,7 +215,7 @@ impl ObjectBackend {
             || page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key.as_ref()));
         let is_complete = is_last(&self.cloud, &page);
         let known = match page.objects.iter().find(|object| object.key == key.as_ref()) {
-            Some(object) => Listed::of(object).map_or(Known::Unknown, Known::Object),
+            Some(object) => Listed::of(object, asked).map_or(Known::Unknown, Known::Object),
             None if is_directory() => Known::Directory,
             None if is_complete => Known::Absent,
             // Other names that begin with this one fill the page.

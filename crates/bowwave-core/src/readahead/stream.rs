@@ -375,7 +375,7 @@ impl Stream {
         let evicted = view.was_used(PageIndex(page));
         let known = self.table.joined(page, end, evicted);
         let known = known.or_else(|| {
-            if self.table.is_parked_new(page)? {
+            if self.table.is_parked_new(page, end, evicted)? {
                 self.close_last(page);
             }
             self.table.unpark(page).and_then(|_| self.table.joined(page, end, evicted))

@@ -33,6 +33,12 @@ pub trait SiblingTree: Send + Sync {
     fn is_resident(&self, _path: &Path) -> bool {
         false
     }
+
+    /// Whether programs have some bytes of a file without a read from the store. Such a file is not
+    /// requested whole when it is opened.
+    fn has_some(&self, _path: &Path) -> bool {
+        false
+    }
 }
 
 impl SiblingTree for Store {

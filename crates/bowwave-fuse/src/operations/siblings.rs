@@ -29,6 +29,10 @@ impl SiblingTree for Operations {
     fn is_resident(&self, path: &Path) -> bool {
         self.inodes.at(path).is_some_and(|inode| self.inodes.is_read(inode))
     }
+
+    fn has_some(&self, path: &Path) -> bool {
+        self.inodes.at(path).is_some_and(|inode| self.inodes.was_read(inode))
+    }
 }
 
 impl Operations {

@@ -128,7 +128,7 @@ mod tests {
 
     fn object() -> Known {
         let version = Validators { etag: Some("\"a\"".to_owned()), modified: None, size: Some(1) };
-        Known::Object(Listed::new(&version, 1, None).expect("a strong tag"))
+        Known::Object(Listed::new(&version, 1, None, Instant::now()).expect("a strong tag"))
     }
 
     fn expire(cache: &NameCache) {

@@ -74,8 +74,8 @@ fn files_that_are_opened_three_times_in_a_row_are_one_request_each() {
         assert!(read_all(open()) == content(&key(number), 1, BYTES), "{number}");
     }
     let sent = bucket.server.requests().since(&before);
-    // The first one is read in two parts.
-    assert!(sent.get <= FILES + 1, "{sent:?}\n{}", bucket.log());
+    // The first one is read in two parts, and the kernel may drop pages of some at any time.
+    assert!(sent.get <= FILES + FILES / 4, "{sent:?}\n{}", bucket.log());
     // On a machine this slow, a second has passed since a file was read ahead.
     assert!(sent.total() <= FILES + 12 || begin.elapsed() > Duration::from_secs(1), "{sent:?}");
     bucket.end();

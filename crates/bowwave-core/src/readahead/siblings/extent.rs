@@ -29,9 +29,8 @@ impl Recent {
 }
 
 impl SiblingUses {
-    /// A program opens a file of `size` bytes. Returns how many of them programs have just read,
-    /// from the first one on.
-    pub fn opened(&mut self, directory: u64, file: u64, size: u64) -> u64 {
+    /// A program opens a file of `size` bytes.
+    pub fn opened(&mut self, directory: u64, file: u64, size: u64) {
         let before = self.recent.iter().position(|recent| recent.file == file);
         let before = before.and_then(|at| self.recent.remove(at));
         let read = before.map(|recent| recent.read).filter(|read| read.size == size);
@@ -40,7 +39,6 @@ impl SiblingUses {
         }
         let read = read.unwrap_or_else(|| FileUse::new(size));
         self.recent.push_back(Recent { directory, file, read, is_closed: false });
-        read.head.min(size)
     }
 
     /// A program reads bytes of a file. Returns whether further reads of it matter: not if it was

@@ -313,10 +313,14 @@ impl Table {
         self.entries[at].direction == Direction::New && self.keys.by[at] != self.reader
     }
 
-    /// As [`is_new_to_reader`](Self::is_new_to_reader), of the stream that is parked at `page`.
-    pub(super) fn is_parked_new(&self, page: u64) -> Option<bool> {
-        let at = self.parked.find(page)?;
-        Some(self.parked.entries[at].direction == Direction::New && self.parked.by[at] != self.reader)
+    /// As [`is_new_to_reader`](Self::is_new_to_reader), of the stream that is parked at `lo`, and
+    /// continues with a miss of `lo..hi` as in [`joined`](Self::joined).
+    pub(super) fn is_parked_new(&self, lo: u64, hi: u64, evicted: bool) -> Option<bool> {
+        let at = self.parked.find(lo)?;
+        let entry = &self.parked.entries[at];
+        let join = entry.join(lo, hi)?;
+        let continues = !evicted || !entry.has_read_ahead(lo, join);
+        continues.then(|| entry.direction == Direction::New && self.parked.by[at] != self.reader)
     }
 
     /// The least recently used stream that `fits`.
@@ -362,7 +366,8 @@ impl Table {
             entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1))
         };
         let last = |&at: &usize| {
-            let strided = matches!(self.entries[at].direction, Direction::Stride(_));
+            let entry = &self.entries[at];
+            let strided = matches!(entry.direction, Direction::Stride(_)) && !entry.over;
             (strided, self.keys.used[at] & !CURRENT)
         };
         let at = self.keys.near(lo, hi - 1).filter(ahead).max_by_key(last)?;
