@@ -372,13 +372,13 @@ impl Stream {
     fn missed(&mut self, access: &Access, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
-        let evicted = view.was_used(PageIndex(page));
-        let known = self.table.joined(page, end, evicted);
+        let evicted = || view.was_used(PageIndex(page));
+        let known = self.table.joined(page, end, &evicted);
         let known = known.or_else(|| {
-            if self.table.is_parked_new(page, end, evicted)? {
+            if self.table.is_parked_new(page, end, &evicted)? {
                 self.close_last(page);
             }
-            self.table.unpark(page).and_then(|_| self.table.joined(page, end, evicted))
+            self.table.unpark(page).and_then(|_| self.table.joined(page, end, &evicted))
         });
         let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
         if let Some((at, join)) = known {

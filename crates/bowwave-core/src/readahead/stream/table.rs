@@ -315,11 +315,11 @@ impl Table {
 
     /// As [`is_new_to_reader`](Self::is_new_to_reader), of the stream that is parked at `lo`, and
     /// continues with a miss of `lo..hi` as in [`joined`](Self::joined).
-    pub(super) fn is_parked_new(&self, lo: u64, hi: u64, evicted: bool) -> Option<bool> {
+    pub(super) fn is_parked_new(&self, lo: u64, hi: u64, evicted: &impl Fn() -> bool) -> Option<bool> {
         let at = self.parked.find(lo)?;
         let entry = &self.parked.entries[at];
         let join = entry.join(lo, hi)?;
-        let continues = !evicted || !entry.has_read_ahead(lo, join);
+        let continues = !entry.has_read_ahead(lo, join) || !evicted();
         continues.then(|| entry.direction == Direction::New && self.parked.by[at] != self.reader)
     }
 
@@ -338,12 +338,12 @@ impl Table {
 
     /// The stream that a miss of `lo..hi` continues, and how. If the page at `lo` was used and
     /// evicted, it is not a stream that read this page ahead.
-    pub(super) fn joined(&mut self, lo: u64, hi: u64, evicted: bool) -> Option<(usize, Join)> {
+    pub(super) fn joined(&mut self, lo: u64, hi: u64, evicted: &impl Fn() -> bool) -> Option<(usize, Join)> {
         self.refresh();
         let join = |at: usize| {
             let entry = &self.entries[at];
             let join = entry.join(lo, hi)?;
-            (!evicted || !entry.has_read_ahead(lo, join)).then_some((at, join))
+            (!entry.has_read_ahead(lo, join) || !evicted()).then_some((at, join))
         };
         let joins = self.keys.near(lo, hi).filter_map(join);
         joins.min_by_key(|&(at, join)| {
