@@ -298,10 +298,12 @@ fn shared_maps_write_to_the_file_after_close() {
         file.read_exact_at(&mut got, 200_000).expect("readable");
         assert_eq!(got, [77]);
         drop((map, file));
-        // By a process that does not serve the mount.
+        // By a process that does not serve the mount. Python's own maps keep a descriptor open.
         let writer = |path: &Path| {
-            let map = "import mmap, os, sys; file = os.open(sys.argv[1], os.O_RDWR); \
-                       map = mmap.mmap(file, 0); os.close(file); map[250_000] = 78; map.close()";
+            let map = "import ctypes, os, sys; libc = ctypes.CDLL(None); file = os.open(sys.argv[1], os.O_RDWR); \
+                       size = ctypes.c_size_t(os.fstat(file).st_size); libc.mmap.restype = ctypes.c_size_t; \
+                       at = libc.mmap(None, size, 3, 1, file, ctypes.c_long(0)); os.close(file); \
+                       ctypes.memset(at + 250_000, 78, 1); sys.exit(libc.munmap(ctypes.c_void_p(at), size))";
             Command::new("python3").args(["-c", map]).arg(path).status()
         };
         assert!(writer(&store.at("f")).expect("python3 is there").success());
