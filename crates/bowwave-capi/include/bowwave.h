@@ -193,6 +193,10 @@ void bowwave_close(bowwave_store *store);
 /*
  * Opens a file of a store for reading. path: relative to the store; NULL or "" if the store is one
  * file.
+ *
+ * From the fourth file of a directory on, buckets of S3 and Azure with the policy stream are listed,
+ * and the files that will probably be opened next are read ahead. Names are then at most a second
+ * old.
  */
 bowwave_file *bowwave_file_open(const bowwave_store *store, const char *path);
 

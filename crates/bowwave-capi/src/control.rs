@@ -22,7 +22,7 @@ pub unsafe extern "C" fn bowwave_serve(store: *const Store, swap: *const Swap) -
         if store.is_none() && swap.is_none() {
             return Err(Failure::invalid("both store and swap are NULL: there is nothing to serve"));
         }
-        let maps = store.map(|store| Map { url: store.store.url().to_owned(), path: String::new() });
+        let maps = store.map(|store| Map { url: store.files.store().url().to_owned(), path: String::new() });
         let program = Program {
             engine: store.map(|store| store.engine.clone()),
             swap: swap.map(|swap| swap.0.clone()),

@@ -3,6 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use bowwave_engine::NamedFile;
+use bowwave_engine::backend::WillRead;
+
 pub use crate::arguments::GivenRange;
 use crate::arguments::{advice, buffer, drop_handle, handle, into_handle, path, priority, ranges};
 use crate::failure::call;
@@ -10,14 +13,14 @@ use crate::store::Store;
 
 /// `bowwave_file`.
 #[derive(Debug)]
-pub struct File(bowwave_engine::File);
+pub struct File(NamedFile);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_open(store: *const Store, path: *const c_char) -> *mut File {
     call(|| {
         // SAFETY: guaranteed by the caller.
         let (store, path) = unsafe { (handle(store, "store")?, self::path(path)) };
-        Ok(into_handle(File(store.store.open(path)?)))
+        Ok(into_handle(File(store.files.open(path, WillRead::Any)?)))
     })
 }
 
@@ -33,7 +36,7 @@ pub unsafe extern "C" fn bowwave_file_close(file: *mut File) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_size(file: *const File) -> i64 {
     // SAFETY: guaranteed by the caller.
-    call(|| Ok(i64::try_from(unsafe { handle(file, "file")? }.0.size()).unwrap_or(i64::MAX)))
+    call(|| Ok(i64::try_from(unsafe { handle(file, "file")? }.0.file().size()).unwrap_or(i64::MAX)))
 }
 
 #[unsafe(no_mangle)]
@@ -60,7 +63,7 @@ pub unsafe extern "C" fn bowwave_file_advise(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let file = unsafe { handle(file, "file")? };
-        file.0.advise(offset, len, self::advice(advice)?);
+        file.0.file().advise(offset, len, self::advice(advice)?);
         Ok(0)
     })
 }
@@ -70,7 +73,7 @@ pub unsafe extern "C" fn bowwave_file_priority(file: *const File, priority: c_in
     call(|| {
         // SAFETY: guaranteed by the caller.
         let file = unsafe { handle(file, "file")? };
-        file.0.set_priority(self::priority(priority)?);
+        file.0.file().set_priority(self::priority(priority)?);
         Ok(0)
     })
 }
@@ -85,9 +88,9 @@ pub unsafe extern "C" fn bowwave_file_plan(
         // SAFETY: guaranteed by the caller.
         let (file, ranges) = unsafe { (handle(file, "file")?, self::ranges(ranges, count)?) };
         if ranges.is_empty() {
-            file.0.end_plan();
+            file.0.file().end_plan();
         } else {
-            file.0.plan(ranges.iter().map(GivenRange::bytes))?;
+            file.0.file().plan(ranges.iter().map(GivenRange::bytes))?;
         }
         Ok(0)
     })

@@ -41,12 +41,12 @@ pub unsafe extern "C" fn bowwave_map(
         let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
             // From an offset to the end: needs a lookup of the size.
-            0 if offset > 0 => store.store.stat(path).map_err(bowwave_engine::Error::from)?.size,
+            0 if offset > 0 => store.files.store().stat(path).map_err(bowwave_engine::Error::from)?.size,
             _ => offset.saturating_add(len),
         };
         let range = (end > 0).then_some(offset..end);
         let options = MapOptions { range, protection, delivery, ..MapOptions::default() };
-        Ok(into_handle(Region(bowwave_region::Region::map(&store.store, path, &options)?)))
+        Ok(into_handle(Region(bowwave_region::Region::map(store.files.store(), path, &options)?)))
     })
 }
 

@@ -2,8 +2,10 @@
 #![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bowwave_engine::{Engine, Settings};
+use bowwave_engine::{Engine, NamedFiles, Settings};
 
 use crate::arguments::{drop_handle, hand_over_text, handle, into_handle, text, word};
 use crate::failure::call;
@@ -12,7 +14,9 @@ use crate::failure::call;
 #[derive(Debug)]
 pub struct Store {
     pub(crate) engine: Engine,
-    pub(crate) store: bowwave_engine::Store,
+    pub(crate) files: NamedFiles,
+    /// Stores that have shared the cache so far.
+    stores: Arc<AtomicU64>,
 }
 
 #[unsafe(no_mangle)]
@@ -22,7 +26,11 @@ pub unsafe extern "C" fn bowwave_open(url: *const c_char, options: *const c_char
         let (url, options) = unsafe { (word(url, "the URL")?, text(options, "the options")?) };
         let settings: Settings = options.unwrap_or_default().parse()?;
         let (engine, store) = settings.open(url)?;
-        Ok(into_handle(Store { engine, store }))
+        Ok(into_handle(Store {
+            engine,
+            files: NamedFiles::new(store, 1),
+            stores: Arc::new(AtomicU64::new(1)),
+        }))
     })
 }
 
@@ -32,7 +40,9 @@ pub unsafe extern "C" fn bowwave_open_beside(store: *const Store, url: *const c_
         // SAFETY: guaranteed by the caller.
         let (first, url) = unsafe { (handle(store, "store")?, word(url, "the URL")?) };
         let store = first.engine.store(url)?;
-        Ok(into_handle(Store { engine: first.engine.clone(), store }))
+        let stores = Arc::clone(&first.stores);
+        let files = NamedFiles::new(store, stores.fetch_add(1, Ordering::Relaxed) + 1);
+        Ok(into_handle(Store { engine: first.engine.clone(), files, stores }))
     })
 }
 

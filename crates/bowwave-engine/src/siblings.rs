@@ -10,6 +10,7 @@ mod alike;
 mod announced;
 mod directory;
 mod listed;
+mod named;
 mod recorder;
 mod tree;
 
@@ -19,7 +20,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ use alike::{Alike, Handle};
 use announced::Announced;
 use directory::{Directory, Next};
 use listed::Listed;
+pub use named::{NamedFile, NamedFiles};
 use recorder::Recorder;
 pub use recorder::SiblingJournal;
 pub use tree::SiblingTree;
@@ -48,8 +50,6 @@ pub struct SiblingReadahead {
     shared: Arc<Shared>,
     /// Most bytes of planned files and of those read ahead.
     most: u64,
-    tree: OnceLock<Weak<dyn SiblingTree>>,
-    threads: Once,
 }
 
 impl fmt::Debug for SiblingReadahead {
@@ -135,7 +135,7 @@ impl SiblingReadahead {
         let most = store.cache_bytes() / SIBLING_SHARE / owners.max(1);
         let (uses, alike, wake) = (Mutex::default(), Mutex::new(Alike::new(most)), Condvar::new());
         let shared = Arc::new(Shared { state, uses, alike, wake });
-        Self { shared, most, tree: OnceLock::new(), threads: Once::new() }
+        Self { shared, most }
     }
 
     /// The events so far, if a journal is requested.
@@ -143,34 +143,34 @@ impl SiblingReadahead {
         self.shared.lock().recorder.journal()
     }
 
-    /// Reads ahead through this tree. Threads start when the first file is planned, and end with
-    /// this value.
+    /// Reads ahead through this tree, until this value is dropped. One thread starts now, with the
+    /// signal mask of the caller; it starts the others when the first file is planned.
     pub fn start(&self, tree: Weak<dyn SiblingTree>) {
-        // A second tree would be one of the same store.
-        let _ = self.tree.set(tree);
-    }
-
-    /// There is work for the threads.
-    fn wake(&self) {
-        self.threads.call_once(|| {
-            let Some(tree) = self.tree.get() else { return };
-            let (shared, tree, most) = (Arc::clone(&self.shared), Weak::clone(tree), self.most);
-            let run = move || {
-                while let Some(step) = shared.next(most) {
-                    let Some(tree) = tree.upgrade() else { return };
-                    match step {
-                        Step::Announced(path) => shared.read_announced(&*tree, path),
-                        Step::Read(planned) => shared.read_planned(&*tree, &planned),
-                        Step::GoOn(directory) => shared.go_on(&*tree, directory, most),
-                    }
+        let (shared, most) = (Arc::clone(&self.shared), self.most);
+        let run = move |first: Option<Step>| {
+            let mut next = first.or_else(|| shared.next(most));
+            while let Some(step) = next {
+                let Some(tree) = tree.upgrade() else { return };
+                match step {
+                    Step::Announced(path) => shared.read_announced(&*tree, path),
+                    Step::Read(planned) => shared.read_planned(&*tree, &planned),
+                    Step::GoOn(directory) => shared.go_on(&*tree, directory, most),
                 }
-            };
-            for _ in 0..THREADS {
-                // Without threads nothing is read ahead, and programs run as they should.
-                let _ = thread::Builder::new().name("bowwave-ahead".to_owned()).spawn(run.clone());
+                drop(tree);
+                next = shared.next(most);
+            }
+        };
+        let shared = Arc::clone(&self.shared);
+        start_thread(move || {
+            let first = shared.next(most);
+            if first.is_some() {
+                for _ in 1..THREADS {
+                    let run = run.clone();
+                    start_thread(move || run(None));
+                }
+                run(first);
             }
         });
-        self.shared.wake.notify_all();
     }
 
     /// Requests a small file that a program opens: as much of it as programs read of the closed
@@ -203,7 +203,7 @@ impl SiblingReadahead {
             false => tree.store().reads_siblings() && self.shared.opened(tree, path, file, self.most),
         };
         if has_work {
-            self.wake();
+            self.shared.wake.notify_all();
         }
         open
     }
@@ -250,7 +250,7 @@ impl SiblingReadahead {
         let added = state.announced.add(paths);
         drop(state);
         drop(removed);
-        self.wake();
+        self.shared.wake.notify_all();
         if added { Ok(()) } else { Err(TooMany(())) }
     }
 }
@@ -679,6 +679,11 @@ impl fmt::Display for TooMany {
 }
 
 impl std::error::Error for TooMany {}
+
+/// Without threads nothing is read ahead, and programs run as they should.
+fn start_thread(run: impl FnOnce() + Send + 'static) {
+    let _ = thread::Builder::new().name("bowwave-ahead".to_owned()).spawn(run);
+}
 
 /// Least time between two copies of the listing of a directory, for names that it does not have.
 const RELIST_MIN: Duration = Duration::from_secs(1);

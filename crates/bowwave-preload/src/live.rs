@@ -1,13 +1,10 @@
 //! The open file or directory of a store behind a descriptor.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bowwave_engine::{
-    Entry, EntryKind, File, Identity, Namespace as _, SiblingFile, SiblingOpen, SiblingReadahead,
-};
+use bowwave_engine::{Entry, EntryKind, File, Identity, NamedFile, Namespace as _};
 use bowwave_interpose::say;
 
 use crate::errno::{Errno, Result, of_error};
@@ -31,20 +28,7 @@ pub(crate) struct Open {
 pub(crate) struct Live {
     pub(crate) entry: Entry,
     /// `None` for directories.
-    file: Option<File>,
-    sibling: Sibling,
-}
-
-/// What readahead across files knows a file by.
-#[derive(Debug)]
-struct Sibling {
-    /// `None` for directories, and where no file is read ahead.
-    siblings: Option<&'static SiblingReadahead>,
-    number: SiblingFile,
-    /// Whether reads of it still matter.
-    matters: AtomicBool,
-    /// Its reads count as long as this lives.
-    _noted: Option<SiblingOpen>,
+    file: Option<NamedFile>,
 }
 
 impl Open {
@@ -99,44 +83,39 @@ impl Open {
 impl Live {
     fn new(place: &Place, mut entry: Entry) -> Result<Self> {
         let service = service()?;
-        let (file, noted) = match entry.kind {
-            EntryKind::Directory => (None, None),
+        let file = match entry.kind {
+            EntryKind::Directory => None,
             EntryKind::File => {
                 let store = service.store(place.map)?;
-                let (file, noted) = service.open(place)?;
+                let file = service.open(place)?;
                 let known = entry.identity.as_ref();
-                if known.is_some_and(|known| known.etag != file.identity().etag) {
+                if known.is_some_and(|known| known.etag != file.file().identity().etag) {
                     // Replaced since the lookup: the time of the old version is not that of the
                     // opened one.
                     store.backend().forget_name(&place.path, Duration::ZERO);
                     entry = store.stat(&place.path).map_err(of_error)?;
                 }
-                (Some(file), noted)
+                Some(file)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
             // Special files have no content in a store.
             _ => return Err(Errno(libc::ENXIO)),
         };
-        let siblings = file.as_ref().and_then(|_| service.siblings(place.map));
-        let sibling = Sibling {
-            siblings,
-            number: SiblingFile::at(&place.path),
-            matters: AtomicBool::new(siblings.is_some()),
-            _noted: noted,
-        };
-        Ok(Self { entry, file, sibling })
+        Ok(Self { entry, file })
     }
 
     /// The file; an error for directories.
     pub(crate) fn file(&self) -> Result<&File> {
+        self.named().map(NamedFile::file)
+    }
+
+    fn named(&self) -> Result<&NamedFile> {
         self.file.as_ref().ok_or(Errno(libc::EISDIR))
     }
 
     /// Reads into `buf` from `offset`. Returns the number of bytes read.
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let file = self.file()?;
-        self.sibling.note_read(file, offset, buf.len() as u64);
-        file.read_at(offset, buf).map_err(of_error)
+        self.named()?.read_at(offset, buf).map_err(of_error)
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -145,30 +124,11 @@ impl Live {
 
     /// Size in bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.file.as_ref().map_or(0, File::size)
+        self.file.as_ref().map_or(0, |named| named.file().size())
     }
 
     fn version(&self) -> u64 {
-        self.file.as_ref().map_or(0, |file| version_of(&file.identity()))
-    }
-}
-
-impl Sibling {
-    fn note_read(&self, file: &File, offset: u64, bytes: u64) {
-        if let Some(siblings) = self.siblings
-            && self.matters.load(Ordering::Relaxed)
-            && !siblings.read(self.number, file, offset, bytes)
-        {
-            self.matters.store(false, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Sibling {
-    fn drop(&mut self) {
-        if let Some(siblings) = self.siblings {
-            siblings.closed(self.number);
-        }
+        self.file.as_ref().map_or(0, |named| version_of(&named.file().identity()))
     }
 }
 

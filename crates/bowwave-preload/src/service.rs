@@ -1,15 +1,11 @@
 //! The engine and its stores: created on first use of a served path, and again in a child.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowwave_control::{Program, Quiet, Server};
-use bowwave_engine::backend::{Backend, KeepNames, SMALL_BYTES, WillRead};
-use bowwave_engine::{
-    DecisionLog, Engine, Entry, EntryKind, Error, ErrorKind, File, Namespace, SiblingOpen, SiblingReadahead,
-    SiblingTree, Store,
-};
+use bowwave_engine::backend::WillRead;
+use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, NamedFile, NamedFiles, Namespace, Store};
 use bowwave_interpose::{Inside, say};
 
 use crate::errno::{Errno, Result, of_error};
@@ -20,74 +16,9 @@ use crate::setup::{Place, setup};
 pub(crate) struct Service {
     engine: Engine,
     /// One for each map; an error number for a store that could not be opened.
-    stores: Vec<std::result::Result<Served, Errno>>,
+    stores: Vec<std::result::Result<NamedFiles, Errno>>,
     /// For `bowwave ctl`. `None` without a place for its socket: the program needs none.
     server: Option<Server>,
-}
-
-/// The store of a map.
-#[derive(Debug)]
-struct Served {
-    store: Arc<Store>,
-    /// Files that the program will open next. `None` where each open asks the store.
-    siblings: Option<SiblingReadahead>,
-}
-
-impl Served {
-    /// The store of one of `maps` maps.
-    fn new(engine: &Engine, backend: Arc<dyn Backend>, maps: u64) -> Self {
-        let opens_by_name = backend.keep_names(NAMES).is_some_and(|kept| kept.opens);
-        let store = Arc::new(engine.store_of(backend));
-        let siblings = opens_by_name.then(|| SiblingReadahead::new(&store, maps, 0));
-        if let Some(siblings) = &siblings {
-            siblings.start(Arc::downgrade(&store) as Weak<dyn SiblingTree>);
-        }
-        Self { store, siblings }
-    }
-
-    /// Opens the current version of a file, or the one that the store's kept names show, if its
-    /// first bytes are in memory or a response has just shown it.
-    fn open(&self, path: &Path) -> std::result::Result<(File, Option<SiblingOpen>), Error> {
-        let file = self.store.open_to_read(path, FIRST)?;
-        let Some(siblings) = &self.siblings else { return Ok((file, None)) };
-        let is_known_only = file.size() > SMALL_BYTES && !file.is_confirmed();
-        let file = if is_known_only { self.open_anew(path)? } else { file };
-        match self.check(siblings, path, &file) {
-            Err(error) if is_other_version(&error) => {
-                let file = self.open_anew(path)?;
-                let noted = self.check(siblings, path, &file)?;
-                Ok((file, noted))
-            }
-            checked => checked.map(|noted| (file, noted)),
-        }
-    }
-
-    fn open_anew(&self, path: &Path) -> std::result::Result<File, Error> {
-        self.store.backend().forget_name(path, Duration::ZERO);
-        self.store.open_to_read(path, FIRST)
-    }
-
-    /// Reports an open to readahead across files, and reads a byte of a small file. If the byte is
-    /// not in memory, the store compares the version.
-    fn check(
-        &self,
-        siblings: &SiblingReadahead,
-        path: &Path,
-        file: &File,
-    ) -> std::result::Result<Option<SiblingOpen>, Error> {
-        let is_small = (1..=SMALL_BYTES).contains(&file.size());
-        let requested = is_small.then(|| siblings.request(path, file));
-        let noted = {
-            // A signal handler of the program must not run on the threads that this may start.
-            let _quiet = Quiet::begin();
-            // Behind the requests for this file.
-            siblings.opened(&*self.store, path, file)
-        };
-        if let Some(offset) = requested {
-            file.read_at(offset, &mut [0])?;
-        }
-        Ok(noted)
-    }
 }
 
 /// Never dropped: it lives as long as the process, and a child must not touch its parent's.
@@ -142,7 +73,13 @@ impl Service {
         let engine = settings.engine(&profiles)?;
         let count = backends.len() as u64;
         let stores = backends.into_iter().map(|backend| match backend {
-            Ok(backend) => Ok(Served::new(&engine, backend, count)),
+            Ok(backend) => {
+                // A signal handler of the program must not run on the thread that this starts.
+                let _quiet = Quiet::begin();
+                let files = NamedFiles::new(engine.store_of(backend), count);
+                files.begin();
+                Ok(files)
+            }
             Err(error) => {
                 say(&error);
                 Err(of_error(error))
@@ -151,7 +88,7 @@ impl Service {
         let stores: Vec<_> = stores.collect();
         let maps = setup.maps.iter().zip(&stores).map(|(map, store)| bowwave_control::Map {
             url: match store {
-                Ok(served) => served.store.url().to_owned(),
+                Ok(files) => files.store().url().to_owned(),
                 Err(_) => bowwave_engine::backend::redacted(&map.url),
             },
             path: String::from_utf8_lossy(&map.prefix).into_owned(),
@@ -166,29 +103,25 @@ impl Service {
 
     /// The store of a map.
     pub(crate) fn store(&self, map: usize) -> Result<&Store> {
-        Ok(&self.served(map)?.store)
+        Ok(self.files(map)?.store())
     }
 
-    fn served(&self, map: usize) -> Result<&Served> {
+    fn files(&self, map: usize) -> Result<&NamedFiles> {
         self.stores[map].as_ref().map_err(|&errno| errno)
     }
 
     /// Opens the file at a place, whose links have been resolved.
-    pub(crate) fn open(&self, place: &Place) -> Result<(File, Option<SiblingOpen>)> {
-        self.served(place.map)?.open(&place.path).map_err(of_error)
-    }
-
-    /// What reads files of this map ahead of the program.
-    pub(crate) fn siblings(&self, map: usize) -> Option<&SiblingReadahead> {
-        self.served(map).ok()?.siblings.as_ref()
+    pub(crate) fn open(&self, place: &Place) -> Result<NamedFile> {
+        // What most programs read first. A store behind a network requests it with the open, in one
+        // round trip.
+        self.files(place.map)?.open(&place.path, WillRead::START).map_err(of_error)
     }
 
     /// Lists the directory at a place.
     pub(crate) fn list(&self, place: &Place) -> Result<Vec<Entry>> {
-        if let Some(siblings) = self.siblings(place.map) {
-            siblings.listed(&place.path);
-        }
-        Namespace::list(self.store(place.map)?, &place.path).map_err(of_error)
+        let files = self.files(place.map)?;
+        files.listed(&place.path);
+        Namespace::list(files.store(), &place.path).map_err(of_error)
     }
 
     /// Returns the attributes at a place. With `follow`, resolves links and returns the target's
@@ -220,11 +153,6 @@ impl Service {
     }
 }
 
-/// Whether the store no longer has the version that was opened.
-fn is_other_version(error: &Error) -> bool {
-    matches!(error.kind(), Some(ErrorKind::Changed | ErrorKind::NotFound))
-}
-
 /// The target of a link at `path`; `None` if it is outside the store.
 fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
     let mut parts: Vec<_> = path.parent()?.components().collect();
@@ -239,10 +167,5 @@ fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
     Some(parts.into_iter().collect())
 }
 
-/// As in a mount.
-const NAMES: KeepNames = KeepNames { ttl: Duration::from_secs(1), opens: true, assumes_plain: true };
-/// What most programs read first. A store behind a network requests it with the open, in one round
-/// trip.
-const FIRST: WillRead = WillRead::First { start: 0, end: SMALL_BYTES };
 /// Maximum links in a row, as in Linux.
 const LINKS_MAX: usize = 40;

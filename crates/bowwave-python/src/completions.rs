@@ -104,8 +104,9 @@ impl Completions {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (offset, length) = (unsigned("offset", offset)?, unsigned("length", length)?);
         let inner = self.inner.get()?;
-        let file = Arc::clone(handle.get().file()?);
-        let len = usize::try_from(file.size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
+        let file = Arc::clone(handle.get().named()?);
+        let len =
+            usize::try_from(file.file().size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
         // May fail: the file's size is what a server claims, and may be absurd.
         bytes.try_reserve_exact(len).map_err(|_| {
@@ -113,7 +114,8 @@ impl Completions {
         })?;
         let mut read: Read = Box::pin(async move {
             bytes.resize(len, 0);
-            let count = file.read_at_async(offset, &mut bytes).await?;
+            let read = file.to_read(offset, len as u64).read_at_async(offset, &mut bytes);
+            let count = read.await?;
             bytes.truncate(count);
             Ok(bytes)
         });

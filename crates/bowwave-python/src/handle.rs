@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bowwave_engine::{Advice, File};
+use bowwave_engine::{Advice, File, NamedFile};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -16,18 +16,22 @@ use crate::process::Owned;
 /// An open file. Any number of threads may use it.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Handle {
-    file: Owned<Arc<File>>,
+    file: Owned<Arc<NamedFile>>,
     /// Exceptions of a Python fetcher.
     failures: Option<Failures>,
 }
 
 impl Handle {
-    pub(crate) fn new(file: File, failures: Option<Failures>) -> Self {
+    pub(crate) fn new(file: NamedFile, failures: Option<Failures>) -> Self {
         Self { file: Owned::new(Arc::new(file)), failures }
     }
 
-    pub(crate) fn file(&self) -> PyResult<&Arc<File>> {
+    pub(crate) fn named(&self) -> PyResult<&Arc<NamedFile>> {
         self.file.get()
+    }
+
+    fn file(&self) -> PyResult<&File> {
+        Ok(self.named()?.file())
     }
 
     pub(crate) fn raised(&self, py: Python<'_>, error: &bowwave_engine::Error) -> PyErr {
@@ -53,19 +57,22 @@ impl Handle {
 
     /// Up to `length` bytes from `offset`; fewer only at the end of the file.
     fn pread<'py>(&self, py: Python<'py>, offset: i64, length: i64) -> PyResult<Bound<'py, PyBytes>> {
-        let (file, offset, length) = (self.file()?, unsigned("offset", offset)?, unsigned("length", length)?);
-        let left = file.size().saturating_sub(offset).min(length);
+        let (file, offset, length) =
+            (self.named()?, unsigned("offset", offset)?, unsigned("length", length)?);
+        let left = file.file().size().saturating_sub(offset).min(length);
         let len = usize::try_from(left).unwrap_or(usize::MAX);
         filled(py, len, |bytes| {
-            wait(py, len, file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+            wait(py, len, file.to_read(offset, left).read_at_async(offset, bytes))?
+                .map_err(|error| self.raised(py, &error))
         })
     }
 
     /// Reads into a buffer; returns how many bytes.
     fn readinto(&self, py: Python<'_>, offset: i64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let (file, offset) = (self.file()?, unsigned("offset", offset)?);
+        let (file, offset) = (self.named()?, unsigned("offset", offset)?);
         let mut buffer = Buffer::writable(buffer)?;
         let bytes = buffer.as_mut_slice();
+        let file = file.to_read(offset, bytes.len() as u64);
         wait(py, bytes.len(), file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_engine::backend::{Credentials, Entry, Profile, Rename, WillRead};
-use bowwave_engine::{EntryKind, Namespace as _, Settings};
+use bowwave_engine::{EntryKind, NamedFile, NamedFiles, Namespace as _, Settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,22 +44,31 @@ impl Engine {
     }
 
     /// Opens the store at `url`. `keys` are names and values of a cloud's keys, in place of those
-    /// in the environment.
-    #[pyo3(signature = (url, settings, keys=None))]
+    /// in the environment. `by_name`: the store may keep names for a second, and files that a
+    /// program will open next are read ahead.
+    #[pyo3(signature = (url, settings, keys=None, by_name=false))]
     fn store(
         &self,
         py: Python<'_>,
         url: &str,
         settings: &str,
         keys: Option<BTreeMap<String, String>>,
+        by_name: bool,
     ) -> PyResult<Store> {
         let mut settings = parsed(settings)?;
         settings.options.store.credentials = keys.map(credentials).transpose()?;
         let engine = self.engine.get()?;
-        let store = py
-            .detach(|| settings.backend(url).map(|backend| engine.store_of(backend)))
-            .map_err(|error| raised(&error))?;
-        Ok(Store { store: Owned::new(store), failures: None })
+        let opened = py.detach(|| {
+            let store = engine.store_of(settings.backend(url)?);
+            if !by_name {
+                return Ok(NamedFiles::asking(store));
+            }
+            let files = NamedFiles::new(store, 1);
+            files.begin();
+            Ok(files)
+        });
+        let files = opened.map_err(|error: bowwave_engine::Error| raised(&error))?;
+        Ok(Store { files: Owned::new(files), failures: None })
     }
 
     /// A store with one object of `size` bytes, which `fetch(start, end)` reads. It may be called
@@ -67,8 +76,8 @@ impl Engine {
     fn fetcher(&self, name: &str, size: u64, tag: Option<String>, fetch: Py<PyAny>) -> PyResult<Store> {
         let failures = Failures::default();
         let backend = Fetcher::new(name, size, tag, fetch, failures.clone());
-        let store = self.engine.get()?.store_of(Arc::new(backend));
-        Ok(Store { store: Owned::new(store), failures: Some(failures) })
+        let files = NamedFiles::asking(self.engine.get()?.store_of(Arc::new(backend)));
+        Ok(Store { files: Owned::new(files), failures: Some(failures) })
     }
 
     /// Counters: pages, requests and bytes.
@@ -111,13 +120,13 @@ fn credentials(mut keys: BTreeMap<String, String>) -> PyResult<Credentials> {
 /// A tree of objects, read through an engine.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Store {
-    store: Owned<bowwave_engine::Store>,
+    files: Owned<NamedFiles>,
     failures: Option<Failures>,
 }
 
 impl Store {
     pub(crate) fn inner(&self) -> PyResult<&bowwave_engine::Store> {
-        self.store.get()
+        Ok(self.files.get()?.store())
     }
 }
 
@@ -140,7 +149,7 @@ impl Store {
     /// start of -N means the last N bytes.
     #[pyo3(signature = (path, first=None))]
     fn open(&self, py: Python<'_>, path: &str, first: Option<(i64, Option<u64>)>) -> PyResult<Handle> {
-        let store = self.inner()?;
+        let files = self.files.get()?;
         let will_read = match first {
             None => WillRead::Any,
             Some((start, end)) => match u64::try_from(start) {
@@ -148,7 +157,7 @@ impl Store {
                 Err(_) => WillRead::Last { bytes: start.unsigned_abs() },
             },
         };
-        let opened = py.detach(|| store.open_to_read(Path::new(path), will_read));
+        let opened = py.detach(|| files.open(Path::new(path), will_read));
         let file = opened.map_err(|error| raised(&error))?;
         Ok(Handle::new(file, self.failures.clone()))
     }
@@ -157,7 +166,7 @@ impl Store {
     fn create(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
         let store = self.inner()?;
         let file = py.detach(|| store.create(Path::new(path), 0o644)).map_err(|error| raised(&error))?;
-        Ok(Handle::new(file, self.failures.clone()))
+        Ok(Handle::new(NamedFile::from(file), self.failures.clone()))
     }
 
     /// Describes an entry: name, kind, size, time of modification in nanoseconds, entity tag.

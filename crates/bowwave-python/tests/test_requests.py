@@ -190,3 +190,20 @@ def test_missing_objects_are_not_found(server, sent):
     assert counts["heads"] == 0 and counts["gets"] == 1 and counts["lists"] <= 1, counts
     with pytest.raises(FileNotFoundError):
         bowwave.open("s3://data/none", **server.options, cache="206MiB")
+
+
+def test_files_opened_by_url_in_order_are_read_ahead():
+    images = {f"images/{at:03}.jpg": 40_000 for at in range(80)}
+    server = Shaped(1, 0, **images)
+    try:
+        options = dict(server.options, cache="208MiB")
+        for at, name in enumerate(images):
+            with bowwave.open(f"s3://data/{name}", **options) as file:
+                assert file.read() == server.bytes(0, 40_000)
+            if at == 2:
+                counts = server.counters()
+                assert (counts["heads"], counts["lists"], counts["gets"]) == (3, 0, 3), "few files are opened as before"
+        counts = server.counters()
+        assert counts["heads"] == 3 and counts["lists"] <= 4 and counts["gets"] == 80, counts
+    finally:
+        server.end()

@@ -7,12 +7,21 @@ use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, KeepNames, WillRead};
 use bowwave_engine::{
-    Advice, Engine, File, Options, Result, SiblingFile, SiblingReadahead, SiblingTree, Store, backend,
+    Advice, Engine, File, NamedFiles, Options, Result, SiblingFile, SiblingReadahead, SiblingTree, Store,
+    backend,
 };
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
 /// A bucket with small files in its directory `many`, and a store that keeps their names.
 fn bucket() -> (HostileServer, Arc<Store>) {
+    let (server, store) = without_names();
+    let kept = KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true };
+    assert!(store.backend().keep_names(kept).is_some());
+    (server, store)
+}
+
+/// The same bucket, and a store that keeps no names.
+fn without_names() -> (HostileServer, Arc<Store>) {
     let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
     for at in 0..40 {
         server.put(&path(at), vec![7; 20_000]);
@@ -24,11 +33,6 @@ fn bucket() -> (HostileServer, Arc<Store>) {
         ..backend::Options::default()
     };
     let opened = backend::open_url(&server.url(), &store).expect("a store");
-    assert!(
-        opened
-            .keep_names(KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true })
-            .is_some()
-    );
     let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
     let engine = Engine::new(options).expect("valid options");
     (server, Arc::new(engine.store_of(opened)))
@@ -50,6 +54,49 @@ fn wait_for(server: &HostileServer, gets: u64) {
     while server.requests().get < gets {
         assert!(Instant::now() < until, "{:?}", server.requests());
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An embedder opens files, and reads them: the store is asked for each once, and mostly before.
+#[test]
+fn files_that_a_program_opens_by_name_are_read_ahead() {
+    let (server, store) = without_names();
+    let files = NamedFiles::new(store, 1);
+    let mut bytes = vec![0; 20_000];
+    let mut read = |at: usize| {
+        let file = files.open(Path::new(&path(at)), WillRead::Any).expect("a file");
+        assert_eq!(file.read_at(0, &mut bytes).expect("honest"), bytes.len());
+        assert!(bytes.iter().all(|&byte| byte == 7));
+    };
+    let before = server.requests();
+    (0..3).for_each(&mut read);
+    let sent = server.requests().since(&before);
+    assert_eq!((sent.head, sent.get, sent.list), (3, 3, 0), "few files are requested as without readahead");
+    (3..7).for_each(&mut read);
+    // Also four files that were not opened yet.
+    wait_for(&server, 11);
+    (7..40).for_each(&mut read);
+    let sent = server.requests().since(&before);
+    assert!((sent.get, sent.head) == (40, 3) && sent.list <= 3, "each file is requested once: {sent:?}");
+}
+
+#[test]
+fn a_file_that_is_opened_by_name_is_its_current_version() {
+    let (server, store) = without_names();
+    let files = NamedFiles::new(store, 1);
+    let mut bytes = vec![0; 30_000];
+    for round in 0..3_u8 {
+        for at in 0..10 {
+            let file = files.open(Path::new(&path(at)), WillRead::Any).expect("a file");
+            let read = file.read_at(0, &mut bytes).expect("honest");
+            let expected = if round == 0 { (20_000, 7) } else { (20_000 + usize::from(round), round) };
+            assert_eq!((read, bytes[read - 1]), expected, "round {round}, file {at}");
+        }
+        for at in 0..10 {
+            server.put(&path(at), vec![round + 1; 20_001 + usize::from(round)]);
+        }
+        // For as long, names may be those of the old version.
+        thread::sleep(Duration::from_millis(1100));
     }
 }
 

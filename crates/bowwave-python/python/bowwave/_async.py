@@ -219,4 +219,4 @@ async def open_async(url: str | os.PathLike[str], **options: Any) -> AsyncFile:
 
     In a notebook, `await` works without `asyncio.run`. Raises as `open`.
     """
-    return await in_thread(lambda: AsyncFile(source_of(url, options)))
+    return await in_thread(lambda: AsyncFile(source_of(url, options, by_name=True)))

@@ -30,10 +30,12 @@ LINE = 8192
 
 
 class Source:
-    """An object of a store: opens handles of it, again after a fork, and always of the same version."""
+    """An object of a store: opens handles of it, again after a fork, and always of the same version.
 
-    def __init__(self, place: Place, access: Access, url: str) -> None:
-        self.place, self.access, self.url = place, access, url
+    `by_name`: what a program opens after it is read ahead, see `_stores.store_of`."""
+
+    def __init__(self, place: Place, access: Access, url: str, by_name: bool = False) -> None:
+        self.place, self.access, self.url, self.by_name = place, access, url, by_name
         self.identity: tuple[str | None, int | None] | None = None
         #: What is told of the reads of each file that is closed.
         self.ended: Callable[[History], None] | None = None
@@ -43,15 +45,15 @@ class Source:
         self._opened: tuple[int, _bowwave.Handle] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "access": self.access, "url": self.url, "identity": self.identity}
+        return {"place": self.place, "access": self.access, "url": self.url, "by_name": self.by_name, "identity": self.identity}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["place"], state["access"], state["url"])  # type: ignore[misc]
+        self.__init__(state["place"], state["access"], state["url"], state["by_name"])  # type: ignore[misc]
         self.identity = state["identity"]
 
     def store(self) -> _bowwave.Store:
         """The store of the object."""
-        return _stores.store_of(self.place.store, self.access)
+        return _stores.store_of(self.place.store, self.access, self.by_name)
 
     def handle(self, first: First | None = None) -> _bowwave.Handle:
         """The handle of this process. If it is not open yet, `first` is what is read next."""
@@ -345,13 +347,14 @@ def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:
     """
     if mode != "rb":
         raise ValueError(f"mode is {mode!r}, but must be 'rb': wrap the file in io.TextIOWrapper to read text")
-    return File(source_of(url, options))
+    return File(source_of(url, options, by_name=True))
 
 
-def source_of(url: str | os.PathLike[str], options: dict[str, object]) -> Source:
-    """The object at a URL or path."""
+def source_of(url: str | os.PathLike[str], options: dict[str, object], by_name: bool = False) -> Source:
+    """The object at a URL or path. `by_name`: a program opens it now."""
     from ._formats import settings_of
 
     text = os.fspath(url)
     options = {**settings_of(text), **options}
-    return Source(_stores.place_of(text), _stores.access_of(options), text)
+    place, access = _stores.place_of(text), _stores.access_of(options)
+    return Source(place, access, text, by_name and _stores.opens_by_name(place, access))

@@ -308,4 +308,4 @@ def _merged(ranges: list[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]
 
 def open(url: str | os.PathLike[str], **options: Any) -> File:  # noqa: A001
     """As `bowwave.open`, for a file in this format whatever its name is."""
-    return File(source_of(url, {**Watcher.SETTINGS, **options}), watcher=Watcher())
+    return File(source_of(url, {**Watcher.SETTINGS, **options}, by_name=True), watcher=Watcher())
