@@ -54,8 +54,8 @@ impl Stream {
     }
 
     /// Whether readers probably read each page once: much of the file was used, but few pages of
-    /// it twice, which is hardly chance. Also, fills must be slow: a reader could use two windows
-    /// of pages during one.
+    /// it twice, which is hardly chance. Also, fills must be slow: a reader could use several
+    /// requests of pages during one.
     fn reads_once(&self, request: u64, view: View<'_>) -> bool {
         let Repeats { pages: used, again } = view.repeats();
         let file = view.file_pages.0;
@@ -65,6 +65,6 @@ impl Stream {
         let by_chance = used.saturating_mul(used) / file.saturating_mul(2).max(1);
         used >= file / tuning().rest_share
             && by_chance >= request.max(again).saturating_mul(tuning().place_runs)
-            && self.pages_per_fill() >= view.ra_pages * tuning().stream_windows
+            && self.pages_per_fill() >= request * tuning().place_runs
     }
 }

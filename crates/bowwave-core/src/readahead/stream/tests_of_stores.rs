@@ -513,6 +513,18 @@ fn the_next_records_of_a_file_that_is_read_once_come_with_the_misses() {
     assert_eq!(reader.cache.stats().pages_filled, 1500 * 25, "each page once");
 }
 
+/// A program that decodes each record for 4 ms waits 30 ms for it, too.
+#[test]
+fn a_program_that_works_on_each_record_of_a_file_that_is_read_once_waits_for_few() {
+    let mut reader = reader_of_records(core::iter::empty());
+    for record in scattered(1500) {
+        reader.now += 4_000_000;
+        reader.read(record * 25, 25);
+    }
+    assert!(reader.waits <= 900, "{} waits", reader.waits);
+    assert_eq!(reader.cache.stats().pages_filled, 1500 * 25, "each page once");
+}
+
 #[test]
 fn of_a_file_that_is_read_in_part_the_waste_budget_bounds_what_is_unread() {
     for records in (100..1500).step_by(200) {

@@ -127,8 +127,9 @@ tuning! {
 
     /// Runs, and times. A reader is in a place if this many recent runs began there. A whole file
     /// counts as read once if random reads would have repeated more by now: this many requests, and
-    /// this many times the pages that were repeated. Larger: places are found later. Smaller:
-    /// random reads meet by chance.
+    /// this many times the pages that were repeated; and if its readers could use this many
+    /// requests during a fill. Larger: places are found later. Smaller: random reads meet by
+    /// chance.
     place_runs: 4,
     /// Parts. A place is at most one part in this many of its file: of uniformly random reads, four
     /// of 32 are then in one place about once in two million reads. A place found by runs in a row
