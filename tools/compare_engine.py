@@ -54,6 +54,9 @@ class Library:
             raise OSError(self._last_error().decode())
         return handle
 
+    def end(self):
+        self._close(self.store)
+
     def open(self, key):
         return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(self.longest))
 

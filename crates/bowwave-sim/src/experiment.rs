@@ -33,6 +33,7 @@
 //! [[readers]]
 //! trace = "web.bwt"                  # any format that `import` knows; beside the experiment
 //! file_bytes = 1_073_741_824         # of each file; without it, each ends with its last access
+//! think_ns = 1_000_000               # after each read; only with pace = "closed", the default
 //! ```
 
 use std::fmt;
@@ -417,7 +418,15 @@ impl Readers {
             })?;
             let workload = Workload::open(&directory.join(trace), self.file_bytes)
                 .map_err(|error| format!("trace: {error}"))?;
-            let options = ReplayOptions { pace, depth: self.depth, ..ReplayOptions::default() };
+            if self.think_ns > 0 && pace != ReplayPace::Closed {
+                return Err(format!("think_ns: means nothing with pace = \"{}\"", self.pace));
+            }
+            let options = ReplayOptions {
+                pace,
+                depth: self.depth,
+                think_ns: self.think_ns,
+                ..ReplayOptions::default()
+            };
             workload.check(options).map_err(|error| format!("trace: {error}"))?;
             return Ok(Group::Trace(workload, options));
         }

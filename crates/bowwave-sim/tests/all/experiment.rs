@@ -173,3 +173,18 @@ fn file_bytes_sets_the_length_of_the_files_of_a_trace() {
     assert_eq!(fetched(""), 2 * 4096);
     assert!(fetched("file_bytes = 1_048_576") > 2 * 4096, "there is something to be read ahead");
 }
+
+#[test]
+fn readers_of_a_trace_think_between_their_reads() {
+    let directory = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let trace = "time_ns,pid,op,file,offset,length\n0,1,read,a,0,4096\n0,1,read,a,4096,4096\n";
+    std::fs::write(directory.join("thinking.csv"), trace).expect("written");
+    let run = |more: &str| {
+        let text = format!("[sweep]\ndevices = [\"nvme\"]\n[[readers]]\ntrace = \"thinking.csv\"\n{more}");
+        Experiment::parse(&text, "p.toml", &directory).map(|experiment| rows(&experiment)[0].seconds)
+    };
+    let (without, with) = (run("").expect("valid"), run("think_ns = 1_000_000_000").expect("valid"));
+    assert!((1.0..2.1).contains(&(with - without)), "{without} s, then {with} s");
+    let error = run("think_ns = 1\npace = \"open\"").expect_err("other paces").to_string();
+    assert!(error.contains("think_ns: means nothing with pace = \"open\""), "{error}");
+}
