@@ -142,6 +142,19 @@ pub trait Namespace: Debug + Send + Sync {
         self.names_below()?.known(path)
     }
 
+    /// The size of a file, if the store keeps a current listing of its directory: sends no request,
+    /// and does not wait for one.
+    fn known_size(&self, path: &Path) -> Option<u64> {
+        self.names_below()?.known_size(path)
+    }
+
+    /// Lists a directory in the background, if the store keeps names and one request is enough.
+    fn list_soon(&self, path: &Path) {
+        if let Some(below) = self.names_below() {
+            below.list_soon(path);
+        }
+    }
+
     /// Creates a directory with these permission bits (the caller applies the umask). Blocks.
     ///
     /// # Errors

@@ -194,9 +194,10 @@ void bowwave_close(bowwave_store *store);
  * Opens a file of a store for reading. path: relative to the store; NULL or "" if the store is one
  * file.
  *
- * From the fourth file of a directory on, buckets of S3 and Azure with the policy stream are listed,
- * and the files that will probably be opened next are read ahead. Names are then at most a second
- * old.
+ * Opens the current version. On S3 and Azure with the policy stream, once three other files of a
+ * directory were opened, the directory is listed if one request is enough. Files of up to 256 KiB in
+ * it are then read ahead, and opened in the version that the listing shows, which is at most a
+ * second old, or twice the time that the listing took.
  */
 bowwave_file *bowwave_file_open(const bowwave_store *store, const char *path);
 

@@ -3,9 +3,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bowwave_engine::{Engine, NamedFiles, Settings};
+use bowwave_engine::{Engine, ManyFiles, Settings};
 
 use crate::arguments::{drop_handle, hand_over_text, handle, into_handle, text, word};
 use crate::failure::call;
@@ -14,9 +13,20 @@ use crate::failure::call;
 #[derive(Debug)]
 pub struct Store {
     pub(crate) engine: Engine,
-    pub(crate) files: NamedFiles,
-    /// Stores that have shared the cache so far.
-    stores: Arc<AtomicU64>,
+    pub(crate) files: ManyFiles,
+    /// As many references as stores share the cache.
+    sharing: Arc<()>,
+}
+
+impl Store {
+    fn new(engine: Engine, store: bowwave_engine::Store, url: &str, sharing: Arc<()>) -> Self {
+        let (url, owners) = (url.to_owned(), Arc::strong_count(&sharing) as u64);
+        let files = ManyFiles::new(store, owners, {
+            let engine = engine.clone();
+            move || engine.store(&url)
+        });
+        Self { engine, files, sharing }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -26,11 +36,7 @@ pub unsafe extern "C" fn bowwave_open(url: *const c_char, options: *const c_char
         let (url, options) = unsafe { (word(url, "the URL")?, text(options, "the options")?) };
         let settings: Settings = options.unwrap_or_default().parse()?;
         let (engine, store) = settings.open(url)?;
-        Ok(into_handle(Store {
-            engine,
-            files: NamedFiles::new(store, 1),
-            stores: Arc::new(AtomicU64::new(1)),
-        }))
+        Ok(into_handle(Store::new(engine, store, url, Arc::default())))
     })
 }
 
@@ -40,9 +46,7 @@ pub unsafe extern "C" fn bowwave_open_beside(store: *const Store, url: *const c_
         // SAFETY: guaranteed by the caller.
         let (first, url) = unsafe { (handle(store, "store")?, word(url, "the URL")?) };
         let store = first.engine.store(url)?;
-        let stores = Arc::clone(&first.stores);
-        let files = NamedFiles::new(store, stores.fetch_add(1, Ordering::Relaxed) + 1);
-        Ok(into_handle(Store { engine: first.engine.clone(), files, stores }))
+        Ok(into_handle(Store::new(first.engine.clone(), store, url, Arc::clone(&first.sharing))))
     })
 }
 

@@ -71,7 +71,8 @@ pub use offset_mapped::Mapping;
 pub use options::{Options, StreamBudget, Tuning};
 pub use settings::{SETTINGS, Setting, Settings, suitable_ra_pages};
 pub use siblings::{
-    NamedFile, NamedFiles, SiblingFile, SiblingJournal, SiblingOpen, SiblingReadahead, SiblingTree, TooMany,
+    ManyFiles, NamedFile, NamedFiles, SiblingFile, SiblingJournal, SiblingOpen, SiblingReadahead,
+    SiblingTree, TooMany,
 };
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::{OpenOptions, Store};

@@ -76,9 +76,7 @@ impl Service {
             Ok(backend) => {
                 // A signal handler of the program must not run on the thread that this starts.
                 let _quiet = Quiet::begin();
-                let files = NamedFiles::new(engine.store_of(backend), count);
-                files.begin();
-                Ok(files)
+                Ok(NamedFiles::new(engine.store_of(backend), count))
             }
             Err(error) => {
                 say(&error);

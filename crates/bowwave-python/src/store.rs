@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_engine::backend::{Credentials, Entry, Profile, Rename, WillRead};
-use bowwave_engine::{EntryKind, NamedFile, NamedFiles, Namespace as _, Settings};
+use bowwave_engine::{EntryKind, ManyFiles, NamedFile, Namespace as _, Settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -20,6 +20,9 @@ use crate::process::Owned;
 const FAR_REQUEST: u64 = 16 << 20;
 /// Typical time to first byte of a remote store.
 const FAR_LATENCY: Duration = Duration::from_millis(30);
+
+/// Stores that share a cache, as far as readahead across files is concerned: more get as much each.
+const SHARES: u64 = 2;
 
 /// A cache over any number of stores.
 #[pyclass(frozen, module = "bowwave._bowwave")]
@@ -44,31 +47,24 @@ impl Engine {
     }
 
     /// Opens the store at `url`. `keys` are names and values of a cloud's keys, in place of those
-    /// in the environment. `by_name`: the store may keep names for a second, and files that a
-    /// program will open next are read ahead.
-    #[pyo3(signature = (url, settings, keys=None, by_name=false))]
+    /// in the environment.
+    #[pyo3(signature = (url, settings, keys=None))]
     fn store(
         &self,
         py: Python<'_>,
         url: &str,
         settings: &str,
         keys: Option<BTreeMap<String, String>>,
-        by_name: bool,
     ) -> PyResult<Store> {
         let mut settings = parsed(settings)?;
         settings.options.store.credentials = keys.map(credentials).transpose()?;
         let engine = self.engine.get()?;
-        let opened = py.detach(|| {
-            let store = engine.store_of(settings.backend(url)?);
-            if !by_name {
-                return Ok(NamedFiles::asking(store));
-            }
-            let files = NamedFiles::new(store, 1);
-            files.begin();
-            Ok(files)
-        });
-        let files = opened.map_err(|error: bowwave_engine::Error| raised(&error))?;
-        Ok(Store { files: Owned::new(files), failures: None })
+        let open = {
+            let (engine, url) = (engine.clone(), url.to_owned());
+            move || Ok(engine.store_of(settings.backend(&url)?))
+        };
+        let store = py.detach(&open).map_err(|error: bowwave_engine::Error| raised(&error))?;
+        Ok(Store { files: Owned::new(ManyFiles::new(store, SHARES, open)), failures: None })
     }
 
     /// A store with one object of `size` bytes, which `fetch(start, end)` reads. It may be called
@@ -76,7 +72,9 @@ impl Engine {
     fn fetcher(&self, name: &str, size: u64, tag: Option<String>, fetch: Py<PyAny>) -> PyResult<Store> {
         let failures = Failures::default();
         let backend = Fetcher::new(name, size, tag, fetch, failures.clone());
-        let files = NamedFiles::asking(self.engine.get()?.store_of(Arc::new(backend)));
+        let store = self.engine.get()?.store_of(Arc::new(backend));
+        let again = || Err(bowwave_engine::Error::Options("a fetcher has one file".to_owned()));
+        let files = ManyFiles::new(store, SHARES, again);
         Ok(Store { files: Owned::new(files), failures: Some(failures) })
     }
 
@@ -120,7 +118,7 @@ fn credentials(mut keys: BTreeMap<String, String>) -> PyResult<Credentials> {
 /// A tree of objects, read through an engine.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Store {
-    files: Owned<NamedFiles>,
+    files: Owned<ManyFiles>,
     failures: Option<Failures>,
 }
 
@@ -146,9 +144,16 @@ impl Store {
 
     /// Opens an object for reading; the empty path is the root. `first` is the range that will be
     /// read first, as a start and an end in bytes. An end of `None` is the end of the object. A
-    /// start of -N means the last N bytes.
-    #[pyo3(signature = (path, first=None))]
-    fn open(&self, py: Python<'_>, path: &str, first: Option<(i64, Option<u64>)>) -> PyResult<Handle> {
+    /// start of -N means the last N bytes. `by_name`: if the program opens many files, a small one
+    /// may be the version of a listing.
+    #[pyo3(signature = (path, first=None, by_name=false))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        first: Option<(i64, Option<u64>)>,
+        by_name: bool,
+    ) -> PyResult<Handle> {
         let files = self.files.get()?;
         let will_read = match first {
             None => WillRead::Any,
@@ -157,7 +162,10 @@ impl Store {
                 Err(_) => WillRead::Last { bytes: start.unsigned_abs() },
             },
         };
-        let opened = py.detach(|| files.open(Path::new(path), will_read));
+        let opened = py.detach(|| match by_name {
+            true => files.open(Path::new(path), will_read),
+            false => files.store().open_to_read(Path::new(path), will_read).map(NamedFile::from),
+        });
         let file = opened.map_err(|error| raised(&error))?;
         Ok(Handle::new(file, self.failures.clone()))
     }

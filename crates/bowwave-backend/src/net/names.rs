@@ -122,6 +122,19 @@ impl Namespace for ObjectBackend {
         Some(entries.collect())
     }
 
+    fn known_size(&self, path: &Path) -> Option<u64> {
+        let size = self.cloud.names.size(self.key(path).ok()?.0.as_ref());
+        self.list_ahead();
+        size
+    }
+
+    fn list_soon(&self, path: &Path) {
+        if let Ok(prefix) = self.prefix_of(path) {
+            self.cloud.names.plan_soon(prefix);
+            self.list_ahead();
+        }
+    }
+
     fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
         let (key, _) = self.key(path)?;
         let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };

@@ -1,49 +1,28 @@
-//! Files that a program opens by name, with readahead across them.
+//! Files that are opened by the names that a store keeps, with readahead across them.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bowwave_backend::{ErrorKind, KeepNames, SMALL_BYTES, WillRead};
 
-use super::{SiblingFile, SiblingOpen, SiblingReadahead, SiblingTree, number};
+use super::{SiblingFile, SiblingOpen, SiblingReadahead, SiblingTree};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::store::Store;
 
 /// A store whose files a program opens by name. Where the store keeps names, the files that the
-/// program will open next are read ahead.
-///
-/// ```
-/// use bowwave_engine::{Engine, NamedFiles, Options};
-///
-/// let engine = Engine::new(Options { cache_bytes: Some(16 << 20), ..Options::default() })?;
-/// let files = NamedFiles::new(engine.store("pattern:/1MiB")?, 1);
-/// let file = files.open("".as_ref(), Default::default())?;
-/// let mut bytes = [0; 4096];
-/// assert_eq!(file.read_at(0, &mut bytes)?, bytes.len());
-/// # Ok::<(), bowwave_engine::Error>(())
-/// ```
+/// program will open next are read ahead. For a program that also asks for names, as through a
+/// file system; [`ManyFiles`](super::ManyFiles) is for others.
 #[derive(Debug)]
 pub struct NamedFiles {
     store: Arc<Store>,
-    owners: u64,
-    opens: Mutex<Opens>,
-    /// `None` within where each open asks the store.
-    siblings: OnceLock<Option<Arc<SiblingReadahead>>>,
+    /// `None` where each open asks the store.
+    siblings: Option<Arc<SiblingReadahead>>,
 }
 
-/// The opens before the store keeps names.
-#[derive(Debug, Default)]
-struct Opens {
-    /// By number of a directory: number of the last file opened in it, and how often it was another
-    /// one than before.
-    directories: HashMap<u64, (u64, u32)>,
-}
-
-/// A file of [`NamedFiles`]. Its drop is the close.
+/// A file of [`NamedFiles`] or [`ManyFiles`](super::ManyFiles). Its drop is the close.
 #[derive(Debug)]
 pub struct NamedFile {
     file: File,
@@ -62,34 +41,23 @@ struct Noted {
 }
 
 impl NamedFiles {
-    /// The files of a store. If several `owners` share its cache, each may read ahead an equal part
-    /// of what readahead across files may take.
-    ///
-    /// The fourth file that is opened in one directory [begins](Self::begin): a program that opens
-    /// few files sends no more requests than without readahead across files.
+    /// The files of a store, which keeps names for a second from here on. If several `owners` share
+    /// its cache, each may read ahead an equal part of what readahead across files may take. Where
+    /// files are read ahead, a thread starts, with the signal mask of the caller.
     pub fn new(store: impl Into<Arc<Store>>, owners: u64) -> Self {
-        Self { store: store.into(), owners, opens: Mutex::default(), siblings: OnceLock::new() }
+        let store = store.into();
+        let keeps_names = store.backend().keep_names(NAMES).is_some_and(|kept| kept.opens);
+        let siblings = keeps_names.then(|| {
+            let siblings = SiblingReadahead::new(&store, owners, 0);
+            siblings.start(Arc::downgrade(&store) as Weak<dyn SiblingTree>);
+            Arc::new(siblings)
+        });
+        Self { store, siblings }
     }
 
-    /// The files of a store that is asked at each open. None are read ahead.
-    pub fn asking(store: impl Into<Arc<Store>>) -> Self {
-        Self { siblings: None.into(), ..Self::new(store, 1) }
-    }
-
-    /// Has the store keep names for a second from here on, and reads files ahead. A thread starts,
-    /// with the signal mask of the caller.
-    pub fn begin(&self) {
-        self.siblings();
-    }
-
-    fn siblings(&self) -> Option<&Arc<SiblingReadahead>> {
-        let begin = || {
-            self.store.backend().keep_names(NAMES).filter(|kept| kept.opens)?;
-            let siblings = SiblingReadahead::new(&self.store, self.owners, 0);
-            siblings.start(Arc::downgrade(&self.store) as Weak<dyn SiblingTree>);
-            Some(Arc::new(siblings))
-        };
-        self.siblings.get_or_init(begin).as_ref()
+    /// Whether files are read ahead.
+    pub(super) fn are_read_ahead(&self) -> bool {
+        self.siblings.is_some()
     }
 
     /// The store.
@@ -99,7 +67,7 @@ impl NamedFiles {
 
     /// A program lists a directory: readahead may enter those in it.
     pub fn listed(&self, directory: &Path) {
-        if let Some(Some(siblings)) = self.siblings.get() {
+        if let Some(siblings) = &self.siblings {
             siblings.listed(directory);
         }
     }
@@ -110,11 +78,8 @@ impl NamedFiles {
     /// # Errors
     /// As the store says.
     pub fn open(&self, path: &Path, will_read: WillRead) -> Result<NamedFile> {
-        let has_begun = self.siblings.get().is_some() || self.note_open(path);
-        let Some(siblings) = has_begun.then(|| self.siblings()).flatten() else {
-            return Ok(self.store.open_to_read(path, will_read)?.into());
-        };
         let file = self.store.open_to_read(path, will_read)?;
+        let Some(siblings) = &self.siblings else { return Ok(file.into()) };
         let is_known_only = file.size() > SMALL_BYTES && !file.is_confirmed();
         let file = if is_known_only { self.open_anew(path, will_read)? } else { file };
         match self.check(siblings, path, &file) {
@@ -125,18 +90,6 @@ impl NamedFiles {
             }
             checked => checked.map(|noted| NamedFile { file, noted: Some(noted) }),
         }
-    }
-
-    /// Returns whether enough files of one directory were opened.
-    fn note_open(&self, path: &Path) -> bool {
-        let Some(directory) = path.parent().map(number) else { return false };
-        let mut opens = self.opens.lock().unwrap_or_else(PoisonError::into_inner);
-        if opens.directories.len() >= DIRECTORIES_MAX && !opens.directories.contains_key(&directory) {
-            opens.directories.clear();
-        }
-        let (last, files) = opens.directories.entry(directory).or_default();
-        *files += u32::from(std::mem::replace(last, number(path)) != number(path));
-        *files > FILES
     }
 
     fn open_anew(&self, path: &Path, will_read: WillRead) -> Result<File> {
@@ -213,10 +166,5 @@ fn is_other_version(error: &Error) -> bool {
     matches!(error.kind(), Some(ErrorKind::Changed | ErrorKind::NotFound))
 }
 
-/// Files of one directory that are opened before the store keeps names. Fewer: programs that open
-/// few files send listings. More: programs that open many files begin slower.
-const FILES: u32 = 3;
-/// Directories of which the opens are counted.
-const DIRECTORIES_MAX: usize = 64;
 /// As in a mount.
 const NAMES: KeepNames = KeepNames { ttl: Duration::from_secs(1), opens: true, assumes_plain: true };

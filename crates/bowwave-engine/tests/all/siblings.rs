@@ -7,35 +7,54 @@ use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{Entry, KeepNames, WillRead};
 use bowwave_engine::{
-    Advice, Engine, File, NamedFiles, Options, Result, SiblingFile, SiblingReadahead, SiblingTree, Store,
+    Advice, Engine, File, ManyFiles, Options, Result, SiblingFile, SiblingReadahead, SiblingTree, Store,
     backend,
 };
-use bowwave_testkit::hostile::{Dialect, HostileServer};
+use bowwave_testkit::hostile::{Calls, Dialect, Fault, HostileServer, Mode};
 
 /// A bucket with small files in its directory `many`, and a store that keeps their names.
 fn bucket() -> (HostileServer, Arc<Store>) {
-    let (server, store) = without_names();
-    let kept = KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true };
-    assert!(store.backend().keep_names(kept).is_some());
-    (server, store)
-}
-
-/// The same bucket, and a store that keeps no names.
-fn without_names() -> (HostileServer, Arc<Store>) {
     let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
     for at in 0..40 {
         server.put(&path(at), vec![7; 20_000]);
     }
+    let store = store_of(&server)().expect("a store");
+    let kept = KeepNames { ttl: Duration::from_mins(1), opens: true, assumes_plain: true };
+    assert!(store.backend().keep_names(kept).is_some());
+    (server, Arc::new(store))
+}
+
+/// Opens stores of a bucket, all in one engine.
+fn store_of(server: &HostileServer) -> impl Fn() -> Result<Store> + Send + Sync + 'static {
     let store = backend::Options {
         endpoint: Some(server.endpoint()),
         allow_http: true,
         anonymous: true,
         ..backend::Options::default()
     };
-    let opened = backend::open_url(&server.url(), &store).expect("a store");
-    let options = Options { cache_bytes: Some(64 << 20), ..Options::default() };
-    let engine = Engine::new(options).expect("valid options");
-    (server, Arc::new(engine.store_of(opened)))
+    let options = Options { cache_bytes: Some(64 << 20), store, ..Options::default() };
+    let (engine, url) = (Engine::new(options).expect("valid options"), server.url());
+    move || engine.store(&url)
+}
+
+/// A program that opens files of a bucket one after another. The bucket has `count` files of `size`
+/// bytes in its directory `many`.
+fn many(count: usize, size: usize) -> (HostileServer, ManyFiles) {
+    let server = HostileServer::start(Dialect::S3).expect("loopback has free ports");
+    for at in 0..count {
+        server.put(&path(at), vec![7; size]);
+    }
+    let again = store_of(&server);
+    let files = ManyFiles::new(again().expect("a store"), 1, again);
+    (server, files)
+}
+
+/// Opens and reads a file, and compares its bytes.
+fn read_named(files: &ManyFiles, name: &str, byte: u8, size: usize) {
+    let mut bytes = vec![0; size + 1];
+    let file = files.open(Path::new(name), WillRead::START).expect("a file");
+    assert_eq!(file.read_at(0, &mut bytes).expect("honest"), size, "{name}");
+    assert!(bytes[..size].iter().all(|&found| found == byte), "{name} has other bytes");
 }
 
 fn path(at: usize) -> String {
@@ -57,47 +76,75 @@ fn wait_for(server: &HostileServer, gets: u64) {
     }
 }
 
-/// An embedder opens files, and reads them: the store is asked for each once, and mostly before.
+/// Few files are requested as without readahead, and others once, before their open.
 #[test]
-fn files_that_a_program_opens_by_name_are_read_ahead() {
-    let (server, store) = without_names();
-    let files = NamedFiles::new(store, 1);
-    let mut bytes = vec![0; 20_000];
-    let mut read = |at: usize| {
-        let file = files.open(Path::new(&path(at)), WillRead::Any).expect("a file");
-        assert_eq!(file.read_at(0, &mut bytes).expect("honest"), bytes.len());
-        assert!(bytes.iter().all(|&byte| byte == 7));
-    };
-    let before = server.requests();
-    (0..3).for_each(&mut read);
-    let sent = server.requests().since(&before);
-    assert_eq!((sent.head, sent.get, sent.list), (3, 3, 0), "few files are requested as without readahead");
-    (3..7).for_each(&mut read);
+fn small_files_that_a_program_opens_one_after_another_are_read_ahead() {
+    let (server, files) = many(40, 20_000);
+    let read = |at: usize| read_named(&files, &path(at), 7, 20_000);
+    (0..3).for_each(read);
+    let sent = server.requests();
+    assert_eq!((sent.head, sent.get, sent.list), (3, 3, 0), "{sent:?}");
+    // The listing is requested with this open, and comes after it.
+    read(3);
+    let until = Instant::now() + Duration::from_secs(20);
+    while files.store().stats().requests < 4 || server.requests().list == 0 {
+        assert!(Instant::now() < until, "{:?}", server.requests());
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(50));
+    (4..8).for_each(read);
     // Also four files that were not opened yet.
-    wait_for(&server, 11);
-    (7..40).for_each(&mut read);
-    let sent = server.requests().since(&before);
-    assert!((sent.get, sent.head) == (40, 3) && sent.list <= 3, "each file is requested once: {sent:?}");
+    wait_for(&server, 12);
+    (8..40).for_each(read);
+    let sent = server.requests();
+    assert!(sent.get == 40 && sent.head <= 6 && sent.list <= 4, "each file is requested once: {sent:?}");
 }
 
 #[test]
-fn a_file_that_is_opened_by_name_is_its_current_version() {
-    let (server, store) = without_names();
-    let files = NamedFiles::new(store, 1);
-    let mut bytes = vec![0; 30_000];
+fn a_small_file_among_many_is_opened_in_its_current_version() {
+    let (server, files) = many(10, 20_000);
     for round in 0..3_u8 {
         for at in 0..10 {
-            let file = files.open(Path::new(&path(at)), WillRead::Any).expect("a file");
-            let read = file.read_at(0, &mut bytes).expect("honest");
-            let expected = if round == 0 { (20_000, 7) } else { (20_000 + usize::from(round), round) };
-            assert_eq!((read, bytes[read - 1]), expected, "round {round}, file {at}");
+            let (byte, size) = if round == 0 { (7, 20_000) } else { (round, 20_000 + usize::from(round)) };
+            read_named(&files, &path(at), byte, size);
         }
         for at in 0..10 {
             server.put(&path(at), vec![round + 1; 20_001 + usize::from(round)]);
         }
-        // For as long, names may be those of the old version.
+        // For as long, a listing may show the old version.
         thread::sleep(Duration::from_millis(1100));
     }
+}
+
+/// A listing that lacks a file does not say that it does not exist.
+#[test]
+fn a_file_that_was_just_created_among_many_is_opened() {
+    let (server, files) = many(20, 20_000);
+    (0..20).for_each(|at| read_named(&files, &path(at), 7, 20_000));
+    for at in 20..30 {
+        assert!(files.open(Path::new(&path(at)), WillRead::START).is_err(), "it does not exist yet");
+        server.put(&path(at), vec![9; 10_000]);
+        read_named(&files, &path(at), 9, 10_000);
+    }
+}
+
+#[test]
+fn many_large_files_and_a_large_directory_cost_no_more_requests_than_few() {
+    for (count, size) in [(20, 1 << 20), (1100, 100)] {
+        let (server, files) = many(count, size);
+        (0..20).for_each(|at| read_named(&files, &path(at), 7, size));
+        let sent = server.requests();
+        assert!(sent.head == 20 && sent.list <= 1, "{count} files of {size} bytes: {sent:?}");
+    }
+}
+
+#[test]
+fn a_bucket_that_refuses_listings_is_read_as_before() {
+    let (server, files) = many(20, 20_000);
+    server.set_mode(Mode { calls: Calls::Lists, ..Mode::of(Fault::Status(403, None)) });
+    (0..20).for_each(|at| read_named(&files, &path(at), 7, 20_000));
+    let sent = server.requests();
+    assert!((sent.head, sent.get) == (20, 20) && sent.list <= 1, "{sent:?}");
 }
 
 /// The whole interface: what a program opens, reads and closes.

@@ -32,7 +32,7 @@ LINE = 8192
 class Source:
     """An object of a store: opens handles of it, again after a fork, and always of the same version.
 
-    `by_name`: what a program opens after it is read ahead, see `_stores.store_of`."""
+    `by_name`: files that a program will probably open next are read ahead."""
 
     def __init__(self, place: Place, access: Access, url: str, by_name: bool = False) -> None:
         self.place, self.access, self.url, self.by_name = place, access, url, by_name
@@ -48,12 +48,12 @@ class Source:
         return {"place": self.place, "access": self.access, "url": self.url, "by_name": self.by_name, "identity": self.identity}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["place"], state["access"], state["url"], state["by_name"])  # type: ignore[misc]
+        self.__init__(state["place"], state["access"], state["url"], state.get("by_name", False))  # type: ignore[misc]
         self.identity = state["identity"]
 
     def store(self) -> _bowwave.Store:
         """The store of the object."""
-        return _stores.store_of(self.place.store, self.access, self.by_name)
+        return _stores.store_of(self.place.store, self.access)
 
     def handle(self, first: First | None = None) -> _bowwave.Handle:
         """The handle of this process. If it is not open yet, `first` is what is read next."""
@@ -71,9 +71,10 @@ class Source:
 
     def _open_object(self, first: First | None) -> _bowwave.Handle:
         store = self.store()
-        if _stores.is_far(self.place.store):
-            return interruptible(store.open, self.place.path, first)
-        return store.open(self.place.path, first)
+        if not _stores.is_far(self.place.store):
+            return store.open(self.place.path, first)
+        # A version that is known already may be newer than a listing.
+        return interruptible(store.open, self.place.path, first, self.by_name and self.identity is None)
 
     def check(self, opened: _bowwave.Handle | _bowwave.Region) -> None:
         """Raises `OSError` if it is not the version that was opened first."""
@@ -351,10 +352,9 @@ def open(url: str | os.PathLike[str], mode: str = "rb", **options: Any) -> File:
 
 
 def source_of(url: str | os.PathLike[str], options: dict[str, object], by_name: bool = False) -> Source:
-    """The object at a URL or path. `by_name`: a program opens it now."""
+    """The object at a URL or path. `by_name`: a program opens it now, and perhaps others like it."""
     from ._formats import settings_of
 
     text = os.fspath(url)
     options = {**settings_of(text), **options}
-    place, access = _stores.place_of(text), _stores.access_of(options)
-    return Source(place, access, text, by_name and _stores.opens_by_name(place, access))
+    return Source(_stores.place_of(text), _stores.access_of(options), text, by_name)

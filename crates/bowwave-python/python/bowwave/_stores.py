@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -20,9 +19,6 @@ from . import _bowwave
 NATIVE = frozenset({"file", "http", "https", "s3", "gs", "az"})
 #: Schemes whose store is a bucket, with keys as they are, not percent-encoded.
 BUCKETS = frozenset({"s3", "gs", "az"})
-#: Files of one directory that are opened before its store keeps names: programs that open few files send no listings.
-#: And directories of which the opens are counted.
-FILES, DIRECTORIES = 3, 64
 
 
 class Place(NamedTuple):
@@ -126,9 +122,7 @@ class _Table:
 
     def clear(self) -> None:
         self.engines: dict[tuple[str, bool], _bowwave.Engine] = {}
-        self.stores: dict[tuple[str, Access, bool], _bowwave.Store] = {}
-        #: By store and directory: the last file opened in it, and how often it was another one than before.
-        self.opens: OrderedDict[tuple[str, Access, str], tuple[str, int]] = OrderedDict()
+        self.stores: dict[tuple[str, Access], _bowwave.Store] = {}
 
 
 _table = _Table()
@@ -153,33 +147,13 @@ def is_far(url: str) -> bool:
     return not url.startswith(("file:", "memory:", "pattern:"))
 
 
-def opens_by_name(place: Place, access: Access) -> bool:
-    """Whether a program that opens this object now has opened more than `FILES` files beside it, in a store that may
-    keep names for a second: then each open need not ask the store."""
-    if place.store.partition(":")[0] not in BUCKETS:
-        return False
-    directory = place.store, access, place.path.rpartition("/")[0]
+def store_of(url: str, access: Access) -> _bowwave.Store:
+    """The store at `url`, opened at its first use."""
     with _table.lock:
-        opens = _table.opens
-        last, files = opens.pop(directory, ("", 0))
-        # The last one opened is the last one to be forgotten.
-        opens[directory] = place.path, files + (last != place.path)
-        if len(opens) > DIRECTORIES:
-            opens.popitem(last=False)
-        return opens[directory][1] > FILES
-
-
-def store_of(url: str, access: Access, by_name: bool = False) -> _bowwave.Store:
-    """The store at `url`, opened at its first use.
-
-    `by_name`: names are at most a second old, and files that the program will open next are read ahead. Others open
-    the version of the moment."""
-    with _table.lock:
-        store = _table.stores.get((url, access, by_name))
+        store = _table.stores.get((url, access))
         if store is None:
-            engine = engine_of(access.settings, is_far(url))
-            store = engine.store(url, access.settings, dict(access.keys) or None, by_name)
-            _table.stores[url, access, by_name] = store
+            store = engine_of(access.settings, is_far(url)).store(url, access.settings, dict(access.keys) or None)
+            _table.stores[url, access] = store
         return store
 
 

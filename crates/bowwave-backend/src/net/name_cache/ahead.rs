@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::meta::CONFIRMED_MAX;
-use super::{Asked, Found, NameCache, State};
+use super::{Asked, Found, Known, Name, NameCache, State, split};
 
 impl NameCache {
     /// Whether a directory was listed ahead, and not used yet.
@@ -33,6 +33,31 @@ impl NameCache {
                 self.has_planned.store(true, Ordering::Release);
             }
         }
+    }
+
+    /// A program may open many files of a directory.
+    pub(in super::super) fn plan_soon(&self, directory: String) {
+        if self.is_on() && self.lists() {
+            self.plan(&mut self.lock(), vec![directory]);
+        }
+    }
+
+    /// The size of the object `key`, if a current listing of its directory has it. Renews the
+    /// listing as a lookup does.
+    pub(in super::super) fn size(&self, key: &str) -> Option<u64> {
+        let (prefix, name) = split(key);
+        let now = Instant::now();
+        let mut state = self.lock();
+        let found = state.touch(prefix)?;
+        found.complete.filter(|&until| until > now)?;
+        let size = match found.names.get(name) {
+            Some(Name { standing: Known::Object(object), until, pending: 0, .. }) if *until > now => {
+                object.size
+            }
+            _ => return None,
+        };
+        self.renew(&mut state, prefix, now);
+        Some(size)
     }
 
     /// Plans a new listing if a lookup uses this one in the last quarter of its time to live.
