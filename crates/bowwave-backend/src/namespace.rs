@@ -148,11 +148,11 @@ pub trait Namespace: Debug + Send + Sync {
         self.names_below()?.known_size(path)
     }
 
-    /// Lists a directory in the background, if the store keeps names and one request is enough.
-    fn list_soon(&self, path: &Path) {
-        if let Some(below) = self.names_below() {
-            below.list_soon(path);
-        }
+    /// Lists a directory in the background, by one request, if the store keeps names. Keeps the
+    /// listing if it is complete. Returns whether it was requested: not if it is current or under
+    /// way.
+    fn list_soon(&self, path: &Path) -> bool {
+        self.names_below().is_some_and(|below| below.list_soon(path))
     }
 
     /// Creates a directory with these permission bits (the caller applies the umask). Blocks.

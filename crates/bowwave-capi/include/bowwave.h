@@ -195,9 +195,9 @@ void bowwave_close(bowwave_store *store);
  * file.
  *
  * Opens the current version. On S3 and Azure with the policy stream, once three other files of a
- * directory were opened, the directory is listed if one request is enough. Files of up to 256 KiB in
- * it are then read ahead, and opened in the version that the listing shows, which is at most a
- * second old, or twice the time that the listing took.
+ * directory were opened, one request lists the directory in the background. If the response is
+ * complete, its files of up to 256 KiB are read ahead, and then opened in the version that it shows:
+ * at most a second old, or twice the time that the listing took.
  */
 bowwave_file *bowwave_file_open(const bowwave_store *store, const char *path);
 

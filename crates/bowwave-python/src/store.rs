@@ -126,6 +126,13 @@ impl Store {
     pub(crate) fn inner(&self) -> PyResult<&bowwave_engine::Store> {
         Ok(self.files.get()?.store())
     }
+
+    /// The store, through which the program changes a path.
+    fn changing(&self, path: &str) -> PyResult<&bowwave_engine::Store> {
+        let files = self.files.get()?;
+        files.changed(Path::new(path));
+        Ok(files.store())
+    }
 }
 
 #[pymethods]
@@ -172,7 +179,7 @@ impl Store {
 
     /// Creates or truncates an object, and opens it for writing.
     fn create(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
-        let store = self.inner()?;
+        let store = self.changing(path)?;
         let file = py.detach(|| store.create(Path::new(path), 0o644)).map_err(|error| raised(&error))?;
         Ok(Handle::new(NamedFile::from(file), self.failures.clone()))
     }
@@ -193,7 +200,7 @@ impl Store {
 
     /// Removes an object.
     fn remove(&self, py: Python<'_>, path: &str) -> PyResult<()> {
-        let store = self.inner()?;
+        let store = self.changing(path)?;
         py.detach(|| store.remove_file(Path::new(path))).map_err(|error| store_raised(&error))
     }
 
@@ -212,7 +219,8 @@ impl Store {
 
     /// Renames an entry.
     fn rename(&self, py: Python<'_>, from: &str, to: &str) -> PyResult<()> {
-        let store = self.inner()?;
+        self.changing(from)?;
+        let store = self.changing(to)?;
         py.detach(|| store.rename(Path::new(from), Path::new(to), Rename::Replace))
             .map_err(|error| store_raised(&error))
     }

@@ -123,16 +123,13 @@ impl Namespace for ObjectBackend {
     }
 
     fn known_size(&self, path: &Path) -> Option<u64> {
-        let size = self.cloud.names.size(self.key(path).ok()?.0.as_ref());
-        self.list_ahead();
-        size
+        self.cloud.names.size(self.key(path).ok()?.0.as_ref())
     }
 
-    fn list_soon(&self, path: &Path) {
-        if let Ok(prefix) = self.prefix_of(path) {
-            self.cloud.names.plan_soon(prefix);
-            self.list_ahead();
-        }
+    fn list_soon(&self, path: &Path) -> bool {
+        let is_planned = self.prefix_of(path).is_ok_and(|prefix| self.cloud.names.plan_soon(prefix));
+        self.list_ahead();
+        is_planned
     }
 
     fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! Files that a program opens one after another, with readahead across small ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bowwave_backend::{Namespace as _, SMALL_BYTES, WillRead};
 
-use super::named::{NamedFile, NamedFiles};
+use super::named::{NamedFile, NamedFiles, is_other_version};
 use super::number;
 use crate::error::Result;
 use crate::store::Store;
@@ -41,6 +41,8 @@ pub struct ManyFiles {
     named: OnceLock<Option<NamedFiles>>,
     /// By number of the path, the directories of the last opens.
     directories: Mutex<HashMap<u64, Directory>>,
+    /// Numbers of the files that the program has changed. `None` if they are too many.
+    changed: Mutex<Option<HashSet<u64>>>,
 }
 
 impl fmt::Debug for ManyFiles {
@@ -50,7 +52,7 @@ impl fmt::Debug for ManyFiles {
 }
 
 /// What is remembered of a directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Directory {
     /// Numbers of the first files that were opened in it.
     opened: Vec<u64>,
@@ -58,6 +60,11 @@ struct Directory {
     requested: Option<Instant>,
     /// Whether a file was opened by that listing.
     is_used: bool,
+    /// When the last open by a listing failed because it showed another version, and how many in a
+    /// row did.
+    failed: Option<(Instant, u32)>,
+    /// When a file in it was opened last.
+    last: Instant,
 }
 
 impl ManyFiles {
@@ -75,6 +82,7 @@ impl ManyFiles {
             owners,
             named: OnceLock::new(),
             directories: Mutex::default(),
+            changed: Mutex::new(Some(HashSet::new())),
         }
     }
 
@@ -84,67 +92,108 @@ impl ManyFiles {
     }
 
     /// Opens the current version of a file, or, of a small file in a directory of which the program
-    /// has opened at least three others, the one that a listing has just shown.
+    /// has opened at least three others, the one that a listing has just shown, if its first bytes
+    /// are in memory.
     ///
     /// # Errors
     /// As the store says.
     pub fn open(&self, path: &Path, will_read: WillRead) -> Result<NamedFile> {
-        if let Some(named) = self.by_name(path)
-            // Whatever is wrong with it, the store has the last word.
-            && let Ok(file) = named.open(path, WillRead::Any)
-        {
-            return Ok(file);
+        if let Some((named, directory)) = self.by_name(path) {
+            match named.open_shown(path) {
+                Ok(file) => {
+                    self.note(directory, |found| (found.is_used, found.failed) = (true, None));
+                    return Ok(file);
+                }
+                // The store has the last word.
+                Err(error) if is_other_version(&error) => {
+                    named.store().backend().forget_name(path, Duration::ZERO);
+                    self.note(directory, |found| {
+                        let failures = found.failed.map_or(0, |(_, failures)| failures);
+                        found.failed = Some((Instant::now(), failures + 1));
+                    });
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(self.store.open_to_read(path, will_read)?.into())
     }
 
-    /// The second store, if its listing has this file, and the file is small.
-    fn by_name(&self, path: &Path) -> Option<&NamedFiles> {
+    /// The program changes or removes a file through another way: from now on, each open of it asks
+    /// the store.
+    pub fn changed(&self, path: &Path) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(paths) = &mut *changed {
+            paths.insert(number(path));
+            if paths.len() > CHANGED_MAX {
+                *changed = None;
+            }
+        }
+    }
+
+    fn has_changed(&self, path: &Path) -> bool {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A directory that was renamed changes all below it.
+        let is_below = |paths: &HashSet<u64>| path.ancestors().any(|above| paths.contains(&number(above)));
+        changed.as_ref().is_none_or(|paths| !paths.is_empty() && is_below(paths))
+    }
+
+    /// The second store, if its listing has this file, and the file is small; and the number of the
+    /// directory.
+    fn by_name(&self, path: &Path) -> Option<(&NamedFiles, u64)> {
         let above = path.parent()?;
-        if !self.store.reads_siblings() || !self.note_open(number(above), number(path)) {
+        let directory = number(above);
+        if !self.store.reads_siblings() || !self.note_open(directory, number(path)) || self.has_changed(path)
+        {
             return None;
         }
         let begin = || {
-            let files = NamedFiles::new((self.again)().ok()?, self.owners);
+            let files = NamedFiles::small((self.again)().ok()?, self.owners);
             files.are_read_ahead().then_some(files)
         };
         let named = self.named.get_or_init(begin).as_ref()?;
         let size = named.store().known_size(path);
-        if size.is_none() && self.should_list(number(above)) {
-            named.store().list_soon(above);
+        if size.is_none() && self.may_list(directory) && named.store().list_soon(above) {
+            self.note(directory, |found| (found.requested, found.is_used) = (Some(Instant::now()), false));
         }
-        let is_small = (1..=SMALL_BYTES).contains(&size?);
-        if is_small && let Some(found) = self.directories().get_mut(&number(above)) {
-            found.is_used = true;
-        }
-        is_small.then_some(named)
+        (1..=SMALL_BYTES).contains(&size?).then_some((named, directory))
     }
 
-    /// Returns whether enough other files of the directory were opened.
+    /// Returns whether enough other files of the directory were opened, and opens by its listing do
+    /// not fail.
     fn note_open(&self, directory: u64, file: u64) -> bool {
-        let mut directories = self.directories();
+        let (mut directories, now) = (self.directories(), Instant::now());
         if directories.len() >= DIRECTORIES_MAX && !directories.contains_key(&directory) {
-            directories.clear();
+            let oldest = directories.iter().min_by_key(|(_, found)| found.last).map(|(&number, _)| number);
+            oldest.and_then(|oldest| directories.remove(&oldest));
         }
-        let opened = &mut directories.entry(directory).or_default().opened;
-        if opened.len() < OTHERS && !opened.contains(&file) {
-            opened.push(file);
+        let found = directories.entry(directory).or_insert_with(|| Directory {
+            opened: Vec::new(),
+            requested: None,
+            is_used: false,
+            failed: None,
+            last: now,
+        });
+        found.last = now;
+        if found.opened.len() < OTHERS && !found.opened.contains(&file) {
+            found.opened.push(file);
             return false;
         }
-        opened.len() >= OTHERS && !opened.contains(&file)
+        let fails = found.failed.is_some_and(|(at, failures)| failures >= FAILURES_MAX && at + PAUSE > now);
+        found.opened.len() >= OTHERS && !found.opened.contains(&file) && !fails
     }
 
     /// Whether the listing of a directory is worth a request: the last one was used, or is long
     /// ago.
-    fn should_list(&self, directory: u64) -> bool {
-        let mut directories = self.directories();
-        let Some(found) = directories.get_mut(&directory) else { return false };
-        let pause = if found.is_used { Duration::ZERO } else { UNUSED_PAUSE };
-        if found.requested.is_some_and(|at| at.elapsed() < pause) {
-            return false;
+    fn may_list(&self, directory: u64) -> bool {
+        let directories = self.directories();
+        let found = directories.get(&directory);
+        found.is_some_and(|found| found.is_used || found.requested.is_none_or(|at| at.elapsed() >= PAUSE))
+    }
+
+    fn note(&self, directory: u64, change: impl FnOnce(&mut Directory)) {
+        if let Some(found) = self.directories().get_mut(&directory) {
+            change(found);
         }
-        (found.requested, found.is_used) = (Some(Instant::now()), false);
-        true
     }
 
     fn directories(&self) -> MutexGuard<'_, HashMap<u64, Directory>> {
@@ -158,6 +207,11 @@ impl ManyFiles {
 const OTHERS: usize = 3;
 /// Directories of which the opens are counted.
 const DIRECTORIES_MAX: usize = 256;
+/// Opens in a row that may find another version than the listing shows, before a directory has a
+/// pause.
+const FAILURES_MAX: u32 = 4;
 /// Least time between two listings of a directory if no file was opened by the first of them: the
 /// program opens files too rarely, or the directory is too large for one request.
-const UNUSED_PAUSE: Duration = Duration::from_mins(1);
+const PAUSE: Duration = Duration::from_mins(1);
+/// Changed files that are remembered. After more, no file is opened by a listing.
+const CHANGED_MAX: usize = 1 << 16;

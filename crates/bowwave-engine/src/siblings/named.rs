@@ -1,11 +1,12 @@
 //! Files that are opened by the names that a store keeps, with readahead across them.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bowwave_backend::{ErrorKind, KeepNames, SMALL_BYTES, WillRead};
+use bowwave_backend::{Entry, EntryKind, ErrorKind, KeepNames, SMALL_BYTES, WillRead};
 
 use super::{SiblingFile, SiblingOpen, SiblingReadahead, SiblingTree};
 use crate::error::{Error, Result};
@@ -15,11 +16,17 @@ use crate::store::Store;
 /// A store whose files a program opens by name. Where the store keeps names, the files that the
 /// program will open next are read ahead. For a program that also asks for names, as through a
 /// file system; [`ManyFiles`](super::ManyFiles) is for others.
-#[derive(Debug)]
 pub struct NamedFiles {
     store: Arc<Store>,
+    tree: Arc<dyn SiblingTree>,
     /// `None` where each open asks the store.
     siblings: Option<Arc<SiblingReadahead>>,
+}
+
+impl fmt::Debug for NamedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedFiles").field("store", &self.store).finish_non_exhaustive()
+    }
 }
 
 /// A file of [`NamedFiles`] or [`ManyFiles`](super::ManyFiles). Its drop is the close.
@@ -46,13 +53,23 @@ impl NamedFiles {
     /// files are read ahead, a thread starts, with the signal mask of the caller.
     pub fn new(store: impl Into<Arc<Store>>, owners: u64) -> Self {
         let store = store.into();
+        Self::with(Arc::clone(&store), store, owners)
+    }
+
+    /// As [`new`](Self::new), of small files: no others are read ahead.
+    pub(super) fn small(store: Store, owners: u64) -> Self {
+        let store = Arc::new(store);
+        Self::with(Arc::clone(&store), Arc::new(SmallFiles(store)), owners)
+    }
+
+    fn with(store: Arc<Store>, tree: Arc<dyn SiblingTree>, owners: u64) -> Self {
         let keeps_names = store.backend().keep_names(NAMES).is_some_and(|kept| kept.opens);
         let siblings = keeps_names.then(|| {
             let siblings = SiblingReadahead::new(&store, owners, 0);
-            siblings.start(Arc::downgrade(&store) as Weak<dyn SiblingTree>);
+            siblings.start(Arc::downgrade(&tree));
             Arc::new(siblings)
         });
-        Self { store, siblings }
+        Self { store, tree, siblings }
     }
 
     /// Whether files are read ahead.
@@ -92,6 +109,16 @@ impl NamedFiles {
         }
     }
 
+    /// Opens a small file in the version that the store's names show.
+    ///
+    /// # Errors
+    /// `Changed` or `NotFound` if it is no longer the current one, and as the store says.
+    pub(super) fn open_shown(&self, path: &Path) -> Result<NamedFile> {
+        let file = self.store.open_to_read(path, WillRead::Any)?;
+        let noted = self.siblings.as_ref().map(|siblings| self.check(siblings, path, &file)).transpose()?;
+        Ok(NamedFile { file, noted })
+    }
+
     fn open_anew(&self, path: &Path, will_read: WillRead) -> Result<File> {
         self.store.backend().forget_name(path, Duration::ZERO);
         self.store.open_to_read(path, will_read)
@@ -103,7 +130,7 @@ impl NamedFiles {
         let is_small = (1..=SMALL_BYTES).contains(&file.size());
         let requested = is_small.then(|| siblings.request(path, file));
         // Behind the requests for this file.
-        let open = siblings.opened(&*self.store, path, file);
+        let open = siblings.opened(&*self.tree, path, file);
         if let Some(offset) = requested {
             file.read_at(offset, &mut [0])?;
         }
@@ -161,8 +188,32 @@ impl Drop for Noted {
     }
 }
 
+/// The small files of a store. Programs open the others without names.
+#[derive(Debug)]
+struct SmallFiles(Arc<Store>);
+
+impl SiblingTree for SmallFiles {
+    fn store(&self) -> &Store {
+        &self.0
+    }
+
+    fn known(&self, directory: &Path) -> Option<Vec<Entry>> {
+        let mut entries = SiblingTree::known(&*self.0, directory)?;
+        entries.retain(|entry| entry.kind == EntryKind::File && (1..=SMALL_BYTES).contains(&entry.size));
+        Some(entries)
+    }
+
+    fn list(&self, directory: &Path) -> Result<Vec<Entry>> {
+        SiblingTree::list(&*self.0, directory)
+    }
+
+    fn open(&self, path: &Path, will_read: WillRead) -> Result<File> {
+        SiblingTree::open(&*self.0, path, will_read)
+    }
+}
+
 /// Whether the file was replaced or removed since the store showed its version.
-fn is_other_version(error: &Error) -> bool {
+pub(super) fn is_other_version(error: &Error) -> bool {
     matches!(error.kind(), Some(ErrorKind::Changed | ErrorKind::NotFound))
 }
 

@@ -35,29 +35,34 @@ impl NameCache {
         }
     }
 
-    /// A program may open many files of a directory.
-    pub(in super::super) fn plan_soon(&self, directory: String) {
-        if self.is_on() && self.lists() {
-            self.plan(&mut self.lock(), vec![directory]);
+    /// A program may open many files of a directory. Returns whether a listing is planned now: not
+    /// if it is current or under way.
+    pub(in super::super) fn plan_soon(&self, directory: String) -> bool {
+        if !self.is_on() || !self.lists() {
+            return false;
         }
+        let (mut state, now) = (self.lock(), Instant::now());
+        let found = state.directory(&directory);
+        if found.is_being_listed || found.complete.is_some_and(|until| until > now) {
+            return false;
+        }
+        self.plan(&mut state, vec![directory]);
+        true
     }
 
-    /// The size of the object `key`, if a current listing of its directory has it. Renews the
-    /// listing as a lookup does.
+    /// The size of the object `key`, if a current listing of its directory has it.
     pub(in super::super) fn size(&self, key: &str) -> Option<u64> {
         let (prefix, name) = split(key);
         let now = Instant::now();
         let mut state = self.lock();
         let found = state.touch(prefix)?;
         found.complete.filter(|&until| until > now)?;
-        let size = match found.names.get(name) {
-            Some(Name { standing: Known::Object(object), until, pending: 0, .. }) if *until > now => {
-                object.size
+        match found.names.get(name)? {
+            Name { standing: Known::Object(object), until, pending: 0, .. } if *until > now => {
+                Some(object.size)
             }
-            _ => return None,
-        };
-        self.renew(&mut state, prefix, now);
-        Some(size)
+            _ => None,
+        }
     }
 
     /// Plans a new listing if a lookup uses this one in the last quarter of its time to live.
