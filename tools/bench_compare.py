@@ -57,16 +57,17 @@ KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION"
 ENGINE = ("queue_elevator=deadline,queue_merge=1,queue_fill_kb=256,queue_spread_kb=512,request_kb_max=16384,"
           "queue_async_depth=62,queue_async_depth_start=15,queue_sync_fast_ms=60,queue_sync_sample_kb=512")
 # Costs of a reader's call, wake-up and copy, as in `bowwave reproduce beyond`.
+MACHINE = """[machine]
+call_ns = 1000
+wait_ns = 5000
+copy_ns_a_kib = 100.0
+"""
 PLAN = """[sweep]
 policies = ["stream"]
 ra_pages = [{ra_pages}]
 cache_bytes = [{cache}]
 devices = ["{device}"]
-[machine]
-call_ns = 1000
-wait_ns = 5000
-copy_ns_a_kib = 100.0
-[[readers]]
+""" + MACHINE + """[[readers]]
 trace = "trace.csv"
 pace = "{pace}"
 file_bytes = {file_bytes}

@@ -35,7 +35,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from bench_compare import ENGINE, KEYS, Directory, Mount, Server
+from bench_compare import ENGINE, KEYS, MACHINE, Directory, Mount, Server
 from compare_engine import Library
 from compare_workloads import MIB, pages_of
 from mounts import can_mount, end_mounts_when_stopped
@@ -44,16 +44,11 @@ PAGE = 4096
 CACHE = "2GiB"
 # Seconds of differences that are noise: policies that are closer have no order.
 NOISE = 0.05
-# Costs of a reader's call, wake-up and copy, as in tools/bench_compare.py.
 PLAN = """[sweep]
 policies = ["{policy}"]
 ra_pages = [{window}]
 devices = ["{device}"]
-[machine]
-call_ns = 1000
-wait_ns = 5000
-copy_ns_a_kib = 100.0
-[[readers]]
+""" + MACHINE + """[[readers]]
 trace = "trace.csv"
 think_ns = {think_ns}
 """

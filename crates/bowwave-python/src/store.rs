@@ -21,7 +21,8 @@ const FAR_REQUEST: u64 = 16 << 20;
 /// Typical time to first byte of a remote store.
 const FAR_LATENCY: Duration = Duration::from_millis(30);
 
-/// Stores that share a cache, as far as readahead across files is concerned: more get as much each.
+/// Owners between whom stores divide what readahead across files may take of their cache. If there
+/// are more stores, they may take more together.
 const SHARES: u64 = 2;
 
 /// A cache over any number of stores.
