@@ -503,9 +503,11 @@ fn shells_replace_low_descriptors() {
     let logs = tempfile::tempdir().expect("a directory");
     let server = small_files(&logs.path().join("log"));
     let script = "\
-        before=$(ls /proc/$$/fd)
+        ls /proc/$$/fd > $0 # No pipe: the shell closes its ends while `ls` runs.
+        before=$(cat $0)
         wc -c < /m/d/05
-        for number in $(ls /proc/$$/fd); do
+        ls /proc/$$/fd > $0
+        for number in $(cat $0); do
             case \" $before \" in
                 *[!0-9]$number[!0-9]*) ;;
                 *) [ $number -ge 512 ] || echo descriptor $number ;;
@@ -520,6 +522,7 @@ fn shells_replace_low_descriptors() {
     let mut command = bowwave();
     command.args(["run", "--map", "s3://data=/m", "--anonymous", "--allow-http", "--cache", "16MiB"]);
     command.args(["--endpoint", &server.endpoint(), "--", "sh", "-c", script]);
+    command.arg(logs.path().join("descriptors"));
     assert_eq!(run(&mut command), "20000\n".repeat(2 * FILES + 5));
 }
 
