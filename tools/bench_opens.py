@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens many small objects one after another, reads and closes each: through the C library, and by bowwave.open.
+"""Opens many small objects one after another, reads and closes each: through the C library, bowwave.open and fsspec.
 
     tools/bench_opens.py [--library target/release/libbowwave.so] [--files N] [--size BYTES] [--shuffled]
 
@@ -48,9 +48,18 @@ def main():
             with bowwave.open(f"s3://data/{name}", endpoint=server.url, allow_http=True, cache="1GiB") as file:
                 yield len(file.read())
 
+    def by_fsspec():
+        from bowwave.fsspec import BowwaveFileSystem
+
+        # Another size is another engine, whose cache is empty.
+        files = BowwaveFileSystem(target_protocol="s3", target_options={"endpoint_url": server.url}, cache="1023MiB")
+        for name in names:
+            with files.open(f"data/{name}") as file:
+                yield len(file.read())
+
     ways = {"C library": by_library}
     if importlib.util.find_spec("bowwave") is not None:
-        ways["bowwave.open"] = by_python
+        ways |= {"bowwave.open": by_python, "bowwave::": by_fsspec}
     try:
         for way, reads in ways.items():
             before, begun = server.counters(), time.monotonic()

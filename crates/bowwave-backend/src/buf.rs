@@ -71,6 +71,20 @@ impl ReadBuf {
         &self.segments
     }
 
+    /// Takes the memory of `range` from the system at once, before the first bytes are copied in.
+    /// Taken page by page, by page faults of the copies, it takes half as much time again. Returns
+    /// whether the system did it; if not, the copies take it.
+    pub(crate) fn populate(&mut self, range: Range<usize>) -> bool {
+        self.pieces(range).all(|(_, piece)| {
+            let skip = piece.iov_base.align_offset(rustix::param::page_size());
+            let start = piece.iov_base.wrapping_byte_add(skip);
+            let len = piece.iov_len.saturating_sub(skip);
+            // SAFETY: from within the segment to the end of its last page. The segment is valid for
+            // writes and exclusively ours, and no byte changes. Linux before 5.14 refuses.
+            unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) == 0 }
+        })
+    }
+
     /// Writes `bytes` at `offset` of the buffer.
     ///
     /// # Panics
@@ -236,6 +250,29 @@ struct Owned(
     #[expect(dead_code, reason = "held for its memory, which only the ReadBuf may touch")] Box<[u8]>,
 );
 
+/// A buffer over memory that was never touched, and a way to count its pages that have memory.
+/// `None` if this kernel cannot give memory at once.
+#[cfg(test)]
+pub(crate) fn untouched(len: usize) -> Option<(ReadBuf, impl Fn() -> usize)> {
+    use std::os::unix::fs::FileExt as _;
+
+    let mut memory = memmap2::MmapMut::map_anon(len).expect("memory");
+    let other = memmap2::MmapMut::map_anon(len).expect("memory");
+    other.advise(memmap2::Advice::PopulateWrite).ok()?;
+    let (base, page) = (memory.as_mut_ptr(), rustix::param::page_size());
+    let (address, pagemap) = (base.addr(), File::open("/proc/self/pagemap").expect("it is there"));
+    let resident = move || {
+        let is_resident = |&at: &usize| {
+            let mut entry = [0; 8];
+            pagemap.read_exact_at(&mut entry, ((address + at) / page) as u64 * 8).expect("an entry");
+            u64::from_ne_bytes(entry) >> 63 == 1
+        };
+        (0..len).step_by(page).filter(is_resident).count()
+    };
+    // SAFETY: the mapping lives in the owner, and nothing else accesses its bytes.
+    Some((unsafe { ReadBuf::from_raw_segments([(base, len)], Arc::new(memory)) }, resident))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,5 +286,19 @@ mod tests {
         assert_eq!((buf.to_vec(), tail.to_vec()), (b"abcd".to_vec(), b"\0xyz\0\0".to_vec()));
         buf.unsplit(tail);
         assert_eq!((buf.len(), buf.to_vec()), (10, b"abcd\0xyz\0\0".to_vec()));
+    }
+
+    #[test]
+    fn memory_is_there_before_the_bytes() {
+        let Some((mut buf, resident)) = untouched(64 << 10) else {
+            return bowwave_testkit::skipped("this kernel has no MADV_POPULATE_WRITE (Linux 5.14)");
+        };
+        let page = rustix::param::page_size();
+        assert_eq!(resident(), 0);
+        assert!(buf.populate(page..3 * page));
+        assert_eq!(resident(), 2);
+        buf.copy_in(3, b"abc");
+        assert!(buf.populate(0..64 << 10));
+        assert_eq!((resident(), &buf.to_vec()[..7]), ((64 << 10) / page, &b"\0\0\0abc\0"[..]));
     }
 }

@@ -55,6 +55,12 @@ impl Handle {
         Ok((identity.etag, identity.modified_ns))
     }
 
+    /// Whether its version may be that of a listing. If not, the store was asked at the open.
+    #[getter]
+    fn may_be_listed(&self) -> PyResult<bool> {
+        Ok(self.named()?.may_be_listed())
+    }
+
     /// Up to `length` bytes from `offset`; fewer only at the end of the file.
     fn pread<'py>(&self, py: Python<'py>, offset: i64, length: i64) -> PyResult<Bound<'py, PyBytes>> {
         let (file, offset, length) =

@@ -178,6 +178,12 @@ impl Store {
         Ok(Handle::new(file, self.failures.clone()))
     }
 
+    /// The program changes an object, or all below a directory, through another way: from now on,
+    /// each open of it asks the store.
+    fn changed(&self, path: &str) -> PyResult<()> {
+        self.changing(path).map(drop)
+    }
+
     /// Creates or truncates an object, and opens it for writing.
     fn create(&self, py: Python<'_>, path: &str) -> PyResult<Handle> {
         let store = self.changing(path)?;

@@ -349,6 +349,31 @@ def test_writes_are_seen(tmp_path):
         fs.cat_file(path)
 
 
+def test_writes_are_seen_in_a_directory_that_the_store_lists(served):
+    server = served(**{f"{at:02}": b"old" for at in range(40)})
+    options = {"key": server.options["key"], "secret": server.options["secret"],
+               "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
+    fs = fsspec.filesystem("bowwave", target_protocol="s3", target_options=options, skip_instance_cache=True)
+    names = [server.bucket.removeprefix("s3://") + f"{at:02}" for at in range(40)]
+    for at, name in enumerate(names[:20]):
+        with fs.open(name) as file:
+            assert file.read() == b"old"
+        # The listing comes, and then files that are read ahead.
+        time.sleep(0.2 if at in (5, 19) else 0)
+    for at, name in enumerate(names[20:26], 20):
+        if at % 2:
+            fs.pipe_file(name, b"new!")
+        else:
+            # As a target that has requests of its own, such as s3fs.
+            with fs._changing(name):
+                (server.path / f"{at:02}").write_bytes(b"new!")
+        with fs.open(name) as file:
+            assert file.read() == b"new!"
+    fs.rm(names[26])
+    with pytest.raises(FileNotFoundError):
+        fs.open(names[26])
+
+
 def system(protocol, **options):
     return bowwave.fsspec.BowwaveFileSystem(protocol, options, skip_instance_cache=True)
 

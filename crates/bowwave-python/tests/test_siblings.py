@@ -79,7 +79,8 @@ class Sent:
 
     def __exit__(self, *exception):
         after = self.server.counters()
-        self.heads, self.gets, self.bytes = (after[name] - self.before[name] for name in ("heads", "gets", "bytes"))
+        names = "heads", "lists", "gets", "bytes"
+        self.heads, self.lists, self.gets, self.bytes = (after[name] - self.before[name] for name in names)
 
 
 def loop(fs, names, length=-1):
@@ -123,12 +124,27 @@ def test_only_so_much_of_the_next_files_is_read_as_of_those_before(server):
     assert sent.bytes < 0.1 * FILES * LARGE
 
 
-def test_a_directory_that_is_not_listed_has_no_file_opened_ahead(server):
+def test_large_files_of_a_directory_that_is_not_listed_are_not_opened_ahead(server):
     fs = system(server)
     with Sent(server) as sent:
-        loop(fs, [f"data/small/{at}.bin" for at in range(10)])
+        loop(fs, [f"data/large/{at}.bin" for at in range(10)])
     assert sent.heads == 10
-    assert sent.bytes == 10 * SIZE
+    assert sent.bytes == 10 * LARGE
+
+
+def test_the_store_itself_lists_a_directory_of_small_files_that_are_opened_one_by_one(server):
+    fs = system(server)
+    with Sent(server) as sent:
+        loop(fs, [f"data/small/{at}.bin" for at in range(40)])
+    assert sent.heads < 20 and sent.lists <= 2
+    assert sent.bytes <= FILES * SIZE
+
+
+def test_files_are_looked_up_if_their_attributes_may_not_be_a_second_old(server):
+    fs = system(server, attribute_timeout=0.9)
+    with Sent(server) as sent:
+        loop(fs, [f"data/small/{at}.bin" for at in range(10)])
+    assert (sent.heads, sent.lists) == (10, 0)
 
 
 @pytest.mark.parametrize("settings", [{"attribute_timeout": 0}, {"policy": "none"}])

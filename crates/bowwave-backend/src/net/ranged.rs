@@ -2,13 +2,14 @@
 //! bucket.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 #[cfg(feature = "s3")]
 use std::time::{Duration, Instant};
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 #[cfg(feature = "s3")]
 use http::header::LAST_MODIFIED;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
@@ -459,8 +460,12 @@ impl Fetch {
                 }
             }
         }
-        let requested = self.request(&version, range.clone()).await?;
-        self.receive_response(&version, range, requested).await
+        let request = pin!(self.request(&version, range.clone()));
+        let requested = match select(request, pin!(self.intake.populate())).await {
+            Either::Left((requested, _)) => requested,
+            Either::Right(((), request)) => request.await,
+        };
+        self.receive_response(&version, range, requested?).await
     }
 
     /// Requests a range; `None` from a server without range requests.
@@ -609,6 +614,20 @@ impl Intake {
         Ok(())
     }
 
+    /// Takes the memory of the bytes from the system, while the store works on the request.
+    async fn populate(&mut self) {
+        if self.len - self.received < POPULATE_MIN {
+            return;
+        }
+        for start in (self.received..self.len).step_by(POPULATE_BYTES) {
+            // Others first: they send requests, and receive bytes.
+            tokio::task::yield_now().await;
+            if !self.buf.populate(start..self.len.min(start + POPULATE_BYTES)) {
+                break;
+            }
+        }
+    }
+
     /// Ends the read: with all bytes, or with an error.
     fn end(self, result: Result<()>) {
         let received = self.received;
@@ -625,5 +644,10 @@ impl Intake {
     }
 }
 
+/// Least bytes whose memory is taken before they come. Smaller: more system calls. Larger: more
+/// page faults.
+const POPULATE_MIN: usize = 64 << 10;
+/// Bytes whose memory is taken at once. Smaller: more system calls. Larger: others wait longer.
+const POPULATE_BYTES: usize = 256 << 10;
 /// Bytes between two progress reports. Smaller: more wake-ups. Larger: readers wait longer.
 const STEP_BYTES: usize = 64 << 10;

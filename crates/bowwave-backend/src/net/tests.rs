@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bowwave_testkit::{HttpServer, InstalledServer, S3Server};
+use bowwave_testkit::{Content, HttpServer, InstalledServer, S3Server, Shape, ShapedS3};
 
+use crate::buf::untouched;
 use crate::conformance::{self, Fixture};
+use crate::wait::start_read;
 use crate::{Backend, Credentials, EntryKind, ErrorKind, Namespace as _, Options, open_url, read_exact};
 
 /// A directory that a server serves.
@@ -223,3 +225,28 @@ fn plain_http_endpoints_are_refused_unless_allowed() {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn memory_for_the_bytes_is_taken_while_the_server_works() {
+    let first_byte = Duration::from_millis(400);
+    let shape = Shape { first_byte, connection_rate: 0, total_rate: 0 };
+    let objects = [("a".to_owned(), Content::Pattern(1 << 20))];
+    let server = ShapedS3::serve(shape, objects.into()).expect("loopback is there");
+    let options = Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        credentials: Some(keys()),
+        ..Options::default()
+    };
+    let store = open_url("s3://data/", &options).expect("the URL is right");
+    let object = store.open("a".as_ref()).expect("it is there");
+    let Some((buf, resident)) = untouched(1 << 20) else {
+        return bowwave_testkit::skipped("this kernel has no MADV_POPULATE_WRITE (Linux 5.14)");
+    };
+    let heard = start_read(&*object, 0, buf);
+    let all = (1 << 20) / rustix::param::page_size();
+    while resident() < all {
+        assert!(heard.try_recv().is_err(), "bytes came before their memory");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -105,7 +105,8 @@
 //!
 //! # The waste budget
 //!
-//! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
+//! Waste is readahead that no reader uses. Two budgets, of the stream and of the file, bound it,
+//! whatever the readers do:
 //!
 //! - **Of a stream:** its unread readahead is at most a base plus a share. The base is two windows,
 //!   or the predicted length or strided block if that is longer. The share is
@@ -114,6 +115,10 @@
 //!   streams have readahead, the limit is half of the file's budget that they leave. A strided
 //!   stream with blocks of at most 32 pages is limited further on such a store: to the base, or to
 //!   half of the pages that it used if that is more.
+//! - **Of a stream that is alone**, where requests cost only time
+//!   ([`slow_window_pages`](StreamConfig::slow_window_pages)): a share is raised to all pages used,
+//!   and to twice as many once a reader in order used twice the base. It is then at most sixteen
+//!   windows plus `waste_percent` of the pages used: what its file may waste.
 //! - **Of a file:** unread readahead is at most `waste_percent` of the pages used, plus sixteen
 //!   windows, plus two windows for each reader after the first. The first two windows of an active
 //!   stream do not count. The cache counts used and unread pages exactly. A stream may count as

@@ -156,6 +156,11 @@ impl NamedFile {
         &self.file
     }
 
+    /// Whether its version may be that of a listing. If not, the store was asked at the open.
+    pub fn may_be_listed(&self) -> bool {
+        self.noted.is_some()
+    }
+
     /// The file, of which a program reads `bytes` bytes from `offset`.
     #[inline]
     pub fn to_read(&self, offset: u64, bytes: u64) -> &File {

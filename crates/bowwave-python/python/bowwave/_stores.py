@@ -157,6 +157,14 @@ def store_of(url: str, access: Access) -> _bowwave.Store:
         return store
 
 
+def changed(place: Place) -> None:
+    """The program changes an object, or all below a directory: later opens ask the store, not a listing."""
+    with _table.lock:
+        stores = [store for (url, _), store in _table.stores.items() if url == place.store]
+    for store in stores:
+        store.changed(place.path)
+
+
 def engines() -> list[_bowwave.Engine]:
     """All engines of this process."""
     with _table.lock:

@@ -46,6 +46,8 @@ CHUNK = 8 << 20
 HANDLES = 4096
 #: Files that were looked up and not opened, after which most lookups fetch nothing.
 IN_VAIN = 4
+#: Seconds for which a store opens small files by its own listing of their directory.
+LISTED_S = 1.0
 #: Directories in whose listings names were looked for.
 LISTINGS_MAX = 16
 
@@ -172,8 +174,11 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         if (ahead := self._siblings.take(path)) is not None:
             now, source = ahead
         elif self._scheme is not None:
-            source = self._new_source(path)
-            source.handle(first)
+            # Without a listing of the target, the store lists directories of which many files are opened.
+            lists = self.attribute_timeout >= LISTED_S and not self._is_listed(path)
+            source = self._new_source(path, by_name=lists)
+            if source.handle(first).may_be_listed:
+                now -= LISTED_S
         else:
             info = self.fs.info(path)
             if info["type"] == "directory":
@@ -199,8 +204,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         return (known is not None and known[1] == _stores.generation()
                 and monotonic() - known[0] <= self.attribute_timeout)
 
-    def _new_source(self, path: str) -> Source:
-        source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path))
+    def _new_source(self, path: str, by_name: bool = False) -> Source:
+        source = Source(self._place(path), self._access_of(path), self.fs.unstrip_protocol(path), by_name)
 
         source.ended = lambda history: self._siblings.closed(path, _ranges_of(history))
         return source
@@ -261,6 +266,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     def _forget(self, path: str) -> None:
         path = self._strip_protocol(path)
         self._siblings.forget(path)
+        if self._scheme in _stores.BUCKETS:
+            _stores.changed(self._place(path))
         with self._lock:
             self._changes += 1
             for known in [known for known in self._sources if known == path or known.startswith(path + "/")]:

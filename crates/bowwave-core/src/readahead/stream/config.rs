@@ -21,7 +21,8 @@ pub struct StreamConfig {
     pub reader_ahead_pages: u64,
     /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
     /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
-    /// requests cost only time.
+    /// requests cost only time. There, a stream that is alone may also use the whole waste budget
+    /// of its file.
     pub slow_window_pages: u64,
     /// Whether the store has a head, as a disk does, so that the pages of one request delay all
     /// others. If readahead mostly goes unused, its requests are then short. False by default.

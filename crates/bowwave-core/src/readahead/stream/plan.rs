@@ -295,7 +295,7 @@ impl Stream {
             return 0;
         }
         let percent = u64::from(self.config.waste_percent);
-        let of_file = self.pace.pages_per_fill();
+        let pages_per_fill = self.pace.pages_per_fill();
         let entry = self.table.get(at);
         // Before pages were used: two windows, or the predicted length or the strided block if that
         // is longer.
@@ -303,20 +303,28 @@ impl Stream {
         let first =
             (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
-        let near =
-            entry.pace.pages_per_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
+        let in_order = matches!(entry.direction, Direction::Up | Direction::Down);
+        let near = entry
+            .pace
+            .pages_per_fill()
+            .or(pages_per_fill)
+            .is_none_or(|pages| pages < max * tuning().stream_windows);
         let file = self.file_budget(view, pages);
-        let takes_time = of_file.is_some();
+        let takes_time = pages_per_fill.is_some();
         let mut share = consumed.saturating_mul(percent) / 100;
-        if takes_time && first + share < ahead + pages && share < max * tuning().file_windows {
-            // While `waste_percent` of the used pages is small, all used pages count. Half of the
-            // file's budget is left to other streams.
-            let alone = self.table.ahead(u64::MAX) <= ahead;
-            share = share.max(consumed.min(if alone {
-                max * tuning().file_windows
-            } else {
-                file.saturating_add(ahead) / 2
-            }));
+        let first_of_file = max * tuning().file_windows;
+        if takes_time && first + share < ahead + pages {
+            // All used pages count.
+            if self.table.ahead(u64::MAX) <= ahead {
+                let only_time = self.config.slow_window_pages > 0 && !self.config.seeks;
+                let of_file = first_of_file + if only_time { share } else { 0 };
+                // A reader in order that used twice the base will probably go on.
+                let goes_on = only_time && in_order && consumed / 2 >= first;
+                share = share.max(consumed.saturating_mul(if goes_on { 2 } else { 1 }).min(of_file));
+            } else if share < first_of_file {
+                // Half of the file's budget is left to other streams.
+                share = share.max(consumed.min(file.saturating_add(ahead) / 2));
+            }
         }
         // A strided reader may stop at any block: at most half of its pages are then waste. Two
         // windows hold few long blocks, so these have the whole budget.

@@ -145,17 +145,14 @@ fn a_high_latency_store_gets_large_requests_at_once() {
     assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
 }
 
-#[test]
-fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget() {
-    let mut reader = Reader::new(FAR_NS, 256);
+/// Used pages at each wait of a sequential reader of 1 GiB, if `promised` pages may be ahead of it.
+fn waits_in_order(mut reader: Reader, promised: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut steps = Vec::new();
-    // 1 GiB.
     for at in 0..8192 {
         let waits = reader.waits;
         reader.read(at * 32, 32);
         let WasteCounts { consumed, unread, .. } = reader.waste();
-        let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
-        let promised = 2 * 256 + least.max(consumed / 4);
+        let promised = promised(consumed);
         assert!(
             unread <= promised,
             "{unread} pages ahead of a reader of {consumed}, {promised} are promised"
@@ -164,11 +161,33 @@ fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget()
             steps.push(consumed);
         }
     }
+    steps
+}
+
+#[test]
+fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget() {
+    let promised = |consumed| {
+        let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
+        2 * 256 + least.max(consumed / 4)
+    };
     let expected = [
         32, 288, 1120, 2784, 6112, 10752, 12416, 15392, 17056, 20032, 21856, 25568, 32480, 41120, 51936,
         65440, 82336, 103_456, 129_856,
     ];
-    assert_eq!(steps, expected);
+    assert_eq!(waits_in_order(Reader::new(FAR_NS, 256), promised), expected);
+}
+
+/// Where requests cost only time, it soon has the budget of its file.
+#[test]
+fn a_sequential_reader_of_an_object_store_has_the_budget_of_its_file() {
+    let stream = StreamConfig { slow_window_pages: 64, ..StreamConfig::default() };
+    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+    let promised = |consumed| {
+        let shown = if consumed < 4 * 256 { consumed } else { 2 * consumed };
+        2 * 256 + shown.min(16 * 256 + consumed / 4)
+    };
+    let expected = [32, 288, 1120, 3904, 9504, 16512, 25280, 36224, 49920, 67040, 88416, 115_136];
+    assert_eq!(waits_in_order(Reader::with(FAR_NS, config), promised), expected);
 }
 
 #[test]

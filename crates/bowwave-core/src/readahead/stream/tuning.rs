@@ -54,9 +54,9 @@ tuning! {
     stream_windows: 2,
     /// Windows. The waste budget of a file before a page was used. Also the largest file that may
     /// be read whole, and the longest predicted run that is read ahead. Up to this many windows,
-    /// all used pages count in a stream's share. Times: a place found by runs in a row is at most
-    /// this many times as long as these runs. Larger: random readers waste more. Smaller: a
-    /// high-latency store is not filled at the beginning.
+    /// and more on an object store, all used pages count in a stream's share. Times: a place found
+    /// by runs in a row is at most this many times as long as these runs. Larger: random readers
+    /// waste more. Smaller: a high-latency store is not filled at the beginning.
     file_windows: 16,
     /// Pages. Shorter readahead is not worth a request. Half of it is the smallest share of memory
     /// of a stream. Larger: small remainders wait for a demand read. Smaller: more requests.
