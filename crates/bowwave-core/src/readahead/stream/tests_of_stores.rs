@@ -153,10 +153,7 @@ fn waits_in_order(mut reader: Reader, promised: impl Fn(u64) -> u64) -> Vec<u64>
         reader.read(at * 32, 32);
         let WasteCounts { consumed, unread, .. } = reader.waste();
         let promised = promised(consumed);
-        assert!(
-            unread <= promised,
-            "{unread} pages ahead of a reader of {consumed}, {promised} are promised"
-        );
+        assert!(unread <= promised, "{unread} pages ahead of {consumed} used, {promised} are promised");
         if reader.waits > waits {
             steps.push(consumed);
         }
@@ -166,7 +163,7 @@ fn waits_in_order(mut reader: Reader, promised: impl Fn(u64) -> u64) -> Vec<u64>
 
 #[test]
 fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget() {
-    let promised = |consumed| {
+    let promised = |consumed: u64| {
         let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
         2 * 256 + least.max(consumed / 4)
     };
@@ -182,7 +179,7 @@ fn the_distance_of_a_sequential_reader_doubles_with_each_wait_up_to_the_budget()
 fn a_sequential_reader_of_an_object_store_has_the_budget_of_its_file() {
     let stream = StreamConfig { slow_window_pages: 64, ..StreamConfig::default() };
     let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    let promised = |consumed| {
+    let promised = |consumed: u64| {
         let shown = if consumed < 4 * 256 { consumed } else { 2 * consumed };
         2 * 256 + shown.min(16 * 256 + consumed / 4)
     };
