@@ -370,8 +370,25 @@ def test_writes_are_seen_in_a_directory_that_the_store_lists(served):
         with fs.open(name) as file:
             assert file.read() == b"new!"
     fs.rm(names[26])
-    with pytest.raises(FileNotFoundError):
-        fs.open(names[26])
+    fs.rm(names[27][:-2] + "2[79]")
+    for name in (names[26], names[27], names[29]):
+        with pytest.raises(FileNotFoundError):
+            fs.open(name)
+
+
+def test_no_file_is_opened_by_a_listing_after_the_cache_was_invalidated(served):
+    server = served(**{f"{at:02}": b"old" for at in range(40)})
+    options = {"key": server.options["key"], "secret": server.options["secret"],
+               "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
+    fs = fsspec.filesystem("bowwave", target_protocol="s3", target_options=options, skip_instance_cache=True)
+    names = [server.bucket.removeprefix("s3://") + f"{at:02}" for at in range(40)]
+    for at, name in enumerate(names[:20]):
+        with fs.open(name) as file:
+            assert file.read() == b"old"
+        time.sleep(0.2 if at in (5, 19) else 0)
+    (server.path / "20").write_bytes(b"new!")
+    fs.invalidate_cache()
+    assert fs.cat_file(names[20]) == b"new!"
 
 
 def system(protocol, **options):

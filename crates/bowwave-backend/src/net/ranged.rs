@@ -616,7 +616,8 @@ impl Intake {
 
     /// Takes the memory of the bytes from the system, while the store works on the request.
     async fn populate(&mut self) {
-        if self.len - self.received < POPULATE_MIN {
+        // Memory in many segments was used before.
+        if self.len - self.received < POPULATE_MIN * self.buf.segments().len() {
             return;
         }
         for start in (self.received..self.len).step_by(POPULATE_BYTES) {
@@ -644,8 +645,8 @@ impl Intake {
     }
 }
 
-/// Least bytes whose memory is taken before they come. Smaller: more system calls. Larger: more
-/// page faults.
+/// Least bytes of a segment, on average, whose memory is taken before they come. Smaller: more
+/// system calls. Larger: more page faults.
 const POPULATE_MIN: usize = 64 << 10;
 /// Bytes whose memory is taken at once. Smaller: more system calls. Larger: others wait longer.
 const POPULATE_BYTES: usize = 256 << 10;

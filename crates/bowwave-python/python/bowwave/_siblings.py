@@ -226,9 +226,11 @@ class Siblings:
             if length and handle.size:
                 handle.advise("willneed", offset, length)
         if head < handle.size and (fetch := fetch_of(path)) is not None:
+            # Before the lock: who holds that of the stores may close files, and wait for this one.
+            room = source.store().cache_bytes // 2
             with self._locked():
                 # Other threads get a part of the rest.
-                most = max(0, source.store().cache_bytes // 2 - self._bytes) // 2
+                most = max(0, room - self._bytes) // 2
                 self._bytes += most
             fetched = 0
             try:

@@ -165,6 +165,14 @@ def changed(place: Place) -> None:
         store.changed(place.path)
 
 
+def changed_all(settings: str) -> None:
+    """Any object may have changed: later opens through stores of these settings ask the store, not a listing."""
+    with _table.lock:
+        stores = [store for (_, access), store in _table.stores.items() if access.settings == settings]
+    for store in stores:
+        store.changed("")
+
+
 def engines() -> list[_bowwave.Engine]:
     """All engines of this process."""
     with _table.lock:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cached_property, wraps
+from glob import has_magic
 from time import monotonic
 from typing import Any
 from weakref import ref
@@ -161,8 +162,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     # Opening.
 
-    def _source(self, path: str, first: First | None = None) -> Source | _Fetched:
-        """The object at a stripped path, looked up unless it was a moment ago. `first` is what is read of it next."""
+    def _source(self, path: str, first: First | None = None, opens: bool = False) -> Source | _Fetched:
+        """The object at a stripped path, looked up unless it was a moment ago. `first` is what is read of it next.
+
+        If the program `opens` it, a listing may be the lookup."""
         is_written = self._is_written(path)
         now, generation = monotonic(), _stores.generation()
         with self._lock:
@@ -175,10 +178,12 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             now, source = ahead
         elif self._scheme is not None:
             # Without a listing of the target, the store lists directories of which many files are opened.
-            lists = self.attribute_timeout >= LISTED_S and not self._is_listed(path)
+            lists = opens and self.attribute_timeout >= LISTED_S and not self._has_listing(path)
             source = self._new_source(path, by_name=lists)
             if source.handle(first).may_be_listed:
                 now -= LISTED_S
+                if self.attribute_timeout <= LISTED_S:
+                    return source
         else:
             info = self.fs.info(path)
             if info["type"] == "directory":
@@ -235,6 +240,10 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
                     found.append((info["name"][len(directory) + 1:], size))
         return found or None
 
+    def _has_listing(self, path: str) -> bool:
+        """Whether the target has a listing of the file's directory."""
+        return getattr(self.fs, "dircache", {}).get(self.fs._parent(path)) is not None
+
     def _is_listed(self, path: str) -> bool:
         """Whether the target has a listing with this file."""
         directory = self.fs._parent(path)
@@ -265,6 +274,9 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
 
     def _forget(self, path: str) -> None:
         path = self._strip_protocol(path)
+        # The target expands patterns.
+        while has_magic(path):
+            path = self.fs._parent(path)
         self._siblings.forget(path)
         if self._scheme in _stores.BUCKETS:
             _stores.changed(self._place(path))
@@ -315,7 +327,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         if self._unopened.pop(path, self) is None:
             self._unopened.clear()
         with self._siblings.opening(path):
-            source = self._source(path, first)
+            source = self._source(path, first, opens=True)
             if isinstance(source, Source):
                 with suppress(Exception):
                     # Whatever is wrong with a listing, it must not fail an open.
@@ -538,6 +550,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             with self._lock:
                 self._changes += 1
                 self._sources.clear()
+            for used in self._used:
+                _stores.changed_all(used)
             self.fs.invalidate_cache()
         else:
             self._forget(path)
