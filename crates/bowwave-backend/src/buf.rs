@@ -74,6 +74,7 @@ impl ReadBuf {
     /// Takes the memory of `range` from the system at once, before the first bytes are copied in.
     /// Taken page by page, by page faults of the copies, it takes half as much time again. Returns
     /// whether the system did it; if not, the copies take it.
+    #[cfg(feature = "http")]
     pub(crate) fn populate(&mut self, range: Range<usize>) -> bool {
         self.pieces(range).all(|(_, piece)| {
             let skip = piece.iov_base.align_offset(rustix::param::page_size());
@@ -252,7 +253,7 @@ struct Owned(
 
 /// A buffer over memory that was never touched, and a way to count its pages that have memory.
 /// `None` if this kernel cannot give memory at once.
-#[cfg(test)]
+#[cfg(all(test, feature = "http"))]
 pub(crate) fn untouched(len: usize) -> Option<(ReadBuf, impl Fn() -> usize)> {
     use std::os::unix::fs::FileExt as _;
 
@@ -289,6 +290,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "http")]
     fn memory_is_there_before_the_bytes() {
         let Some((mut buf, resident)) = untouched(64 << 10) else {
             return bowwave_testkit::skipped("this kernel has no MADV_POPULATE_WRITE (Linux 5.14)");
