@@ -275,8 +275,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
     def _forget(self, path: str) -> None:
         path = self._strip_protocol(path)
         # The target expands patterns.
-        while has_magic(path):
-            path = self.fs._parent(path)
+        while has_magic(path) and (parent := self.fs._parent(path)) != path:
+            path = parent
         self._siblings.forget(path)
         if self._scheme in _stores.BUCKETS:
             _stores.changed(self._place(path))
