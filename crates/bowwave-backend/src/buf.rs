@@ -71,9 +71,8 @@ impl ReadBuf {
         &self.segments
     }
 
-    /// Takes the memory of `range` from the system at once, before the first bytes are copied in.
-    /// Taken page by page, by page faults of the copies, it takes half as much time again. Returns
-    /// whether the system did it; if not, the copies take it.
+    /// Populates the memory of `range`, before the first bytes are copied in. Page faults of the
+    /// copies take half as long again. Returns whether the system did it; if not, the copies fault.
     #[cfg(feature = "http")]
     pub(crate) fn populate(&mut self, range: Range<usize>) -> bool {
         self.pieces(range).all(|(_, piece)| {

@@ -349,7 +349,9 @@ def test_writes_are_seen(tmp_path):
         fs.cat_file(path)
 
 
-def test_writes_are_seen_in_a_directory_that_the_store_lists(served):
+@pytest.fixture
+def listing(served):
+    """A server with 40 files, the program's file system, and their names: the store lists them and reads ahead."""
     server = served(**{f"{at:02}": b"old" for at in range(40)})
     options = {"key": server.options["key"], "secret": server.options["secret"],
                "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
@@ -358,8 +360,13 @@ def test_writes_are_seen_in_a_directory_that_the_store_lists(served):
     for at, name in enumerate(names[:20]):
         with fs.open(name) as file:
             assert file.read() == b"old"
-        # The listing comes, and then files that are read ahead.
+        # The listing comes in the first pause, and the next files in the second.
         time.sleep(0.2 if at in (5, 19) else 0)
+    return server, fs, names
+
+
+def test_writes_are_seen_in_a_directory_that_the_store_lists(listing):
+    server, fs, names = listing
     for at, name in enumerate(names[20:26], 20):
         if at % 2:
             fs.pipe_file(name, b"new!")
@@ -376,16 +383,8 @@ def test_writes_are_seen_in_a_directory_that_the_store_lists(served):
             fs.open(name)
 
 
-def test_no_file_is_opened_by_a_listing_after_the_cache_was_invalidated(served):
-    server = served(**{f"{at:02}": b"old" for at in range(40)})
-    options = {"key": server.options["key"], "secret": server.options["secret"],
-               "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
-    fs = fsspec.filesystem("bowwave", target_protocol="s3", target_options=options, skip_instance_cache=True)
-    names = [server.bucket.removeprefix("s3://") + f"{at:02}" for at in range(40)]
-    for at, name in enumerate(names[:20]):
-        with fs.open(name) as file:
-            assert file.read() == b"old"
-        time.sleep(0.2 if at in (5, 19) else 0)
+def test_no_file_is_opened_by_a_listing_after_the_cache_was_invalidated(listing):
+    server, fs, names = listing
     (server.path / "20").write_bytes(b"new!")
     fs.invalidate_cache()
     assert fs.cat_file(names[20]) == b"new!"

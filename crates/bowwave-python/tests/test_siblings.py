@@ -145,6 +145,7 @@ def test_files_are_looked_up_if_their_attributes_may_not_be_a_second_old(server)
     with Sent(server) as sent:
         loop(fs, [f"data/small/{at}.bin" for at in range(10)])
     assert (sent.heads, sent.lists) == (10, 0)
+    assert sent.bytes == 10 * SIZE
 
 
 @pytest.mark.parametrize("settings", [{"attribute_timeout": 0}, {"policy": "none"}])

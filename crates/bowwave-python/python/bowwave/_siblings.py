@@ -226,7 +226,7 @@ class Siblings:
             if length and handle.size:
                 handle.advise("willneed", offset, length)
         if head < handle.size and (fetch := fetch_of(path)) is not None:
-            # Before the lock: who holds that of the stores may close files, and wait for this one.
+            # Not under the lock: the garbage collector takes it in a thread that holds the lock of the stores.
             room = source.store().cache_bytes // 2
             with self._locked():
                 # Other threads get a part of the rest.
