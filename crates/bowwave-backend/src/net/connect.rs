@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,19 +44,8 @@ impl Http {
     }
 
     fn through(proxies: Matcher, timeout: Duration, connections: u32) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(timeout));
-        // A server that stops accepting would otherwise hold a request's bytes after the request
-        // ended.
-        tcp.set_tcp_user_timeout(Some(timeout));
-        tcp.set_keepalive(Some(KEEPALIVE));
-        tcp.set_keepalive_interval(Some(KEEPALIVE));
-        let tls = Arc::new(tls_config());
-        let proxies = Arc::new(proxies);
-        let direct = HttpsConnector::from((tcp, Arc::clone(&tls)));
-        let connector = Connector { direct, tls, proxies: Arc::clone(&proxies), timeout };
+        let connector = Connector::new(proxies, timeout);
+        let proxies = Arc::clone(&connector.proxies);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -123,7 +112,7 @@ impl Body for RequestBody {
 
 /// Trust in the certificates of the system, or of `SSL_CERT_FILE`. A machine without certificates
 /// can still use plain http; https then fails, with a remedy.
-fn tls_config() -> ClientConfig {
+fn tls_config() -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = || {
         let versions = ClientConfig::builder_with_provider(Arc::clone(&provider));
@@ -134,17 +123,53 @@ fn tls_config() -> ClientConfig {
     let mut config = roots.with_no_client_auth();
     // One request a connection: multiplexed streams share a window and its losses.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config
+    Arc::new(config)
 }
+
+/// Read with the first connection that needs it: the certificates of a system are hundreds of
+/// files, and take 7 ms.
+type Tls = LazyLock<Arc<ClientConfig>>;
 
 /// Opens connections.
 #[derive(Clone)]
 struct Connector {
-    direct: HttpsConnector<HttpConnector>,
-    tls: Arc<ClientConfig>,
+    tcp: HttpConnector,
+    tls: Arc<Tls>,
     proxies: Arc<Matcher>,
     /// Limit for names, connection, tunnel and TLS handshake together.
     timeout: Duration,
+}
+
+impl Connector {
+    fn new(proxies: Matcher, timeout: Duration) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(timeout));
+        // A server that stops accepting would otherwise hold a request's bytes after the request
+        // ended.
+        tcp.set_tcp_user_timeout(Some(timeout));
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE));
+        Self { tcp, tls: Arc::new(Tls::new(tls_config)), proxies: Arc::new(proxies), timeout }
+    }
+
+    /// Connects to a server or a proxy. `forwards` is a proxy that forwards requests.
+    fn open(&mut self, to: Uri, forwards: Option<Uri>) -> Connecting {
+        let proxy = forwards.map(|proxy| (proxy, true));
+        if is_plain(&to) {
+            return connect(self.tcp.call(to), self.timeout, proxy);
+        }
+        connect(self.secure(self.tcp.clone()).call(to), self.timeout, proxy)
+    }
+
+    fn secure<T>(&self, below: T) -> HttpsConnector<T> {
+        HttpsConnector::from((below, Arc::clone(&**self.tls)))
+    }
+}
+
+fn is_plain(server: &Uri) -> bool {
+    server.scheme() == Some(&Scheme::HTTP)
 }
 
 impl Service<Uri> for Connector {
@@ -153,38 +178,38 @@ impl Service<Uri> for Connector {
     type Future = Connecting;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.direct.poll_ready(context)
+        self.tcp.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, server: Uri) -> Self::Future {
-        let Some(proxy) = self.proxies.intercept(&server) else {
-            return connect(self.direct.call(server), self.timeout, None);
-        };
+        let Some(proxy) = self.proxies.intercept(&server) else { return self.open(server, None) };
         let through = proxy.uri().clone();
-        if server.scheme() == Some(&Scheme::HTTP) {
-            return connect(self.direct.call(through.clone()), self.timeout, Some((through, true)));
+        if is_plain(&server) {
+            return self.open(through.clone(), Some(through));
         }
         let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
-        let tunnel = Tunnel::new(through.clone(), self.direct.clone()).with_headers(agent);
+        let tunnel = Tunnel::new(through.clone(), self.secure(self.tcp.clone())).with_headers(agent);
         let tunnel = match proxy.basic_auth() {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        let tunnelled = HttpsConnector::from((tunnel, Arc::clone(&self.tls))).call(server);
-        connect(tunnelled, self.timeout, Some((through, false)))
+        connect(self.secure(tunnel).call(server), self.timeout, Some((through, false)))
     }
 }
 
 /// Waits for a connection. `proxy` is the proxy in between, and whether it forwards requests, as a
 /// proxy without a tunnel does.
-fn connect<T: Stream + 'static>(
-    opened: impl Future<Output = Result<T, BoxError>> + Send + 'static,
+fn connect<T: Stream + 'static, E: Into<BoxError> + 'static>(
+    opened: impl Future<Output = Result<T, E>> + Send + 'static,
     timeout: Duration,
     proxy: Option<(Uri, bool)>,
 ) -> Connecting {
     Box::pin(async move {
         let late = |_| BoxError::from(io::Error::from(io::ErrorKind::TimedOut));
-        let opened = tokio::time::timeout(timeout, opened).await.map_err(late).flatten();
+        let opened = tokio::time::timeout(timeout, opened)
+            .await
+            .map_err(late)
+            .and_then(|opened| opened.map_err(Into::into));
         let is_proxied = proxy.as_ref().is_some_and(|(_, forwards)| *forwards);
         match (opened, proxy) {
             (Ok(stream), _) => Ok(Conn { stream: Box::new(stream), is_proxied }),
@@ -360,6 +385,22 @@ mod tests {
         let head = received("http://{}/object");
         assert_eq!(head[0], "GET /object HTTP/1.1");
         assert!(!head.iter().any(|line| line.contains("proxy")), "{head:?}");
+    }
+
+    #[test]
+    fn certificates_are_read_for_https_alone() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let mut connector = Connector::new(Matcher::builder().build(), Duration::from_millis(100));
+        let tls = Arc::clone(&connector.tls);
+        let mut connects = |scheme: &str| {
+            let opened = connector.call(format!("{scheme}://{server}/").parse().unwrap());
+            runtime::wait(async move { Ok(opened.await.is_ok()) }).unwrap()
+        };
+        assert!(connects("http"));
+        assert!(LazyLock::get(&tls).is_none());
+        assert!(!connects("https"), "no one answers");
+        assert!(LazyLock::get(&tls).is_some());
     }
 
     /// Regression: a limit for TCP alone let a silent proxy or TLS handshake hold an upload.
