@@ -4,7 +4,7 @@
     tools/compare_stream.py --bowwave target/release/bowwave -n 10000
 
 Each reader has a handle and one length of request, at most the largest window, and reads upward from page 0 or far from all
-others. A difference prints the seed and the first decision that differs; `--seed S -n 1` repeats it, and `--print` writes its
+others. A first request at page 0 may be as long or longer. A difference prints the seed and the first decision that differs; `--seed S -n 1` repeats it, and `--print` writes its
 trace to standard output. Scores of detectors are not compared.
 """
 
@@ -30,8 +30,11 @@ def trace(seed):
     rows = []
     for _ in range(rng.choice((10, 40, 120))):
         reader = rng.randrange(readers)
-        rows.append((reader + 1, "read", "a", places[reader], lengths[reader]))
-        places[reader] += lengths[reader]
+        length = lengths[reader]
+        if places[reader] == 0 and rng.random() < 0.5:
+            length = rng.randint(ra_pages, 3 * ra_pages) * PAGE
+        rows.append((reader + 1, "read", "a", places[reader], length))
+        places[reader] += length
     return ra_pages, rows
 
 

@@ -22,7 +22,7 @@ pub struct StreamConfig {
     /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
     /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
     /// requests cost only time. There, a stream that is alone may also use the whole waste budget
-    /// of its file.
+    /// of its file, and a long first read at page 0 has two windows after it.
     pub slow_window_pages: u64,
     /// Whether the store has a head, as a disk does, so that the pages of one request delay all
     /// others. If readahead mostly goes unused, its requests are then short. False by default.
@@ -42,6 +42,11 @@ impl StreamConfig {
     /// Whether a kernel cut a request of this length at its largest window.
     pub(super) fn is_clipped(&self, pages: u64) -> bool {
         self.reader_ahead_pages > 0 && pages >= self.reader_ahead_pages
+    }
+
+    /// Whether requests to the store cost only time, as to an object store.
+    pub(super) fn costs_only_time(&self) -> bool {
+        self.slow_window_pages > 0 && !self.seeks
     }
 
     /// Checks every field.

@@ -71,7 +71,8 @@ impl Stream {
         // A predicted run needs no mark: a longer run misses at its end.
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
-        entry.mark_every = entry.every(last - mark, wanted, view);
+        // A window behind a long first read has one mark: more would lie in the read, too.
+        entry.mark_every = if reason == Reason::Initial { 0 } else { entry.every(last - mark, wanted, view) };
         let tripwire = last - ahead / tuning().outgrown;
         let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
@@ -280,6 +281,10 @@ impl Stream {
             // The reader reached the end of the readahead, and will again.
             Reason::Readahead | Reason::Backward if beyond > 0 && enough.is_some() => beyond.max(lacks),
             _ if beyond > 0 => beyond,
+            // Two windows are the base of its budget, and this reader uses windows at once.
+            Reason::Initial if self.config.costs_only_time() => {
+                size.min(wanted.max) * tuning().stream_windows
+            }
             _ => size.min(wanted.max),
         };
         target.min(room)
@@ -316,7 +321,7 @@ impl Stream {
         if takes_time && first + share < ahead + pages {
             // All used pages count.
             if self.table.ahead(u64::MAX) <= ahead {
-                let only_time = self.config.slow_window_pages > 0 && !self.config.seeks;
+                let only_time = self.config.costs_only_time();
                 let of_file = first_of_file + if only_time { share } else { 0 };
                 // A reader in order that used twice the base will probably go on.
                 let goes_on = only_time && in_order && consumed / 2 >= first;

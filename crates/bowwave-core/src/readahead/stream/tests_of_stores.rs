@@ -188,6 +188,21 @@ fn a_sequential_reader_of_an_object_store_has_the_budget_of_its_file() {
 }
 
 #[test]
+fn a_long_first_read_of_an_object_store_has_two_windows_after_it() {
+    let first = |slow_window_pages, seeks, start: u64, pages| {
+        let stream = StreamConfig { slow_window_pages, seeks, ..StreamConfig::default() };
+        let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+        let mut reader = Reader::with(FAR_NS, config);
+        reader.read(start, pages);
+        reader.waste().unread
+    };
+    assert_eq!([255, 256, 300, 1000].map(|pages| first(64, false, 0, pages)), [1, 512, 512, 512]);
+    // Elsewhere one window.
+    assert_eq!([first(0, false, 0, 256), first(64, true, 0, 256)], [256, 256]);
+    assert_eq!(first(64, false, 1000, 256), 0, "it shows no reader in order");
+}
+
+#[test]
 fn a_slow_reader_gets_windows_sized_by_its_pace() {
     let windows = |period_ns: u64| {
         let mut reader = Reader::new(FAR_NS, 256);
