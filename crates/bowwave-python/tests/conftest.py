@@ -3,11 +3,15 @@
 import os
 import re
 import subprocess
+import sys
+import time
 import traceback
 import urllib.request
 from pathlib import Path
 
 import pytest
+from bowwave import _targets
+from fsspec.registry import _registry, known_implementations
 
 EXAMPLES = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target")) / "debug" / "examples"
 KEYS = {"AWS_ACCESS_KEY_ID": "TESTKITACCESSKEY", "AWS_SECRET_ACCESS_KEY": "testkit-secret-key"}
@@ -41,6 +45,12 @@ class Shaped(Server):
         import json
 
         return json.load(urllib.request.urlopen(self.url + "/_counters"))
+
+    def counters_at_rest(self):
+        """The counters once no request of an earlier test is in flight."""
+        while (counters := self.counters())["in_flight_max"]:
+            time.sleep(0.005)
+        return counters
 
     def bytes(self, offset, length):
         """What an object has there."""
@@ -98,3 +108,21 @@ def served(tmp_path):
     yield serve
     for server in servers:
         server.end()
+
+
+@pytest.fixture
+def without_s3fs(monkeypatch):
+    """As if s3fs were not installed."""
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for protocol in ("s3", "s3a"):
+        monkeypatch.setitem(known_implementations, protocol, known_implementations[protocol])
+        monkeypatch.delitem(_registry, protocol, raising=False)
+    _targets.register()
+
+
+@pytest.fixture(autouse=True)
+def targets_are_new():
+    """Those of s3fs, if installed, would have the listings of the tests before."""
+    yield
+    for known in _registry.values():
+        known.clear_instance_cache()

@@ -129,6 +129,7 @@ def test_a_file_system_has_the_settings_of_the_format(server, sent):
     assert system(server, cache="207MiB").stats()["hits"] > 0
 
 
+@pytest.mark.usefixtures("without_s3fs")
 def test_listings_are_cached(server, sent):
     fs = system(server, cache="208MiB", skip_instance_cache=True)
     assert "data/large" in fs.find("data") and sent()["lists"] > 1

@@ -74,7 +74,7 @@ class Sent:
         self.server = server
 
     def __enter__(self):
-        self.before = self.server.counters()
+        self.before = self.server.counters_at_rest()
         return self
 
     def __exit__(self, *exception):

@@ -18,11 +18,11 @@ use serde_json::Value;
 
 mod opened_again;
 
-/// A mounted bucket in memory.
+/// A mounted bucket in memory. Dropped from above: a directory with a mount cannot be removed.
 struct Bucket {
+    mount: Served,
     server: HostileServer,
     place: Place,
-    mount: Served,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -36,7 +36,7 @@ impl Bucket {
         command.env("AWS_REGION", "us-east-1").args(["mount", &server.url()]).arg(place.at());
         command.args(["--endpoint", &server.endpoint(), "--allow-http"]).args(arguments);
         let mount = Served::of(&mut command, &place.at());
-        Some(Self { server, place, mount, _alone })
+        Some(Self { mount, server, place, _alone })
     }
 
     /// The requests of a script in the mount.

@@ -84,7 +84,12 @@ impl S3 for Files {
         self.inner.delete_objects(request).await
     }
 
-    async fn list_objects_v2(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+    async fn list_objects_v2(
+        &self,
+        mut request: S3Request<ListObjectsV2Input>,
+    ) -> Answer<ListObjectsV2Output> {
+        // s3fs sends an empty one for a listing without directories.
+        request.input.delimiter = request.input.delimiter.filter(|delimiter| !delimiter.is_empty());
         let bucket = request.input.bucket.clone();
         let heads = request.credentials.clone();
         let mut answer = self.inner.list_objects_v2(request).await?;
