@@ -4,8 +4,8 @@
     tools/compare_stream.py --bowwave target/release/bowwave -n 10000
 
 Each reader has a handle and one length of request, at most the largest window, and reads upward from page 0 or far from all
-others. A first request at page 0 may be as long or longer. A difference prints the seed and the first decision that differs; `--seed S -n 1` repeats it, and `--print` writes its
-trace to standard output. Scores of detectors are not compared.
+others. A first request at page 0 may be as long as the window, or longer. A difference prints the seed and the first decision
+that differs; `--seed S -n 1` repeats it, and `--print` writes its trace to standard output. Scores of detectors are not compared.
 """
 
 import random

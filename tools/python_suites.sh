@@ -24,7 +24,7 @@ if [ "${1:-}" = --quick ]; then
     quick=yes
     shift
     all=(pyarrow s3fs dask zarr h5py)
-    # Above the packages of tools/python_tests.sh, which has run before, and whose tests want no s3fs.
+    # Above the packages of tools/python_tests.sh, which has run before, and has no s3fs.
     below=$(echo "$target"/tools/python/lib/python3*/site-packages)
     directory=$target/tools/python-quick
     packages=(pytest-timeout hypothesis "${moto[@]}")

@@ -48,7 +48,9 @@ class Shaped(Server):
 
     def counters_at_rest(self):
         """The counters once no request of an earlier test is in flight."""
+        until = time.monotonic() + 10
         while (counters := self.counters())["in_flight_max"]:
+            assert time.monotonic() < until, counters
             time.sleep(0.005)
         return counters
 
@@ -116,13 +118,15 @@ def without_s3fs(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     for protocol in ("s3", "s3a"):
         monkeypatch.setitem(known_implementations, protocol, known_implementations[protocol])
-        monkeypatch.delitem(_registry, protocol, raising=False)
+        # What is registered meanwhile is removed afterwards.
+        monkeypatch.setitem(_registry, protocol, None)
+        del _registry[protocol]
     _targets.register()
 
 
 @pytest.fixture(autouse=True)
 def targets_are_new():
-    """Those of s3fs, if installed, would have the listings of the tests before."""
+    """Forgets instances: those of s3fs, if installed, keep the listings of earlier tests."""
     yield
     for known in _registry.values():
         known.clear_instance_cache()

@@ -105,7 +105,7 @@ def bucket(tmp_path_factory):
 
 @pytest.mark.parametrize("block", [block for block in README + GUIDE if "torch" not in block])
 def test_the_blocks_of_readme_and_the_guide_run(block, bucket):
-    # fsspec needs s3fs for S3, but not below `bowwave::`. It is not among the libraries of the tests, and HTTP is.
+    # fsspec needs s3fs for S3, but not below `bowwave::`. It may be missing here, and HTTP's package is not.
     block = block.replace('fsspec.filesystem("s3")', 'fsspec.filesystem("http")')
     block = block.replace('.open("bucket/', f'.open("{bucket.http}')
     exec(compile(block, "the block", "exec"), {"__name__": "__main__"})  # noqa: S102

@@ -206,8 +206,8 @@ impl Shared {
         let [requests, heads, lists, bytes] = [&self.requests, &self.heads, &self.lists, &self.bytes]
             .map(|counter| counter.load(Ordering::Relaxed));
         let gets = requests.saturating_sub(heads + lists);
-        let now = self.in_flight.load(Ordering::Relaxed);
-        let in_flight = self.in_flight_max.swap(now, Ordering::Relaxed);
+        let in_flight = self.in_flight_max.swap(0, Ordering::Relaxed);
+        self.in_flight_max.fetch_max(self.in_flight.load(Ordering::Relaxed), Ordering::Relaxed);
         format!(
             "{{\"requests\": {requests}, \"heads\": {heads}, \"lists\": {lists}, \"gets\": {gets}, \
              \"bytes\": {bytes}, \"in_flight_max\": {in_flight}}}\n"

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,13 +21,15 @@ use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::legacy::{self, Client};
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::OnceCell;
 use tower_service::Service;
 
 #[cfg(feature = "s3")]
 use super::upload::Pieces;
+use crate::descriptors;
 
 /// Sends requests over HTTP/1.1. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -126,9 +128,9 @@ fn tls_config() -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Read with the first connection that needs it: the certificates of a system are hundreds of
-/// files, and take 7 ms.
-type Tls = LazyLock<Arc<ClientConfig>>;
+/// Each client reads the certificates of the system with its first https connection: they are
+/// hundreds of files, which take 7 ms.
+type Tls = OnceCell<Arc<ClientConfig>>;
 
 /// Opens connections.
 #[derive(Clone)]
@@ -151,20 +153,32 @@ impl Connector {
         tcp.set_tcp_user_timeout(Some(timeout));
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE));
-        Self { tcp, tls: Arc::new(Tls::new(tls_config)), proxies: Arc::new(proxies), timeout }
+        Self { tcp, tls: Arc::default(), proxies: Arc::new(proxies), timeout }
     }
 
-    /// Connects to a server or a proxy. `forwards` is a proxy that forwards requests.
-    fn open(&mut self, to: Uri, forwards: Option<Uri>) -> Connecting {
-        let proxy = forwards.map(|proxy| (proxy, true));
-        if is_plain(&to) {
-            return connect(self.tcp.call(to), self.timeout, proxy);
-        }
-        connect(self.secure(self.tcp.clone()).call(to), self.timeout, proxy)
+    /// Connects to a server: directly, or through a proxy.
+    async fn open(mut self, server: Uri, proxy: Option<&Intercept>) -> Result<Box<dyn Stream>, BoxError> {
+        let Some(proxy) = proxy.filter(|_| !is_plain(&server)) else {
+            let to = proxy.map_or(server, |forwards| forwards.uri().clone());
+            return Ok(if is_plain(&to) {
+                Box::new(self.tcp.call(to).await?)
+            } else {
+                Box::new(self.secure(self.tcp.clone()).await?.call(to).await?)
+            });
+        };
+        let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
+        let below = self.secure(self.tcp.clone()).await?;
+        let tunnel = Tunnel::new(proxy.uri().clone(), below).with_headers(agent);
+        let tunnel = match proxy.basic_auth() {
+            Some(auth) => tunnel.with_auth(auth.clone()),
+            None => tunnel,
+        };
+        Ok(Box::new(self.secure(tunnel).await?.call(server).await?))
     }
 
-    fn secure<T>(&self, below: T) -> HttpsConnector<T> {
-        HttpsConnector::from((below, Arc::clone(&**self.tls)))
+    async fn secure<T>(&self, below: T) -> Result<HttpsConnector<T>, BoxError> {
+        let read = async || tokio::task::spawn_blocking(|| descriptors::creating(tls_config)).await;
+        Ok(HttpsConnector::from((below, Arc::clone(self.tls.get_or_try_init(read).await?))))
     }
 }
 
@@ -182,41 +196,20 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, server: Uri) -> Self::Future {
-        let Some(proxy) = self.proxies.intercept(&server) else { return self.open(server, None) };
-        let through = proxy.uri().clone();
-        if is_plain(&server) {
-            return self.open(through.clone(), Some(through));
-        }
-        let agent = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
-        let tunnel = Tunnel::new(through.clone(), self.secure(self.tcp.clone())).with_headers(agent);
-        let tunnel = match proxy.basic_auth() {
-            Some(auth) => tunnel.with_auth(auth.clone()),
-            None => tunnel,
-        };
-        connect(self.secure(tunnel).call(server), self.timeout, Some((through, false)))
+        let connector = self.clone();
+        let (proxy, timeout) = (self.proxies.intercept(&server), self.timeout);
+        Box::pin(async move {
+            // A proxy without a tunnel forwards requests.
+            let is_proxied = proxy.is_some() && is_plain(&server);
+            let late = |_| BoxError::from(io::Error::from(io::ErrorKind::TimedOut));
+            let opened = connector.open(server, proxy.as_ref());
+            match (tokio::time::timeout(timeout, opened).await.map_err(late).flatten(), proxy) {
+                (Ok(stream), _) => Ok(Conn { stream, is_proxied }),
+                (Err(source), Some(proxy)) => Err(ThroughProxy { proxy: proxy.uri().clone(), source }.into()),
+                (Err(error), None) => Err(error),
+            }
+        })
     }
-}
-
-/// Waits for a connection. `proxy` is the proxy in between, and whether it forwards requests, as a
-/// proxy without a tunnel does.
-fn connect<T: Stream + 'static, E: Into<BoxError> + 'static>(
-    opened: impl Future<Output = Result<T, E>> + Send + 'static,
-    timeout: Duration,
-    proxy: Option<(Uri, bool)>,
-) -> Connecting {
-    Box::pin(async move {
-        let late = |_| BoxError::from(io::Error::from(io::ErrorKind::TimedOut));
-        let opened = tokio::time::timeout(timeout, opened)
-            .await
-            .map_err(late)
-            .and_then(|opened| opened.map_err(Into::into));
-        let is_proxied = proxy.as_ref().is_some_and(|(_, forwards)| *forwards);
-        match (opened, proxy) {
-            (Ok(stream), _) => Ok(Conn { stream: Box::new(stream), is_proxied }),
-            (Err(source), Some((proxy, _))) => Err(ThroughProxy { proxy, source }.into()),
-            (Err(error), None) => Err(error),
-        }
-    })
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Conn, BoxError>> + Send>>;
@@ -391,16 +384,17 @@ mod tests {
     fn certificates_are_read_for_https_alone() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let server = listener.local_addr().unwrap();
-        let mut connector = Connector::new(Matcher::builder().build(), Duration::from_millis(100));
+        let mut connector = Connector::new(Matcher::builder().build(), Duration::from_secs(10));
         let tls = Arc::clone(&connector.tls);
         let mut connects = |scheme: &str| {
             let opened = connector.call(format!("{scheme}://{server}/").parse().unwrap());
             runtime::wait(async move { Ok(opened.await.is_ok()) }).unwrap()
         };
         assert!(connects("http"));
-        assert!(LazyLock::get(&tls).is_none());
-        assert!(!connects("https"), "no one answers");
-        assert!(LazyLock::get(&tls).is_some());
+        assert!(!tls.initialized());
+        drop(listener);
+        assert!(!connects("https"), "the server is gone");
+        assert!(tls.initialized());
     }
 
     /// Regression: a limit for TCP alone let a silent proxy or TLS handshake hold an upload.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 mod opened_again;
 
-/// A mounted bucket in memory. Dropped from above: a directory with a mount cannot be removed.
+/// A mounted bucket in memory. The first field is dropped first: the mount, then its directory.
 struct Bucket {
     mount: Served,
     server: HostileServer,

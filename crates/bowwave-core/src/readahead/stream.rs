@@ -93,11 +93,12 @@
 //! (`tools/model_stream.py`). A window begins at the end of the one before, has its mark at its
 //! first page, and covers at least the rest of the request. The first window begins at the page
 //! that missed; its mark is at the end of the request. A request as long as the window or longer is
-//! read with a whole window after it, or with two if it is a first read at page 0 of a store where
-//! requests cost only time. A first read of 32 pages or more at page 0 has a window of 8 times its
-//! length, at most `ra_pages`. The window of a first read at page 0 is requested in parts of a
-//! quarter of `ra_pages`, at least 32 pages.
+//! read with a whole window after it. A first read of 32 pages or more at page 0 has a window of 8
+//! times its length, at most `ra_pages`. The window of a first read at page 0 is requested in parts
+//! of a quarter of `ra_pages`, at least 32 pages.
 //!
+//! Where requests cost only time ([`slow_window_pages`](StreamConfig::slow_window_pages)), a first
+//! read at page 0 that is as long as a window or longer has two windows after it.
 //! A window that lasts its reader 16 times the time to first byte does not grow. If fills take
 //! longer than a window lasts, the first windows are larger. The distance is then split into
 //! requests that are served side by side. Under memory pressure a stream gets memory in proportion

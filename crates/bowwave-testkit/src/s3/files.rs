@@ -2,7 +2,8 @@
 //!
 //! Drops the CRC-64/NVME of a `PutObject`: `s3s-fs` would keep it when the object is replaced. Adds
 //! the list of unfinished uploads, and keys that end with `/`. `s3s-fs` would store such a key as a
-//! directory that no listing shows. Here it is a file called [`MARKER`] in its directory.
+//! directory that no listing shows. Here it is a file called [`MARKER`] in its directory. An empty
+//! delimiter is none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -22,7 +22,8 @@ pub struct StreamConfig {
     /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
     /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store,
     /// requests cost only time. There, a stream that is alone may also use the whole waste budget
-    /// of its file, and a long first read at page 0 has two windows after it.
+    /// of its file. A first read at page 0 that is as long as a window has two windows after it,
+    /// unless it comes from a kernel ([`reader_ahead_pages`](Self::reader_ahead_pages)).
     pub slow_window_pages: u64,
     /// Whether the store has a head, as a disk does, so that the pages of one request delay all
     /// others. If readahead mostly goes unused, its requests are then short. False by default.

@@ -201,7 +201,7 @@ fn a_long_first_read_of_an_object_store_has_two_windows_after_it() {
     assert_eq!([255, 256, 300, 1000].map(|pages| first(64, false, 0, pages)), [1, 512, 512, 512]);
     // Elsewhere one window.
     assert_eq!([first(0, false, 0, 256), first(64, true, 0, 256)], [256, 256]);
-    assert_eq!(first(64, false, 1000, 256), 0, "it shows no reader in order");
+    assert_eq!(first(64, false, 1000, 256), 0, "such a read elsewhere begins no stream");
 }
 
 #[test]
