@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
 
@@ -504,8 +504,14 @@ fn slots_of_several_parts_are_gathered_and_sent_once() {
     let all = bytes("gathered", 7 * PART + 99);
     let object = growing(&served, None, true);
     write_all(&object, 0, &all);
-    // Parts 2 and 3, 4 and 5 were sent together; 6 and the short last one wait for later parts.
-    assert_eq!(count(&server, "partNumber="), 4, "{:?}", server.requests());
+    // Parts 2 and 3, 4 and 5 are sent together, after their writes have ended; 6 and the short last
+    // one wait for later parts.
+    let begun = Instant::now();
+    while count(&server, "partNumber=") < 4 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", server.requests());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(count(&server, "partNumber="), 4);
     object.finish().unwrap();
     assert!(read(&*store, "object") == all);
     assert_eq!(count(&server, "partNumber="), 5);
