@@ -61,7 +61,7 @@ class PostgreSql(unittest.TestCase):
         self.assertEqual(under_test.checksums(), [])
         for number in range(1, 6):
             lost = []
-            under_test.damage = lambda number=number, lost=lost: lost.extend(self.lose_log(under_test.cluster, number))
+            under_test.damage = lambda number=number, lost=lost: lost.extend(self.lose_log(under_test, number))
             try:
                 faults, _ = under_test.round(number, rng)
             except databases.Failed as error:
@@ -85,22 +85,31 @@ class PostgreSql(unittest.TestCase):
             file.write(bytes([byte ^ 4]))
 
     @staticmethod
-    def lose_log(cluster, number):
-        """Zeroes the last segment of the write-ahead log that recovery needs and that has a row of the round."""
+    def lose_log(under_test, number):
+        """Zeroes the last segment of the write-ahead log that recovery needs and that inserts a client's last committed row."""
+        cluster = under_test.cluster
         needed = re.search(r"REDO WAL file: *(\w+)", cluster.run("pg_controldata", cluster.data))[1]
-        for segment in sorted(glob.glob(os.path.join(cluster.data, "pg_wal", "00000001*")), reverse=True):
+        with open(os.path.join(under_test.directory, "committed"), encoding="ascii") as file:
+            # By client: the last one stays.
+            rows = {row.rpartition("-")[0]: row for row in file.read().split() if row.startswith(f"{number}-")}
+        inserted = {}
+        for segment in sorted(glob.glob(os.path.join(cluster.data, "pg_wal", "00000001*"))):
             name = os.path.basename(segment)
-            with open(segment, "r+b") as file:
+            with open(segment, "rb") as file:
                 log = file.read()
-                # A recycled segment still has the address of the one it was.
-                address = struct.unpack_from("<Q", log, 8)[0]
-                is_recycled = address != int(name[8:16], 16) << 32 | int(name[16:], 16) << 20
-                if name < needed or is_recycled or not re.search(rb"%d-[01]-\d" % number, log):
-                    continue
-                file.seek(0)
-                file.write(bytes(len(log)))
-                return [name]
-        return []
+            # A recycled segment still has the address of the one it was.
+            if struct.unpack_from("<Q", log, 8)[0] != int(name[8:16], 16) << 32 | int(name[16:], 16) << 20:
+                continue
+            for row in rows.values():
+                # Later ones have the row in images of its page.
+                if row not in inserted and re.search(rb"%b(?!\d)" % row.encode(), log):
+                    inserted[row] = segment
+        last = max(inserted.values(), default="")
+        if os.path.basename(last) < needed:
+            return []
+        with open(last, "r+b") as file:
+            file.write(bytes(os.path.getsize(last)))
+        return [os.path.basename(last)]
 
 
 class Objects(unittest.TestCase):

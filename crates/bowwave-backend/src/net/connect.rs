@@ -156,7 +156,8 @@ impl Connector {
         Self { tcp, tls: Arc::default(), proxies: Arc::new(proxies), timeout }
     }
 
-    /// Connects to a server: directly, or through a proxy.
+    /// Connects to a server directly, or through a proxy: plain http is forwarded, https goes
+    /// through a tunnel.
     async fn open(mut self, server: Uri, proxy: Option<&Intercept>) -> Result<Box<dyn Stream>, BoxError> {
         let Some(proxy) = proxy.filter(|_| !is_plain(&server)) else {
             let to = proxy.map_or(server, |forwards| forwards.uri().clone());
@@ -176,6 +177,7 @@ impl Connector {
         Ok(Box::new(self.secure(tunnel).await?.call(server).await?))
     }
 
+    /// TLS over `below`'s connections. Another thread reads the certificates: a file may hang.
     async fn secure<T>(&self, below: T) -> Result<HttpsConnector<T>, BoxError> {
         let read = async || tokio::task::spawn_blocking(|| descriptors::creating(tls_config)).await;
         Ok(HttpsConnector::from((below, Arc::clone(self.tls.get_or_try_init(read).await?))))

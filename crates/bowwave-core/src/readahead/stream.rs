@@ -99,6 +99,7 @@
 //!
 //! Where requests cost only time ([`slow_window_pages`](StreamConfig::slow_window_pages)), a first
 //! read at page 0 that is as long as a window or longer has two windows after it.
+//!
 //! A window that lasts its reader 16 times the time to first byte does not grow. If fills take
 //! longer than a window lasts, the first windows are larger. The distance is then split into
 //! requests that are served side by side. Under memory pressure a stream gets memory in proportion

@@ -156,7 +156,7 @@ fn an_unfinished_upload_leaves_nothing() {
 
 /// Waits for an action of the store in the background.
 fn wait_for(mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "does not hold");
         thread::sleep(Duration::from_millis(5));
