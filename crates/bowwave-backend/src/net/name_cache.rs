@@ -90,8 +90,10 @@ struct Directory {
     is_being_listed: bool,
     /// It was listed ahead, and not used yet.
     is_ahead: bool,
-    /// The last name that was requested, alone or with a page.
-    requested: Option<Box<str>>,
+    /// The last name that was looked up, in a directory of several pages.
+    last: String,
+    /// The name before it was looked up before it.
+    is_in_order: bool,
     bytes: usize,
     used: u64,
 }
@@ -270,6 +272,7 @@ impl NameCache {
             };
             if let Some((known, until)) = known {
                 directory.lookups = directory.lookups.saturating_add(1);
+                directory.follow(name);
                 let pays = complete.is_some() && directory.lookups >= LOOKUPS_MAX;
                 let has_paid = pays && std::mem::take(&mut directory.is_entered);
                 if std::mem::take(&mut directory.is_ahead) {

@@ -12,15 +12,29 @@ use super::{Asked, Directory, Found, Known, Listing, NameCache};
 pub(in super::super) struct Page<'a> {
     listing: Listing<'a>,
     /// The name before those of the page.
-    after: Box<str>,
-    /// The name that is looked up.
-    name: Box<str>,
+    after: String,
+}
+
+impl Directory {
+    /// A name is looked up. Returns the name before it, if lookups are in order; a program may look
+    /// a name up several times.
+    pub(super) fn follow(&mut self, name: &str) -> Option<&str> {
+        if self.pages <= 1 {
+            return None;
+        }
+        let before = self.names.range::<str, _>((Bound::Unbounded, Bound::Excluded(name))).next_back();
+        let before = before.map(|(before, _)| &**before);
+        if *self.last != *name {
+            self.is_in_order = before == Some(&*self.last);
+            name.clone_into(&mut self.last);
+        }
+        before.filter(|_| self.is_in_order)
+    }
 }
 
 impl NameCache {
-    /// The page that begins at `name`. `None` if lookups are in another order: the last requested
-    /// name is not the one before `name`. Also `None` if no listing has shown `name` and its
-    /// version, because a page may lack it, too.
+    /// The page that begins at `name`, if lookups are in order. `None` if no listing has shown
+    /// `name` and its version, because a page may lack it, too.
     pub(super) fn page(
         &self,
         directory: &mut Directory,
@@ -28,20 +42,15 @@ impl NameCache {
         name: &str,
         asked: Asked,
     ) -> Option<Page<'_>> {
-        let before = directory.names.range::<str, _>((Bound::Unbounded, Bound::Excluded(name))).next_back();
-        let is_in_order = |requested: &str| before.is_some_and(|(before, _)| **before == *requested);
-        let is_large = directory.pages > 1;
         let is_listed = directory.names.get(name).is_some_and(|found| {
             found.pending == 0 && matches!(found.standing, Known::Object(_) | Known::Directory)
         });
-        let can_list = is_large && is_listed && self.lists() && !self.lists_whole.load(Ordering::Relaxed);
-        let Some(after) = directory.requested.take().filter(|requested| can_list && is_in_order(requested))
-        else {
-            directory.requested = is_large.then(|| name.into());
-            return None;
-        };
-        directory.is_being_listed = true;
-        Some(Page { listing: self.listing(prefix, asked), after, name: name.into() })
+        let can_list = is_listed && self.lists() && !self.lists_whole.load(Ordering::Relaxed);
+        let after = directory.follow(name).filter(|_| can_list)?.to_owned();
+        // If the page does not answer this lookup, a second one would not either.
+        (directory.is_in_order, directory.is_being_listed) = (false, true);
+        directory.last.clear();
+        Some(Page { listing: self.listing(prefix, asked), after })
     }
 
     /// The store cannot begin a listing at a name.
@@ -83,12 +92,9 @@ impl Page<'_> {
             return;
         }
         let lifetime = cache.lifetime(begun.at);
-        // A page that ends before the name does not have it, and a second one would not either.
-        let last = found.names.last().map(|(last, ..)| last).filter(|last| **last >= self.name);
-        state.directory(directory).requested = last.cloned();
         for (name, standing, asked) in found.names {
             // An object of that name hides the directory, and is not on this page.
-            if standing == Known::Directory && name <= self.after {
+            if standing == Known::Directory && *name <= *self.after {
                 continue;
             }
             state.put(directory, &name, standing, asked + lifetime, begun.changes);
@@ -155,6 +161,39 @@ mod tests {
         assert_eq!(asked.after(), "d/2");
     }
 
+    /// Regression: a page that expired before its last name was looked up was followed by a request
+    /// for one name.
+    #[test]
+    fn a_page_that_expires_before_its_end_is_followed_by_one_that_begins_there() {
+        let cache = cache();
+        assert!(asks_alone(&cache, "d/0"));
+        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
+        asked.end(page(1..4));
+        assert!(matches!(cache.look("d/1"), Lookup::Known(..)));
+        expire(&cache);
+        let Lookup::Page(asked) = cache.look("d/2") else { panic!("no second page") };
+        assert_eq!(asked.after(), "d/1");
+    }
+
+    /// `ls -l` looks each name up twice.
+    #[test]
+    fn names_that_are_looked_up_twice_are_in_order() {
+        let cache = cache();
+        assert!(asks_alone(&cache, "d/0"));
+        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
+        asked.end(page(1..4));
+        let is_known = |key| matches!(cache.look(key), Lookup::Known(..));
+        assert!(["d/1", "d/2", "d/2"].into_iter().all(is_known));
+        expire(&cache);
+        let Lookup::Page(asked) = cache.look("d/2") else { panic!("no second page") };
+        assert_eq!(asked.after(), "d/1");
+        // Only one: a program may look up this name again and again.
+        asked.end(page(2..4));
+        assert!(is_known("d/2"));
+        expire(&cache);
+        assert!(!matches!(cache.look("d/2"), Lookup::Page(_)));
+    }
+
     #[test]
     fn lookups_in_another_order_ask_for_their_name_alone() {
         let cache = cache();
@@ -214,6 +253,7 @@ mod tests {
         assert!(asks_alone(&cache, "d/b.x"));
         let Lookup::Page(asked) = cache.look("d/b0") else { panic!("no page") };
         asked.end(names(&["b", "b0", "b1"]));
+        assert!(["d/b0", "d/b1"].iter().all(|key| matches!(cache.look(key), Lookup::Known(..))));
         assert!(matches!(cache.look("d/b2"), Lookup::Page(_)));
     }
 
