@@ -123,8 +123,7 @@ const RELEASED_MIN: usize = 64 << 10;
 const ALONE_MAX: usize = 256 << 10;
 
 /// Whether the last read of this thread waited for bytes that were not cached.
-#[pyfunction]
-pub(crate) fn waited() -> bool {
+pub(crate) fn has_waited() -> bool {
     WAITED.get()
 }
 

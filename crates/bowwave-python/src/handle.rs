@@ -12,6 +12,7 @@ use crate::bytes::{Buffer, filled, wait};
 use crate::errors::raised;
 use crate::fetcher::Failures;
 use crate::process::Owned;
+use crate::reads::{Reads, now};
 
 /// An open file. Any number of threads may use it.
 #[pyclass(frozen, module = "bowwave._bowwave")]
@@ -30,7 +31,7 @@ impl Handle {
         self.file.get()
     }
 
-    fn file(&self) -> PyResult<&File> {
+    pub(crate) fn file(&self) -> PyResult<&File> {
         Ok(self.named()?.file())
     }
 
@@ -61,25 +62,50 @@ impl Handle {
         Ok(self.named()?.may_be_listed())
     }
 
-    /// Up to `length` bytes from `offset`; fewer only at the end of the file.
-    fn pread<'py>(&self, py: Python<'py>, offset: i64, length: i64) -> PyResult<Bound<'py, PyBytes>> {
+    /// Up to `length` bytes from `offset`; fewer only at the end of the file. Remembered in `reads`.
+    #[pyo3(signature = (offset, length, reads = None))]
+    fn pread<'py>(
+        &self,
+        py: Python<'py>,
+        offset: i64,
+        length: i64,
+        reads: Option<&Bound<'py, Reads>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let reads = reads.map(|reads| (reads.get(), now()));
         let (file, offset, length) =
             (self.named()?, unsigned("offset", offset)?, unsigned("length", length)?);
         let left = file.file().size().saturating_sub(offset).min(length);
         let len = usize::try_from(left).unwrap_or(usize::MAX);
-        filled(py, len, |bytes| {
+        let data = filled(py, len, |bytes| {
             wait(py, len, file.to_read(offset, left).read_at_async(offset, bytes))?
                 .map_err(|error| self.raised(py, &error))
-        })
+        })?;
+        if let Some((reads, begin)) = reads {
+            reads.end(py, self, begin, offset, data.as_bytes().len())?;
+        }
+        Ok(data)
     }
 
-    /// Reads into a buffer; returns how many bytes.
-    fn readinto(&self, py: Python<'_>, offset: i64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+    /// Reads into a buffer; returns how many bytes. Remembered in `reads`.
+    #[pyo3(signature = (offset, buffer, reads = None))]
+    fn readinto(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        buffer: &Bound<'_, PyAny>,
+        reads: Option<&Bound<'_, Reads>>,
+    ) -> PyResult<usize> {
+        let reads = reads.map(|reads| (reads.get(), now()));
         let (file, offset) = (self.named()?, unsigned("offset", offset)?);
         let mut buffer = Buffer::writable(buffer)?;
         let bytes = buffer.as_mut_slice();
         let file = file.to_read(offset, bytes.len() as u64);
-        wait(py, bytes.len(), file.read_at_async(offset, bytes))?.map_err(|error| self.raised(py, &error))
+        let count = wait(py, bytes.len(), file.read_at_async(offset, bytes))?
+            .map_err(|error| self.raised(py, &error))?;
+        if let Some((reads, begin)) = reads {
+            reads.end(py, self, begin, offset, count)?;
+        }
+        Ok(count)
     }
 
     /// The bytes of several ranges, all of them in flight at once; an exception in place of the
@@ -88,7 +114,7 @@ impl Handle {
         self.plan(py, ranges.clone())?;
         let read = PyList::empty(py);
         for (start, end) in ranges {
-            match self.pread(py, start, end - start) {
+            match self.pread(py, start, end - start, None) {
                 Ok(bytes) => read.append(bytes)?,
                 Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
                     read.append(error.into_value(py))?;

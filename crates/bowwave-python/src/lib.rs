@@ -7,6 +7,7 @@
 //!   python/bowwave     files, fsspec, formats, reports
 //!     Engine, Store, Handle     engine, store, open file
 //!     Fetcher                   a store over a Python callable
+//!     Reads                     the last reads of a file
 //!     Completions               reads for an event loop
 //!     Region                    a mapped file
 //!     Siblings                  which files a program opens next
@@ -21,6 +22,7 @@ mod fetcher;
 mod gil;
 mod handle;
 mod process;
+mod reads;
 mod region;
 mod siblings;
 mod store;
@@ -33,8 +35,6 @@ mod _bowwave {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::bytes::waited;
-    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::fetcher::end_fetches;
@@ -42,6 +42,8 @@ mod _bowwave {
     use crate::handle::Handle;
     #[pymodule_export]
     use crate::process::{Forked, forked};
+    #[pymodule_export]
+    use crate::reads::Reads;
     #[pymodule_export]
     use crate::region::Region;
     #[pymodule_export]

@@ -140,7 +140,7 @@ class AsyncFile:
             await in_thread(self._watch, offset, length)
         begin = monotonic()
         data = await read(file._live(), offset, length, file.name)
-        file._history.note(begin, offset, len(data))
+        file._history.note(begin, [(offset, len(data))])
         return data
 
     async def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:

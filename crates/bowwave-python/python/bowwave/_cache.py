@@ -11,14 +11,13 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from time import monotonic
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores, _targets
 from ._formats import settings_of, watcher_of
-from ._history import HIT, SLOW_S, History
+from ._history import History
 from ._html import of_cache
 
 #: Connections of a client of botocore that is not configured otherwise.
@@ -84,13 +83,7 @@ class BowwaveCache(BaseCache):
         handle = self._live()
         if self._watcher is not None:
             self._watch(offset, length)
-        begin = monotonic()
-        data = handle.pread(offset, length)
-        # As `History.note`, without its call.
-        end = monotonic()
-        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
-        self._history.reads.append((begin, end, offset, len(data), outcome))
-        return data
+        return handle.pread(offset, length, self._history.reads)
 
     def _watch(self, offset: int, length: int) -> None:
         # Not while it reads itself.

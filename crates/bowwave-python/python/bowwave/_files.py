@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _bowwave, _stores
-from ._history import HIT, SLOW_S, History
+from ._history import History
 from ._threads import interruptible
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def taken(file: object) -> object:
     return contents
 
 
-def _closed(offset: int, into: object) -> Any:
+def _closed(offset: int, into: object, reads: object) -> Any:
     raise ValueError("I/O operation on closed file")
 
 
@@ -113,6 +113,7 @@ class File(io.BufferedIOBase):
         #: Counters when it was closed.
         self._totals: dict[str, int] | None = None
         self._history = History(source.url, getattr(source, "access", None))
+        self._reads = self._history.reads
         self._bind(source.handle(first_of(source.url)))
         self.name = source.url
         self.size = self._handle.size
@@ -135,8 +136,8 @@ class File(io.BufferedIOBase):
         self._handle, self._generation = handle, _stores.generation()
         # Short reads of cached bytes take less than the checks of `_live`: a closed file has another function here, and
         # the handle itself knows of a fork.
-        self._pread: Callable[[int, int], bytes] = handle.pread
-        self._preadinto: Callable[[int, Buffer], int] = handle.readinto
+        self._pread: Callable[[int, int, _bowwave.Reads], bytes] = handle.pread
+        self._preadinto: Callable[[int, Buffer, _bowwave.Reads], int] = handle.readinto
 
     def _watch(self, offset: int, length: int) -> None:
         # Not while it reads itself.
@@ -227,7 +228,7 @@ class File(io.BufferedIOBase):
             if end or not part:
                 break
         if most > 0:
-            self._history.note(begin, offset, self._position - offset, _bowwave.waited())
+            self._history.note(begin, [(offset, self._position - offset)])
         return b"".join(parts)
 
     # Reads elsewhere.
@@ -236,30 +237,19 @@ class File(io.BufferedIOBase):
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position."""
         if self._watcher is not None:
             self._watch(offset, length)
-        begin = monotonic()
         try:
-            data = self._pread(offset, length)
+            return self._pread(offset, length, self._reads)
         except _bowwave.Forked:
-            data = self._live().pread(offset, length)
-        # As `History.note`, without its call.
-        end = monotonic()
-        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
-        self._history.reads.append((begin, end, offset, len(data), outcome))
-        return data
+            return self._live().pread(offset, length, self._reads)
 
     def preadinto(self, offset: int, buffer: Buffer) -> int:
         """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
         if self._watcher is not None:
             self._watch(offset, memoryview(buffer).nbytes)
-        begin = monotonic()
         try:
-            count = self._preadinto(offset, buffer)
+            return self._preadinto(offset, buffer, self._reads)
         except _bowwave.Forked:
-            count = self._live().readinto(offset, buffer)
-        end = monotonic()
-        outcome = self._history.outcome(begin) if end - begin >= SLOW_S and _bowwave.waited() else HIT
-        self._history.reads.append((begin, end, offset, count, outcome))
-        return count
+            return self._live().readinto(offset, buffer, self._reads)
 
     def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """The bytes of half-open ranges, all of them in flight at once.
@@ -270,8 +260,8 @@ class File(io.BufferedIOBase):
         for data in read:
             if isinstance(data, BaseException):
                 raise data
-        starts, lengths = (start for start, _ in ranges), (len(data) for data in read)  # type: ignore[arg-type]
-        self._history.note_all(begin, zip(starts, lengths, strict=True))
+        lengths = (len(data) for data in read)  # type: ignore[arg-type]
+        self._history.note(begin, [(start, length) for (start, _), length in zip(ranges, lengths, strict=True)])
         return read  # type: ignore[return-value]
 
     # Announcements.
@@ -317,7 +307,7 @@ class File(io.BufferedIOBase):
 
     def reads(self) -> list[tuple[float, float, int, int]]:
         """The last 1000 reads: begin and end in seconds of `time.monotonic`, offset and length in bytes."""
-        return [read[:4] for read in self._history.reads.copy()]
+        return [read[:4] for read in self._reads.all()]
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.size} bytes"

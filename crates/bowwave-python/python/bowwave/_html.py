@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._history import HIT, LATE, MISS, History, recent
+from ._history import History, recent
 
 if TYPE_CHECKING:
     from ._bowwave import Region
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._lab import Report, Results
     from ._map import Map
 
+HIT, LATE, MISS = "hit", "late", "miss"
 #: Colours of outcomes, which colour-blind readers can tell apart; those of the pages of `bowwave.report`.
 COLOURS = {HIT: "#4477aa", LATE: "#d59a00", MISS: "#b3354b"}
 #: Counters of outcomes and their names: a reader waits for a late page less than for a miss.
@@ -85,7 +86,7 @@ def bar(counters: Mapping[str, Any], width: float = WIDTH) -> str:
 
 def picture(histories: Sequence[History]) -> str:
     """Reads as marks, a lane for each file: time to the right, offset upwards. Behind them, the announced ranges."""
-    lanes = [(history, history.reads.copy()) for history in histories]
+    lanes = [(history, history.reads.all()) for history in histories]
     lanes = [(history, reads) for history, reads in lanes if reads and history.size][-LANES:]
     if not lanes:
         return ""

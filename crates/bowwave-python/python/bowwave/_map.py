@@ -183,7 +183,7 @@ def _copied(source: Source, writable: bool = True, progress: bool = False) -> Ma
     def read(offset: int) -> int:
         begin, end = monotonic(), min(offset + PIECE, size)
         count = handle.readinto(offset, view[offset:end])
-        history.note(begin, offset, count)
+        history.note(begin, [(offset, count)])
         if count != end - offset:
             raise OSError(f"{source.url}: it ended at {offset + count}, before its {size} bytes")
         # The copy is what will be used.

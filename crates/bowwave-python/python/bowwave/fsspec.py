@@ -654,7 +654,7 @@ def _history_of(source: Source | _Fetched) -> History:
 
 def _ranges_of(history: History) -> Iterator[tuple[int, int]]:
     """Offsets and lengths of a file's reads."""
-    reads = list(history.reads)
+    reads = history.reads.all()
     if len(reads) == READS:
         # The first reads are forgotten: the file counts as read whole.
         yield 0, history.size
@@ -667,7 +667,7 @@ async def _noted(history: History, handle: _bowwave.Handle, offset: int, length:
     """A read that its picture shows."""
     begin = monotonic()
     data = await read(handle, offset, length, place)
-    history.note(begin, offset, len(data))
+    history.note(begin, [(offset, len(data))])
     return data
 
 
