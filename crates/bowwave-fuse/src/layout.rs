@@ -31,6 +31,11 @@ impl Layout {
         Ok(Self { store, single, root })
     }
 
+    /// The root, when the mount began.
+    pub(crate) fn root(&self) -> &Entry {
+        &self.root
+    }
+
     /// The store.
     pub(crate) fn store(&self) -> &Store {
         &self.store

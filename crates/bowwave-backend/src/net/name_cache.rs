@@ -62,6 +62,9 @@ struct State {
     evicted: u64,
     uses: u64,
     walks: Walks,
+    /// Whether the store's root, a directory, has a marker, and until when that is valid: it is no
+    /// name in a directory.
+    root: Option<(bool, Instant)>,
     /// Directories to list ahead; each counts as being listed.
     ahead: Vec<String>,
     /// Whether listings pay, as directories have shown.
@@ -488,6 +491,9 @@ impl NameCache {
                 }
                 above = prefix;
             }
+        }
+        if key.ends_with('/') {
+            state.root = None;
         }
         if key.ends_with('/') && more < 0 {
             let is_there = standing == Known::Directory;

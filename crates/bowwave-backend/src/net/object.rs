@@ -106,14 +106,17 @@ impl ObjectBackend {
         }
         if path.as_os_str().is_empty() {
             // The root is no name of a directory in this store.
-            return match names.root_until(&self.prefix_of(path)?) {
-                Some(until) => {
-                    self.list_ahead();
-                    let marked = self.cloud.attributes && !key.as_ref().is_empty();
-                    Ok((Standing::Directory { marked }, Validity(Some(until))))
-                }
-                None => Ok((self.standing(path)?, Validity::default())),
-            };
+            let may_be_marked = self.cloud.attributes && !key.as_ref().is_empty();
+            let listed = names.root_until(&self.prefix_of(path)?).map(|until| (may_be_marked, until));
+            if let Some((marked, until)) = listed.or_else(|| names.root()) {
+                self.list_ahead();
+                return Ok((Standing::Directory { marked }, Validity(Some(until))));
+            }
+            let asked = names.asked();
+            let standing = self.standing(path)?;
+            let Standing::Directory { marked } = standing else { return Ok((standing, Validity::default())) };
+            names.learn_root(marked, asked);
+            return Ok((standing, names.validity(asked)));
         }
         loop {
             let (known, until) = match names.look(key.as_ref()) {

@@ -184,7 +184,7 @@ impl Operations {
         defaults: Defaults,
         (listener, keeps_names): (Listener, bool),
     ) -> Result<Self, Error> {
-        let root = layout.stat(Path::new(""))?;
+        let root = layout.root().clone();
         let opens_known = opens_known_versions(keeps_names, &options);
         let siblings = opens_known.then(|| SiblingReadahead::new(layout.store(), 1, options.journal_events));
         Ok(Self {

@@ -104,6 +104,22 @@ impl NameCache {
         Some(until)
     }
 
+    /// Whether the root has a marker, and until when that is valid, as
+    /// [`learn_root`](Self::learn_root) has it.
+    pub(in super::super) fn root(&self) -> Option<(bool, Instant)> {
+        let now = Instant::now();
+        self.lock().root.filter(|(_, until)| *until > now)
+    }
+
+    /// The root is a directory, by the response to a request at `asked`.
+    pub(in super::super) fn learn_root(&self, is_marked: bool, asked: Asked) {
+        let until = asked.at + self.ttl();
+        let mut state = self.lock();
+        if asked.changes == state.changes {
+            state.root = Some((is_marked, until));
+        }
+    }
+
     /// The directories to list ahead now. The caller ends each with
     /// [`listed_ahead`](Self::listed_ahead).
     pub(in super::super) fn take_ahead(&self) -> Vec<String> {

@@ -51,6 +51,23 @@ fn create(store: &dyn Backend, path: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
+/// A mount begins with several. Each is one for an object and one for names below it.
+#[test]
+fn the_root_is_requested_once_each_time_its_name_expires() {
+    for (ttl, expected) in [(HOUR, 2), (Duration::from_millis(1), 6)] {
+        let (server, _served, store) = bucket(1, true);
+        store.keep_names(KeepNames { ttl, opens: true, assumes_plain: false });
+        let sent = requests(&server, || {
+            for _ in 0..3 {
+                let root = store.stat(Path::new("")).unwrap();
+                assert!(root.validity.0.is_some());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert_eq!(sent.len(), expected, "{sent:?}");
+    }
+}
+
 #[test]
 fn a_directory_is_listed_once_after_two_lookups_and_answers_all_others() {
     let (server, _served, store) = bucket(40, false);
