@@ -123,7 +123,8 @@ const RELEASED_MIN: usize = 64 << 10;
 const ALONE_MAX: usize = 256 << 10;
 
 /// Whether the last read of this thread waited for bytes that were not cached.
-pub(crate) fn has_waited() -> bool {
+#[pyfunction]
+pub(crate) fn waited() -> bool {
     WAITED.get()
 }
 

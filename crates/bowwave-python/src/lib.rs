@@ -35,6 +35,8 @@ mod _bowwave {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::bytes::waited;
+    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::fetcher::end_fetches;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bytes::has_waited;
+use crate::bytes::waited;
 use crate::handle::Handle;
 
 /// Seconds after which a read may have waited for the store. Smaller: more reads check the
@@ -68,18 +68,19 @@ impl Reads {
         Ok(())
     }
 
-    /// Remembers reads of offsets and lengths that began together, end now, and may have waited for
-    /// the store; without a handle, they are hits.
+    /// Remembers reads of offsets and lengths that began together and end now. Without a handle, or
+    /// if they have not `waited` for the store, they are hits.
     fn note(
         &self,
         py: Python<'_>,
         handle: Option<&Handle>,
         begin: f64,
         ranges: Vec<(u64, u64)>,
+        waited: bool,
     ) -> PyResult<()> {
         let end = now();
         let outcome = match handle {
-            Some(handle) if end - begin >= SLOW_S => self.outcome(py, handle, begin)?,
+            Some(handle) if waited && end - begin >= SLOW_S => self.outcome(py, handle, begin)?,
             _ => Outcome::Hit,
         };
         let mut state = self.lock();
@@ -98,7 +99,7 @@ impl Reads {
         }
     }
 
-    /// The reads, in the order of their ends.
+    /// The reads, about in the order of their ends.
     fn all(&self) -> Vec<Shown<&'static str>> {
         let shown = |read: &Read| (read.begin, read.end, read.offset, read.length, read.outcome.name());
         self.lock().reads.iter().map(shown).collect()
@@ -116,11 +117,8 @@ impl Reads {
         length: usize,
     ) -> PyResult<()> {
         let end = now();
-        let outcome = if end - begin >= SLOW_S && has_waited() {
-            self.outcome(py, handle, begin)?
-        } else {
-            Outcome::Hit
-        };
+        let outcome =
+            if end - begin >= SLOW_S && waited() { self.outcome(py, handle, begin)? } else { Outcome::Hit };
         self.lock().push(self.max, Read { begin, end, offset, length: length as u64, outcome });
         Ok(())
     }

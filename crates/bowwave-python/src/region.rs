@@ -220,7 +220,7 @@ impl Region {
         Ok(self.faults(py)?.into_iter().map(|(begin, end, at, length, _)| (begin, end, at, length)).collect())
     }
 
-    /// As `reads`, with outcomes as in `_history.py`.
+    /// As `reads`, with outcomes as in `reads.rs`.
     #[pyo3(name = "_faults")]
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<Read>> {
         let faults = self.region()?.last_faults();

@@ -10,6 +10,7 @@ mod attributes;
 mod listed;
 mod pass;
 mod prior;
+mod root;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +24,9 @@ use object_store::path::Path as Key;
 use self::attributes::keep_attributes;
 pub(super) use self::listed::{Asked, Found, Listing};
 pub(super) use self::pass::Page;
+use self::pass::Walker;
 use self::prior::{LOOKUPS_MAX, ListingPrior};
+use self::root::Root;
 use super::checksum::Checksum;
 use super::listing;
 use super::meta::{Meta, Stored};
@@ -62,9 +65,8 @@ struct State {
     evicted: u64,
     uses: u64,
     walks: Walks,
-    /// Whether the store's root, a directory, has a marker, and until when that is valid: it is no
-    /// name in a directory.
-    root: Option<(bool, Instant)>,
+    /// The store's root, if it is a directory: it is no name in another one.
+    root: Option<Root>,
     /// Directories to list ahead; each counts as being listed.
     ahead: Vec<String>,
     /// Whether listings pay, as directories have shown.
@@ -93,10 +95,8 @@ struct Directory {
     is_being_listed: bool,
     /// It was listed ahead, and not used yet.
     is_ahead: bool,
-    /// The last name that was looked up, in a directory of several pages.
-    last: String,
-    /// The name before it was looked up before it.
-    is_in_order: bool,
+    /// Programs that look up its names in order, the last to do so first.
+    walkers: Vec<Walker>,
     bytes: usize,
     used: u64,
 }

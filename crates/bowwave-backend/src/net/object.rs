@@ -107,16 +107,13 @@ impl ObjectBackend {
         if path.as_os_str().is_empty() {
             // The root is no name of a directory in this store.
             let may_be_marked = self.cloud.attributes && !key.as_ref().is_empty();
-            let listed = names.root_until(&self.prefix_of(path)?).map(|until| (may_be_marked, until));
+            let listed = names.root_listed_until(&self.prefix_of(path)?).map(|until| (may_be_marked, until));
             if let Some((marked, until)) = listed.or_else(|| names.root()) {
                 self.list_ahead();
                 return Ok((Standing::Directory { marked }, Validity(Some(until))));
             }
-            let asked = names.asked();
-            let standing = self.standing(path)?;
-            let Standing::Directory { marked } = standing else { return Ok((standing, Validity::default())) };
-            names.learn_root(marked, asked);
-            return Ok((standing, names.validity(asked)));
+            let standing = self.root()?;
+            return Ok((standing, Validity(names.root().map(|(_, until)| until))));
         }
         loop {
             let (known, until) = match names.look(key.as_ref()) {
@@ -233,6 +230,16 @@ impl ObjectBackend {
             Known::Directory => Standing::Directory { marked: false },
             Known::Absent | Known::Unknown => Standing::Nothing,
         })
+    }
+
+    /// What is at the store's URL, by a request; the cache of names gets it.
+    fn root(&self) -> Result<Standing> {
+        let asked = self.cloud.names.asked();
+        let standing = self.standing(Path::new(""))?;
+        if let Standing::Directory { marked } = standing {
+            self.cloud.names.learn_root(marked, asked);
+        }
+        Ok(standing)
     }
 
     /// The entry at `path`, by a request; the cache of names gets it.
@@ -509,7 +516,7 @@ impl Backend for ObjectBackend {
 
     fn probe(&self) -> Result<Option<String>> {
         let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
-        match self.standing(Path::new(""))? {
+        match self.root()? {
             Standing::Nothing if self.new_prefix => Ok(Some(note())),
             Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
             _ => Ok(None),

@@ -263,8 +263,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     outcome.and(traced)
 }
 
-/// Probes a slow store while Ctrl-C still simply ends the process (the mount probes it again), and
-/// aborts old uploads.
+/// Probes a slow store while Ctrl-C still simply ends the process, and aborts old uploads.
 fn prepare(args: &Args, opened: &Opened) -> Result<(), Failure> {
     if let Some(note) = opened.store.backend().probe()? {
         background::note(args.tell_ready, &note)?;

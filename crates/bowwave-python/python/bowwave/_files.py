@@ -186,10 +186,15 @@ class File(io.BufferedIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}.get(whence)
-        if base is None:
-            raise ValueError(f"whence is {whence}, but must be 0, 1 or 2")
         self._live()
+        if whence == os.SEEK_SET:
+            base = 0
+        elif whence == os.SEEK_CUR:
+            base = self._position
+        elif whence == os.SEEK_END:
+            base = self.size
+        else:
+            raise ValueError(f"whence is {whence}, but must be 0, 1 or 2")
         if base + offset < 0:
             raise ValueError(f"cannot seek to {base + offset}: positions begin at 0")
         self._position = base + offset
@@ -217,9 +222,10 @@ class File(io.BufferedIOBase):
         left = most = self.size if size is None or size < 0 else size
         if self._watcher is not None:
             self._watch(offset, min(most, LINE))
-        parts = []
+        parts, waited = [], False
         while left > 0:
             part = handle.pread(self._position, min(left, LINE))
+            waited = waited or _bowwave.waited()
             end = part.find(b"\n") + 1
             part = part[:end] if end else part
             parts.append(part)
@@ -228,7 +234,8 @@ class File(io.BufferedIOBase):
             if end or not part:
                 break
         if most > 0:
-            self._history.note(begin, [(offset, self._position - offset)])
+            # Another thread may have moved the position.
+            self._history.note(begin, [(offset, sum(map(len, parts)))], waited)
         return b"".join(parts)
 
     # Reads elsewhere.

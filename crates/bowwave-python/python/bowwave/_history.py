@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 #: Reads, and announced ranges, that a file remembers.
 READS = 1000
-#: Files whose reads the picture of a file system can show. With all their reads they take about 1 MB.
+#: Files whose reads the picture of a file system can show. Their reads take about 1 MB, their
+#: announcements up to 5 MB.
 FILES = 32
 
 
@@ -28,8 +29,8 @@ class History:
         #: How the store is opened; `None` if another file system reads it.
         self.url, self.access = url, access
         self.size = 0
-        #: Of each, begin and end in seconds of `time.monotonic`, offset and length in bytes, and outcome: `hit`, `late` or
-        #: `miss`.
+        #: The reads. `all` has of each begin and end in seconds of `time.monotonic`, offset and length in bytes, and
+        #: outcome: `hit`, `late` or `miss`.
         self.reads = _bowwave.Reads(READS)
         #: Time, start and end of ranges that were announced by plans and prefetches.
         self.announced: deque[tuple[float, int, int]] = deque(maxlen=READS)
@@ -67,9 +68,9 @@ class History:
                 if self._uses == 0:
                     self.unbind()
 
-    def note(self, begin: float, ranges: Sequence[tuple[int, int]]) -> None:
-        """Remembers reads of offsets and lengths that began together and end now."""
-        self.reads.note(self._handle, begin, ranges)
+    def note(self, begin: float, ranges: Sequence[tuple[int, int]], waited: bool = True) -> None:
+        """Remembers reads of offsets and lengths that began together, end now, and may have `waited` for the store."""
+        self.reads.note(self._handle, begin, ranges, waited)
 
     def announce(self, ranges: list[tuple[int, int]]) -> None:
         """Remembers ranges that are announced now."""

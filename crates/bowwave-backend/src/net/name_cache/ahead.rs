@@ -96,30 +96,6 @@ impl NameCache {
         self.lock().touch(directory)?.complete.filter(|&until| until > now)
     }
 
-    /// Until when the listing of the store's root is valid. Renews it as a lookup of a name does:
-    /// the root has no name.
-    pub(in super::super) fn root_until(&self, directory: &str) -> Option<Instant> {
-        let until = self.complete_until(directory)?;
-        self.renew(&mut self.lock(), directory, Instant::now());
-        Some(until)
-    }
-
-    /// Whether the root has a marker, and until when that is valid, as
-    /// [`learn_root`](Self::learn_root) has it.
-    pub(in super::super) fn root(&self) -> Option<(bool, Instant)> {
-        let now = Instant::now();
-        self.lock().root.filter(|(_, until)| *until > now)
-    }
-
-    /// The root is a directory, by the response to a request at `asked`.
-    pub(in super::super) fn learn_root(&self, is_marked: bool, asked: Asked) {
-        let until = asked.at + self.ttl();
-        let mut state = self.lock();
-        if asked.changes == state.changes {
-            state.root = Some((is_marked, until));
-        }
-    }
-
     /// The directories to list ahead now. The caller ends each with
     /// [`listed_ahead`](Self::listed_ahead).
     pub(in super::super) fn take_ahead(&self) -> Vec<String> {

@@ -15,20 +15,37 @@ pub(in super::super) struct Page<'a> {
     after: String,
 }
 
+/// A program that looks up the names of a directory of several pages in order.
+#[derive(Debug)]
+pub(super) struct Walker {
+    /// The last name.
+    name: String,
+    /// Names in order until a page is worth its request.
+    left: u32,
+}
+
 impl Directory {
-    /// A name is looked up. Returns the name before it, if lookups are in order; a program may look
-    /// a name up several times.
+    /// A name is looked up. If that is in order and worth a page, returns the name before it.
     pub(super) fn follow(&mut self, name: &str) -> Option<&str> {
         if self.pages <= 1 {
             return None;
         }
         let before = self.names.range::<str, _>((Bound::Unbounded, Bound::Excluded(name))).next_back();
         let before = before.map(|(before, _)| &**before);
-        if *self.last != *name {
-            self.is_in_order = before == Some(&*self.last);
-            name.clone_into(&mut self.last);
+        // A program may look a name up several times.
+        let is_at = |walker: &Walker| *walker.name == *name || Some(&*walker.name) == before;
+        let place = self.walkers.iter().position(is_at).unwrap_or_else(|| {
+            self.walkers.truncate(WALKERS - 1);
+            self.walkers.push(Walker { name: name.to_owned(), left: 1 });
+            self.walkers.len() - 1
+        });
+        self.walkers[..=place].rotate_right(1);
+        let walker = &mut self.walkers[0];
+        if *walker.name != *name {
+            walker.left = walker.left.saturating_sub(1);
+            name.clone_into(&mut walker.name);
         }
-        before.filter(|_| self.is_in_order)
+        before.filter(|_| walker.left == 0)
     }
 }
 
@@ -48,8 +65,8 @@ impl NameCache {
         let can_list = is_listed && self.lists() && !self.lists_whole.load(Ordering::Relaxed);
         let after = directory.follow(name).filter(|_| can_list)?.to_owned();
         // If the page does not answer this lookup, a second one would not either.
-        (directory.is_in_order, directory.is_being_listed) = (false, true);
-        directory.last.clear();
+        directory.walkers[0].left = USED_MIN;
+        directory.is_being_listed = true;
         Some(Page { listing: self.listing(prefix, asked), after })
     }
 
@@ -103,6 +120,14 @@ impl Page<'_> {
     }
 }
 
+/// Names of a page that a program must look up before the next page for it. Smaller: a program that
+/// takes longer for each file than names live requests a page for each; larger: where names live
+/// shorter than that many lookups take, each is a request.
+const USED_MIN: u32 = 4;
+/// Programs that are followed in a directory. Fewer: they disturb each other; more: each lookup looks
+/// at more of them.
+const WALKERS: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -114,9 +139,14 @@ mod tests {
     use crate::KeepNames;
 
     fn cache() -> NameCache {
+        cache_of(4)
+    }
+
+    /// A directory of that many names, whose listing has expired.
+    fn cache_of(names: u32) -> NameCache {
         let cache = NameCache::new();
         cache.keep(KeepNames { ttl: Duration::from_secs(40), opens: true, assumes_plain: false });
-        let mut found = page(0..4);
+        let mut found = page(0..names);
         (found.is_complete, found.pages) = (true, 2);
         cache.begin("d/").end(found);
         expire(&cache);
@@ -151,47 +181,83 @@ mod tests {
 
     #[test]
     fn lookups_in_order_after_the_listing_has_expired_ask_for_one_page_each_time_names_run_out() {
-        let cache = cache();
+        let cache = cache_of(10);
         assert!(asks_alone(&cache, "d/0"));
-        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
-        assert_eq!((asked.directory(), asked.after()), ("d/", "d/0".to_owned()));
-        asked.end(page(1..3));
-        assert!(matches!(cache.look("d/2"), Lookup::Known(..)));
-        let Lookup::Page(asked) = cache.look("d/3") else { panic!("no second page") };
-        assert_eq!(asked.after(), "d/2");
+        list_from(&cache, 1, 6);
+        assert!((1..6).all(|name| is_known(&cache, name)));
+        list_from(&cache, 6, 10);
+    }
+
+    fn is_known(cache: &NameCache, name: u32) -> bool {
+        matches!(cache.look(&format!("d/{name}")), Lookup::Known(..))
+    }
+
+    /// Looks `name` up, and ends the page that this begins.
+    fn list_from(cache: &NameCache, name: u32, end: u32) {
+        let Lookup::Page(asked) = cache.look(&format!("d/{name}")) else { panic!("no page at {name}") };
+        assert_eq!(asked.after(), format!("d/{}", name - 1));
+        asked.end(page(name..end));
     }
 
     /// Regression: a page that expired before its last name was looked up was followed by a request
     /// for one name.
     #[test]
     fn a_page_that_expires_before_its_end_is_followed_by_one_that_begins_there() {
-        let cache = cache();
+        let cache = cache_of(10);
         assert!(asks_alone(&cache, "d/0"));
-        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
-        asked.end(page(1..4));
-        assert!(matches!(cache.look("d/1"), Lookup::Known(..)));
+        list_from(&cache, 1, 9);
+        // `ls -l` looks each name up twice.
+        assert!([1, 1, 2, 2, 3, 3, 4].into_iter().all(|name| is_known(&cache, name)));
         expire(&cache);
-        let Lookup::Page(asked) = cache.look("d/2") else { panic!("no second page") };
-        assert_eq!(asked.after(), "d/1");
+        // A name that was known when it was looked up first.
+        assert!(!matches!(cache.look("d/4"), Lookup::Page(_)));
+        list_from(&cache, 5, 9);
+        assert!((5..9).all(|name| is_known(&cache, name)));
+        expire(&cache);
+        list_from(&cache, 9, 10);
     }
 
-    /// `ls -l` looks each name up twice.
+    /// Regression: a program that takes longer for each file than names live requested a page for
+    /// each.
     #[test]
-    fn names_that_are_looked_up_twice_are_in_order() {
-        let cache = cache();
+    fn a_page_of_which_few_names_are_used_is_followed_by_requests_for_one_name() {
+        let cache = cache_of(10);
         assert!(asks_alone(&cache, "d/0"));
-        let Lookup::Page(asked) = cache.look("d/1") else { panic!("no page") };
-        asked.end(page(1..4));
-        let is_known = |key| matches!(cache.look(key), Lookup::Known(..));
-        assert!(["d/1", "d/2", "d/2"].into_iter().all(is_known));
-        expire(&cache);
-        let Lookup::Page(asked) = cache.look("d/2") else { panic!("no second page") };
-        assert_eq!(asked.after(), "d/1");
-        // Only one: a program may look up this name again and again.
-        asked.end(page(2..4));
-        assert!(is_known("d/2"));
-        expire(&cache);
-        assert!(!matches!(cache.look("d/2"), Lookup::Page(_)));
+        let mut pages = 0;
+        for name in 1..10 {
+            if let Lookup::Page(asked) = cache.look(&format!("d/{name}")) {
+                asked.end(page(name..10));
+                pages += 1;
+            }
+            cache.look(&format!("d/{name}"));
+            expire(&cache);
+        }
+        assert_eq!(pages, 3, "at 1, 5 and 9");
+    }
+
+    /// Regression: lookups of names that are known, by another program, ended the order.
+    #[test]
+    fn two_programs_in_one_directory_do_not_disturb_each_other() {
+        let cache = cache_of(10);
+        let look = |name: u32| {
+            if let Lookup::Page(asked) = cache.look(&format!("d/{name}")) {
+                asked.end(page(name..10));
+                return 1;
+            }
+            0
+        };
+        let pages: u32 = (0..5).map(|name| look(5 + name) + look(name)).sum();
+        assert_eq!(pages, 2);
+    }
+
+    /// It may be looked up again and again.
+    #[test]
+    fn one_name_is_no_order() {
+        let cache = cache();
+        for _ in 0..10 {
+            assert!(!matches!(cache.look("d/3"), Lookup::Page(_)));
+            expire(&cache);
+        }
     }
 
     #[test]
@@ -246,15 +312,16 @@ mod tests {
                 |&name: &&str| (name.to_owned(), if name == "b" { Known::Directory } else { object() });
             of(names.iter().map(known).collect::<Vec<_>>())
         };
-        let mut all = names(&["b", "b.x", "b0", "b1", "b2"]);
+        let mut all = names(&["b", "b.x", "b0", "b1", "b2", "b3", "b4"]);
         (all.is_complete, all.pages) = (true, 2);
         cache.begin("d/").end(all);
         expire(&cache);
         assert!(asks_alone(&cache, "d/b.x"));
         let Lookup::Page(asked) = cache.look("d/b0") else { panic!("no page") };
-        asked.end(names(&["b", "b0", "b1"]));
-        assert!(["d/b0", "d/b1"].iter().all(|key| matches!(cache.look(key), Lookup::Known(..))));
-        assert!(matches!(cache.look("d/b2"), Lookup::Page(_)));
+        asked.end(names(&["b", "b0", "b1", "b2", "b3"]));
+        let used = ["d/b0", "d/b1", "d/b2", "d/b3"];
+        assert!(used.iter().all(|key| matches!(cache.look(key), Lookup::Known(..))));
+        assert!(matches!(cache.look("d/b4"), Lookup::Page(_)));
     }
 
     #[test]
