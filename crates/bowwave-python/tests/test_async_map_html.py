@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import sys
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -398,6 +399,17 @@ def test_every_way_to_read_is_in_the_picture(tmp_path):
     other = asyncio.run(main())
     assert sorted(read[2:] for read in other.reads()) == [(0, 10), (10, 5), (50, 5), (60, 5), (70, 5)]
     assert "The last 5 reads" in other._repr_html_() and "closed" in other._repr_html_()
+
+
+def test_a_line_that_is_read_while_another_thread_moves_the_position_is_in_the_picture():
+    # Regression: its length was taken for negative, and raised.
+    with bowwave.open("emulate:s3,latency=200ms/64MiB", cache="64MiB", policy="none") as file:
+        file.seek(1_000_000)
+        mover = threading.Timer(0.05, file.seek, (0,))
+        mover.start()
+        line = file.readline(100)
+        mover.join()
+        assert line and [read[2:] for read in file.reads()] == [(1_000_000, len(line))]
 
 
 def noted(memory, count):
