@@ -62,7 +62,8 @@ impl Handle {
         Ok(self.named()?.may_be_listed())
     }
 
-    /// Up to `length` bytes from `offset`; fewer only at the end of the file. Remembered in `reads`.
+    /// Up to `length` bytes from `offset`; fewer only at the end of the file. Remembered in
+    /// `reads`.
     #[pyo3(signature = (offset, length, reads = None))]
     fn pread<'py>(
         &self,

@@ -129,7 +129,7 @@ impl Reads {
         let sample = Sample::of(py, handle)?;
         let mut state = self.lock();
         let earlier = state.samples.iter().rev().find(|sample| sample.at <= begin);
-        let outcome = match earlier.or(state.samples.front()) {
+        let outcome = match earlier.or_else(|| state.samples.front()) {
             Some(earlier) if sample.misses > earlier.misses => Outcome::Miss,
             Some(earlier) if sample.late > earlier.late => Outcome::Late,
             _ => Outcome::Hit,

@@ -124,8 +124,8 @@ impl Page<'_> {
 /// takes longer for each file than names live requests a page for each; larger: where names live
 /// shorter than that many lookups take, each is a request.
 const USED_MIN: u32 = 4;
-/// Programs that are followed in a directory. Fewer: they disturb each other; more: each lookup looks
-/// at more of them.
+/// Programs that are followed in a directory. Fewer: they disturb each other; more: each lookup
+/// looks at more of them.
 const WALKERS: usize = 4;
 
 #[cfg(test)]

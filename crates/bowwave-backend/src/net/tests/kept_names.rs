@@ -51,8 +51,8 @@ fn create(store: &dyn Backend, path: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
-/// A mount begins with several `stat` of its root. Each was two requests: one for an object, and one
-/// for names below it.
+/// A mount begins with several `stat` of its root. Each was two requests: one for an object, and
+/// one for names below it.
 #[test]
 fn the_root_is_requested_once_each_time_its_name_expires() {
     let (server, _served, store) = bucket(1, true);
