@@ -44,7 +44,7 @@ struct Sample {
     misses: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Outcome {
     Hit,
     Late,

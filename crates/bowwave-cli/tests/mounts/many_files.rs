@@ -292,17 +292,12 @@ fn find_over_a_large_directory_sends_its_listing_alone() {
 /// there is one page each time names run out.
 #[test]
 fn a_long_listing_of_a_large_directory_sends_pages_and_no_request_for_each_file() {
-    let ttl = Duration::from_millis(100);
-    let Some(bucket) = Bucket::new("many-long", 0, &["--ttl", "100ms"]) else { return };
+    // A few expiries of three or four requests each, even if the machine takes three times as long.
+    let Some(bucket) = Bucket::new("many-long", 0, &["--ttl", "300ms"]) else { return };
     let objects = setting("BOWWAVE_MANY_OBJECTS", 10_000);
     (0..objects).for_each(|number| bucket.server.put(&format!("large/{number:06}"), Vec::new()));
-    let begun = Instant::now();
     let sent = bucket.requests(&format!("test $(ls -lR large | grep -c ^-) = {objects}"));
-    let expiries = begun.elapsed().div_duration_f64(ttl) as u64;
-    // Each expiry: a page, the second lookup of a name whose first was just before it, and two for
-    // the directory. Tests of the cache of names have exact counts.
-    let most = (4 * expiries).max(objects / 100);
-    assert!(sent.total() <= most, "{sent:?}, {expiries} expiries");
+    assert!(sent.total() * 100 <= objects, "{sent:?}");
     bucket.end();
 }
 
