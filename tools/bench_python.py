@@ -5,8 +5,9 @@
                           [--module target/release/lib_bowwave.so] [--server target/release/examples/shaped]
 
 The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection. The
-extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py
-and safetensors; peers that are missing are left out. Each measurement is a process of its own, which imports its libraries
+extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py,
+safetensors, obstore, smart_open, boto3, duckdb and duckdb-extension-httpfs; a peer that is missing shows its error. Each
+measurement is a process of its own, which imports its libraries
 before the clock starts, so all caches are cold. Peers take turns within a round, so that noise of the machine affects all
 alike. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
 byte that the workload uses. Every result is compared with the right one, and a wrong one ends the program.
@@ -30,16 +31,20 @@ MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 PERIOD = 1_048_573
 #: Seconds, and bytes sent for each byte used, that the project wants.
-BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
-        "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "zarr_loop": (0.5, 1.5),
+BARS = {"sequential": (0.45, 1.5), "compute": (None, 1.5), "random": (6.35, 1.05), "hinted": (None, 1.05), "clusters": (2.0, 1.7), "two": (0.5, 1.5),
+        "stride": (0.5, 1.5), "pandas": (0.35, 1.5), "pyarrow": (0.25, 1.5), "zarr": (None, 1.5), "shards": (None, 1.5), "zarr_loop": (0.5, 1.5),
         "hdf5": (0.9, 2.2), "hdf5_default": (None, 2.2), "runs": (None, 2.2), "tar": (4.8, 1.5), "safetensors": (0.9, 1.5),
         "dataset": (None, 1.5), "files": (None, 1.5), "files_heads": (None, 1.5), "files_shuffled": (None, 1.5)}
-FSSPEC = ["none", "readahead", "blockcache", "adaptive", "cache", "bowwave"]
-PEERS = {row: FSSPEC for row in ("sequential", "compute", "random", "clusters", "two", "stride", "hdf5", "hdf5_default", "runs")}
-PEERS |= {"pandas": ["s3fs", "none", "ranges", "polars", "cache", "bowwave"], "pyarrow": ["native", "none", "polars", "cache", "bowwave"],
-          "dataset": ["s3fs", "none", "native", "polars", "bowwave"],
-          "zarr": ["s3fs", "obstore", "bowwave"], "zarr_loop": ["s3fs", "obstore", "bowwave"], "tar": ["readahead", "adaptive", "cache", "bowwave"],
-          "safetensors": ["none", "adaptive", "bowwave"]}
+FSSPEC = ["none", "readahead", "bytes", "blockcache", "adaptive", "cache", "bowwave"]
+PEERS = {row: FSSPEC for row in ("clusters", "stride", "hdf5_default", "runs")}
+PEERS |= {"sequential": ["background", "mmap", "first", "all", "smart_open", "obstore", *FSSPEC], "compute": ["background", *FSSPEC],
+          "random": ["background", "mmap", "smart_open", "obstore", *FSSPEC], "hinted": ["none", "obstore", "bowwave"],
+          "two": ["background", *FSSPEC], "hdf5": ["first", *FSSPEC],
+          "pandas": ["s3fs", "none", "all", "adaptive", "ranges", "polars", "cache", "bowwave"],
+          "pyarrow": ["native", "none", "adaptive", "duckdb", "polars", "cache", "bowwave"],
+          "dataset": ["s3fs", "none", "native", "duckdb", "polars", "bowwave"],
+          "tar": ["readahead", "adaptive", "cache", "bowwave"], "safetensors": ["none", "adaptive", "bowwave"]}
+PEERS |= {row: ["s3fs", "obstore", "bowwave"] for row in ("zarr", "shards", "zarr_loop")}
 PEERS |= {row: ["none", "readahead", "cache", "bowwave"] for row in ("files", "files_heads", "files_shuffled")}
 SIZES = {"raw": 256 * MIB, "small": 64 * MIB} | {f"files/{at}.bin": 100_000 for at in range(400)}
 
@@ -71,6 +76,12 @@ def make_data(directory):
     if not os.path.exists(path):
         import zarr
         array = zarr.create_array(path, shape=(64, MIB // 4), chunks=(1, MIB // 4), dtype="f8", compressors=None)
+        array[:] = numpy.arange(64)[:, None] + numpy.zeros((64, MIB // 4))
+    path = os.path.join(directory, "shards.zarr")
+    if not os.path.exists(path):
+        import zarr
+        array = zarr.create_array(path, shape=(64, MIB // 4), chunks=(1, MIB // 4), shards=(16, MIB // 4), dtype="f8",
+                                  compressors=None)
         array[:] = numpy.arange(64)[:, None] + numpy.zeros((64, MIB // 4))
     # Metadata in pages of their own, as files for the cloud have them, and in the layout of h5py's default.
     for name, layout in (("vars.h5", {"fs_strategy": "page", "fs_page_size": MIB}), ("default.h5", {})):
@@ -140,16 +151,42 @@ class Context:
             return bowwave.fsspec.BowwaveFileSystem(target_protocol="s3", target_options=self.theirs)
         return self.s3fs()
 
+    def obstore(self, prefix=None):
+        from obstore.store import S3Store
+        return S3Store("data", prefix=prefix, endpoint=self.url, region="us-east-1", skip_signature=True,
+                       client_options={"allow_http": True})
+
+    def duckdb(self):
+        """A connection whose extension comes from its package; 16 threads, as its documentation advises for remote files."""
+        import duckdb
+        import duckdb_extension_httpfs
+        place = os.path.dirname(duckdb_extension_httpfs.__file__)
+        connection = duckdb.connect()
+        connection.execute(f"LOAD '{place}/extensions/v{duckdb.__version__}/httpfs.duckdb_extension'")
+        connection.execute(f"SET threads=16; SET s3_endpoint='{self.url.removeprefix('http://')}'; SET s3_url_style='path'; "
+                           "SET s3_use_ssl=false; SET s3_region='us-east-1'")
+        return connection
+
     def open(self, key):
         if self.who == "bowwave":
             import bowwave
             return bowwave.open(f"s3://data/{key}", **self.ours)
+        if self.who == "obstore":
+            import obstore
+            return obstore.open_reader(self.obstore(), key)
+        if self.who == "smart_open":
+            import boto3
+            import botocore
+            import smart_open
+            unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
+            client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1", config=unsigned)
+            return smart_open.open(f"s3://data/{key}", "rb", transport_params={"client": client})
         kinds = {"s3fs": {}, "cache": {"cache_type": "bowwave"}, "blockcache": {"cache_type": "blockcache"}}
         options = kinds.get(self.who, {"cache_type": self.who})
         return self.s3fs().open(f"data/{key}", "rb", **options)
 
     def check(self, offset, data):
-        at = offset % PERIOD
+        at, data = offset % PERIOD, memoryview(data)
         if data[:4096] != self.pattern[at:at + min(4096, len(data))]:
             raise SystemExit(f"{self.who}: wrong bytes at {offset}")
         return len(data)
@@ -182,6 +219,20 @@ def random(context):
     import random
     chance = random.Random(7)
     return at_offsets(context, "raw", [(chance.randrange(SIZES["raw"] // 65536) * 65536, 65536) for _ in range(200)])
+
+
+def hinted(context):
+    """The same reads, announced in one call."""
+    import random
+    chance = random.Random(7)
+    starts = [chance.randrange(SIZES["raw"] // 65536) * 65536 for _ in range(200)]
+    ends = [start + 65536 for start in starts]
+    if context.who == "obstore":
+        import obstore
+        found = obstore.get_ranges(context.obstore(), "raw", starts=starts, ends=ends)
+    else:
+        found = context.fs().cat_ranges(["data/raw"] * 200, starts, ends, on_error="raise")
+    return sum(context.check(start, data) for start, data in zip(starts, found, strict=True))
 
 
 def clusters(context):
@@ -219,8 +270,8 @@ def pandas(context):
     prefix, options = "", context.theirs
     if context.who == "bowwave":
         prefix, options = "bowwave::", {"s3": context.theirs}
-    if context.who == "none":
-        options = dict(options, default_cache_type="none")
+    if context.who in ("none", "all", "adaptive"):
+        options = dict(options, default_cache_type=context.who)
     if context.who == "cache":
         import bowwave.fsspec  # noqa: F401
         options = dict(options, default_cache_type="bowwave")
@@ -243,7 +294,10 @@ def pyarrow(context):
                    "aws_region": "us-east-1"}
         frame = polars.scan_parquet("s3://data/table.parquet", storage_options=options).select(COLUMNS).collect()
         return sum(frame[name].len() * 8 for name in COLUMNS)
-    if context.who == "native":
+    if context.who == "duckdb":
+        query = f"SELECT {', '.join(COLUMNS)} FROM 's3://data/table.parquet'"
+        table = context.duckdb().execute(query).to_arrow_table()
+    elif context.who == "native":
         fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
         table = pyarrow.parquet.read_table("data/table.parquet", columns=COLUMNS, filesystem=fs)
     elif context.who == "bowwave":
@@ -268,6 +322,9 @@ def dataset(context):
         frame = polars.scan_parquet("s3://data/dataset/", storage_options=options, hive_partitioning=True)
         frame = frame.select(COLUMNS).collect()
         return sum(frame[name].len() * 8 for name in COLUMNS)
+    if context.who == "duckdb":
+        query = f"SELECT {', '.join(COLUMNS)} FROM read_parquet('s3://data/dataset/*/*.parquet', hive_partitioning=true)"
+        return context.duckdb().execute(query).to_arrow_table().nbytes
     if context.who == "native":
         fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
     elif context.who == "none":
@@ -282,32 +339,33 @@ def dataset(context):
     return table.nbytes
 
 
-def zarr_array(context):
+def zarr_array(context, name):
     import zarr
     if context.who == "bowwave":
         import bowwave.zarr
-        store = bowwave.zarr.Store("s3://data/array.zarr", **context.ours)
+        store = bowwave.zarr.Store(f"s3://data/{name}", **context.ours)
     elif context.who == "obstore":
-        from obstore.store import S3Store
-        objects = S3Store("data", prefix="array.zarr", endpoint=context.url, region="us-east-1", skip_signature=True,
-                          client_options={"allow_http": True})
-        store = zarr.storage.ObjectStore(objects, read_only=True)
+        store = zarr.storage.ObjectStore(context.obstore(name), read_only=True)
     else:
         import s3fs
-        store = zarr.storage.FsspecStore(s3fs.S3FileSystem(asynchronous=True, **context.theirs), path="data/array.zarr",
+        store = zarr.storage.FsspecStore(s3fs.S3FileSystem(asynchronous=True, **context.theirs), path=f"data/{name}",
                                          read_only=True)
     return zarr.open_array(store, mode="r")
 
 
-def zarr(context):
-    values = zarr_array(context)[:]
+def zarr(context, name="array.zarr"):
+    values = zarr_array(context, name)[:]
     if values[63, 5] != 63:
         raise SystemExit("wrong values")
     return values.nbytes
 
 
+def shards(context):
+    return zarr(context, "shards.zarr")
+
+
 def zarr_loop(context):
-    array, useful = zarr_array(context), 0
+    array, useful = zarr_array(context, "array.zarr"), 0
     for row in range(64):
         values = array[row]
         if values[5] != row:
@@ -397,19 +455,21 @@ def files_shuffled(context):
 
 #: Libraries of a workload, imported before the clock starts.
 LIBRARIES = {"pandas": ["pandas", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"],
-             "dataset": ["pyarrow.dataset", "pyarrow.fs"], "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "zarr_loop": ["zarr"],
+             "dataset": ["pyarrow.dataset", "pyarrow.fs"], "pyarrow": ["pyarrow.parquet", "pyarrow.dataset", "pyarrow.fs"], "zarr": ["zarr"], "shards": ["zarr"], "zarr_loop": ["zarr"],
              "hdf5": ["h5py"], "hdf5_default": ["h5py"], "runs": ["h5py"], "safetensors": ["safetensors.numpy", "numpy"], "tar": ["tarfile"]}
 
 
 def measure(row, who, url):
     """In a process of its own."""
     import importlib
-    for name in [*LIBRARIES.get(row, []), "fsspec", *(["polars"] if who == "polars" else ["s3fs"])]:
+    own = {"polars": ["polars"], "obstore": ["obstore", "obstore.store"], "smart_open": ["smart_open", "boto3"],
+           "duckdb": ["duckdb", "duckdb_extension_httpfs"]}
+    for name in [*LIBRARIES.get(row, []), "fsspec", *own.get(who, ["s3fs"])]:
         importlib.import_module(name)
     if who in ("bowwave", "cache") or row == "tar":
         for name in ("bowwave", "bowwave.fsspec", "bowwave.tar", "bowwave.safetensors", "bowwave.parquet"):
             importlib.import_module(name)
-        if row.startswith("zarr"):
+        if "zarr" in LIBRARIES.get(row, []):
             import bowwave.zarr  # noqa: F401
     context = Context(who, url)
     begun = time.perf_counter()

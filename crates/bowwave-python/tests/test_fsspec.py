@@ -14,7 +14,10 @@ import bowwave.fsspec
 import bowwave.parquet
 import fsspec
 import numpy as np
+import pyarrow.fs
 import pytest
+import zarr
+from conftest import status_of
 from fsspec.implementations.local import LocalFileSystem
 from test_hostile import Hostile
 
@@ -318,6 +321,60 @@ def test_pickles_are_small_and_instances_are_shared(filled):
     assert type(again) is type(fs) and again.cat_file(path, 3, 9) == BODY[3:9]
 
 
+def test_a_child_of_fork_uses_the_file_system_of_its_parent(filled, tmp_path):
+    fs, path = filled
+    directory = path.rpartition("/")[0] + "/"
+    assert fs.cat_file(path, 3, 9) == BODY[3:9] and fs.exists(path)
+
+    def child():
+        assert fs.cat_file(path, 5, 500) == BODY[5:500]
+        assert fs.cat_ranges([path], [1000], [2000]) == [BODY[1000:2000]]
+        assert fs.info(path)["size"] == len(BODY) and fs.exists(path) and not fs.exists(path + "-missing")
+        fs.get(path, str(tmp_path / "copy"))
+        assert (tmp_path / "copy").read_bytes() == BODY
+        pyarrow_fs = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))
+        assert pyarrow_fs.open_input_file(path).read_at(10, 100) == BODY[100:110]
+        if "http" not in fs.target_protocol:
+            assert [name.rpartition("/")[2] for name in fs.ls(directory, detail=False)] == ["a"]
+            fs.pipe_file(directory + "b", b"new")
+            assert fs.cat_file(directory + "b") == b"new"
+        # A child of the child.
+        assert status_of(lambda: fs.cat_file(path, 7, 9)) == 0
+
+    assert status_of(child) == 0
+    assert fs.cat_file(path, 8, 10) == BODY[8:10], "the parent's stays"
+
+
+def test_a_child_of_fork_makes_an_asynchronous_target_again(served):
+    server = served(a=BODY)
+    fs = fsspec.filesystem("bowwave", fs=fsspec.filesystem("http", client_kwargs={"trust_env": True}))
+    assert fs._scheme is None and fs.cat_file(server.http + "a", 3, 9) == BODY[3:9]
+    nested = fsspec.filesystem("bowwave", fs=fsspec.filesystem("dir", path=server.http, fs=fs.fs, skip_instance_cache=True))
+    assert nested.cat_file("a", 3, 9) == BODY[3:9]
+
+    def child():
+        assert fs.cat_file(server.http + "a", 1_000_000, 1_000_005) == BODY[1_000_000:1_000_005]
+        assert fs.info(server.http + "a")["size"] == len(BODY)
+        assert nested.cat_file("a", 2_000_000, 2_000_005) == BODY[2_000_000:2_000_005]
+
+    assert status_of(child) == 0
+    assert fs.cat_file(server.http + "a", 13, 19) == BODY[13:19]
+
+
+def test_zarr_reads_through_an_asynchronous_instance(served):
+    server = served(a=BODY)
+    array = zarr.create_array(str(server.path / "array"), shape=(8, 1000), chunks=(1, 1000), dtype="f8")
+    array[:] = np.arange(8)[:, None]
+    store = zarr.storage.FsspecStore.from_url(f"bowwave::{server.http}array")
+    assert store.fs.asynchronous and isinstance(store.fs, bowwave.fsspec.BowwaveFileSystem)
+    assert (zarr.open_array(store, mode="r")[:] == array[:]).all()
+    options = {"key": server.options["key"], "secret": server.options["secret"],
+               "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
+    written = zarr.storage.FsspecStore.from_url(f"bowwave::{server.bucket}new", storage_options={"s3": options})
+    zarr.create_array(written, shape=(8,), chunks=(2,), dtype="i4")[:] = np.arange(8)
+    assert (zarr.open_array(written, mode="r")[:] == np.arange(8)).all()
+
+
 def test_json_and_tokens():
     fs = fsspec.filesystem("bowwave", target_protocol="memory", cache="32MiB")
     again = fsspec.AbstractFileSystem.from_json(fs.to_json())
@@ -436,6 +493,32 @@ def test_options_of_gcsfs_and_adlfs_are_settings(dialect, given, signed, monkeyp
         assert "data/a" in [entry["name"] for entry in fs.ls("data", detail=True)]
     finally:
         server.end()
+
+
+@pytest.mark.parametrize(("protocol", "options", "prefix"), [
+    ("gcs", {"token": "anon"}, "gcs://data"), ("gs", {"token": "anon"}, "gs://data"), ("abfs", {}, "abfs://data"),
+    ("abfs", {}, "abfs://data@any.dfs.core.windows.net"), ("az", {}, "az://data"), ("s3a", {}, "s3a://data")])
+def test_each_protocol_of_a_store_is_stripped(protocol, options, prefix, monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    scheme = {"gcs": "gs", "gs": "gs", "s3a": "s3"}.get(protocol, "az")
+    options = options | ({"account_name": "any"} if scheme == "az" else {}) | ({"region_name": "any"} if scheme == "s3" else {})
+    server = Hostile(scheme)
+    try:
+        fs = system(protocol, endpoint_url=server.first, **{"anon": True} | options)
+        assert fs._scheme == scheme and fs._strip_protocol(f"{prefix}/a") == "data/a"
+        assert fs.info(f"{prefix}/a")["size"] == 300_000
+        assert hashlib.sha256(fs.cat_file(f"{prefix}/a")).hexdigest() in server.ask("versions").split()
+        given = {protocol: {"endpoint_url": server.first, "anon": True} | options}
+        with fsspec.open(f"bowwave::{prefix}/a", **given) as file:
+            assert hashlib.sha256(file.read()).hexdigest() in server.ask("versions").split()
+    finally:
+        server.end()
+
+
+def test_a_url_of_azure_may_name_the_account(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    fs, path = fsspec.url_to_fs("bowwave::abfs://data@any.dfs.core.windows.net/dir/a", abfs={"anon": True})
+    assert path == "data/dir/a" and fs.target_options["account_name"] == "any" and fs._scheme == "az"
 
 
 @pytest.mark.parametrize(("protocol", "options"), [

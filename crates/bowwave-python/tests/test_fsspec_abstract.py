@@ -1,8 +1,16 @@
 """fsspec's own tests of file systems, over writable targets, and with the cache."""
 
+import itertools
+import os
+import shutil
+import tempfile
+
 import fsspec
 import fsspec.tests.abstract as abstract
+import fsspec.tests.abstract.mv
+import py.path
 import pytest
+from conftest import Directory, status_of
 from fsspec.implementations.local import LocalFileSystem, make_path_posix
 
 
@@ -37,6 +45,38 @@ class MemoryFixtures(Fixtures):
         return ""
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Directory(tmp_path_factory.mktemp("bucket"))
+    yield server
+    server.end()
+
+
+#: Each test of objects has a directory of its own.
+numbers = itertools.count()
+
+
+class S3Fixtures(Fixtures):
+    """Objects that bowwave lists and writes itself, or by s3fs where that is installed."""
+
+    @pytest.fixture
+    def fs(self, server):
+        options = {"key": server.options["key"], "secret": server.options["secret"],
+                   "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
+        return fsspec.filesystem("bowwave", target_protocol="s3", target_options=options, skip_instance_cache=True)
+
+    @pytest.fixture
+    def fs_path(self, server):
+        name = str(next(numbers))
+        yield server.bucket.removeprefix("s3://") + name
+        # The server's listings take as long as all of its files.
+        shutil.rmtree(server.path / name, ignore_errors=True)
+
+    @pytest.fixture
+    def supports_empty_directories(self):
+        return False
+
+
 class CachedFixtures(Fixtures):
     """Local files opened with the cache."""
 
@@ -61,8 +101,38 @@ class _CachedFile(fsspec.spec.AbstractBufferedFile):
             return file.read(end - start)
 
 
+@pytest.fixture
+def unprivileged():
+    """A directory, and a function that calls another one as a user who may not write where the mode forbids it."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        user = os.getuid() or 65534
+        os.chown(directory, user, -1)
+
+        def call(function, *arguments):
+            def child():
+                os.setuid(user)
+                function(*arguments)
+
+            assert status_of(child) == 0
+
+        yield py.path.local(directory), call
+
+
+@pytest.mark.parametrize("recursive", [None, True, False])
+@pytest.mark.parametrize("kind", ["file system", "cache"])
+def test_mv_of_local_files(kind, recursive, unprivileged, monkeypatch):
+    """fsspec's own, which take the file system of local files by its name."""
+    directory, call = unprivileged
+    local = _Cached() if kind == "cache" else fsspec.filesystem("bowwave", fs=LocalFileSystem())
+    monkeypatch.setattr(fsspec, "filesystem", {"file": local}.get)
+    if recursive is None:
+        call(abstract.mv.test_move_raises_error_with_tmpdir, directory)
+    else:
+        call(abstract.mv.test_move_raises_error_with_tmpdir_permission, recursive, directory)
+
+
 class MvTests:
-    """fsspec's own tests of `mv` are of local files only."""
+    """What fsspec's own tests of `mv`, which are of errors only, leave out."""
 
     def test_mv_moves_a_file(self, fs, fs_path, fs_join):
         source, target = fs_join(fs_path, "source"), fs_join(fs_path, "target")
@@ -130,6 +200,37 @@ class TestPipeMemory(abstract.AbstractPipeTests, MemoryFixtures):
 
 
 class TestPutMemory(abstract.AbstractPutTests, MemoryFixtures):
+    pass
+
+
+class TestCopyS3(abstract.AbstractCopyTests, S3Fixtures):
+    # Many, and slow: patterns are expanded as for local files.
+    test_copy_glob_edge_cases = None
+    # The server's bucket is a directory, which keeps directories without files.
+    test_copy_directory_to_new_directory = None
+    test_copy_directory_without_files_with_same_name_prefix = None
+
+
+class TestGetS3(abstract.AbstractGetTests, S3Fixtures):
+    test_get_glob_edge_cases = None
+
+
+class TestOpenS3(abstract.AbstractOpenTests, S3Fixtures):
+    pass
+
+
+class TestPipeS3(abstract.AbstractPipeTests, S3Fixtures):
+    pass
+
+
+class TestPutS3(abstract.AbstractPutTests, S3Fixtures):
+    # As above.
+    test_put_glob_edge_cases = None
+    test_put_directory_to_new_directory = None
+    test_put_directory_without_files_with_same_name_prefix = None
+
+
+class TestMvS3(MvTests, S3Fixtures):
     pass
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from . import _bowwave, _stores
+from ._options import SCHEMES
 from ._stores import Access, Place
 
 
@@ -33,7 +35,14 @@ class NativeFileSystem(AbstractFileSystem):
         text = os.fspath(path)
         if self.scheme in ("http", "https"):
             return text
-        return text.removeprefix(f"{self.scheme}://").rstrip("/")
+        protocol, separator, rest = text.partition("://")
+        if separator and SCHEMES.get(protocol) == self.scheme:
+            text = rest
+        if self.scheme == "az":
+            # As adlfs: abfs://container@account.dfs.core.windows.net/path.
+            container, separator, rest = text.partition("/")
+            text = container.partition("@")[0] + separator + rest
+        return text.rstrip("/")
 
     def unstrip_protocol(self, name: str) -> str:
         return name if "://" in name else f"{self.scheme}://{name}"
@@ -101,7 +110,12 @@ class NativeFileSystem(AbstractFileSystem):
 
     def _rm(self, path: str) -> None:
         store, place = self._at(path)
-        store.remove(place)
+        try:
+            store.remove(place)
+        except IsADirectoryError:
+            # One without a marker ended with its last object.
+            with suppress(FileNotFoundError):
+                store.rmdir(place)
         self.invalidate_cache(path)
 
     def rm_file(self, path: str) -> None:
@@ -117,7 +131,12 @@ class NativeFileSystem(AbstractFileSystem):
         self.invalidate_cache()
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        self.pipe_file(path2, self.cat_file(path1))
+        try:
+            data = self.cat_file(path1)
+        except IsADirectoryError:
+            self.makedirs(path2, exist_ok=True)
+        else:
+            self.pipe_file(path2, data)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         if mode == "create" and self.exists(path):
@@ -137,6 +156,8 @@ class NativeFileSystem(AbstractFileSystem):
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if mode == "rb":
             return AbstractBufferedFile(self, path, mode, cache_type="none")
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(path)
         return _Written(self, path, mode)
 
 

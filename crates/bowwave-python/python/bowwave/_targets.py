@@ -42,6 +42,19 @@ class MissingAzure(Missing):
     protocol = ("az", "abfs")
     error = "Install adlfs to access Azure, or read it as bowwave::az://"
 
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        container, separator, rest = super()._strip_protocol(path).partition("/")
+        return container.partition("@")[0] + separator + rest
+
+    @staticmethod
+    def _get_kwargs_from_urls(url: str) -> dict[str, Any]:
+        # As adlfs: abfs://container@account.dfs.core.windows.net/path.
+        host = url.partition("://")[2].partition("/")[0].partition("@")[2]
+        return {"account_name": host.partition(".")[0]} if host else {}
+
 
 class MissingHttp(Missing):
     protocol = ("http", "https")

@@ -11,7 +11,9 @@ b'hello'
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +26,7 @@ from weakref import ref
 
 import fsspec as _fsspec
 from fsspec import AbstractFileSystem
-from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.asyn import AsyncFileSystem, get_loop, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.chained import ChainedFileSystem
@@ -54,7 +56,15 @@ LISTINGS_MAX = 16
 
 
 class _Synchronous(AsyncFileSystem):
-    """fsspec's synchronous methods, whose timeouts keep their message."""
+    """fsspec's synchronous methods, which work in a child of fork, and whose timeouts keep their message."""
+
+    @property
+    def loop(self) -> Any:
+        if self._pid != os.getpid():
+            # No thread of the parent is in the child, so none runs the parent's loop.
+            self._loop = None if self.asynchronous else get_loop()
+            self._pid = os.getpid()
+        return self._loop
 
 
 class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
@@ -82,7 +92,6 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         settings.pop("skip_instance_cache", None)
         self._listings = {name: settings.pop(name) for name in LISTINGS if name in settings}
         if fs is not None:
-            self.__dict__["fs"] = fs
             protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
             options = dict(fs.storage_options)
         else:
@@ -99,6 +108,8 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             attribute_timeout = 0.0 if SCHEMES.get(protocol) == "file" else 1.0
         self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
+        #: The target once it is needed, and the process that made it.
+        self._target = fs, _stores.generation()
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
         #: Files that were looked up, with what is read of them first, and not opened; and how many lookups there were.
         self._unopened: OrderedDict[str, None] = OrderedDict()
@@ -122,9 +133,22 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         # Each instance has another target.
         self._strip_protocol = strip  # type: ignore[method-assign]
 
-    @cached_property
+    @property
     def fs(self) -> Any:
         """The target."""
+        target, generation = self._target
+        if target is not None and generation == _stores.generation():
+            return target
+        with self._lock:
+            target, generation = self._target
+            if target is None:
+                target = self._new_target()
+            elif generation != _stores.generation():
+                target = _of_child(target)
+            self._target = target, _stores.generation()
+        return target
+
+    def _new_target(self) -> Any:
         options = {name: value for name, value in (self._listings | self.target_options).items()
                    if name not in ("asynchronous", "loop")}
         try:
@@ -568,6 +592,22 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         return of_system(self)
 
 
+def _of_child(target: Any) -> Any:
+    """A target of the parent, for a child of fork.
+
+    An asynchronous one, or what is built on one, raises in any process but the one that made it, so the child has another,
+    as a spawned process would."""
+    below = target
+    while below is not None:
+        if getattr(below, "async_impl", False):
+            # Without a pickle, its own error says that it is not fork-safe.
+            with suppress(Exception):
+                return pickle.loads(pickle.dumps(target))
+            return target
+        below = getattr(below, "fs", None)
+    return target
+
+
 def _synchronous(name: str) -> Callable[..., Any]:
     """As fsspec's own synchronous method, which raises timeouts without their message."""
 
@@ -584,7 +624,7 @@ def _synchronous(name: str) -> Callable[..., Any]:
 
 
 for _name in dir(AbstractFileSystem):
-    if (asyncio.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
+    if (inspect.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
             and getattr(BowwaveFileSystem, _name) is getattr(AbstractFileSystem, _name)):
         setattr(_Synchronous, _name, _synchronous(_name))
 
