@@ -33,7 +33,12 @@ fn worded(text: &str) -> String {
 }
 
 /// Options of the command in messages of stores, and what Python's messages have instead.
-const OPTIONS: [(&str, &str); 11] = [
+const OPTIONS: [(&str, &str); 16] = [
+    (" (--list-max)", "; check the URL, or list a directory below it"),
+    (", fewer than --min-rate allows", "; try again later"),
+    (", or leave out --require-version", ""),
+    (", with --no-index to request no listing", ""),
+    ("open files by name with --no-index", "open files by name"),
     ("(--deadline)", "(raise deadline)"),
     ("(--timeout)", "(raise timeout)"),
     ("--allow-http", "allow_http=True"),

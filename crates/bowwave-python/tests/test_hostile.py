@@ -318,6 +318,8 @@ def error_wrong(cell, server, error, opened):
         found.append(f"does not name the cause: {cause}")
     if not re.search(REMEDIES, text) and not re.search(WITHOUT_REMEDY, text):
         found.append("has no remedy")
+    if re.search(r"--[a-z]", text):
+        found.append("names an option of the command")
     return "; ".join(found)
 
 
@@ -405,14 +407,9 @@ ROWS = [
 ]
 #: What to do, in words of a message.
 REMEDIES = (r"open it again|check|is there a proxy|is the server up|use (a|another|http)|give credentials|read fewer|"
-            r"raise|try again later|--min-rate")
-#: Messages that name no remedy yet. None may be added.
-WITHOUT_REMEDY = (
-    r"the store asks to slow down|the body ended early|refuses the request|leaves out the ETag|the body is encoded|"
-    r"another writer is at it|the condition does not hold|the server (sends|announces) .* instead of|"
-    r"is not a valid response to a range request|"
-    r"without a Location|redirections in a row|to another scheme|damaged on the way|the listing is given up|"
-    r"the response is larger|has been removed since|Unable to extract metadata|accepts nothing")
+            r"raise|try again later")
+#: Messages of libraries, which name no remedy. None may be added.
+WITHOUT_REMEDY = r"Unable to extract metadata"
 #: Modes for a part of the requests, which are repeated.
 PARTIAL = ["status-503,first=1", "reset-before-head,every=3", "reset-in-body,calls=reads,every=3"]
 

@@ -183,7 +183,9 @@ impl Checksum {
             return Ok(());
         }
         let name = self.algorithm.names().0;
-        Err(format!("the bytes do not match the store's checksum ({name}): they were damaged on the way"))
+        Err(format!(
+            "the bytes do not match the store's checksum ({name}): they were damaged on the way; try again later"
+        ))
     }
 }
 

@@ -508,7 +508,10 @@ fn this_second() -> SystemTime {
 }
 
 fn vanished(place: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{place}: was written, and has been removed since"))
+    Error::new(
+        ErrorKind::NotFound,
+        format!("{place}: was written, and has been removed since; check for other writers"),
+    )
 }
 
 /// Uploads that are looked up first, and one in this many of the later ones. More samples: small

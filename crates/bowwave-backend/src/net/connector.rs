@@ -77,7 +77,9 @@ fn damaged(place: &str, text: &str) -> Option<Error> {
     let is_sum =
         matches!(code.trim(), "BadDigest" | "InvalidDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch");
     let message = || {
-        format!("{place}: the bytes that the store received do not match their checksum: damaged on the way")
+        format!(
+            "{place}: the bytes that the store received do not match their checksum: damaged on the way; try again later"
+        )
     };
     is_sum.then(|| Error::new(ErrorKind::Corrupt, message()))
 }

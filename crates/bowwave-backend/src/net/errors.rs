@@ -16,6 +16,9 @@ use super::connect::ThroughProxy;
 use super::validator::rfc1123;
 use crate::{Error, ErrorKind};
 
+/// The remedy for responses that break the protocol.
+pub(super) const PROXY: &str = "is there a proxy that changes responses?";
+
 /// The error for a response, unless it is a success.
 pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap) -> Option<Error> {
     let (kind, remedy) = match status.as_u16() {
@@ -38,7 +41,10 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
         300..=399 => {
             (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")
         }
-        _ => (ErrorKind::Protocol, ": the server refuses the request"),
+        _ => (
+            ErrorKind::Protocol,
+            ": the server refuses the request; check the URL, and what your settings say of the store",
+        ),
     };
     let error = Error::new(kind, format!("{place}: {status}{remedy}"));
     Some(match retry_after(headers) {
@@ -110,7 +116,9 @@ pub(super) fn body_error(place: &str, error: &hyper::Error) -> Error {
     let failed = |kind, what: &str| Error::new(kind, format!("{place}: {what} ({})", root(error)));
     match find(error).map(io::Error::kind) {
         Some(io::ErrorKind::TimedOut) => failed(ErrorKind::TimedOut, &format!("no answer in time; {LATE}")),
-        Some(io::ErrorKind::UnexpectedEof) | None => failed(ErrorKind::Truncated, "the body ended early"),
+        Some(io::ErrorKind::UnexpectedEof) | None => {
+            failed(ErrorKind::Truncated, "the body ended early; try again later")
+        }
         Some(_) => broken(place, error),
     }
 }

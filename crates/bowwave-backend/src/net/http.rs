@@ -406,10 +406,11 @@ async fn follow(
                 Some(next) => url = next,
             }
         }
-        let message = format!("{place}: more than {REDIRECTS_MAX} redirections in a row");
+        let message = format!("{place}: more than {REDIRECTS_MAX} redirections in a row; check the URL");
         Err(Error::new(ErrorKind::Protocol, message))
     };
-    let late = || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long"));
+    let late =
+        || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long; check the URL"));
     tokio::time::timeout(client.limits.timeout, hops).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -425,8 +426,9 @@ fn redirection(place: &str, from: &Url, response: &Incoming) -> Result<Option<Ur
         return Ok(None);
     }
     let location = text(response.headers(), LOCATION);
-    let refused =
-        |why: &str| Err(Error::new(ErrorKind::Protocol, format!("{place}: {}: {why}", response.status())));
+    let refused = |why: &str| {
+        Err(Error::new(ErrorKind::Protocol, format!("{place}: {}: {why}; check the URL", response.status())))
+    };
     let Some(location) = location else { return refused("a redirection without a Location") };
     let Ok(to) = from.join(&location) else { return refused("a redirection to something that is no URL") };
     match redirected_url(from, to) {

@@ -15,6 +15,7 @@ use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind, Pages};
 use super::directories::is_last;
+use super::errors::PROXY;
 use super::first::First;
 use super::limits::now;
 use super::listing;
@@ -422,7 +423,7 @@ impl ObjectBackend {
             ListingEnd::Bytes(most) => format!("its pages have more than {most} bytes"),
             ListingEnd::Time => "it takes too long (--deadline)".to_owned(),
         };
-        let message = format!("{}/{prefix}: the listing is given up: {what}", self.cloud.wire.place);
+        let message = format!("{}/{prefix}: the listing is given up: {what}; {PROXY}", self.cloud.wire.place);
         Error::new(ErrorKind::Protocol, message)
     }
 }

@@ -23,7 +23,7 @@ use super::call::by_deadline;
 use super::checksum::{self, Checksum, Checksums, Verifier};
 #[cfg(feature = "s3")]
 use super::cloud::{Cloud, Kind};
-use super::errors::status_error;
+use super::errors::{PROXY, status_error};
 use super::exchange::{Client, Incoming, Next};
 use super::first::{Body, Claim, First};
 use super::http as web;
@@ -187,7 +187,10 @@ impl Version {
             if bytes.len() == len {
                 return Ok(bytes);
             }
-            Err(Error::new(ErrorKind::Truncated, format!("{}: the body ended early", self.place)))
+            Err(Error::new(
+                ErrorKind::Truncated,
+                format!("{}: the body ended early; try again later", self.place),
+            ))
         });
         bytes.await
     }
@@ -341,11 +344,13 @@ impl Version {
                 #[cfg(feature = "s3")]
                 (Source::Bucket(..), Some(_)) => explained(place, incoming).await,
                 (_, Some(error)) => error,
-                (_, None) => protocol(format!("{status} is not a valid response to a range request")),
+                (_, None) => {
+                    protocol(format!("{status} is not a valid response to a range request; {PROXY}"))
+                }
             },
-            Fault::Unversioned => {
-                protocol("the server leaves out the ETag or Last-Modified that it sent at first".to_owned())
-            }
+            Fault::Unversioned => protocol(format!(
+                "the server leaves out the ETag or Last-Modified that it sent at first; {PROXY}"
+            )),
             Fault::NoRanges => {
                 if let Some(unranged) = self.unranged() {
                     unranged.set_lacks_ranges();
@@ -353,21 +358,22 @@ impl Version {
                 let remedy = "download the file with curl, or use another server";
                 protocol(format!("the server does not support range requests; {remedy}"))
             }
-            Fault::Unplaced => protocol("206 without a Content-Range".to_owned()),
+            Fault::Unplaced => protocol(format!("206 without a Content-Range; {PROXY}")),
             Fault::OtherRange => {
                 let sent = match found.range {
                     Some((first, end)) => format!("bytes {first}-{}", end.saturating_sub(1)),
                     None => "no range".to_owned(),
                 };
                 let (first, last) = (range.start, range.end - 1);
-                protocol(format!("the server sends {sent} instead of bytes {first}-{last}"))
+                protocol(format!("the server sends {sent} instead of bytes {first}-{last}; {PROXY}"))
             }
             Fault::Encoded => {
-                protocol("the body is encoded (Content-Encoding), which was not requested".to_owned())
+                protocol(format!("the body is encoded (Content-Encoding), which was not requested; {PROXY}"))
             }
             Fault::Length(length) => {
                 let bytes = range.end - range.start;
-                let message = format!("{place}: the server announces {length} bytes instead of {bytes}");
+                let message =
+                    format!("{place}: the server announces {length} bytes instead of {bytes}; {PROXY}");
                 // A shorter body may be a proxy's lost connection; a longer one is a violation.
                 let kind = if length < bytes { ErrorKind::Truncated } else { ErrorKind::Protocol };
                 Error::new(kind, message)

@@ -48,8 +48,9 @@ pub(super) async fn send(
             return response.map_err(|error| request_error(place, &uri, &error));
         }
         if moved.due(patience) <= Instant::now() {
-            let message =
-                format!("{place}: the server accepts nothing and sends no response for {patience:?}");
+            let message = format!(
+                "{place}: the server accepts nothing and sends no response for {patience:?}; is the server up?"
+            );
             return Err(Error::new(ErrorKind::TimedOut, message));
         }
     }

@@ -252,9 +252,12 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
     let plain = status_error(place, status, headers);
     let exactly = |kind, what: &str| Error::new(kind, format!("{place}: {what}"));
     let explained = match (status.as_u16(), code.trim()) {
-        (412, _) => kind(ErrorKind::Exists, "the condition does not hold"),
-        (409, _) => kind(ErrorKind::Busy, "another writer is at it, too").retryable(true),
-        (_, "SlowDown" | "ServerBusy") => kind(ErrorKind::Throttled, "the store asks to slow down"),
+        (412, _) => kind(ErrorKind::Exists, "another writer was first; open it again"),
+        (409, _) => kind(ErrorKind::Busy, "another writer is at it, too; try again later").retryable(true),
+        (_, "SlowDown" | "ServerBusy") => kind(
+            ErrorKind::Throttled,
+            "the store asks to slow down; try again later, or use fewer --connections",
+        ),
         (_, "EntityTooLarge") => kind(ErrorKind::TooLarge, "too large for this store"),
         (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
         (_, "NoSuchBucket" | "ContainerNotFound") => exactly(ErrorKind::NotFound, "no such bucket"),
@@ -278,12 +281,18 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
             let what = format!("the bucket is in another region; use --region {region}");
             kind(ErrorKind::Invalid, &what)
         }
-        (_, "ExpiredToken") => exactly(ErrorKind::Unauthenticated, "the session token has expired"),
+        (_, "ExpiredToken") => exactly(
+            ErrorKind::Unauthenticated,
+            "the session token has expired; give credentials that are valid",
+        ),
         _ => match &plain {
             Some(error) => {
                 Error::new(error.kind(), format!("{error}{message}")).retryable(error.is_retryable())
             }
-            None => kind(ErrorKind::Protocol, "the store refuses the request"),
+            None => kind(
+                ErrorKind::Protocol,
+                "the store refuses the request; check the URL, and what your settings say of the store",
+            ),
         },
     };
     match plain.and_then(|error| error.retry_after()) {
