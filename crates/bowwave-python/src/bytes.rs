@@ -9,14 +9,77 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::gil;
 
+/// Bytes of the smallest page of memory that madvise(2) takes.
+const PAGE: usize = 4096;
+
 /// How often a waiting thread looks for signals.
 pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
+
+/// Bytes of the shortest object that asks for huge pages, as numpy's arrays do. Smaller: malloc
+/// mostly has used memory for it, which is there already.
+const HUGE_MIN: usize = 4 << 20;
+
+/// A new `bytes` that no one else has yet. A read writes it, which may end in another thread.
+pub(crate) struct NewBytes {
+    object: Py<PyBytes>,
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to the object, which is owned here and moves with it.
+unsafe impl Send for NewBytes {}
+
+impl NewBytes {
+    /// Memory for `len` bytes.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(crate) fn new(py: Python<'_>, len: usize) -> PyResult<Self> {
+        let fails =
+            || PyMemoryError::new_err(format!("{len} bytes do not fit into memory; read fewer at a time"));
+        let size = isize::try_from(len).map_err(|_| fails())?;
+        // SAFETY: a new object of `size` bytes, owned here; null raises.
+        let object = unsafe {
+            Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))
+        }
+        .map_err(|_| fails())?;
+        // SAFETY: a `bytes`, as created above.
+        let (start, object) = unsafe {
+            (ffi::PyBytes_AsString(object.as_ptr()).cast::<u8>(), object.cast_into_unchecked::<PyBytes>())
+        };
+        if len >= HUGE_MIN {
+            let skipped = start.align_offset(PAGE);
+            let (inner, len) = (start.wrapping_add(skipped), (len - skipped) & !(PAGE - 1));
+            // SAFETY: whole pages of the object's memory; advice changes no contents. Only a hint:
+            // if it fails, small pages serve.
+            let _small_ones_serve = unsafe { libc::madvise(inner.cast(), len, libc::MADV_HUGEPAGE) };
+        }
+        Ok(Self { object: object.unbind(), start, len })
+    }
+
+    /// The memory, for the time of a read.
+    ///
+    /// # Safety
+    /// The caller drops the slice before `self`, and has one at a time.
+    pub(crate) unsafe fn memory<'a>(&self) -> &'a mut [u8] {
+        // SAFETY: `len` new bytes, not shared yet. They are written before they are read: `ended`
+        // has how many, and cuts off the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// The object, of which `count` bytes were written.
+    pub(crate) fn ended(self, py: Python<'_>, count: usize) -> Bound<'_, PyBytes> {
+        let object = self.object.into_bound(py);
+        if count == self.len { object } else { PyBytes::new(py, &object.as_bytes()[..count]) }
+    }
+}
 
 /// A new `bytes` of `len` bytes, which `fill` writes; it returns how many of them it wrote.
 ///
@@ -27,20 +90,10 @@ pub(crate) fn filled<'py>(
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> PyResult<usize>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let size = isize::try_from(len).map_err(|_| pyo3::exceptions::PyMemoryError::new_err(()))?;
-    // SAFETY: a new object of `size` bytes, owned here; null raises.
-    let object =
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))? };
-    // SAFETY: `len` new bytes, not shared yet. They are written before they are read: `fill`
-    // returns how many, and the rest is cut off.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(ffi::PyBytes_AsString(object.as_ptr()).cast(), len) };
-    let count = fill(bytes)?;
-    // SAFETY: a `bytes`, as created above.
-    let object = unsafe { object.cast_into_unchecked::<PyBytes>() };
-    if count == len {
-        return Ok(object);
-    }
-    Ok(PyBytes::new(py, &object.as_bytes()[..count]))
+    let bytes = NewBytes::new(py, len)?;
+    // SAFETY: dropped at the end of `fill`.
+    let count = fill(unsafe { bytes.memory() })?;
+    Ok(bytes.ended(py, count))
 }
 
 /// A contiguous buffer of another object, held until it is dropped.

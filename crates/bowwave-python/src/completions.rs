@@ -9,14 +9,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pyo3::exceptions::{PyMemoryError, PyOSError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
+use crate::bytes::NewBytes;
 use crate::handle::{Handle, unsigned};
 use crate::process::Owned;
 
-type Read = Pin<Box<dyn Future<Output = bowwave_engine::Result<Vec<u8>>> + Send>>;
+type Read = Pin<Box<dyn Future<Output = bowwave_engine::Result<usize>> + Send>>;
 
 /// Reads in progress of one event loop.
 #[pyclass(frozen, module = "bowwave._bowwave")]
@@ -32,7 +32,8 @@ struct Inner {
 #[derive(Default)]
 struct Tasks {
     next: u64,
-    reads: HashMap<u64, (Read, Py<Handle>)>,
+    /// A read is dropped before the bytes that it writes.
+    reads: HashMap<u64, (Read, NewBytes, Py<Handle>)>,
 }
 
 /// Tokens of reads to poll, and the eventfd that wakes the loop for them.
@@ -58,7 +59,7 @@ impl Wake for Wakes {
 
 impl Inner {
     /// Polls a read; `None` while it waits.
-    fn poll(&self, py: Python<'_>, token: u64, read: &mut Read) -> Option<bowwave_engine::Result<Vec<u8>>> {
+    fn poll(&self, py: Python<'_>, token: u64, read: &mut Read) -> Option<bowwave_engine::Result<usize>> {
         let waker = Waker::from(Arc::new(Wakes { woken: Arc::clone(&self.woken), token }));
         let polled = py.detach(|| read.as_mut().poll(&mut Context::from_waker(&waker)));
         match polled {
@@ -107,28 +108,26 @@ impl Completions {
         let file = Arc::clone(handle.get().named()?);
         let len =
             usize::try_from(file.file().size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
-        let mut bytes = Vec::new();
         // May fail: the file's size is what a server claims, and may be absurd.
-        bytes.try_reserve_exact(len).map_err(|_| {
-            PyMemoryError::new_err(format!("{len} bytes do not fit into memory; read fewer at a time"))
-        })?;
-        let mut read: Read = Box::pin(async move {
-            bytes.resize(len, 0);
-            let read = file.to_read(offset, len as u64).read_at_async(offset, &mut bytes);
-            let count = read.await?;
-            bytes.truncate(count);
-            Ok(bytes)
-        });
+        let bytes = NewBytes::new(py, len)?;
+        #[allow(unsafe_code, reason = "memory that is lent to a read")]
+        // SAFETY: the read is dropped before the bytes, here and in the table.
+        let memory = unsafe { bytes.memory() };
+        let mut read: Read =
+            Box::pin(async move { file.to_read(offset, len as u64).read_at_async(offset, memory).await });
         let token = {
             let mut tasks = inner.tasks();
             tasks.next += 1;
             tasks.next
         };
         match inner.poll(py, token, &mut read) {
-            Some(Ok(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
+            Some(Ok(count)) => {
+                drop(read);
+                Ok(bytes.ended(py, count).into_any())
+            }
             Some(Err(error)) => Err(handle.get().raised(py, &error)),
             None => {
-                inner.tasks().reads.insert(token, (read, handle.clone().unbind()));
+                inner.tasks().reads.insert(token, (read, bytes, handle.clone().unbind()));
                 // A wake-up may have come before the read was in the table.
                 let woken =
                     inner.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner).contains(&token);
@@ -143,7 +142,7 @@ impl Completions {
     /// Drops a read.
     fn cancel(&self, py: Python<'_>, token: u64) -> PyResult<()> {
         let dropped = self.inner.get()?.tasks().reads.remove(&token);
-        if let Some((read, _handle)) = dropped {
+        if let Some((read, _bytes, _handle)) = dropped {
             py.detach(|| drop(read));
         }
         Ok(())
@@ -157,15 +156,19 @@ impl Completions {
         let tokens = std::mem::take(&mut *inner.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner));
         let mut ended = Vec::new();
         for token in tokens {
-            let Some((mut read, handle)) = inner.tasks().reads.remove(&token) else { continue };
+            let Some((mut read, bytes, handle)) = inner.tasks().reads.remove(&token) else { continue };
             match inner.poll(py, token, &mut read) {
-                Some(Ok(bytes)) => ended.push((token, PyBytes::new(py, &bytes).into_any())),
+                Some(Ok(count)) => {
+                    drop(read);
+                    ended.push((token, bytes.ended(py, count).into_any()));
+                }
                 Some(Err(error)) => {
+                    drop(read);
                     let exception = handle.get().raised(py, &error).into_value(py);
                     ended.push((token, exception.into_bound(py).into_any()));
                 }
                 None => {
-                    inner.tasks().reads.insert(token, (read, handle));
+                    inner.tasks().reads.insert(token, (read, bytes, handle));
                 }
             }
         }
