@@ -13,8 +13,9 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/python
 python=${PYTHON:-$directory/bin/python3}
 packages=(pytest==9.2.0 pytest-asyncio==1.5.0 fsspec==2026.9.0 aiohttp==3.14.5 numpy==2.4.6 pyarrow==26.0.1 zarr==3.1.6
-    pandas==3.1.1 polars==2.1.0 h5py==3.16.0 distributed==2026.8.0 submitit==1.5.4 webdataset==1.0.2 mypy==2.4.1 tqdm==4.70.1)
-needed='aiohttp, distributed, h5py, mypy, pandas, polars, pyarrow, pytest_asyncio, submitit, tqdm, webdataset, zarr'
+    pandas==3.1.1 polars==2.1.0 h5py==3.16.0 distributed==2026.8.0 submitit==1.5.4 webdataset==1.0.2 mypy==2.4.1 tqdm==4.70.1
+    safetensors==0.8.0 xarray==2026.9.0 h5netcdf==1.8.2)
+needed='aiohttp, distributed, h5netcdf, h5py, mypy, pandas, polars, pyarrow, pytest_asyncio, safetensors, submitit, tqdm, webdataset, xarray, zarr'
 
 if ! [ -x "$python" ] || ! "$python" -c "import $needed" 2>/dev/null; then
     echo "python_tests: installing ${packages[*]} in $directory" >&2

@@ -109,6 +109,32 @@ def test_threads_read_at_once(shaped):
         assert not wrong
 
 
+def test_no_two_threads_are_in_the_watcher_of_a_file():
+    """Without a GIL, both could take it."""
+    inside, twice = [], []
+
+    class Watcher:
+        def before(self, file, offset, length):
+            inside.append(None)
+            if len(inside) > 1:
+                twice.append(None)
+            inside.pop()
+
+    with bowwave.open("pattern:/1MiB") as file:
+        file._watchers.append(Watcher())
+
+        def watch():
+            for _ in range(20_000):
+                file._watch(0, 10)
+
+        threads = [threading.Thread(target=watch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not twice and len(file._watchers) == 1
+
+
 def test_threads_read_cached_bytes_at_once():
     """Copies of all these lengths, which keep the GIL or not, alternate between threads."""
     with bowwave.open("pattern:/4MiB", cache="16MiB") as file:

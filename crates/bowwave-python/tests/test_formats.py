@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import random
 import struct
 import tarfile
+import threading
 import time
 
 import bowwave
@@ -13,10 +15,17 @@ import bowwave.parquet
 import bowwave.safetensors
 import bowwave.tar
 import bowwave.torch
+import bowwave.zarr
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import safetensors.numpy
+import zarr
+from conftest import Shaped
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 COLUMNS = 6
 GROUPS = 5
@@ -372,3 +381,92 @@ def test_announced_files_are_fetched_meanwhile(tmp_path):
         for index in batch:
             assert files[index] == bytes([index]) * 10_000
     assert time.monotonic() - begun < 2, "forty waits one after another are 4 s"
+
+
+def test_files_of_the_safetensors_library_in_any_order(tmp_path, shaped):
+    kinds = ("bool", "uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32", "uint64", "int64", "float64",
+             "complex64")
+    tensors = {f"t{at}": (np.arange(300_000) % 100).reshape(-1, 100).astype(kind) for at, kind in enumerate(kinds)}
+    tensors["empty"] = np.zeros((0, 4), "f4")
+    safetensors.numpy.save_file(tensors, tmp_path / "a.safetensors", metadata={"made": "by the library"})
+    loaded = bowwave.safetensors.load_file(tmp_path / "a.safetensors")
+    assert loaded.keys() == tensors.keys()
+    assert all(loaded[name].dtype == tensor.dtype and (loaded[name] == tensor).all() for name, tensor in tensors.items())
+    server = Shaped(model=f"@{tmp_path}/a.safetensors")
+    try:
+        for names in (list(reversed(tensors)), ["t9", "t2"]):
+            before, options = server.counters_at_rest(), dict(server.options, cache=f"{64 + len(names)}MiB")
+            with bowwave.safetensors.safe_open("s3://data/model", **options) as file:
+                file.plan(names)
+                for name in names:
+                    assert (file.get_tensor(name) == tensors[name]).all()
+            sent = server.counters_at_rest()["bytes"] - before["bytes"]
+            wanted = sum(tensors[name].nbytes for name in names)
+            # The header and the bytes that come with it.
+            assert sent <= wanted + (1 << 20), names
+    finally:
+        server.end()
+
+
+def test_threads_share_a_file_of_each_format(tmp_path):
+    """Watchers of formats plan from the reads of all threads; a race there must not raise, nor change a byte."""
+    columns = {f"c{number}": np.arange(40_000) * (number + 1.5) for number in range(8)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=4000)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(20):
+            file.create_dataset(f"v{number}", data=np.arange(20_000) * number, chunks=(1000,))
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("a.parquet", "a.h5"):
+            archive.add(tmp_path / name, name)
+    array = zarr.create_array(str(tmp_path / "a.zarr"), shape=(64, 500), chunks=(1, 100), shards=(8, 500), dtype="f8")
+    array[:] = np.arange(64)[:, None] * np.arange(500)
+    files = [(bowwave.open(tmp_path / name), (tmp_path / name).read_bytes()) for name in ("a.parquet", "a.h5", "a.tar")]
+    cached = Uncached().open(str(tmp_path / "a.parquet"), cache_type="bowwave")
+    store = zarr.open_array(bowwave.zarr.Store(tmp_path.as_uri() + "/a.zarr"), mode="r")
+    tables = bowwave.open(tmp_path / "a.parquet")
+    failures, start = [], threading.Barrier(6)
+
+    def read(seed):
+        chance = random.Random(seed)
+        start.wait()
+        try:
+            for _ in range(60):
+                for file, data in files:
+                    offset = chance.randrange(len(data))
+                    assert file.pread(offset, 3000) == data[offset:offset + 3000]
+                offset = chance.randrange(cached.size)
+                assert cached.cache.pread(offset, 3000) == files[0][1][offset:offset + 3000]
+                row = chance.randrange(64)
+                assert (store[row] == row * np.arange(500)).all()
+                if chance.randrange(10) == 0:
+                    name = f"c{chance.randrange(8)}"
+                    source = pa.BufferReader(tables.pread(0, tables.size))
+                    assert pq.read_table(source, columns=[name])[name].to_numpy()[39_999] == columns[name][-1]
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    for file, _ in [*files, (tables, None)]:
+        file.close()
+
+
+class Uncached(LocalFileSystem):
+    """Local files with a cache of fsspec."""
+
+    cachable = False
+
+    def _open(self, path, mode="rb", **options):
+        return _Fetched(self, path, mode, cache_type=options["cache_type"], size=self.info(path)["size"])
+
+
+class _Fetched(AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            return file.read(end - start)

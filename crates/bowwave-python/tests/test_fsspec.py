@@ -345,22 +345,6 @@ def test_a_child_of_fork_uses_the_file_system_of_its_parent(filled, tmp_path):
     assert fs.cat_file(path, 8, 10) == BODY[8:10], "the parent's stays"
 
 
-def test_a_child_of_fork_makes_an_asynchronous_target_again(served):
-    server = served(a=BODY)
-    fs = fsspec.filesystem("bowwave", fs=fsspec.filesystem("http", client_kwargs={"trust_env": True}))
-    assert fs._scheme is None and fs.cat_file(server.http + "a", 3, 9) == BODY[3:9]
-    nested = fsspec.filesystem("bowwave", fs=fsspec.filesystem("dir", path=server.http, fs=fs.fs, skip_instance_cache=True))
-    assert nested.cat_file("a", 3, 9) == BODY[3:9]
-
-    def child():
-        assert fs.cat_file(server.http + "a", 1_000_000, 1_000_005) == BODY[1_000_000:1_000_005]
-        assert fs.info(server.http + "a")["size"] == len(BODY)
-        assert nested.cat_file("a", 2_000_000, 2_000_005) == BODY[2_000_000:2_000_005]
-
-    assert status_of(child) == 0
-    assert fs.cat_file(server.http + "a", 13, 19) == BODY[13:19]
-
-
 def test_zarr_reads_through_an_asynchronous_instance(served):
     server = served(a=BODY)
     array = zarr.create_array(str(server.path / "array"), shape=(8, 1000), chunks=(1, 1000), dtype="f8")

@@ -7,9 +7,12 @@ import random
 import time
 
 import bowwave
+import bowwave.fsspec
 import bowwave.hdf5
+import fsspec
 import numpy as np
 import pytest
+import xarray
 from bowwave._alike import Alike
 from conftest import Shaped
 
@@ -155,7 +158,7 @@ def test_chunks_in_no_order_are_left_to_the_policy_and_those_of_a_loop_are_not(f
         advice = []
         for step in [*range(20), *steps[:40], *range(100, 130)]:
             file["steps"][step, :64, :64]
-            advice.append(source._watcher.advice)
+            advice.append(source._watchers[0].advice)
     assert set(advice[4:20]) == {"random"}, "they are expected"
     assert set(advice[40:60]) == {"normal"}, "none is expected"
     assert set(advice[70:]) == {"random"}, "and again"
@@ -208,3 +211,22 @@ def test_files_of_another_kind_are_read_as_any_file(tmp_path):
             assert file.pread(offset, 8192) == (bytes(range(256)) * 8192)[offset - 4:offset + 8188]
         stats = file.stats()
         assert stats["misses"] + stats["late"] < 60, stats
+
+
+def test_xarray_reads_netcdf_by_a_file_and_by_a_file_system(served):
+    server = served()
+    for at in range(3):
+        data = xarray.Dataset({"t": (("time", "x"), np.arange(2000.0).reshape(20, 100) + at)},
+                              {"time": np.arange(20) + 20 * at, "x": np.arange(100)}, {"title": "made by xarray"})
+        data.to_netcdf(server.path / f"{at}.nc", engine="h5netcdf", encoding={"t": {"chunksizes": (5, 50)}})
+    with bowwave.hdf5.open(server.bucket + "1.nc", **server.options) as source:
+        with xarray.open_dataset(source, engine="h5netcdf") as found:
+            assert found.attrs["title"] == "made by xarray"
+            assert (found["t"].isel(time=7).values == np.arange(700.0, 800.0) + 1).all()
+    options = {"key": server.options["key"], "secret": server.options["secret"],
+               "client_kwargs": {"endpoint_url": server.endpoint, "region_name": "us-east-1"}}
+    fs = fsspec.filesystem("bowwave", target_protocol="s3", target_options=options)
+    names = [server.bucket.removeprefix("s3://") + f"{at}.nc" for at in range(3)]
+    with xarray.open_mfdataset([fs.open(name) for name in names], engine="h5netcdf", combine="by_coords") as found:
+        assert found["t"].shape == (60, 100)
+        assert float(found["t"].sel(time=45, x=3)) == 503 + 2

@@ -14,6 +14,7 @@ from collections import deque
 
 import bowwave
 import pytest
+from conftest import status_of
 
 SIZE = 1 << 20
 
@@ -281,3 +282,22 @@ def test_a_lock_that_a_thread_holds_is_free_in_a_child(tmp_path):
             with system.open(str(tmp_path / "a")) as file:
                 os._exit(0 if file.read() == b"hello" else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_of_fork_makes_an_asynchronous_target_again(served):
+    import fsspec
+
+    data = os.urandom(3 << 20)
+    server = served(a=data)
+    fs = fsspec.filesystem("bowwave", fs=fsspec.filesystem("http", client_kwargs={"trust_env": True}))
+    assert fs._scheme is None and fs.cat_file(server.http + "a", 3, 9) == data[3:9]
+    nested = fsspec.filesystem("bowwave", fs=fsspec.filesystem("dir", path=server.http, fs=fs.fs, skip_instance_cache=True))
+    assert nested.cat_file("a", 3, 9) == data[3:9]
+
+    def child():
+        assert fs.cat_file(server.http + "a", 1_000_000, 1_000_005) == data[1_000_000:1_000_005]
+        assert fs.info(server.http + "a")["size"] == len(data)
+        assert nested.cat_file("a", 2_000_000, 2_000_005) == data[2_000_000:2_000_005]
+
+    assert status_of(child) == 0
+    assert fs.cat_file(server.http + "a", 13, 19) == data[13:19]

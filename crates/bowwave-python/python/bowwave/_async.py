@@ -97,7 +97,7 @@ class AsyncFile:
         self._file = File(source, position)
         self._position = position
         #: Whether its format is watched; the watcher itself is away while it reads.
-        self._watched = self._file._watcher is not None
+        self._watched = bool(self._file._watchers)
         self._watching = _stores.ForkLock()
         self.name, self.size = self._file.name, self._file.size
         #: Entity tag of this version, if the store has one.

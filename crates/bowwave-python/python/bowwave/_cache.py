@@ -47,7 +47,8 @@ class BowwaveCache(BaseCache):
         self._settings = _stores.access_of(implied | options).settings
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
-        self._watcher: Any | None = None
+        #: The watcher of its format, while no thread is in it.
+        self._watchers: list[Any] = []
         #: What the watcher does at the end, even if a plan of the program has ended it.
         self._at_close: Callable[[], None] | None = None
         self._history = History(self._place, None, listed=False)
@@ -65,8 +66,9 @@ class BowwaveCache(BaseCache):
             store = engine.fetcher(self._place, self.size, tag, fetch)
             self._handle = (now, store, store.open(""))
             self._history.bind(self._handle[2])
-            self._watcher, self._begun = watcher_of(self._place), False
-            self._at_close = getattr(self._watcher, "closed", None)
+            watcher, self._begun = watcher_of(self._place), False
+            self._watchers = [] if watcher is None else [watcher]
+            self._at_close = getattr(watcher, "closed", None)
         return self._handle[2]
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
@@ -81,14 +83,16 @@ class BowwaveCache(BaseCache):
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises what the file system raises."""
         handle = self._live()
-        if self._watcher is not None:
+        if self._watchers:
             self._watch(offset, length)
         return handle.pread(offset, length, self._history.reads)
 
     def _watch(self, offset: int, length: int) -> None:
-        # Not while it reads itself.
-        watcher, self._watcher = self._watcher, None
-        if watcher is None:
+        watchers = self._watchers
+        try:
+            watcher = watchers.pop()
+        except IndexError:
+            # It reads itself, or sees the read of another thread.
             return
         try:
             if not self._begun:
@@ -98,15 +102,15 @@ class BowwaveCache(BaseCache):
                 watcher.opened(self)
             watcher.before(self, offset, min(length, max(0, self.size - offset)))
         finally:
-            self._watcher = watcher
+            watchers.append(watcher)
 
     def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
         ranges, handle = list(ranges), self._live()
         handle.plan(ranges)
         self._history.announce(ranges)
-        if getattr(self._watcher, "plans", False):
-            self._watcher = None
+        if any(getattr(watcher, "plans", False) for watcher in self._watchers):
+            self._watchers.clear()
 
     def end_plan(self) -> None:
         """Ends the plan: what is not in flight is not read."""

@@ -119,7 +119,8 @@ class File(io.BufferedIOBase):
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
         self.etag = self._handle.identity[0]
-        self._watcher: Any | None = None
+        #: The watcher of its format, while no thread is in it.
+        self._watchers: list[Any] = []
         #: What the watcher does at the end, even if a plan of the program has ended it.
         self._at_close: Callable[[], None] | None = getattr(watcher, "closed", None)
         if watcher is None:
@@ -127,7 +128,7 @@ class File(io.BufferedIOBase):
             self._at_close = getattr(watcher, "closed", None)
         if watcher is not None:
             watcher.opened(self)
-            self._watcher = watcher
+            self._watchers.append(watcher)
 
     def _bind(self, handle: _bowwave.Handle) -> None:
         """Reads through a handle of this process."""
@@ -140,13 +141,15 @@ class File(io.BufferedIOBase):
         self._preadinto: Callable[[int, Buffer, _bowwave.Reads], int] = handle.readinto
 
     def _watch(self, offset: int, length: int) -> None:
-        # Not while it reads itself.
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            try:
-                watcher.before(self, offset, min(length, max(0, self.size - offset)))
-            finally:
-                self._watcher = watcher
+        try:
+            watcher = self._watchers.pop()
+        except IndexError:
+            # It reads itself, or sees the read of another thread.
+            return
+        try:
+            watcher.before(self, offset, min(length, max(0, self.size - offset)))
+        finally:
+            self._watchers.append(watcher)
 
     @property
     def mode(self) -> str:
@@ -220,7 +223,7 @@ class File(io.BufferedIOBase):
     def readline(self, size: int | None = -1, /) -> bytes:
         handle, begin, offset = self._live(), monotonic(), self._position
         left = most = self.size if size is None or size < 0 else size
-        if self._watcher is not None:
+        if self._watchers:
             self._watch(offset, min(most, LINE))
         parts, waited = [], False
         while left > 0:
@@ -242,7 +245,7 @@ class File(io.BufferedIOBase):
 
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Leaves the position."""
-        if self._watcher is not None:
+        if self._watchers:
             self._watch(offset, length)
         try:
             return self._pread(offset, length, self._reads)
@@ -251,7 +254,7 @@ class File(io.BufferedIOBase):
 
     def preadinto(self, offset: int, buffer: Buffer) -> int:
         """Reads from `offset` into a writable buffer; returns how many bytes. Leaves the position."""
-        if self._watcher is not None:
+        if self._watchers:
             self._watch(offset, memoryview(buffer).nbytes)
         try:
             return self._preadinto(offset, buffer, self._reads)
@@ -281,9 +284,9 @@ class File(io.BufferedIOBase):
         ranges, handle = list(ranges), self._live()
         handle.plan(ranges)
         self._history.announce(ranges)
-        if getattr(self._watcher, "plans", False):
+        if any(getattr(watcher, "plans", False) for watcher in self._watchers):
             # It would end this plan, and with it the requests in flight.
-            self._watcher = None
+            self._watchers.clear()
 
     def end_plan(self) -> None:
         """Ends the plan: what is not in flight is not read."""

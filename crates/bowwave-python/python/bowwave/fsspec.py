@@ -11,24 +11,19 @@ b'hello'
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cached_property, wraps
+from functools import cached_property
 from glob import has_magic
 from time import monotonic
 from typing import Any
 from weakref import ref
 
 import fsspec as _fsspec
-from fsspec import AbstractFileSystem
-from fsspec.asyn import AsyncFileSystem, get_loop, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
-from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.chained import ChainedFileSystem
 
 from . import _bowwave, _stores
@@ -40,6 +35,7 @@ from ._history import READS, History, shared
 from ._options import LISTINGS, SCHEMES, SETTINGS, native
 from ._siblings import NAMES, Siblings
 from ._stores import Access, Place
+from ._synchronous import Synchronous, mirror, of_child
 
 __all__ = ["BowwaveCache", "BowwaveFileSystem"]
 
@@ -55,19 +51,7 @@ LISTED_S = 1.0
 LISTINGS_MAX = 16
 
 
-class _Synchronous(AsyncFileSystem):
-    """fsspec's synchronous methods, which work in a child of fork, and whose timeouts keep their message."""
-
-    @property
-    def loop(self) -> Any:
-        if self._pid != os.getpid():
-            # No thread of the parent is in the child, so none runs the parent's loop.
-            self._loop = None if self.asynchronous else get_loop()
-            self._pid = os.getpid()
-        return self._loop
-
-
-class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
+class BowwaveFileSystem(Synchronous, ChainedFileSystem):
     """A file system whose reads go through bowwave's cache.
 
     `bowwave::s3://bucket/key`, and the same with gs, az, http, https and file, are read by the engine itself. Other
@@ -144,7 +128,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
             if target is None:
                 target = self._new_target()
             elif generation != _stores.generation():
-                target = _of_child(target)
+                target = of_child(target)
             self._target = target, _stores.generation()
         return target
 
@@ -592,41 +576,7 @@ class BowwaveFileSystem(_Synchronous, ChainedFileSystem):
         return of_system(self)
 
 
-def _of_child(target: Any) -> Any:
-    """A target of the parent, for a child of fork.
-
-    An asynchronous one, or what is built on one, raises in any process but the one that made it, so the child has another,
-    as a spawned process would."""
-    below = target
-    while below is not None:
-        if getattr(below, "async_impl", False):
-            # Without a pickle, its own error says that it is not fork-safe.
-            with suppress(Exception):
-                return pickle.loads(pickle.dumps(target))
-            return target
-        below = getattr(below, "fs", None)
-    return target
-
-
-def _synchronous(name: str) -> Callable[..., Any]:
-    """As fsspec's own synchronous method, which raises timeouts without their message."""
-
-    @wraps(getattr(AbstractFileSystem, name))
-    def call(self: BowwaveFileSystem, *arguments: Any, **options: Any) -> Any:
-        try:
-            return sync(self.loop, getattr(self, f"_{name}"), *arguments, **options)
-        except FSTimeoutError as error:
-            if error.__cause__ is None or not str(error.__cause__):
-                raise
-            raise error.__cause__ from None
-
-    return call
-
-
-for _name in dir(AbstractFileSystem):
-    if (inspect.iscoroutinefunction(getattr(BowwaveFileSystem, f"_{_name}", None))
-            and getattr(BowwaveFileSystem, _name) is getattr(AbstractFileSystem, _name)):
-        setattr(_Synchronous, _name, _synchronous(_name))
+mirror(BowwaveFileSystem)
 
 
 class FileOfSystem(File):

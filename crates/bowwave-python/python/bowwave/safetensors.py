@@ -34,7 +34,9 @@ DTYPES: dict[str, tuple[int, str | None, str | None]] = {
     "U16": (16, "uint16", "uint16"), "I16": (16, "int16", "int16"), "F16": (16, "float16", "float16"),
     "BF16": (16, None, "bfloat16"), "U32": (32, "uint32", "uint32"), "I32": (32, "int32", "int32"),
     "F32": (32, "float32", "float32"), "U64": (64, "uint64", "uint64"), "I64": (64, "int64", "int64"),
-    "F64": (64, "float64", "float64"), "F8_E4M3": (8, None, "float8_e4m3fn"), "F8_E5M2": (8, None, "float8_e5m2"),
+    "F64": (64, "float64", "float64"), "C64": (64, "complex64", "complex64"), "F8_E4M3": (8, None, "float8_e4m3fn"),
+    "F8_E5M2": (8, None, "float8_e5m2"), "F8_E4M3FNUZ": (8, None, "float8_e4m3fnuz"),
+    "F8_E5M2FNUZ": (8, None, "float8_e5m2fnuz"), "F8_E8M0": (8, None, "float8_e8m0fnu"),
 }
 
 

@@ -279,9 +279,10 @@ class Store(_Store):
         prefix = next((key[:cut] for cut in (*cuts, 0) if key[:cut] in self._known), None)
         if prefix is None:
             return None, None
-        if prefix not in self._arrays:
-            self._arrays[prefix] = _array_of(prefix, self._known[prefix])
-        array = self._arrays[prefix]
+        try:
+            array = self._arrays[prefix]
+        except KeyError:
+            array = self._arrays[prefix] = _array_of(prefix, self._known[prefix])
         return array, None if array is None else array.place(key[len(prefix):])
 
     def _fetch(self, array: _Array, shards: _Shards, places: Iterable[Place]) -> None:
