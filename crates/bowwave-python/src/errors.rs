@@ -29,17 +29,20 @@ pub(crate) fn store_raised(error: &bowwave_engine::backend::Error) -> PyErr {
 
 /// Replaces the names of the command's options in a message by the names of Python's settings.
 fn worded(text: &str) -> String {
-    OPTIONS.iter().fold(text.to_owned(), |text, (option, setting)| text.replace(option, setting))
+    // The limit for files of servers without ranges is no setting of Python.
+    let text = text.replace("; raise it, download", "; download").replace(" (--no-range-max ", " (at most ");
+    OPTIONS.iter().fold(text, |text, (option, setting)| text.replace(option, setting))
 }
 
 /// Options of the command in messages of stores, and what Python's messages have instead.
-const OPTIONS: [(&str, &str); 16] = [
+const OPTIONS: [(&str, &str); 17] = [
     (" (--list-max)", "; check the URL, or list a directory below it"),
     (", fewer than --min-rate allows", "; try again later"),
     (", or leave out --require-version", ""),
     (", with --no-index to request no listing", ""),
     ("open files by name with --no-index", "open files by name"),
-    ("(--deadline)", "(raise deadline)"),
+    (" (--no-range-max)", ""),
+    ("(--deadline)", "(raise timeout)"),
     ("(--timeout)", "(raise timeout)"),
     ("--allow-http", "allow_http=True"),
     ("--anonymous", "anonymous=True"),

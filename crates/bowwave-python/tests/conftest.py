@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -83,7 +84,14 @@ def status_of(child):
         except BaseException:
             traceback.print_exc()
             os._exit(1)
-    return os.waitpid(process, 0)[1]
+    until = time.monotonic() + 60
+    while (ended := os.waitpid(process, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise TimeoutError("a forked child hangs")
+        time.sleep(0.002)
+    return ended[1]
 
 
 @pytest.fixture(scope="session")

@@ -109,8 +109,29 @@ def test_threads_read_at_once(shaped):
         assert not wrong
 
 
+def test_a_read_does_not_wait_for_the_watcher_that_sees_the_read_of_another_thread():
+    calls, entered, leave = [], threading.Event(), threading.Event()
+
+    class Watcher:
+        def before(self, file, offset, length):
+            calls.append(offset)
+            entered.set()
+            leave.wait(10)
+
+    with bowwave.open("pattern:/1MiB") as file:
+        file._watchers.append(Watcher())
+        first = threading.Thread(target=file.pread, args=(100, 10))
+        first.start()
+        entered.wait(10)
+        assert len(file.pread(200, 10)) == 10 and calls == [100]
+        leave.set()
+        first.join()
+        file.pread(300, 10)
+        assert calls == [100, 300]
+
+
 def test_no_two_threads_are_in_the_watcher_of_a_file():
-    """Without a GIL, both could take it."""
+    """Fails only without a GIL, where two threads could take it."""
     inside, twice = [], []
 
     class Watcher:

@@ -500,9 +500,17 @@ def test_each_protocol_of_a_store_is_stripped(protocol, options, prefix, monkeyp
 
 
 def test_a_url_of_azure_may_name_the_account(monkeypatch):
-    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
     fs, path = fsspec.url_to_fs("bowwave::abfs://data@any.dfs.core.windows.net/dir/a", abfs={"anon": True})
     assert path == "data/dir/a" and fs.target_options["account_name"] == "any" and fs._scheme == "az"
+    # The key is the environment's, as in adlfs.
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    fs, _ = fsspec.url_to_fs("bowwave::abfs://data@any.dfs.core.windows.net/dir/b")
+    assert dict(fs._access.keys) == {"account_name": "any", "account_key": "a2V5"}
+    # Credentials for a host that is no account of Azure would go to the account of the same name.
+    with pytest.raises(ValueError, match="an unknown host; name the container alone, and give account_name"):
+        fsspec.url_to_fs("bowwave::abfs://data@any.dfs.core.chinacloudapi.cn/dir/a", abfs={"sas_token": "sv=1"})
 
 
 @pytest.mark.parametrize(("protocol", "options"), [

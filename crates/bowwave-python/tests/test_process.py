@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import zipfile
 from collections import deque
 
 import bowwave
@@ -301,3 +302,30 @@ def test_a_child_of_fork_makes_an_asynchronous_target_again(served):
 
     assert status_of(child) == 0
     assert fs.cat_file(server.http + "a", 13, 19) == data[13:19]
+
+
+def test_a_target_over_an_open_file_is_made_again_in_a_child(served, tmp_path):
+    """One that reads a remote archive needs the event loop for it, which must not wait for the target."""
+    import fsspec
+
+    data = os.urandom(3 << 20)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", data)
+    server = served(a__zip=(tmp_path / "a.zip").read_bytes())
+    options = {"fo": server.http + "a.zip", "remote_protocol": "http"}
+    fs = fsspec.filesystem("bowwave", target_protocol="zip", target_options=options, skip_instance_cache=True)
+    assert fs.cat_file("x", 10, 20) == data[10:20]
+
+    def child():
+        assert fs.cat_file("x", 1_000_000, 1_000_100) == data[1_000_000:1_000_100]
+        with fs.open("x") as file:
+            assert file.read() == data
+        again = pickle.loads(pickle.dumps(fs))
+        threads = [threading.Thread(target=again.cat_file, args=("x", 5, 9)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert status_of(child) == 0
+    assert fs.cat_file("x", 30, 40) == data[30:40]

@@ -41,10 +41,7 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
         300..=399 => {
             (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")
         }
-        _ => (
-            ErrorKind::Protocol,
-            ": the server refuses the request; check the URL, and what your settings say of the store",
-        ),
+        _ => (ErrorKind::Protocol, ": the server refuses the request; check the URL and the settings"),
     };
     let error = Error::new(kind, format!("{place}: {status}{remedy}"));
     Some(match retry_after(headers) {

@@ -216,7 +216,7 @@ fn too_slow(place: &str, slow: TooSlow, timeout: Duration) -> Error {
 
 fn too_large(place: &str, bytes_max: usize) -> Error {
     let message = format!(
-        "{place}: the response is larger than {bytes_max} bytes, the most of its kind; check the endpoint"
+        "{place}: the response is larger than {bytes_max} bytes, the limit for its kind; check the URL"
     );
     Error::new(ErrorKind::Protocol, message)
 }

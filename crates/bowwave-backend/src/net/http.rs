@@ -409,8 +409,7 @@ async fn follow(
         let message = format!("{place}: more than {REDIRECTS_MAX} redirections in a row; check the URL");
         Err(Error::new(ErrorKind::Protocol, message))
     };
-    let late =
-        || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long; check the URL"));
+    let late = || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long (--timeout)"));
     tokio::time::timeout(client.limits.timeout, hops).await.unwrap_or_else(|_| Err(late()))
 }
 

@@ -421,7 +421,13 @@ impl ObjectBackend {
                 return Error::new(ErrorKind::TooLarge, message);
             }
             ListingEnd::Bytes(most) => format!("its pages have more than {most} bytes"),
-            ListingEnd::Time => "it takes too long (--deadline)".to_owned(),
+            ListingEnd::Time => {
+                let message = "the listing takes too long (--deadline)";
+                return Error::new(
+                    ErrorKind::Protocol,
+                    format!("{}/{prefix}: {message}", self.cloud.wire.place),
+                );
+            }
         };
         let message = format!("{}/{prefix}: the listing is given up: {what}; {PROXY}", self.cloud.wire.place);
         Error::new(ErrorKind::Protocol, message)

@@ -252,8 +252,8 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
     let plain = status_error(place, status, headers);
     let exactly = |kind, what: &str| Error::new(kind, format!("{place}: {what}"));
     let explained = match (status.as_u16(), code.trim()) {
-        (412, _) => kind(ErrorKind::Exists, "another writer was first; open it again"),
-        (409, _) => kind(ErrorKind::Busy, "another writer is at it, too; try again later").retryable(true),
+        (412, _) => kind(ErrorKind::Exists, "another program has written it first; open it again"),
+        (409, _) => kind(ErrorKind::Busy, "another program is writing it; try again later").retryable(true),
         (_, "SlowDown" | "ServerBusy") => kind(
             ErrorKind::Throttled,
             "the store asks to slow down; try again later, or use fewer --connections",
@@ -291,7 +291,7 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
             }
             None => kind(
                 ErrorKind::Protocol,
-                "the store refuses the request; check the URL, and what your settings say of the store",
+                "the store refuses the request; try again later, or check the settings",
             ),
         },
     };

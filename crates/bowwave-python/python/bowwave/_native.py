@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import Any
@@ -81,6 +82,14 @@ class NativeFileSystem(AbstractFileSystem):
                 infos = self.dircache[path] = [self._described(f"{path}/{entry[0]}", entry) for entry in entries]
         return list(infos) if detail else [info["name"] for info in infos]
 
+    def _refuse_existing(self, path: str) -> None:
+        """Raises for an object that exists, and if the store does not tell."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return
+        raise FileExistsError(errno.EEXIST, f"{self.unstrip_protocol(path)}: exists; write another name, or use mode 'wb'")
+
     def invalidate_cache(self, path: str | None = None) -> None:
         super().invalidate_cache(path)
         if path is None:
@@ -139,8 +148,8 @@ class NativeFileSystem(AbstractFileSystem):
             self.pipe_file(path2, data)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        if mode == "create" and self.exists(path):
-            raise FileExistsError(path)
+        if mode == "create":
+            self._refuse_existing(path)
         store, place = self._at(path)
         handle = store.create(place)
         handle.write(0, value)
@@ -156,8 +165,8 @@ class NativeFileSystem(AbstractFileSystem):
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if mode == "rb":
             return AbstractBufferedFile(self, path, mode, cache_type="none")
-        if mode == "xb" and self.exists(path):
-            raise FileExistsError(path)
+        if mode == "xb":
+            self._refuse_existing(path)
         return _Written(self, path, mode)
 
 
@@ -166,8 +175,8 @@ class _Written(AbstractBufferedFile):
 
     def _initiate_upload(self) -> None:
         store, place = self.fs._at(self.path)
-        if self.mode == "xb" and self.fs.exists(self.path):
-            raise FileExistsError(self.path)
+        if self.mode == "xb":
+            self.fs._refuse_existing(self.path)
         before = self.fs.cat_file(self.path) if self.mode == "ab" and self.fs.exists(self.path) else b""
         self.handle: _bowwave.Handle = store.create(place)
         self.at = self.handle.write(0, before) if before else 0

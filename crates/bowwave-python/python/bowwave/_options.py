@@ -94,6 +94,10 @@ def _of_azure(given: dict[str, Any]) -> dict[str, Any] | None:
     if "account_host" in given:
         given["endpoint_url"] = f"https://{given.pop('account_host')}"
     usual = os.environ.get(VARIABLES["account_name"])
+    if usual is None and "account_name" in given and not os.environ.get("AZURE_STORAGE_CONNECTION_STRING"):
+        # The URL names the account, and the environment has the rest.
+        found = {name: os.environ.get(VARIABLES[name]) for name in ("account_key", "sas_token")}
+        given = {name: value for name, value in found.items() if value} | given
     if "account_key" in given or "sas_token" in given:
         host = str(given.get("endpoint_url", "")).removeprefix("https://").split("/")[0]
         account = given.get("account_name") or (host.split(".")[0] if ".blob." in host else usual)

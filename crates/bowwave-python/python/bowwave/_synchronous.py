@@ -21,6 +21,11 @@ class Synchronous(AsyncFileSystem):
     _pid: int
 
     @property
+    def fs(self) -> Any:
+        """The target."""
+        raise NotImplementedError
+
+    @property
     def loop(self) -> Any:
         if self._pid != os.getpid():
             # No thread of the parent is in the child, so none runs the parent's loop.
@@ -34,6 +39,8 @@ def _synchronous(name: str) -> Callable[..., Any]:
 
     @wraps(getattr(AbstractFileSystem, name))
     def call(self: Synchronous, *arguments: Any, **options: Any) -> Any:
+        # In this thread: it may need the event loop.
+        self.fs  # noqa: B018
         try:
             return sync(self.loop, getattr(self, f"_{name}"), *arguments, **options)
         except FSTimeoutError as error:
@@ -52,17 +59,17 @@ def mirror(kind: type[Synchronous]) -> None:
             setattr(Synchronous, name, _synchronous(name))
 
 
-def of_child(target: Any) -> Any:
-    """A target of the parent, for a child of fork.
+def of_child(target: Any) -> Any | None:
+    """The target that a child of fork uses in place of its parent's `target`; `None` if there is none yet.
 
-    An asynchronous one, or what is built on one, raises in any process but the one that made it, so the child has another,
-    as a spawned process would."""
+    fsspec's asynchronous file systems raise in any process but the one that made them, and those over an open file share its
+    position with the parent. The child makes them again from their pickle."""
     below = target
     while below is not None:
-        if getattr(below, "async_impl", False):
-            # Without a pickle, its own error says that it is not fork-safe.
+        if getattr(below, "async_impl", False) or hasattr(below, "fo") or hasattr(below, "of"):
+            # One without a pickle raises fsspec's own error. One that needs the event loop is made by the next call.
             with suppress(Exception):
                 return pickle.loads(pickle.dumps(target))
-            return target
+            return None
         below = getattr(below, "fs", None)
     return target

@@ -7,6 +7,7 @@ class here stands in for it. It splits URLs, and creating a file system of it is
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -53,7 +54,12 @@ class MissingAzure(Missing):
     def _get_kwargs_from_urls(url: str) -> dict[str, Any]:
         # As adlfs: abfs://container@account.dfs.core.windows.net/path.
         host = url.partition("://")[2].partition("/")[0].partition("@")[2]
-        return {"account_name": host.partition(".")[0]} if host else {}
+        if not host:
+            return {}
+        known = re.fullmatch(r"([^.]+)\.(?:dfs|blob)\.core\.windows\.net", host)
+        if known is None:
+            raise ValueError(f"{url}: an unknown host; name the container alone, and give account_name and account_host")
+        return {"account_name": known[1]}
 
 
 class MissingHttp(Missing):

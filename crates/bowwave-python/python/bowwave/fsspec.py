@@ -92,8 +92,8 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
             attribute_timeout = 0.0 if SCHEMES.get(protocol) == "file" else 1.0
         self.attribute_timeout = attribute_timeout
         self._lock = _stores.ForkLock()
-        #: The target once it is needed, and the process that made it.
-        self._target = fs, _stores.generation()
+        #: The target once it is needed, and the generation of the process that made it.
+        self._target = fs, _stores.generation() if getattr(fs, "_pid", os.getpid()) == os.getpid() else -1
         self._sources: OrderedDict[str, tuple[float, int, Any]] = OrderedDict()
         #: Files that were looked up, with what is read of them first, and not opened; and how many lookups there were.
         self._unopened: OrderedDict[str, None] = OrderedDict()
@@ -120,17 +120,18 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
     @property
     def fs(self) -> Any:
         """The target."""
-        target, generation = self._target
+        known = self._target
+        target, generation = known
         if target is not None and generation == _stores.generation():
             return target
+        # Without the lock: the event loop, whose coroutines ask for the target, too, may have to help.
+        made = self._new_target() if target is None else of_child(target)
+        if made is None:
+            return target
         with self._lock:
-            target, generation = self._target
-            if target is None:
-                target = self._new_target()
-            elif generation != _stores.generation():
-                target = of_child(target)
-            self._target = target, _stores.generation()
-        return target
+            if self._target is known:
+                self._target = made, _stores.generation()
+            return self._target[0]
 
     def _new_target(self) -> Any:
         options = {name: value for name, value in (self._listings | self.target_options).items()

@@ -282,7 +282,11 @@ class Store(_Store):
         try:
             array = self._arrays[prefix]
         except KeyError:
-            array = self._arrays[prefix] = _array_of(prefix, self._known[prefix])
+            node = self._known[prefix]
+            array = _array_of(prefix, node)
+            # Another thread may have read newer metadata.
+            if self._known[prefix] is node:
+                self._arrays[prefix] = array
         return array, None if array is None else array.place(key[len(prefix):])
 
     def _fetch(self, array: _Array, shards: _Shards, places: Iterable[Place]) -> None:
