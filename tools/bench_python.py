@@ -7,10 +7,10 @@
 The server is `cargo build --release -p bowwave-testkit --example shaped`: 30 ms to first byte, 90 MB/s a connection. The
 extension module is `cargo build --release -p bowwave-python`. PYTHON has fsspec, s3fs, pyarrow, pandas, polars, zarr, h5py,
 safetensors, obstore, smart_open, boto3, duckdb and duckdb-extension-httpfs; a peer that is missing shows its error. Each
-measurement is a process of its own, which imports its libraries
-before the clock starts, so all caches are cold. Peers take turns within a round, so that noise of the machine affects all
-alike. Figures are medians. Requests, bytes and requests in flight are the server's; amplification is bytes sent for each
-byte that the workload uses. Every result is compared with the right one, and a wrong one ends the program.
+measurement is a process of its own, which imports its libraries before the clock starts, so all caches are cold. Peers take
+turns within a round, so that noise of the machine affects all alike. Figures are medians. Requests, bytes and requests in
+flight are the server's; amplification is bytes sent for each byte that the workload uses. The bytes or values of results are
+checked, those of tables by their rows, and a wrong one ends the program.
 
 The row `hits` has cached reads by one and by two threads, beside reads of a local file in the kernel's page cache.
 """
@@ -127,6 +127,22 @@ def make_data(directory):
 
 # The workloads, in a process of their own: each returns its useful bytes.
 
+class Ranges:
+    """An object as obstore reads it: one range for each read. Its own reader fetches at least 1 MiB."""
+
+    def __init__(self, store, key):
+        self.store, self.key, self.position = store, key, 0
+
+    def seek(self, position):
+        self.position = position
+
+    def read(self, length):
+        import obstore
+        data = obstore.get_range(self.store, self.key, start=self.position, length=length)
+        self.position += len(data)
+        return data
+
+
 class Context:
     """How a contender opens objects of the server."""
 
@@ -136,6 +152,9 @@ class Context:
         self.theirs = {"anon": True, "client_kwargs": {"endpoint_url": url, "region_name": "us-east-1"}}
         self.pattern = urllib.request.urlopen(url + "/_pattern").read()
         self.pattern += self.pattern
+        if who == "duckdb":
+            # As libraries are imported before the clock starts.
+            self.connection = self.duckdb()
 
     def s3fs(self):
         import s3fs
@@ -172,8 +191,7 @@ class Context:
             import bowwave
             return bowwave.open(f"s3://data/{key}", **self.ours)
         if self.who == "obstore":
-            import obstore
-            return obstore.open_reader(self.obstore(), key)
+            return Ranges(self.obstore(), key)
         if self.who == "smart_open":
             import boto3
             import botocore
@@ -193,6 +211,12 @@ class Context:
 
 
 def sequential(context, pause=0.0, most=SIZES["raw"]):
+    if context.who == "obstore":
+        import obstore
+        offset = 0
+        for chunk in obstore.get(context.obstore(), "raw").stream(min_chunk_size=MIB):
+            offset += context.check(offset, chunk)
+        return offset
     file, offset = context.open("raw"), 0
     while offset < most:
         data = file.read(MIB)
@@ -229,7 +253,7 @@ def hinted(context):
     ends = [start + 65536 for start in starts]
     if context.who == "obstore":
         import obstore
-        found = obstore.get_ranges(context.obstore(), "raw", starts=starts, ends=ends)
+        found = obstore.get_ranges(context.obstore(), "raw", starts=starts, ends=ends, coalesce=0)
     else:
         found = context.fs().cat_ranges(["data/raw"] * 200, starts, ends, on_error="raise")
     return sum(context.check(start, data) for start, data in zip(starts, found, strict=True))
@@ -296,7 +320,7 @@ def pyarrow(context):
         return sum(frame[name].len() * 8 for name in COLUMNS)
     if context.who == "duckdb":
         query = f"SELECT {', '.join(COLUMNS)} FROM 's3://data/table.parquet'"
-        table = context.duckdb().execute(query).to_arrow_table()
+        table = context.connection.execute(query).to_arrow_table()
     elif context.who == "native":
         fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
         table = pyarrow.parquet.read_table("data/table.parquet", columns=COLUMNS, filesystem=fs)
@@ -308,6 +332,13 @@ def pyarrow(context):
         table = pyarrow.parquet.read_table(file, columns=COLUMNS)
     else:
         table = pyarrow.parquet.read_table(context.open("table.parquet"), columns=COLUMNS)
+    return checked(table)
+
+
+def checked(table):
+    """Bytes of a table of arrow, if it has the right rows and its first value is not that of a page of zeros."""
+    if table.num_rows != 8 * 235_000 or table["c2"][0].as_py() == table["c2"][1].as_py():
+        raise SystemExit(f"{table.num_rows} rows, {table['c2'][:2]}")
     return table.nbytes
 
 
@@ -324,7 +355,10 @@ def dataset(context):
         return sum(frame[name].len() * 8 for name in COLUMNS)
     if context.who == "duckdb":
         query = f"SELECT {', '.join(COLUMNS)} FROM read_parquet('s3://data/dataset/*/*.parquet', hive_partitioning=true)"
-        return context.duckdb().execute(query).to_arrow_table().nbytes
+        table = context.connection.execute(query).to_arrow_table()
+        if table.num_rows != 64 * 20_000:
+            raise SystemExit(f"{table.num_rows} rows")
+        return table.nbytes
     if context.who == "native":
         fs = pyarrow.fs.S3FileSystem(endpoint_override=context.url, anonymous=True, region="us-east-1")
     elif context.who == "none":

@@ -45,6 +45,8 @@ def parquet(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def other_files_are_forgotten():
     bowwave._columns._known.clear()
+    yield
+    bowwave._columns._known.clear()
 
 
 def test_columns_of_the_last_files_are_planned_together(parquet, monkeypatch):

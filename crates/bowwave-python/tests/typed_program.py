@@ -143,7 +143,7 @@ def laboratory() -> float:
     commands: list[str] = bowwave.sweep_commands("a.bwt")
     trace: str = bowwave.write_trace(bowwave.sample(bowwave.read_trace("a.bwt", files=["a"]), 0.1), "traces", sharded=True)
     ratios: bowwave.Results = bowwave.miss_ratios(trace, [1 << 30], share=0.5, progress=True)
-    page: str = bowwave.report("a.bwt", "report.html", progress=True)
+    page: bowwave.Report = bowwave.report("a.bwt", "report.html", progress=True)
     rows = bowwave.report("a.bwt", "report.html").results
     tables = [rows.to_arrow(), ratios.to_pandas()]
     return float(rows.best()["seconds"]) + len(page) + len(commands) + len(tables)

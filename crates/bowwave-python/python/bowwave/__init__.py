@@ -19,12 +19,12 @@ from ._map import Map, Region, map  # noqa: A004
 
 if TYPE_CHECKING:
     from ._async import AsyncFile, open_async
-    from ._lab import Results, replay, report, sweep, sweep_commands
+    from ._lab import Report, Results, replay, report, sweep, sweep_commands
     from ._traces import miss_ratios, read_trace, sample, write_trace
 
 __version__ = _bowwave.__version__
-__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "Results", "map", "miss_ratios", "open", "open_async", "read_trace",
-           "replay", "report", "sample", "settings", "stats", "sweep", "sweep_commands", "write_trace"]
+__all__ = ["ADVICE", "AsyncFile", "File", "Map", "Region", "Report", "Results", "map", "miss_ratios", "open", "open_async",
+           "read_trace", "replay", "report", "sample", "settings", "stats", "sweep", "sweep_commands", "write_trace"]
 
 
 def settings() -> dict[str, str]:
@@ -47,7 +47,7 @@ if not TYPE_CHECKING:
             from . import _async
 
             return getattr(_async, name)
-        if name in ("Results", "replay", "report", "sweep", "sweep_commands"):
+        if name in ("Report", "Results", "replay", "report", "sweep", "sweep_commands"):
             from . import _lab
 
             return getattr(_lab, name)
