@@ -88,7 +88,7 @@ s3fs() {
     else
         run s3fs 60 80000000 --bowwave-whole "${options[@]}" "$tests"/test_{mapping,custom_error_handler,utils}.py
         # fsspec's tests of file systems. They start a server of their own.
-        run s3fs 1 4 "${options[@]:0:4}" "$tests/derived/s3fs_test.py"
+        run s3fs 1 4 "${options[@]:0:6}" "$tests/derived/s3fs_test.py"
     fi
 }
 

@@ -385,7 +385,7 @@ def test_announced_files_are_fetched_meanwhile(tmp_path):
     assert time.monotonic() - begun < 2, "forty waits one after another are 4 s"
 
 
-def test_files_of_the_safetensors_library_in_any_order(tmp_path, shaped):
+def test_files_of_the_safetensors_library_in_any_order(tmp_path):
     kinds = ("bool", "uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32", "uint64", "int64", "float64",
              "complex64")
     tensors = {f"t{at}": (np.arange(300_000) % 100).reshape(-1, 100).astype(kind) for at, kind in enumerate(kinds)}

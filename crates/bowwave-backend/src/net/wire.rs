@@ -252,7 +252,10 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
     let plain = status_error(place, status, headers);
     let exactly = |kind, what: &str| Error::new(kind, format!("{place}: {what}"));
     let explained = match (status.as_u16(), code.trim()) {
-        (412, _) => kind(ErrorKind::Exists, "another program has written it first; open it again"),
+        (412, _) => kind(
+            ErrorKind::Exists,
+            "the condition does not hold: another program may have written it; open it again",
+        ),
         (409, _) => kind(ErrorKind::Busy, "another program is writing it; try again later").retryable(true),
         (_, "SlowDown" | "ServerBusy") => kind(
             ErrorKind::Throttled,

@@ -122,7 +122,7 @@ class NativeFileSystem(AbstractFileSystem):
         try:
             store.remove(place)
         except IsADirectoryError:
-            # One without a marker ends with its last object, if another program removes that.
+            # A directory without a marker has no object of its own.
             with suppress(FileNotFoundError):
                 store.rmdir(place)
         self.invalidate_cache(path)

@@ -21,11 +21,6 @@ class Synchronous(AsyncFileSystem):
     _pid: int
 
     @property
-    def fs(self) -> Any:
-        """The target."""
-        raise NotImplementedError
-
-    @property
     def loop(self) -> Any:
         if self._pid != os.getpid():
             # No thread of the parent is in the child, so none runs the parent's loop.
@@ -38,9 +33,9 @@ def _synchronous(name: str) -> Callable[..., Any]:
     """As fsspec's own synchronous method, which raises timeouts without their message."""
 
     @wraps(getattr(AbstractFileSystem, name))
-    def call(self: Synchronous, *arguments: Any, **options: Any) -> Any:
-        # In this thread: it may need the event loop.
-        self.fs  # noqa: B018
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        # In this thread: the target's creation may need the event loop.
+        _ = self.fs
         try:
             return sync(self.loop, getattr(self, f"_{name}"), *arguments, **options)
         except FSTimeoutError as error:
