@@ -74,9 +74,11 @@ test-builds:
 	MAKEFLAGS= nice tools/packages.sh
 	MAKEFLAGS= nice cargo xtask cost
 
-# The Python package, and the suites of others over it.
+# The Python package, its wheel, and the suites of others over it.
 test-python:
 	MAKEFLAGS= tools/python_tests.sh
+	MAKEFLAGS= tools/wheel.sh debug
+	MAKEFLAGS= tools/wheel_test.sh
 	MAKEFLAGS= tools/python_suites.sh --quick
 
 # Tools that run the command, and the independent models of its decisions.

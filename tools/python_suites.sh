@@ -17,7 +17,7 @@ directory=$target/tools/python-suites
 moto=(s3fs==2026.9.0 'moto[s3]==5.2.5' boto3==1.43.117 flask flask-cors)
 packages=(pytest==9.2.0 pytest-asyncio==1.5.0 pytest-timeout hypothesis fsspec==2026.9.0 "${moto[@]}" pyarrow==26.0.1 pandas==3.1.1
     zarr==3.1.6 h5py==3.16.0 numpy==2.4.6 distributed==2026.8.0 'dask[dataframe]==2026.8.0' polars==2.1.0 submitit==1.5.4
-    webdataset==1.0.2 mypy==2.4.1 tqdm==4.70.1 aiohttp==3.14.5 requests lxml safetensors==0.8.0 xarray==2026.9.0 h5netcdf==1.8.2)
+    webdataset==1.0.2 mypy==2.4.1 tqdm==4.70.1 aiohttp==3.14.5 requests lxml safetensors==0.8.0 xarray==2026.9.0 h5netcdf==1.8.2 ray==2.60.0)
 all=(own pyarrow s3fs dask zarr h5py torch)
 quick=
 if [ "${1:-}" = --quick ]; then
@@ -30,8 +30,11 @@ if [ "${1:-}" = --quick ]; then
     packages=(pytest-timeout hypothesis "${moto[@]}")
 fi
 python=$directory/bin/python3
+modules='distributed, flask_cors, h5netcdf, h5py, hypothesis, moto, mypy, pandas, polars, pytest_timeout, s3fs, safetensors, submitit'
+modules+=', webdataset, xarray, zarr'
+[ "$quick" ] || modules+=', ray'
 
-if ! "$python" -c 'import distributed, flask_cors, h5netcdf, mypy, polars, submitit, webdataset, h5py, hypothesis, moto, pandas, pytest_timeout, s3fs, safetensors, xarray, zarr' 2>/dev/null; then
+if ! "$python" -c "import $modules" 2>/dev/null; then
     echo "python_suites: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     if [ "$quick" ]; then

@@ -1,36 +1,48 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package, with the command `bowwave` in it, in target/wheels. `make wheel` also tests it.
+# Builds the wheel of the Python package, with the command `bowwave` in it, in target/wheels.
 #
-#   tools/wheel.sh [PROFILE]      release (the default) or dev
-#
-# The wheel is manylinux_2_17: zig links it for glibc 2.17, and auditwheel checks that it needs nothing newer.
+#   tools/wheel.sh          manylinux_2_17: zig links it for glibc 2.17, and auditwheel checks that it needs nothing newer
+#   tools/wheel.sh debug    for this machine, unoptimized, from what the tests have built
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-profile=${1:-release}
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/wheel
-packages=(maturin==1.16.0 ziglang==0.17.1 cargo-zigbuild==0.24.1 auditwheel==6.8.2)
-if ! [ -x "$directory/bin/auditwheel" ]; then
+maturin=maturin==1.16.0
+packages=("$maturin" ziglang==0.17.1 cargo-zigbuild==0.24.1 auditwheel==6.8.2)
+needed=auditwheel
+if [ "${1:-}" = debug ]; then
+    packages=("$maturin")
+    needed=maturin
+fi
+if ! [ -x "$directory/bin/$needed" ]; then
     echo "wheel: installing ${packages[*]} in $directory" >&2
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
 fi
-# Both tools find zig as a module of this python3.
+# The tools find zig as a module of this python3.
 PATH=$directory/bin:$PATH
+
+package() { # package COMMAND OPTIONS...: the wheel with this command
+    # maturin installs what is in NAME.data/scripts as commands.
+    local scripts=crates/bowwave-python/bowwave.data/scripts
+    mkdir -p "$scripts"
+    strip -o "$scripts/bowwave" "$1"
+    rm -rf "$target/wheels"
+    maturin build --locked "${@:2}" --manifest-path crates/bowwave-python/Cargo.toml --out "$target/wheels"
+}
+
+if [ "${1:-}" = debug ]; then
+    cargo build --locked --quiet --workspace --lib --bins --examples
+    package "$target/debug/bowwave" --profile dev --compatibility linux
+    exit
+fi
 triple=$(rustc -vV | sed -n 's/^host: //p')
-options=(--locked --profile "$profile")
-cargo zigbuild "${options[@]}" --target "$triple.2.17" --package bowwave-cli --bin bowwave
-built=$target/$triple/${profile/#dev/debug}/bowwave
-# maturin installs what is in NAME.data/scripts as commands.
-scripts=crates/bowwave-python/bowwave.data/scripts
-mkdir -p "$scripts"
-strip -o "$scripts/bowwave" "$built"
-rm -rf "$target/wheels"
-maturin build "${options[@]}" --target "$triple" --zig --compatibility manylinux_2_17 \
-    --manifest-path crates/bowwave-python/Cargo.toml --out "$target/wheels"
+cargo zigbuild --locked --release --target "$triple.2.17" --package bowwave-cli --bin bowwave
+built=$target/$triple/release
+package "$built/bowwave" --release --target "$triple" --zig --compatibility manylinux_2_17
 # A library links without a function that glibc 2.17 lacks, and fails when it is loaded.
-libraries=("$(dirname "$built")"/{lib_bowwave.so,deps/libbowwave_preload.so,deps/libbowwave_heap.so})
+libraries=("$built"/{lib_bowwave.so,deps/libbowwave_preload.so,deps/libbowwave_heap.so})
 missing=$(nm -D --undefined-only "${libraries[@]}" | awk '$1 == "U" && $2 !~ /@|^_?Py/ { print $2 }')
 if [ -n "$missing" ]; then
     echo "wheel: error: glibc 2.17 has no" $missing "(call it by libc::syscall, or use rustix)" >&2

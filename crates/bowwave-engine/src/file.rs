@@ -143,6 +143,11 @@ impl File {
         })
     }
 
+    /// The store's URL and the path in it, for messages.
+    pub fn name(&self) -> String {
+        self.entry.name()
+    }
+
     /// Current size in bytes: as of the open, and as writers changed it since.
     pub fn size(&self) -> u64 {
         self.entry.upload.get().map_or_else(|| self.entry.size(), |upload| upload.size())

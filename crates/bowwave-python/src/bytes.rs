@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use bowwave_engine::File;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -16,15 +17,8 @@ use pyo3::types::PyBytes;
 
 use crate::gil;
 
-/// Bytes of the smallest page of memory that madvise(2) takes.
-const PAGE: usize = 4096;
-
 /// How often a waiting thread looks for signals.
 pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
-
-/// Bytes of the shortest object that asks for huge pages, as numpy's arrays do. Smaller: malloc
-/// mostly has used memory for it, which is there already.
-const HUGE_MIN: usize = 4 << 20;
 
 /// A new `bytes` that no one else has yet. A read writes it, which may end in another thread.
 pub(crate) struct NewBytes {
@@ -37,13 +31,17 @@ pub(crate) struct NewBytes {
 unsafe impl Send for NewBytes {}
 
 impl NewBytes {
-    /// Memory for `len` bytes.
+    /// Memory for `len` bytes of a file, whose size is what a server claims, and may be absurd.
     ///
     /// # Errors
     /// `MemoryError`.
-    pub(crate) fn new(py: Python<'_>, len: usize) -> PyResult<Self> {
-        let fails =
-            || PyMemoryError::new_err(format!("{len} bytes do not fit into memory; read fewer at a time"));
+    pub(crate) fn new(py: Python<'_>, len: usize, file: &File) -> PyResult<Self> {
+        let fails = || {
+            let place = file.name();
+            PyMemoryError::new_err(format!(
+                "{place}: {len} bytes do not fit into memory; read fewer at a time"
+            ))
+        };
         let size = isize::try_from(len).map_err(|_| fails())?;
         // SAFETY: a new object of `size` bytes, owned here; null raises.
         let object = unsafe {
@@ -54,13 +52,6 @@ impl NewBytes {
         let (start, object) = unsafe {
             (ffi::PyBytes_AsString(object.as_ptr()).cast::<u8>(), object.cast_into_unchecked::<PyBytes>())
         };
-        if len >= HUGE_MIN {
-            let skipped = start.align_offset(PAGE);
-            let (inner, len) = (start.wrapping_add(skipped), (len - skipped) & !(PAGE - 1));
-            // SAFETY: whole pages of the object's memory; advice changes no contents. Only a hint:
-            // if it fails, small pages serve.
-            let _small_ones_serve = unsafe { libc::madvise(inner.cast(), len, libc::MADV_HUGEPAGE) };
-        }
         Ok(Self { object: object.unbind(), start, len })
     }
 
@@ -79,21 +70,6 @@ impl NewBytes {
         let object = self.object.into_bound(py);
         if count == self.len { object } else { PyBytes::new(py, &object.as_bytes()[..count]) }
     }
-}
-
-/// A new `bytes` of `len` bytes, which `fill` writes; it returns how many of them it wrote.
-///
-/// # Errors
-/// `MemoryError`, and those of `fill`.
-pub(crate) fn filled<'py>(
-    py: Python<'py>,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]) -> PyResult<usize>,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = NewBytes::new(py, len)?;
-    // SAFETY: dropped at the end of `fill`.
-    let count = fill(unsafe { bytes.memory() })?;
-    Ok(bytes.ended(py, count))
 }
 
 /// A contiguous buffer of another object, held until it is dropped.

@@ -108,8 +108,7 @@ impl Completions {
         let file = Arc::clone(handle.get().named()?);
         let len =
             usize::try_from(file.file().size().saturating_sub(offset).min(length)).unwrap_or(usize::MAX);
-        // May fail: the file's size is what a server claims, and may be absurd.
-        let bytes = NewBytes::new(py, len)?;
+        let bytes = NewBytes::new(py, len, file.file())?;
         #[allow(unsafe_code, reason = "memory that is lent to a read")]
         // SAFETY: the read is dropped before the bytes, here and in the table.
         let memory = unsafe { bytes.memory() };

@@ -17,7 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice};
 
-use crate::bytes::{SIGNALS, filled};
+use crate::bytes::SIGNALS;
 use crate::errors::region_raised;
 use crate::handle::{counters, unsigned};
 use crate::process::Owned;
@@ -279,7 +279,9 @@ impl Region {
     fn copied<'py>(&self, py: Python<'py>, start: usize, count: usize) -> PyResult<Bound<'py, PyBytes>> {
         let region = Arc::clone(self.region()?);
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(count).map_err(|_| PyMemoryError::new_err(()))?;
+        bytes.try_reserve_exact(count).map_err(|_| {
+            PyMemoryError::new_err(format!("{count} bytes do not fit into memory; copy fewer at a time"))
+        })?;
         let waits = Arc::new(AtomicBool::new(true));
         let _waits = Waits(Arc::clone(&waits));
         let bytes = elsewhere(py, "bowwave-copy", move || {
@@ -291,9 +293,9 @@ impl Region {
             }
             Ok(bytes)
         })?;
-        filled(py, count, |all| {
+        PyBytes::new_with(py, count, |all| {
             all.copy_from_slice(&bytes);
-            Ok(count)
+            Ok(())
         })
     }
 }

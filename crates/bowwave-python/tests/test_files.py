@@ -1,5 +1,6 @@
 """`bowwave.open`."""
 
+import asyncio
 import io
 import pickle
 import threading
@@ -208,6 +209,17 @@ def test_bad_urls_name_cause_and_remedy(url, kind, part):
     with pytest.raises(kind) as raised:
         bowwave.open(url)
     assert part in str(raised.value)
+
+
+def test_a_read_that_does_not_fit_into_memory_names_its_file():
+    async def read():
+        async with await bowwave.open_async("pattern:/1000TiB") as file:
+            await file.pread(0, file.size)
+
+    with bowwave.open("pattern:/1000TiB") as file, pytest.raises(MemoryError, match="^pattern:/1000TiB: .* fewer"):
+        file.pread(0, file.size)
+    with pytest.raises(MemoryError, match="^pattern:/1000TiB: .* fewer"):
+        asyncio.run(read())
 
 
 def test_bad_settings_name_what_is_known():

@@ -60,8 +60,8 @@ _reads: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reads] = weakref.W
 _lookups: tuple[int, Threads] | None = None
 
 
-async def read(handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
-    """Reads of `place` without blocking the event loop. Raises `RuntimeError` in one that was running before a fork."""
+async def read(handle: _bowwave.Handle, offset: int, length: int) -> bytes:
+    """Reads without blocking the event loop. Raises `RuntimeError` in one that was running before a fork."""
     loop = asyncio.get_running_loop()
     reads = _reads.get(loop)
     if reads is None:
@@ -69,11 +69,7 @@ async def read(handle: _bowwave.Handle, offset: int, length: int, place: str) ->
     elif reads.generation != _stores.generation():
         # Its parent waits for the same descriptors.
         raise RuntimeError("the event loop is of the parent process: run the reads of a child of fork in a new one")
-    try:
-        return await reads.read(handle, offset, length)
-    except MemoryError as error:
-        # A server may announce any size.
-        raise MemoryError(f"{place}: {error}") from None
+    return await reads.read(handle, offset, length)
 
 
 async def in_thread(call: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -139,7 +135,7 @@ class AsyncFile:
             # It may read the footer of the file.
             await in_thread(self._watch, offset, length)
         begin = monotonic()
-        data = await read(file._live(), offset, length, file.name)
+        data = await read(file._live(), offset, length)
         file._history.note(begin, [(offset, len(data))])
         return data
 

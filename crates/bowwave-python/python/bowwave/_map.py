@@ -150,12 +150,6 @@ def _memory(source: Source, size: int, writable: bool) -> tuple[Map, mmap.mmap]:
     """The memory of a map, and the same memory to be filled."""
     if writable:
         memory = Map(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if size >= 4 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
-                memory.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                # A kernel without huge pages.
-                pass
         return memory, memory
     if not hasattr(os, "memfd_create"):
         raise OSError(f"{source.url}: a read-only map needs Linux's memfd_create: leave out writable=False")

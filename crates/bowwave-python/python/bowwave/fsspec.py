@@ -362,7 +362,7 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
             if last - first > 1 << 20:
                 handle.plan([(first, last)])
                 history.announce([(first, last)])
-            data = await _noted(history, handle, first, last - first, source.url)
+            data = await _noted(history, handle, first, last - first)
         self._siblings.closed(path, [(first, len(data))])
         return data
 
@@ -393,7 +393,7 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
                     result[at] = error
                 return
             with history.using(handle):
-                reads = (_noted(history, handle, first, last - first, source.url) for first, last in ranges)
+                reads = (_noted(history, handle, first, last - first) for first, last in ranges)
                 for at, data in zip(places, await asyncio.gather(*reads, return_exceptions=True), strict=True):
                     result[at] = data
 
@@ -422,7 +422,7 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
         try:
             with history.using(handle):
                 for offset in range(0, handle.size, CHUNK):
-                    data = await _noted(history, handle, offset, CHUNK, rpath)
+                    data = await _noted(history, handle, offset, CHUNK)
                     await in_thread(out.write, data)
                     callback.relative_update(len(data))
             self._siblings.closed(rpath, [(0, handle.size)])
@@ -654,10 +654,10 @@ def _ranges_of(history: History) -> Iterator[tuple[int, int]]:
         yield offset, length
 
 
-async def _noted(history: History, handle: _bowwave.Handle, offset: int, length: int, place: str) -> bytes:
+async def _noted(history: History, handle: _bowwave.Handle, offset: int, length: int) -> bytes:
     """A read that its picture shows."""
     begin = monotonic()
-    data = await read(handle, offset, length, place)
+    data = await read(handle, offset, length)
     history.note(begin, [(offset, len(data))])
     return data
 

@@ -205,7 +205,7 @@ class Store(_Store):
         if exact:
             handle.advise("random", 0, handle.size)
         start, end = _range(byte_range, handle.size)
-        return await read(handle, start, end - start, self.url + key)
+        return await read(handle, start, end - start)
 
     async def _part(self, array: _Array, shards: _Shards, shard: Place, key: str, request: ByteRequest) -> bytes | None:
         """Bytes of a shard: its index, or a chunk."""
