@@ -250,9 +250,7 @@ impl Opened {
         settings.options.store.attributes = attributes;
         settings.options.store.new_prefix = true;
         settings.options.decisions = decisions;
-        // Requests of the kernel cost far more than small pages, and a writer would wait while huge
-        // pages are cleared.
-        let options = Options { huge_pages: false, yields_memory: true, ..write.add_to(settings.options) };
+        let options = Options { yields_memory: true, ..write.add_to(settings.options) };
         let opened = Self::over(open(url, &options)?, options, settings.ra_pages)?;
         cache.set.apply(&opened.engine)?;
         Ok(opened)

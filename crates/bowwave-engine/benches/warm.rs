@@ -67,7 +67,7 @@ fn bench(size: u64) {
             report(size, block, order, &rounds);
         }
     }
-    for block in [4096, 131_072] {
+    for block in [4096, 65_536, 131_072] {
         for threads in [1, 2, 4] {
             share(&file, size, block, threads);
         }

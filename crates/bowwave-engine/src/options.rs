@@ -53,10 +53,6 @@ pub struct Options {
     pub dirty_background_bytes: Option<u64>,
     /// Age at which dirty bytes are written back, however few.
     pub dirty_expire: Duration,
-    /// Use huge pages for the cache where the system offers them: warm random reads of 4 KiB in
-    /// this process are then about 10 % faster. Memory is allocated 2 MiB at a time; where that is
-    /// slow, pages are small.
-    pub huge_pages: bool,
     /// Give memory of the cache back, down to an eighth of it, while tasks wait for memory. The
     /// system or the control group reports that (Linux's pressure stall information). The memory is
     /// used again after five calm seconds. For long-lived processes such as mounts.
@@ -97,7 +93,6 @@ impl Default for Options {
             dirty_bytes: None,
             dirty_background_bytes: None,
             dirty_expire: Duration::from_secs(30),
-            huge_pages: true,
             yields_memory: false,
             retries: 6,
             hedge_percent: 0,

@@ -130,9 +130,6 @@ pub(crate) fn segments(parts: &[IoRequest], len: usize) -> Vec<(*mut u8, usize)>
 /// Frames of the fills as one buffer: `room` bytes, after those that an earlier request returned.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
 fn lend(engine: &Arc<Inner>, parts: &[IoRequest], room: usize) -> (ReadBuf, Loan) {
-    for part in parts {
-        part.frames.iter().for_each(|&frame| part.arena.settle(frame));
-    }
     let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
     // SAFETY: segments lie in the arena. The lease keeps it mapped: it holds the engine, and all
     // parts are of one file, so of one shard and arena. Frames of a fill in flight belong to that

@@ -117,7 +117,7 @@ impl Shard {
             .map(|budget| Drawn::new(budget, config.page_size.bytes(), config.ra_pages));
         let shard = Self {
             number,
-            arena: Arc::new(Arena::new(frames_max, config.page_size, options.huge_pages)?),
+            arena: Arc::new(Arena::new(frames_max, config.page_size)?),
             state: Mutex::new(State {
                 cache,
                 now: Instant(0),

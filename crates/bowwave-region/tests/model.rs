@@ -171,7 +171,6 @@ impl Scene {
             ra_pages: 4,
             policy,
             shards: Some(1),
-            huge_pages: false,
             retries: 1,
             ..Options::default()
         };
