@@ -72,6 +72,23 @@ impl NewBytes {
     }
 }
 
+/// A new `bytes` of `len` bytes of a file, which `fill` writes; it returns how many of them it
+/// wrote.
+///
+/// # Errors
+/// `MemoryError`, and those of `fill`.
+pub(crate) fn filled<'py>(
+    py: Python<'py>,
+    len: usize,
+    file: &File,
+    fill: impl FnOnce(&mut [u8]) -> PyResult<usize>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = NewBytes::new(py, len, file)?;
+    // SAFETY: dropped at the end of `fill`.
+    let count = fill(unsafe { bytes.memory() })?;
+    Ok(bytes.ended(py, count))
+}
+
 /// A contiguous buffer of another object, held until it is dropped.
 pub(crate) struct Buffer(Box<ffi::Py_buffer>);
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::bytes::{Buffer, NewBytes, wait};
+use crate::bytes::{Buffer, filled, wait};
 use crate::errors::raised;
 use crate::fetcher::Failures;
 use crate::process::Owned;
@@ -77,13 +77,10 @@ impl Handle {
             (self.named()?, unsigned("offset", offset)?, unsigned("length", length)?);
         let left = file.file().size().saturating_sub(offset).min(length);
         let len = usize::try_from(left).unwrap_or(usize::MAX);
-        let bytes = NewBytes::new(py, len, file.file())?;
-        #[allow(unsafe_code, reason = "memory that is lent to a read")]
-        // SAFETY: dropped at the end of the read.
-        let memory = unsafe { bytes.memory() };
-        let count = wait(py, len, file.to_read(offset, left).read_at_async(offset, memory))?
-            .map_err(|error| self.raised(py, &error))?;
-        let data = bytes.ended(py, count);
+        let data = filled(py, len, file.file(), |bytes| {
+            wait(py, len, file.to_read(offset, left).read_at_async(offset, bytes))?
+                .map_err(|error| self.raised(py, &error))
+        })?;
         if let Some((reads, begin)) = reads {
             reads.end(py, self, begin, offset, data.as_bytes().len())?;
         }
