@@ -77,9 +77,9 @@ test-builds:
 # The Python package, its wheel, and the suites of others over it.
 test-python:
 	MAKEFLAGS= tools/python_tests.sh
-	MAKEFLAGS= tools/wheel.sh debug
-	MAKEFLAGS= tools/wheel_test.sh
 	MAKEFLAGS= tools/python_suites.sh --quick
+	MAKEFLAGS= tools/wheel.sh debug
+	MAKEFLAGS= tools/wheel_test.sh $(TARGET)/debug/wheels/*.whl
 
 # Tools that run the command, and the independent models of its decisions.
 test-programs:

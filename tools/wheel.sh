@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package, with the command `bowwave` in it, in target/wheels.
+# Builds the wheel of the Python package, with the command `bowwave` in it.
 #
-#   tools/wheel.sh          manylinux_2_17: zig links it for glibc 2.17, and auditwheel checks that it needs nothing newer
-#   tools/wheel.sh debug    for this machine, unoptimized, from what the tests have built
+#   tools/wheel.sh          in target/wheels, manylinux_2_17: zig links it for glibc 2.17, and auditwheel checks that it needs
+#                           nothing newer
+#   tools/wheel.sh debug    in target/debug/wheels, for this machine: the command that the tests have built, and a debug module
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+case "${1:-}" in
+    '' | debug) ;;
+    *)
+        echo "wheel: error: no kind of wheel '$1' (debug, or nothing for the release)" >&2
+        exit 2
+        ;;
+esac
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 directory=$target/tools/wheel
 maturin=maturin==1.16.0
@@ -20,27 +28,29 @@ if ! [ -x "$directory/bin/$needed" ]; then
     python3 -m venv "$directory" >&2
     "$directory/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
 fi
-# The tools find zig as a module of this python3.
-PATH=$directory/bin:$PATH
 
-package() { # package COMMAND OPTIONS...: the wheel with this command
+package() { # package DIRECTORY COMMAND OPTIONS...: the wheel with this command
     # maturin installs what is in NAME.data/scripts as commands.
     local scripts=crates/bowwave-python/bowwave.data/scripts
     mkdir -p "$scripts"
-    strip -o "$scripts/bowwave" "$1"
-    rm -rf "$target/wheels"
-    maturin build --locked "${@:2}" --manifest-path crates/bowwave-python/Cargo.toml --out "$target/wheels"
+    trap "rm -rf $scripts" EXIT
+    strip -o "$scripts/bowwave" "$2"
+    rm -rf "$1"
+    maturin build --locked "${@:3}" --manifest-path crates/bowwave-python/Cargo.toml --out "$1"
 }
 
 if [ "${1:-}" = debug ]; then
     cargo build --locked --quiet --workspace --lib --bins --examples
-    package "$target/debug/bowwave" --profile dev --compatibility linux
+    PATH=$directory/bin:$PATH
+    package "$target/debug/wheels" "$target/debug/bowwave" --profile dev --compatibility linux
     exit
 fi
+# The tools find zig as a module of this python3.
+PATH=$directory/bin:$PATH
 triple=$(rustc -vV | sed -n 's/^host: //p')
 cargo zigbuild --locked --release --target "$triple.2.17" --package bowwave-cli --bin bowwave
 built=$target/$triple/release
-package "$built/bowwave" --release --target "$triple" --zig --compatibility manylinux_2_17
+package "$target/wheels" "$built/bowwave" --release --target "$triple" --zig --compatibility manylinux_2_17
 # A library links without a function that glibc 2.17 lacks, and fails when it is loaded.
 libraries=("$built"/{lib_bowwave.so,deps/libbowwave_preload.so,deps/libbowwave_heap.so})
 missing=$(nm -D --undefined-only "${libraries[@]}" | awk '$1 == "U" && $2 !~ /@|^_?Py/ { print $2 }')

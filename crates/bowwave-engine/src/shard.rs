@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::queue::{Demand, Id, IoRequest, Key};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::wait::{Outcome, Slot};
 pub(crate) use mapped::Touch;
 pub(crate) use write::Written;
@@ -438,22 +438,32 @@ impl Shard {
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.try_lock().unwrap_or_else(|_| self.lock_later())
+        self.try_lock().unwrap_or_else(|| self.lock_later())
     }
 
-    /// Waits for the lock, which others hold for less time than a sleep takes: at first by pauses,
-    /// longer each time, so that the holder mostly gets on with the next reads of its thread.
+    #[inline]
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            // A panic under the lock is our own bug; counters may be wrong, but the table is never
+            // half changed.
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Waits for the lock. Others hold it for less time than a sleep takes, so the thread first
+    /// pauses, longer each time. Meanwhile the holder can take the lock again for its next reads.
     #[cold]
     fn lock_later(&self) -> MutexGuard<'_, State> {
-        for round in 0..PAUSES {
-            // In the model, all other threads stand still meanwhile.
-            (0..16 << round).take_while(|_| !cfg!(feature = "model")).for_each(|_| hint::spin_loop());
-            if let Ok(state) = self.state.try_lock() {
+        // In the model, no other thread runs during a pause.
+        let pauses = if cfg!(feature = "model") { 0 } else { PAUSES };
+        for round in 0..pauses {
+            (0..16 << round).for_each(|_| hint::spin_loop());
+            if let Some(state) = self.try_lock() {
                 return state;
             }
         }
-        // A panic under the lock is our own bug; counters may be wrong, but the table is never half
-        // changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -278,10 +278,10 @@ impl Region {
 
     fn copied<'py>(&self, py: Python<'py>, start: usize, count: usize) -> PyResult<Bound<'py, PyBytes>> {
         let region = Arc::clone(self.region()?);
+        let fails =
+            || PyMemoryError::new_err(format!("{count} bytes do not fit into memory; copy fewer at a time"));
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(count).map_err(|_| {
-            PyMemoryError::new_err(format!("{count} bytes do not fit into memory; copy fewer at a time"))
-        })?;
+        bytes.try_reserve_exact(count).map_err(|_| fails())?;
         let waits = Arc::new(AtomicBool::new(true));
         let _waits = Waits(Arc::clone(&waits));
         let bytes = elsewhere(py, "bowwave-copy", move || {
@@ -297,6 +297,7 @@ impl Region {
             all.copy_from_slice(&bytes);
             Ok(())
         })
+        .map_err(|_| fails())
     }
 }
 

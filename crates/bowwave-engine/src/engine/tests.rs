@@ -63,3 +63,17 @@ fn frames_lent_again_keep_their_bytes() {
     }
     assert_eq!(engine.stats().store.requests, requests, "they were hits, in the frames lent again");
 }
+
+/// Regression: after a panic under a shard's lock, the next reader waited for itself.
+#[test]
+fn reads_go_on_after_a_panic_under_a_lock() {
+    let engine = Engine::new(Options { shards: Some(1), ..Options::default() }).expect("valid options");
+    let file = engine.open("pattern:/64KiB").expect("a scheme of ours");
+    let other = engine.clone();
+    let panics = move || other.inner.shards[0].with_cache(|_| panic!("this test panics under the lock"));
+    thread::spawn(panics).join().expect_err("it panicked");
+    let (done, is_done) = mpsc::sync_channel(1);
+    thread::spawn(move || done.send(file.read_at(0, &mut [0; 4096]).ok()));
+    let read = is_done.recv_timeout(Duration::from_secs(10)).expect("the read ends");
+    assert_eq!(read, Some(4096));
+}
