@@ -1,5 +1,6 @@
 """The store of zarr, with zarr's own tests."""
 
+import asyncio
 import random
 import time
 
@@ -247,3 +248,31 @@ async def test_a_deleted_directory_is_not_listed(tmp_path):
     assert [name async for name in store.list_dir("")] == ["d"]
     await store.delete_dir("")
     assert list(tmp_path.iterdir()) == [], "but the directory itself"
+
+
+async def test_a_directory_whose_last_key_was_deleted_is_not_listed(tmp_path):
+    """Regression: zarr deletes a chunk that has the fill value only, and its directories were still there."""
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    data = cpu.Buffer.from_bytes(b"1")
+    for key in ("a/zarr.json", "a/c/0/0", "a/c/1/0"):
+        await store.set(key, data)
+    await store.delete("a/c/0/0")
+    assert [name async for name in store.list_dir("a/c")] == ["1"]
+    await store.delete("a/c/1/0")
+    assert [name async for name in store.list_dir("a")] == ["zarr.json"]
+    await store.delete("a/zarr.json")
+    assert [name async for name in store.list_dir("")] == [] and tmp_path.is_dir()
+
+
+async def test_keys_are_set_while_others_beside_them_are_deleted(tmp_path):
+    store = bowwave.zarr.Store(str(tmp_path), read_only=False)
+    data = cpu.Buffer.from_bytes(b"1")
+
+    async def turns(name):
+        for _ in range(50):
+            await store.set(f"a/b/c/{name}", data)
+            await store.delete(f"a/b/c/{name}")
+        await store.set(f"a/b/c/{name}", data)
+
+    await asyncio.gather(*map(turns, "0123"))
+    assert sorted([name async for name in store.list_dir("a/b/c")]) == [*"0123"]

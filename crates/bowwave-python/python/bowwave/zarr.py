@@ -17,6 +17,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,8 @@ SHARE, SHARE_PARTS = 2, 1
 AHEAD_BYTES = 64 << 20
 #: Bytes of shards' indexes that are remembered for an array. Less: a loop over small parts of many shards forgets them.
 INDEX_BYTES = 16 << 20
+#: Times that the directories of a new key are created again: a removal may take them away while they are empty.
+CREATES = 10
 
 _CHUNK = re.compile(r"((?:c[./])?)(\d+(?:[./]\d+)*)")
 #: Offset and length in a shard's index of a chunk that is not stored.
@@ -360,13 +363,22 @@ class Store(_Store):
                 self._remove_below(key)
             else:
                 self._remove(key)
-        store, path = self._at(directory)
-        if directory and _stores.place_of(self.url).store.partition(":")[0] not in _stores.BUCKETS:
+        self._remove_empty(directory)
+
+    def _remove_empty(self, directory: str) -> None:
+        """Removes a directory without keys, and those above it that have none then, from a store that has directories."""
+        if _stores.place_of(self.url).store.partition(":")[0] in _stores.BUCKETS:
+            return
+        while directory:
+            store, path = self._at(directory)
             try:
                 store.rmdir(path)
-            except OSError:
-                # It has a new key, or is not there.
+            except FileNotFoundError:
                 pass
+            except OSError:
+                # It has a key.
+                return
+            directory = directory.rpartition("/")[0]
 
     def _at(self, key: str) -> tuple[_bowwave.Store, str]:
         place = _stores.place_of(self.url + key)
@@ -374,20 +386,22 @@ class Store(_Store):
 
     def _put(self, key: str, data: bytes) -> None:
         store, path = self._at(key)
-        try:
-            handle = store.create(path)
-        except FileNotFoundError:
-            parts = path.split("/")[:-1]
-            for count in range(1, len(parts) + 1):
-                try:
-                    store.mkdir("/".join(parts[:count]))
-                except FileExistsError:
-                    pass
-            handle = store.create(path)
+        handle = self._created(store, path)
         if data:
             handle.write(0, data)
         handle.sync()
         self._ahead.forget(key)
+
+    def _created(self, store: _bowwave.Store, path: str) -> _bowwave.Handle:
+        parts = path.split("/")[:-1]
+        for _ in range(CREATES):
+            try:
+                return store.create(path)
+            except FileNotFoundError:
+                for count in range(1, len(parts) + 1):
+                    with suppress(FileExistsError, FileNotFoundError):
+                        store.mkdir("/".join(parts[:count]))
+        return store.create(path)
 
     def _remove(self, key: str) -> None:
         store, path = self._at(key)
@@ -395,6 +409,7 @@ class Store(_Store):
             store.remove(path)
         except (FileNotFoundError, IsADirectoryError):
             pass
+        self._remove_empty(key.rpartition("/")[0])
         self._ahead.forget(key)
 
 
