@@ -553,9 +553,9 @@ impl Shard {
 /// of other threads.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Pauses of a thread that finds the lock taken before it sleeps, from half a microsecond on, each
-/// twice as long. Fewer: threads that read one file sleep and wake each other; more: processor time
-/// is lost while the holder has no processor.
+/// Maximum number of pauses of a thread that waits for the lock; then it sleeps. The first pause
+/// takes about half a microsecond, each further one twice as long. Fewer: threads that read one
+/// file sleep and wake each other; more: processor time is lost while the holder has no processor.
 const PAUSES: u32 = 5;
 
 impl State {

@@ -393,6 +393,7 @@ class Store(_Store):
         self._ahead.forget(key)
 
     def _created(self, store: _bowwave.Store, path: str) -> _bowwave.Handle:
+        """A new object, and the directories above it."""
         parts = path.split("/")[:-1]
         for _ in range(CREATES):
             try:
