@@ -17,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo reproduce reproduced test python-after-rust programs-after-rust test-rust fuzz-programs test-builds test-python test-programs prepare lint soak bench python-suites wheel install uninstall doc clean
+.PHONY: demo reproduce reproduced test python-after-rust programs-after-rust fuzz-after-rust test-rust fuzz-programs test-builds test-python test-programs test-fuzz prepare lint soak bench python-suites wheel install uninstall doc clean
 
 # rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -53,18 +53,21 @@ test:
 	@tools/setup.sh build fuse deny
 	@$(MAKE) --no-print-directory -j2 lint prepare
 	$(CARGO) test --locked --workspace --no-run --quiet
-	@$(MAKE) --no-print-directory -j3 fuzz-programs python-after-rust programs-after-rust
-	tools/fuzz.sh $(FUZZ_SECONDS)
+	@$(MAKE) --no-print-directory -j3 fuzz-programs python-after-rust programs-after-rust fuzz-after-rust
 
-# The Rust tests build what these two run. Both wait much, so the build of the fuzz programs goes on beside them.
-python-after-rust programs-after-rust: %-after-rust: test-rust test-builds
+# The Rust tests build what the first two run. All of them wait much, so the fuzz programs are built and run beside them.
+python-after-rust programs-after-rust fuzz-after-rust: %-after-rust: test-rust test-builds
 	@$(MAKE) --no-print-directory test-$*
+fuzz-after-rust: fuzz-programs
 
 test-rust:
 	$(CARGO) test --locked --workspace -- --skip full_size::
 
 fuzz-programs:
 	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
+
+test-fuzz:
+	MAKEFLAGS= nice tools/fuzz.sh $(FUZZ_SECONDS)
 
 # Published experiments, the model of the region, documentation, packages, and counts of instructions.
 test-builds:
