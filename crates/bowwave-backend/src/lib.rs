@@ -67,7 +67,7 @@ pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size, size_text};
 pub use url::{Credentials, Options, local_path, open_url, redacted};
 pub use wait::{
-    Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
+    Heard, read_end, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
 pub use wrap::{DiskCache, DiskStats, Fault, Faults, Limit, Throttle, WriteFaults};
 pub use write::{

@@ -57,7 +57,14 @@ pub fn read_exact(object: &dyn Object, offset: u64, len: usize, patience: Durati
 /// # Errors
 /// As the store says; `TimedOut` if no event arrives for `patience`.
 pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duration) -> Result<Vec<u8>> {
-    let heard = start_read(object, offset, ReadBuf::zeroed(len));
+    read_end(&start_read(object, offset, ReadBuf::zeroed(len)), patience)
+}
+
+/// Waits for the end of a started read; returns its bytes.
+///
+/// # Errors
+/// As the store says; `TimedOut` if no event arrives for `patience`.
+pub fn read_end(heard: &Receiver<Heard>, patience: Duration) -> Result<Vec<u8>> {
     loop {
         match heard.recv_timeout(patience) {
             Ok(Heard::Progress(_)) => {}

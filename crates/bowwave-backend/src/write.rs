@@ -9,7 +9,6 @@
 //! once. Object stores accept [`Whole`](Writes::Whole) objects in parts, which are visible only
 //! after [`WriteObject::finish`].
 
-use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -235,30 +234,6 @@ pub trait Attributes: Debug + Send + Sync {
     /// # Errors
     /// As the store says.
     fn set(&self, attributes: &SetAttributes) -> Result<()>;
-
-    /// Reads an extended attribute. Blocks.
-    ///
-    /// # Errors
-    /// `NoAttribute`, `Unsupported`, and as the store says.
-    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>>;
-
-    /// Lists the names of the extended attributes. Blocks.
-    ///
-    /// # Errors
-    /// As the store says.
-    fn list_xattrs(&self) -> Result<Vec<OsString>>;
-
-    /// Sets an extended attribute. Blocks.
-    ///
-    /// # Errors
-    /// `Exists`, `NoAttribute` as `how` wants it, and as the store says.
-    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()>;
-
-    /// Removes an extended attribute. Blocks.
-    ///
-    /// # Errors
-    /// `NoAttribute`, and as the store says.
-    fn remove_xattr(&self, name: &OsStr) -> Result<()>;
 }
 
 /// How [`WriteObject::allocate`] changes a range, as `fallocate` does.
@@ -338,7 +313,7 @@ pub enum SetTime {
     At(SystemTime),
 }
 
-/// What [`Attributes::set_xattr`] does with an existing attribute of the same name.
+/// What [`Write::set_xattr`](crate::Write::set_xattr) does with an existing attribute of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SetXattr {
     /// Replace it.

@@ -82,12 +82,6 @@ impl WriteBuf {
         self.0.vectors(range)
     }
 
-    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two),
-    /// as direct I/O needs.
-    pub fn is_aligned(&self, alignment: usize) -> bool {
-        self.0.is_aligned(alignment)
-    }
-
     /// The bytes of one segment.
     ///
     /// # Panics

@@ -11,7 +11,7 @@ use super::*;
 use crate::conformance::{self, Fixture};
 use crate::{
     Heard, MemoryBackend, Namespace as _, OpenWrite, PatternBackend, ReadBuf, Write as _, WriteBuf, pattern,
-    start_read,
+    read_end, start_read,
 };
 
 struct Emulated(MemoryBackend, Device);
@@ -298,14 +298,8 @@ fn a_failed_read_ends_once_and_its_time_passes_as_for_the_others() {
     let object = store.open("".as_ref()).unwrap();
     let reads: Vec<_> = (0..3).map(|at| start_read(&*object, at << 20, ReadBuf::zeroed(1 << 20))).collect();
     for read in reads {
-        let end = loop {
-            match read.recv_timeout(Duration::from_secs(20)).expect("an end") {
-                Heard::Progress(_) => {}
-                Heard::Done(_, result) => break result,
-                Heard::Dropped => panic!("no result"),
-            }
-        };
-        assert_eq!(end.expect_err("every read fails").kind(), crate::ErrorKind::Io);
+        let error = read_end(&read, Duration::from_secs(20)).expect_err("every read fails");
+        assert_eq!(error.kind(), crate::ErrorKind::Io);
     }
     // The device has one slot, and nothing is cut short: each next transfer ends as much later.
     let ends: Vec<_> = served(&quick, &[(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20)])

@@ -130,23 +130,6 @@ impl Attributes for OpenFile {
             None => Ok(()),
         }
     }
-
-    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
-        self.answer(bytes(|buffer| rustix::fs::fgetxattr(&self.buffered, name, buffer)))
-    }
-
-    fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        let names = self.answer(bytes(|buffer| rustix::fs::flistxattr(&self.buffered, buffer)))?;
-        Ok(split_names(&names))
-    }
-
-    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        self.answer(rustix::fs::fsetxattr(&self.buffered, name, value, xattr_flags(how)))
-    }
-
-    fn remove_xattr(&self, name: &OsStr) -> Result<()> {
-        self.answer(rustix::fs::fremovexattr(&self.buffered, name))
-    }
 }
 
 /// Calls `fill` with a buffer that grows until it suffices; returns the bytes.

@@ -28,7 +28,7 @@ pub(super) struct Inode {
 pub(super) enum Content {
     File(RwLock<File>),
     /// Accessed only with the tree locked.
-    Directory(RwLock<Directory>),
+    Directory(RwLock<Entries>),
     Link(PathBuf),
     Special(EntryKind),
 }
@@ -40,12 +40,8 @@ pub(super) struct File {
     pub(super) version: u64,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Directory {
-    pub(super) entries: BTreeMap<OsString, Arc<Inode>>,
-    /// Created implicitly for its contents, and removed with the last of them.
-    pub(super) implied: bool,
-}
+/// A directory's entries by name.
+type Entries = BTreeMap<OsString, Arc<Inode>>;
 
 #[derive(Debug)]
 struct Meta {
@@ -105,13 +101,13 @@ impl Inode {
         Some(file)
     }
 
-    pub(super) fn entries(&self) -> Option<RwLockReadGuard<'_, Directory>> {
+    pub(super) fn entries(&self) -> Option<RwLockReadGuard<'_, Entries>> {
         let Content::Directory(directory) = &self.content else { return None };
         Some(directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The directory's entries, for a change.
-    pub(super) fn change_entries(&self) -> Option<RwLockWriteGuard<'_, Directory>> {
+    pub(super) fn change_entries(&self) -> Option<RwLockWriteGuard<'_, Entries>> {
         let Content::Directory(directory) = &self.content else { return None };
         self.touch();
         Some(directory.write().unwrap_or_else(PoisonError::into_inner))
@@ -163,9 +159,9 @@ impl Inode {
             Content::Link(target) => (EntryKind::Link, target.as_os_str().len() as u64, 0),
             Content::Special(kind) => (*kind, 0, 0),
         };
-        let directories = self.entries().map(|directory| {
-            directory.entries.values().filter(|entry| entry.is_directory()).count() as u64 + 2
-        });
+        let directories = self
+            .entries()
+            .map(|directory| directory.values().filter(|entry| entry.is_directory()).count() as u64 + 2);
         // Before the lock of the other fields: a change of the file takes the two locks in the
         // other order.
         let identity = (kind == EntryKind::File).then(|| self.identity());
@@ -220,17 +216,19 @@ impl Attributes for Inode {
         meta.modified = attributes.modified.map_or(meta.modified, at);
         Ok(())
     }
+}
 
-    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
+impl Inode {
+    pub(super) fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
         let value = self.meta().xattrs.get(name).cloned();
         value.ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
     }
 
-    fn list_xattrs(&self) -> Result<Vec<OsString>> {
+    pub(super) fn list_xattrs(&self) -> Result<Vec<OsString>> {
         Ok(self.meta().xattrs.keys().cloned().collect())
     }
 
-    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+    pub(super) fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
         check_name(Path::new(name), name)?;
         let mut meta = self.meta();
         match (how, meta.xattrs.contains_key(name)) {
@@ -243,7 +241,7 @@ impl Attributes for Inode {
         Ok(())
     }
 
-    fn remove_xattr(&self, name: &OsStr) -> Result<()> {
+    pub(super) fn remove_xattr(&self, name: &OsStr) -> Result<()> {
         let mut meta = self.meta();
         meta.changed = SystemTime::now();
         meta.xattrs.remove(name).map(drop).ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
@@ -251,9 +249,8 @@ impl Attributes for Inode {
 }
 
 /// A new directory.
-pub(super) fn directory(mode: u32, owner: Owner, implied: bool) -> Arc<Inode> {
-    let directory = Directory { entries: BTreeMap::new(), implied };
-    Inode::new(Content::Directory(RwLock::new(directory)), mode, owner, 0)
+pub(super) fn directory(mode: u32, owner: Owner) -> Arc<Inode> {
+    Inode::new(Content::Directory(RwLock::default()), mode, owner, 0)
 }
 
 /// Finds the entry at `path` below `root`. Does not follow links.
@@ -263,7 +260,7 @@ pub(super) fn find(root: &Arc<Inode>, path: &Path) -> Result<Arc<Inode>> {
     for name in path {
         check_name(path, name)?;
         let below = match here.entries() {
-            Some(directory) => directory.entries.get(name).map(Arc::clone),
+            Some(directory) => directory.get(name).map(Arc::clone),
             None => return Err(os_error(path, libc::ENOTDIR)),
         };
         here = below.ok_or_else(|| path::not_found(URL, path).with_errno(libc::ENOENT))?;

@@ -210,11 +210,6 @@ fn by_handle(handle: &dyn Attributes, time: SystemTime) {
     handle.set(&attributes).expect("ours");
     let entry = handle.stat().expect("open");
     assert_eq!((entry.mode, entry.modified, entry.name.is_empty()), (Some(0o600), Some(time), true));
-    let name = OsStr::new("user.bowwave");
-    match handle.set_xattr(name, b"value", SetXattr::Any) {
-        Ok(()) => assert_eq!(handle.xattr(name).expect("set"), b"value"),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
-    }
 }
 
 fn extended_attributes(store: &dyn Backend) {

@@ -1,12 +1,9 @@
 //! `bowwave uploads` with an S3 server: lists and aborts uploads of killed writers.
 
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::common::{bowwave, failure, run};
-use bowwave_backend::{
-    Credentials, OpenWrite, Options, Result, Write as _, WriteBuf, WriteObject, WriteSink, open_url,
-};
+use bowwave_backend::{Credentials, OpenWrite, Options, Write as _, WriteObject, open_url, write_once};
 use bowwave_testkit::S3Server;
 use serde_json::Value;
 
@@ -26,18 +23,8 @@ fn begin(server: &S3Server, path: &str) {
     let how = OpenWrite { create: true, ..OpenWrite::default() };
     let object = store.open_write(path.as_ref(), &how).expect("can be written");
     let part = store.profile().write_part_bytes;
-    let (sender, ended) = sync_channel(1);
-    object.write(part, WriteBuf::from_vec(vec![1; 100]), Box::new(Ended(sender)));
-    ended.recv_timeout(Duration::from_secs(20)).expect("ends").expect("the server takes parts");
+    write_once(&*object, part, &[1; 100], Duration::from_secs(20)).expect("the server takes parts");
     std::mem::forget::<std::sync::Arc<dyn WriteObject>>(object);
-}
-
-struct Ended(std::sync::mpsc::SyncSender<Result<usize>>);
-
-impl WriteSink for Ended {
-    fn done(self: Box<Self>, _: WriteBuf, result: Result<usize>) {
-        self.0.send(result).expect("the test listens");
-    }
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! Attributes of an open file, independent of its names.
 
-use std::ffi::{OsStr, OsString};
-
-use bowwave_backend::{
-    Attributes, Entry, EntryKind, Error as StoreError, ErrorKind, Object, SetAttributes, SetXattr,
-};
+use bowwave_backend::{Attributes, Entry, EntryKind, Error as StoreError, ErrorKind, Object, SetAttributes};
 use bowwave_core::SyncFor;
 
 use super::{ALL, File};
@@ -47,38 +43,6 @@ impl File {
         self.with_attributes(|object| object.set(attributes))?;
         self.store.touched(&self.entry, &before, &self.entry.path());
         Ok(())
-    }
-
-    /// Reads an extended attribute.
-    ///
-    /// # Errors
-    /// As the store says; `Unsupported` where it is no file system.
-    pub fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
-        self.with_attributes(|object| object.xattr(name))
-    }
-
-    /// Lists the names of the extended attributes.
-    ///
-    /// # Errors
-    /// As [`xattr`](Self::xattr).
-    pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        self.with_attributes(|object| object.list_xattrs())
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// As [`xattr`](Self::xattr).
-    pub fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        self.with_attributes(|object| object.set_xattr(name, value, how))
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// As [`xattr`](Self::xattr).
-    pub fn remove_xattr(&self, name: &OsStr) -> Result<()> {
-        self.with_attributes(|object| object.remove_xattr(name))
     }
 
     /// Attributes of an object that is being written; the store has the attributes of other files.

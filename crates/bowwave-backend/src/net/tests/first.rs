@@ -12,8 +12,8 @@ use bowwave_testkit::hostile::{Checksum, Dialect, Fault, HostileServer, Mode, co
 use super::{PATIENCE, Served, s3};
 use crate::conformance::{self, Fixture};
 use crate::{
-    Backend, Error, ErrorKind, Heard, KeepNames, Namespace as _, Object, Options, ReadBuf, ReadSink, Result,
-    WillRead, open_url, read_exact, read_once, start_read,
+    Backend, Error, ErrorKind, KeepNames, Namespace as _, Object, Options, ReadBuf, ReadSink, Result,
+    WillRead, open_url, read_end, read_exact, read_once, start_read,
 };
 
 const SIZE: usize = 1 << 20;
@@ -213,7 +213,11 @@ fn reads_in_any_order_get_their_bytes() {
                 .map(|&number| start_read(&*object, number as u64 * part, ReadBuf::zeroed(part as usize)))
                 .collect();
             for (number, heard) in order.iter().zip(started) {
-                assert!(end_of(&heard) == expected[number * part as usize..][..part as usize], "{order:?}");
+                assert!(
+                    read_end(&heard, PATIENCE).unwrap()
+                        == expected[number * part as usize..][..part as usize],
+                    "{order:?}"
+                );
             }
             let object = open(&*store, "0", will_read);
             for number in order {
@@ -223,21 +227,6 @@ fn reads_in_any_order_get_their_bytes() {
                     "{will_read:?} {order:?}"
                 );
             }
-        }
-    }
-}
-
-/// The bytes of a started read.
-fn end_of(heard: &std::sync::mpsc::Receiver<Heard>) -> Vec<u8> {
-    loop {
-        match heard.recv_timeout(PATIENCE).expect("no read hangs") {
-            Heard::Progress(_) => {}
-            Heard::Done(buf, result) => {
-                let mut bytes = buf.to_vec();
-                bytes.truncate(result.unwrap());
-                return bytes;
-            }
-            Heard::Dropped => panic!("a dropped read"),
         }
     }
 }
@@ -254,7 +243,7 @@ fn reads_in_turn_end_with_one_connection() {
         let start = |at: usize| start_read(&*object, at as u64, ReadBuf::zeroed(part));
         let started: Vec<_> = (0..SIZE).step_by(part).map(|at| (at, start(at))).collect();
         for (at, heard) in started {
-            assert!(end_of(&heard) == bytes(SIZE)[at..at + part], "{at}");
+            assert!(read_end(&heard, PATIENCE).unwrap() == bytes(SIZE)[at..at + part], "{at}");
         }
     }
 }
@@ -287,7 +276,7 @@ fn reads_behind_a_dropped_one_send_their_own_requests() {
     let (sender, dropped) = std::sync::mpsc::sync_channel(1);
     object.read(0, ReadBuf::zeroed(400_000), Box::new(Unwanted(sender)));
     let heard = start_read(&*object, 400_000, ReadBuf::zeroed(200_000));
-    assert!(end_of(&heard) == bytes(size)[400_000..]);
+    assert!(read_end(&heard, PATIENCE).unwrap() == bytes(size)[400_000..]);
     assert!(dropped.recv_timeout(PATIENCE).is_err(), "its sink was dropped");
     assert!(read_exact(&*object, 0, size, PATIENCE).unwrap() == bytes(size));
 }

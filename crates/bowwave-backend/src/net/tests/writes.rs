@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -20,7 +19,7 @@ use crate::{
     Backend, EntryKind, ErrorKind, Namespace as _, Object, OpenWrite, Options, Rename, Result, Write as _,
     WriteBuf,
 };
-use crate::{Credentials, WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
+use crate::{Credentials, WriteObject, open_url, pattern, read_exact, read_once, start_write, write_once};
 
 const PART: usize = 8 << 20;
 
@@ -35,22 +34,8 @@ fn create() -> OpenWrite {
     OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() }
 }
 
-struct Ended(std::sync::mpsc::SyncSender<Result<usize>>);
-
-impl WriteSink for Ended {
-    fn done(self: Box<Self>, _: WriteBuf, result: Result<usize>) {
-        self.0.send(result).expect("the test listens");
-    }
-}
-
-fn start(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Receiver<Result<usize>> {
-    let (sender, receiver) = sync_channel(1);
-    object.write(offset as u64, WriteBuf::from_vec(bytes.to_vec()), Box::new(Ended(sender)));
-    receiver
-}
-
 pub(super) fn write(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Result<usize> {
-    start(object, offset, bytes).recv_timeout(PATIENCE).expect("each write ends")
+    write_once(object, offset as u64, bytes, PATIENCE)
 }
 
 /// Writes all parts at once, the last first.
@@ -59,10 +44,13 @@ fn write_all(object: &dyn WriteObject, from: usize, bytes: &[u8]) {
     let begun: Vec<_> = parts
         .iter()
         .rev()
-        .map(|(index, part)| (part.len(), start(object, from + index * PART, part)))
+        .map(|(index, part)| {
+            let offset = (from + index * PART) as u64;
+            (part.len(), start_write(object, offset, WriteBuf::from_vec(part.to_vec())))
+        })
         .collect();
     for (len, ended) in begun {
-        assert_eq!(ended.recv_timeout(PATIENCE).expect("each write ends").unwrap(), len);
+        assert_eq!(ended.recv_timeout(PATIENCE).expect("each write ends").1.unwrap(), len);
     }
 }
 

@@ -93,13 +93,9 @@ fn strong(etag: Option<&str>) -> Option<&str> {
     etag.filter(|etag| etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"'))
 }
 
-/// When a version was written, according to the store. Web servers without entity tags have it as
-/// text in place of one.
+/// When a version was written, according to the store.
 fn modified(identity: &Identity) -> Option<SystemTime> {
-    match identity.modified_ns {
-        Some(ns) => SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(u64::try_from(ns).ok()?)),
-        None => httpdate::parse_http_date(identity.etag.as_deref()?).ok(),
-    }
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(u64::try_from(identity.modified_ns?).ok()?))
 }
 
 #[cfg(test)]
@@ -142,22 +138,6 @@ mod tests {
                 "{weak}"
             );
         }
-    }
-
-    #[test]
-    fn a_last_modified_date_in_place_of_an_entity_tag_counts_as_a_time() {
-        for other in [
-            "Sun, 06 Nov 0000 08:49:37 GMT",
-            "Sun, 06 Nov 1994 08:49:37 GMT or so",
-            "Sun, 06 Nov 1994 08:49 GMT",
-            "Sun, +6 Nov 1994 08:49:37 GMT",
-        ] {
-            assert!(key(Some(other), None).is_none(), "{other}");
-        }
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        assert_eq!(modified(&identity(Some("Sun, 06 Nov 1994 08:49:37 GMT"), None)), Some(time));
-        assert!(key(Some("Sun, 06 Nov 1994 08:49:37 GMT"), None).expect("a time").is_settled());
-        assert!(!key(Some("Fri, 31 Dec 9999 23:59:59 GMT"), None).expect("a time").is_settled());
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Disks that hang: threads of the cache wait where they open a file.
 
-use std::sync::mpsc::Receiver;
-
 use rustix::fs::{FlockOperation, flock};
 
 use super::*;
 use crate::wrap::disk_cache::reads::WORKERS;
-use crate::{Heard, start_read};
+use crate::{read_end, start_read};
 
 const LIMITS: Limits = Limits {
     answer: Duration::from_secs(1),
@@ -29,21 +27,6 @@ fn hasty(directory: &Path, len: u64) -> (DiskCache, Arc<Counts>, Vec<u8>) {
     assert!(read(&cache, "x", 0, want.len()) == want);
     assert_eq!(log.requests(), 1, "it is on the disk");
     (cache, log, want)
-}
-
-/// The bytes of a read, at its end.
-fn finish(heard: &Receiver<Heard>) -> Vec<u8> {
-    loop {
-        match heard.recv_timeout(PATIENCE).expect("it ends") {
-            Heard::Progress(_) => {}
-            Heard::Done(buf, result) => {
-                let mut bytes = buf.to_vec();
-                bytes.truncate(result.expect("the store works"));
-                return bytes;
-            }
-            Heard::Dropped => panic!("a read was dropped"),
-        }
-    }
 }
 
 #[test]
@@ -97,7 +80,7 @@ fn hundreds_of_reads_of_a_hanging_disk_end_without_more_threads() {
         (0..500).map(|index| start_read(&*object, page(index), ReadBuf::zeroed(4096))).collect();
     gate.wait_for(WORKERS);
     for (index, heard) in all.into_iter().enumerate() {
-        let bytes = finish(&heard);
+        let bytes = read_end(&heard, PATIENCE).unwrap();
         assert!(bytes[..] == *part(&want, page(index as u64), 4096), "{index}");
     }
     assert!(
@@ -178,7 +161,7 @@ fn closing_a_cache_does_not_wait_for_a_hanging_disk() {
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         // A read in flight ends anyway.
         if let Some(heard) = heard {
-            assert!(finish(&heard) == want);
+            assert!(read_end(&heard, PATIENCE).unwrap() == want);
         }
         gate.hang(false);
     }
