@@ -41,6 +41,8 @@ mod path;
 pub mod pattern;
 mod pool;
 mod process;
+#[doc(hidden)]
+pub mod sync;
 mod units;
 mod url;
 mod wait;

@@ -1,10 +1,11 @@
 //! A small thread pool that carries out reads in slices, in turns.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use crate::process::PerProcess;
+use crate::sync::{Condvar, Mutex};
 use crate::{Error, ErrorKind};
 
 /// Work in slices, so that one large read does not delay small ones.
@@ -35,7 +36,7 @@ impl Pool {
 
     /// Adds a job; rejects it if too many wait.
     pub(crate) fn add(&self, job: Box<dyn Job>) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.jobs.len() >= JOBS_MAX {
             drop(state);
             job.refuse(Error::new(ErrorKind::Throttled, format!("more than {JOBS_MAX} reads are waiting")));
@@ -49,7 +50,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
+        self.shared.state.lock().stopping = true;
         self.shared.wake.notify_all();
     }
 }
@@ -74,25 +75,20 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned queue is still valid: jobs run outside the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
                 let rest = job.step();
-                state = self.lock();
+                state = self.state.lock();
                 // A job in progress was counted already, so the queue may exceed JOBS_MAX by the
                 // number of threads.
                 state.jobs.extend(rest);
             } else if state.stopping {
                 return;
             } else {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wake.wait(state);
             }
         }
     }

@@ -22,7 +22,7 @@ mod transfer;
 mod whole;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use device::Device;
@@ -30,6 +30,7 @@ pub(crate) use station::Station;
 
 use self::addresses::Addresses;
 use self::whole::Whole;
+use crate::sync::Mutex;
 use crate::wrap::{Layer, Wrapped, WrappedObject, WrappedWriteObject};
 use crate::{Backend, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink, Writes};
 
@@ -92,7 +93,7 @@ impl Layer for Emulation {
     }
 
     fn place(&self, path: &Path, inner: &dyn Object) -> u64 {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).of(path, inner.identity())
+        self.addresses.lock().of(path, inner.identity())
     }
 
     fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use bowwave_device::Direction;
 use super::Device;
 use super::driver::{Driver, Release};
 use super::transfer::{Arrival, Side, Transfer};
+use crate::sync::{Condvar, Mutex};
 use crate::wrap::{Layer, WrappedObject, WrappedWriteObject};
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result, WriteBuf, WriteSink, generate};
 
@@ -110,7 +111,7 @@ impl Station {
 
     /// Calls `flush`, and returns when the device's own flush has ended.
     pub(super) fn flush(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        let end = self.shared.lock().driver.flush_end(self.shared.now());
+        let end = self.shared.state.lock().driver.flush_end(self.shared.now());
         let result = flush();
         thread::sleep(Duration::from_nanos(end.saturating_sub(self.shared.now())));
         result
@@ -118,7 +119,7 @@ impl Station {
 
     /// Puts a transfer of `len > 0` bytes at `address` on the schedule; `false` if too many wait.
     fn add(&self, direction: Direction, address: u64, len: u64, transfer: &Arc<Transfer>) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let (id, now) = (state.count, self.shared.now());
         if !state.driver.arrive(now, id, direction, address, len) {
             return false;
@@ -134,23 +135,18 @@ impl Station {
     /// What the device model was sent, and when it served it.
     #[cfg(test)]
     pub(super) fn log(&self) -> super::driver::Log {
-        self.shared.lock().driver.log.clone()
+        self.shared.state.lock().driver.log.clone()
     }
 }
 
 impl Drop for Station {
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
+        self.shared.state.lock().stopping = true;
         self.shared.wake.notify_one();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned schedule is still consistent: foreign code runs outside the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -158,7 +154,7 @@ impl Shared {
     fn run(&self) {
         sharpen_timer();
         let (mut releases, mut due) = (Vec::new(), Vec::new());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let now = self.now();
             state.driver.advance(now, &mut releases);
@@ -177,7 +173,7 @@ impl Shared {
             drop(state);
             // The device carries on with a transfer that ends early; its bytes go nowhere.
             due.retain(|(_, transfer, bytes, ended)| transfer.release(*bytes, *ended));
-            state = self.lock();
+            state = self.state.lock();
             for (id, ..) in due.drain(..) {
                 state.transfers.remove(&id);
             }
@@ -193,9 +189,9 @@ impl Shared {
             Some(next) => {
                 // Events inside the device may be nanoseconds apart; most end no request.
                 let time = Duration::from_nanos(next.saturating_sub(now)).max(PAUSE_MIN);
-                self.wake.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                self.wake.wait_timeout(state, time)
             }
-            None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            None => self.wake.wait(state),
         };
         state.wake_at = None;
         state
@@ -208,7 +204,7 @@ impl Shared {
             Some(rest) if rest > PAUSE_MIN => {
                 drop(state);
                 thread::sleep(rest);
-                self.lock()
+                self.state.lock()
             }
             _ => state,
         }

@@ -1,8 +1,9 @@
 //! A transfer through an emulated device: the inner store moves the bytes, and the device decides
 //! when they count as moved: it *lets them through*.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
+use crate::sync::Mutex;
 use crate::{ReadBuf, ReadSink, Result, WriteBuf, WriteSink};
 
 /// Joins the progress of the inner store and of the device.
@@ -42,7 +43,7 @@ impl Transfer {
     /// Returns whether the transfer ends earlier than the device, because the inner store has
     /// failed or has no more bytes.
     pub(super) fn release(&self, bytes: u64, ended: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.released = usize::try_from(bytes).unwrap_or(usize::MAX);
         let early = match (&state.side, &state.result) {
             (Some(Side::Read(..)), Some(Ok(count))) => state.released >= *count,
@@ -53,10 +54,6 @@ impl Transfer {
         state.ended |= ended || early;
         Self::tell(state);
         early && !ended
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(mut state: MutexGuard<'_, State>) {
@@ -86,13 +83,13 @@ pub(super) struct Arrival(pub(super) Arc<Transfer>);
 
 impl ReadSink for Arrival {
     fn progress(&mut self, bytes: usize) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.arrived = bytes;
         Transfer::tell(state);
     }
 
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(Side::Read(_, place)) = &mut state.side {
             *place = Some(buf);
         }
@@ -106,7 +103,7 @@ impl ReadSink for Arrival {
 
 impl WriteSink for Arrival {
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(Side::Write(_, place)) = &mut state.side {
             *place = Some(buf);
         }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use io_uring::{IoUring, opcode, types};
@@ -23,6 +23,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::request::{After, Request, Work};
 use crate::descriptors::{creating, own};
+use crate::sync::Mutex;
 use crate::{Error, ErrorKind};
 
 /// The sending side. Dropping it lets requests in flight finish, then ends the thread.
@@ -51,7 +52,7 @@ impl Ring {
         if request.is_empty() {
             return request.end_empty();
         }
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         if queue.broken || queue.added.len() >= WAITING_MAX {
             let broken = queue.broken;
             drop(queue);
@@ -71,7 +72,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
+        self.shared.queue.lock().stopping = true;
         self.shared.wake();
     }
 }
@@ -94,11 +95,6 @@ struct Queue {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A poisoned queue is still valid: only moves happen under the lock.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wake(&self) {
         // Can fail only by overflow, after 2^64 unread wake-ups; then a wake-up is pending anyway.
         (&self.eventfd).write_all(&1u64.to_ne_bytes()).ok();
@@ -158,7 +154,7 @@ impl RingThread {
             }
             match self.ring.submit_and_wait(1) {
                 #[cfg(test)]
-                Ok(_) if self.shared.lock().fail_next && self.free.len() < self.flights.len() => {
+                Ok(_) if self.shared.queue.lock().fail_next && self.free.len() < self.flights.len() => {
                     return Err(io::Error::from_raw_os_error(libc::EBADF));
                 }
                 Ok(_) => {}
@@ -173,7 +169,7 @@ impl RingThread {
     /// Moves added requests to this thread's own queue; returns whether the sending side was
     /// dropped.
     fn take_added(&mut self) -> bool {
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         // Bounded: `added` is, and it is only emptied when at most as many wait here.
         if self.waiting.len() < WAITING_MAX {
             self.waiting.append(&mut queue.added);
@@ -248,7 +244,7 @@ impl RingThread {
     /// of requests in flight, so these are leaked: their sinks get the error with an empty buffer.
     fn fail(&mut self, error: &io::Error) {
         let error = Error::new(ErrorKind::Io, format!("io_uring: {error}"));
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         queue.broken = true;
         self.waiting.append(&mut queue.added);
         drop(queue);
@@ -378,7 +374,7 @@ mod tests {
         // As a wrapper that passes on part of a read.
         let tail = buf.split_off(4096);
         let heard = start_read(&object, 0, buf);
-        object.ring.shared.lock().fail_next = true;
+        object.ring.shared.queue.lock().fail_next = true;
         let patience = Instant::now() + Duration::from_secs(20);
         let (mut buf, result) = loop {
             // Repeated: the first wake-up may come before the read is in flight.

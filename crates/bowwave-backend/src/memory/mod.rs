@@ -6,11 +6,12 @@ mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::object::MemoryObject;
 use self::tree::{Content, Inode, NAME_BYTES_MAX, find, os_error, parent};
+use crate::sync::RwLock;
 use crate::{
     Attributes as _, Backend, Entry, EntryKind, Error, ErrorKind, Namespace, Object, OpenWrite, Owner,
     Profile, Rename, Result, SetAttributes, SetXattr, StatFs, Write, WriteObject, Writes, path,
@@ -53,7 +54,7 @@ impl MemoryBackend {
     pub fn insert(&self, path: impl Into<PathBuf>, bytes: impl Into<Arc<[u8]>>) {
         let path = path.into();
         path::check(&path).expect("a path of a store is relative and normal");
-        let mut root = self.change();
+        let mut root = self.root.write();
         let mut here = Arc::clone(&root);
         let Some(name) = path.file_name() else {
             *root = Inode::file(0o644, Owner::of_process());
@@ -79,15 +80,6 @@ impl MemoryBackend {
         fill(file, &bytes.into());
     }
 
-    fn root(&self) -> RwLockReadGuard<'_, Arc<Inode>> {
-        self.root.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The tree, locked for changing names.
-    fn change(&self) -> RwLockWriteGuard<'_, Arc<Inode>> {
-        self.root.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an inode that `make` creates at a free name.
     fn add(
         &self,
@@ -96,7 +88,7 @@ impl MemoryBackend {
         owner: Option<Owner>,
         make: impl FnOnce(Owner, u32) -> Arc<Inode>,
     ) -> Result<()> {
-        let root = self.change();
+        let root = self.root.write();
         let taken = || os_error(path, libc::EEXIST);
         if path.as_os_str().is_empty() {
             return Err(taken());
@@ -112,7 +104,7 @@ impl MemoryBackend {
     }
 
     fn remove_name(&self, path: &Path, is_directory: bool) -> Result<()> {
-        let root = self.change();
+        let root = self.root.write();
         let (directory, name) = parent(&root, path)?;
         let inode = find(&root, path)?;
         let errno = match inode.entries() {
@@ -154,7 +146,7 @@ impl Backend for MemoryBackend {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let inode = with_bytes(find(&self.root(), path)?, path)?;
+        let inode = with_bytes(find(&self.root.read(), path)?, path)?;
         Ok(Arc::new(MemoryObject::new(inode, path::place(URL, path), false)))
     }
 
@@ -173,18 +165,18 @@ impl Namespace for MemoryBackend {
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        Ok(find(&self.root(), path)?.entry(path.file_name().unwrap_or_default()))
+        Ok(find(&self.root.read(), path)?.entry(path.file_name().unwrap_or_default()))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let root = self.root();
+        let root = self.root.read();
         let inode = find(&root, path)?;
         let directory = inode.entries().ok_or_else(|| path::not_a_directory(URL, path))?;
         Ok(directory.iter().map(|(name, inode)| inode.entry(name)).collect())
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        match &find(&self.root(), path)?.content {
+        match &find(&self.root.read(), path)?.content {
             Content::Link(target) => Ok(target.clone()),
             _ => {
                 let message = format!("{}: is not a link", path::place(URL, path));
@@ -207,7 +199,7 @@ impl Namespace for MemoryBackend {
     }
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        let root = self.change();
+        let root = self.root.write();
         let (from_directory, from_name) = parent(&root, from)?;
         let (to_directory, to_name) = parent(&root, to)?;
         let moved = find(&root, from)?;
@@ -240,7 +232,7 @@ impl Namespace for MemoryBackend {
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        let inode = find(&self.root(), from)?;
+        let inode = find(&self.root.read(), from)?;
         if inode.is_directory() {
             return Err(os_error(from, libc::EPERM));
         }
@@ -272,23 +264,23 @@ impl Namespace for MemoryBackend {
     }
 
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        find(&self.root(), path)?.set(attributes)
+        find(&self.root.read(), path)?.set(attributes)
     }
 
     fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
-        find(&self.root(), path)?.xattr(name)
+        find(&self.root.read(), path)?.xattr(name)
     }
 
     fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
-        find(&self.root(), path)?.list_xattrs()
+        find(&self.root.read(), path)?.list_xattrs()
     }
 
     fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
-        find(&self.root(), path)?.set_xattr(name, value, how)
+        find(&self.root.read(), path)?.set_xattr(name, value, how)
     }
 
     fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
-        find(&self.root(), path)?.remove_xattr(name)
+        find(&self.root.read(), path)?.remove_xattr(name)
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -312,9 +304,9 @@ impl Write for MemoryBackend {
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let make = |owner, _| Inode::file(how.mode, owner);
         let inode = match how.create.then(|| self.add(path, EntryKind::File, how.owner, make)) {
-            None | Some(Ok(())) => find(&self.root(), path)?,
+            None | Some(Ok(())) => find(&self.root.read(), path)?,
             Some(Err(error)) if error.kind() == ErrorKind::Exists && !how.exclusive => {
-                find(&self.root(), path)?
+                find(&self.root.read(), path)?
             }
             Some(Err(error)) => return Err(error),
         };

@@ -5,11 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
 use super::URL;
 use super::bytes::Bytes;
+use crate::sync::{Mutex, RwLock};
 use crate::{
     Attributes, Entry, EntryKind, Error, Identity, Owner, Result, SetAttributes, SetTime, SetXattr, Unix,
     path,
@@ -79,23 +80,19 @@ impl Inode {
         Self::new(Content::File(RwLock::new(file)), mode, owner, 0)
     }
 
-    fn meta(&self) -> MutexGuard<'_, Meta> {
-        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn is_directory(&self) -> bool {
         matches!(self.content, Content::Directory(_))
     }
 
     pub(super) fn read_file(&self) -> Option<RwLockReadGuard<'_, File>> {
         let Content::File(file) = &self.content else { return None };
-        Some(file.read().unwrap_or_else(PoisonError::into_inner))
+        Some(file.read())
     }
 
     /// The file's bytes, for a change; version and times are updated when the guard is taken.
     pub(super) fn change_file(&self) -> Option<RwLockWriteGuard<'_, File>> {
         let Content::File(file) = &self.content else { return None };
-        let mut file = file.write().unwrap_or_else(PoisonError::into_inner);
+        let mut file = file.write();
         file.version = next_version();
         self.touch();
         Some(file)
@@ -103,33 +100,33 @@ impl Inode {
 
     pub(super) fn entries(&self) -> Option<RwLockReadGuard<'_, Entries>> {
         let Content::Directory(directory) = &self.content else { return None };
-        Some(directory.read().unwrap_or_else(PoisonError::into_inner))
+        Some(directory.read())
     }
 
     /// The directory's entries, for a change.
     pub(super) fn change_entries(&self) -> Option<RwLockWriteGuard<'_, Entries>> {
         let Content::Directory(directory) = &self.content else { return None };
         self.touch();
-        Some(directory.write().unwrap_or_else(PoisonError::into_inner))
+        Some(directory.write())
     }
 
     /// Sets the times of a change of the contents.
     fn touch(&self) {
-        let mut meta = self.meta();
+        let mut meta = self.meta.lock();
         meta.modified = SystemTime::now();
         meta.changed = meta.modified;
     }
 
     /// Changes the number of names.
     pub(super) fn add_links(&self, count: i64) {
-        let mut meta = self.meta();
+        let mut meta = self.meta.lock();
         meta.links = meta.links.saturating_add_signed(count);
         meta.changed = SystemTime::now();
     }
 
     /// Owner and mode bits of an entry created in this directory for `owner`.
     pub(super) fn heir(&self, owner: Option<Owner>, kind: EntryKind) -> (Owner, u32) {
-        let meta = self.meta();
+        let meta = self.meta.lock();
         let owner = owner.unwrap_or_else(Owner::of_process);
         if meta.mode & 0o2000 == 0 {
             return (owner, 0);
@@ -165,7 +162,7 @@ impl Inode {
         // Before the lock of the other fields: a change of the file takes the two locks in the
         // other order.
         let identity = (kind == EntryKind::File).then(|| self.identity());
-        let meta = self.meta();
+        let meta = self.meta.lock();
         Entry {
             size,
             modified: Some(meta.modified),
@@ -201,7 +198,7 @@ impl Attributes for Inode {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mut meta = self.meta();
+        let mut meta = self.meta.lock();
         meta.changed = now;
         if attributes.uid.is_some() || attributes.gid.is_some() || attributes.is_empty() {
             meta.owner.uid = attributes.uid.unwrap_or(meta.owner.uid);
@@ -220,17 +217,17 @@ impl Attributes for Inode {
 
 impl Inode {
     pub(super) fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
-        let value = self.meta().xattrs.get(name).cloned();
+        let value = self.meta.lock().xattrs.get(name).cloned();
         value.ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
     }
 
     pub(super) fn list_xattrs(&self) -> Result<Vec<OsString>> {
-        Ok(self.meta().xattrs.keys().cloned().collect())
+        Ok(self.meta.lock().xattrs.keys().cloned().collect())
     }
 
     pub(super) fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
         check_name(Path::new(name), name)?;
-        let mut meta = self.meta();
+        let mut meta = self.meta.lock();
         match (how, meta.xattrs.contains_key(name)) {
             (SetXattr::Create, true) => return Err(os_error(Path::new(name), libc::EEXIST)),
             (SetXattr::Replace, false) => return Err(os_error(Path::new(name), libc::ENODATA)),
@@ -242,7 +239,7 @@ impl Inode {
     }
 
     pub(super) fn remove_xattr(&self, name: &OsStr) -> Result<()> {
-        let mut meta = self.meta();
+        let mut meta = self.meta.lock();
         meta.changed = SystemTime::now();
         meta.xattrs.remove(name).map(drop).ok_or_else(|| os_error(Path::new(name), libc::ENODATA))
     }

@@ -4,13 +4,14 @@
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 use bowwave_core::network::{Failure, GiveUp, Retry, RetryLimits, Verdict};
 
 use super::exchange::Client;
 use super::limits::{at, now};
+use crate::sync::Mutex;
 use crate::{Error, ErrorKind, NetworkStats, Result};
 
 impl Client {
@@ -97,7 +98,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn count(&self, add: impl FnOnce(&mut NetworkStats)) {
-        add(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
+        add(&mut self.stats.lock());
     }
 
     pub(super) fn failed(&self, kind: ErrorKind) {
@@ -109,7 +110,7 @@ impl Traffic {
     }
 
     pub(super) fn stats(&self) -> NetworkStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stats.lock()
     }
 }
 

@@ -17,8 +17,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -30,6 +30,7 @@ use tokio::sync::OnceCell;
 
 use super::ranged::Version;
 use super::validator::text;
+use crate::sync::Mutex;
 use crate::{Error, ErrorKind};
 
 /// `crc32c=` and `md5=` of Google's objects, in one line or several.
@@ -389,7 +390,7 @@ impl Checksums {
             self.whole().into_iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
         let parts = self.parts.get().into_iter().flatten().map(|(range, sum)| (range.clone(), sum));
         let spans: Vec<_> = whole.chain(parts).collect();
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tally = self.tally.lock();
         for partial in partial_sums {
             let holds = |(span, _): &&(Range<u64>, &Checksum)| {
                 span.start <= partial.range.start && partial.range.end <= span.end

@@ -10,7 +10,7 @@
 //! that failed. So no read waits for bytes that no other read receives.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::exchange::{Incoming, Next};
 use super::runtime;
+use crate::sync::Mutex;
 use crate::{Result, SMALL_BYTES};
 
 /// The body of a response, which one read receives, or several in turn.
@@ -160,7 +161,7 @@ impl First {
 }
 
 fn lock(untaken: &Mutex<Option<Untaken>>) -> MutexGuard<'_, Option<Untaken>> {
-    untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    untaken.lock()
 }
 
 impl Claim {

@@ -14,7 +14,7 @@ mod root;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_core::network::Validators;
@@ -32,6 +32,7 @@ use super::listing;
 use super::meta::{Meta, Stored};
 use super::plain::{Kept, Plain};
 use super::walk::Walks;
+use crate::sync::{Condvar, Mutex};
 use crate::{KeepNames, Validity};
 
 /// The names of a bucket. Keeps nothing until [`keep`](Self::keep) is called.
@@ -262,7 +263,7 @@ impl NameCache {
     pub(super) fn look(&self, key: &str) -> Lookup<'_> {
         let (prefix, name) = split(key);
         let begun = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             let changes = state.changes;
@@ -310,13 +311,13 @@ impl NameCache {
             let Some(left) = WAIT_MAX.checked_sub(begun.elapsed()) else {
                 return Lookup::Request(Asked { changes, at: now });
             };
-            state = self.listed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.listed.wait_timeout(state, left);
         }
     }
 
     /// The names in a directory that was listed completely, with their remaining validity.
     pub(super) fn names(&self, directory: &str) -> Option<(Vec<(String, Known)>, Instant)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         let found = state.touch(directory)?;
         let until = found.complete.filter(|&until| until > now)?;
@@ -335,7 +336,7 @@ impl NameCache {
     /// Whether a directory has names besides `name`, or a marker; without `name`, whether it has
     /// any. `None` if that is not known.
     pub(super) fn has_others(&self, directory: &str, name: Option<&str>) -> Option<bool> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         let found = state.touch(directory)?;
         found.complete.filter(|&until| until > now)?;
@@ -357,7 +358,7 @@ impl NameCache {
             return;
         }
         let until = Instant::now() + self.ttl();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.directory(directory);
         if found.names.is_empty() && !found.is_being_listed {
             (found.complete, found.is_marked, found.has_others) = (Some(until), true, false);
@@ -366,7 +367,7 @@ impl NameCache {
 
     /// Whether a directory was listed completely, although that may be out of date.
     pub(super) fn is_listed(&self, directory: &str) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.lists() && state.touch(directory).is_some_and(|found| found.complete.is_some())
     }
 
@@ -380,7 +381,7 @@ impl NameCache {
         }
         let until = asked.at + self.ttl();
         let (prefix, name) = split(key);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if asked.changes >= state.evicted {
             state.put(prefix, name, standing, until, asked.changes);
             state.shrink(self.bytes_max);
@@ -389,7 +390,7 @@ impl NameCache {
 
     /// Before a request is sent: for [`enter`](Self::enter).
     pub(super) fn asked(&self) -> Asked {
-        Asked { changes: self.lock().changes, at: Instant::now() }
+        Asked { changes: self.state.lock().changes, at: Instant::now() }
     }
 
     /// Until when the response to a request may be used.
@@ -406,7 +407,7 @@ impl NameCache {
         let kept = stored.map(Kept::new);
         kept.iter().for_each(|kept| self.plain.note(kept));
         let (prefix, name) = split(key);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.directories.get_mut(prefix).and_then(|found| found.names.get_mut(name));
         if let Some(Name { standing: Known::Object(found), pending: 0, .. }) = found
             && *found.etag == *etag
@@ -421,7 +422,7 @@ impl NameCache {
     /// The attributes of a directory's marker, if they are known, and until when they are valid.
     pub(super) fn attributes(&self, directory: &str) -> Option<(Stored, Instant)> {
         let now = Instant::now();
-        self.lock().touch(directory)?.attributes.filter(|(_, until)| *until > now)
+        self.state.lock().touch(directory)?.attributes.filter(|(_, until)| *until > now)
     }
 
     /// A response has the attributes of a directory's marker. It was requested at
@@ -431,7 +432,7 @@ impl NameCache {
             self.plain.note_described();
         }
         let until = asked.at + self.ttl();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if self.is_on() && asked.changes == state.changes {
             state.directory(directory).attributes = Some((stored, until));
         }
@@ -443,7 +444,7 @@ impl NameCache {
             return;
         }
         let (prefix, name) = split(key);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.directories.get(prefix).and_then(|found| found.names.get(name));
         if found.is_some_and(|name| name.was_shown_within(age)) {
             return;
@@ -469,7 +470,7 @@ impl NameCache {
     fn changing(&self, key: &str, more: i32, standing: Known) {
         let until = Instant::now() + self.ttl();
         let (prefix, name) = split(key.strip_suffix('/').unwrap_or(key));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.changes += 1;
         let changes = state.changes;
         state.put(prefix, name, Known::Unknown, until, changes);
@@ -504,11 +505,6 @@ impl NameCache {
             }
         }
         state.shrink(self.bytes_max);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in the middle of an update leaves a count that is too small, no wrong name.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

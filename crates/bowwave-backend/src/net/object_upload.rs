@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -16,6 +16,7 @@ use super::listing::ListedPart;
 use super::meta::{self, Header, Meta};
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::ranged::Version;
+use crate::sync::Mutex;
 use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink, path};
 
 /// Location of an object, and its bucket. Cheap to clone.
@@ -100,12 +101,12 @@ impl ObjectUpload {
 
     /// Sets the metadata for publication.
     pub(super) fn set_headers(&self, headers: Vec<Header>) {
-        self.inner().headers = headers;
+        self.inner.lock().headers = headers;
     }
 
     /// Size of this version so far, in bytes.
     pub(super) fn size(&self) -> u64 {
-        self.inner().end.max(self.base_size())
+        self.inner.lock().end.max(self.base_size())
     }
 
     /// Admits a write of `len` bytes at `offset`. If they are all the bytes so far, and a short
@@ -122,7 +123,7 @@ impl ObjectUpload {
                 "an object store cannot write in the middle of an object",
             );
         }
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if len < self.place.sizes.part && end < inner.end.max(self.base_size()) {
             return refused(ErrorKind::Invalid, "a part is short, and not the last");
         }
@@ -142,7 +143,7 @@ impl ObjectUpload {
     /// Carries out an admitted write, and ends it.
     pub(super) async fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         let index = self.plan.slot_at(offset);
-        let slot = self.inner().slots.get(&index).map(Arc::clone);
+        let slot = self.inner.lock().slots.get(&index).map(Arc::clone);
         let Some(slot) = slot else {
             return sink.done(buf, Err(self.error(ErrorKind::Io, "a write was not admitted")));
         };
@@ -212,9 +213,9 @@ impl ObjectUpload {
 
     async fn upload_id(&self) -> Result<&str> {
         let begin = || async {
-            let (place, headers) = (&self.place, self.inner().headers.clone());
+            let (place, headers) = (&self.place, self.inner.lock().headers.clone());
             let id = place.cloud.begin(&place.key, &place.name, self.copies(), &headers).await?;
-            self.inner().sent = headers;
+            self.inner.lock().sent = headers;
             Ok(id)
         };
         self.upload.get_or_try_init(begin).await.map(String::as_str)
@@ -229,7 +230,7 @@ impl ObjectUpload {
     pub(super) async fn publish(&self, exclusive: bool) -> Result<Meta> {
         let place = &self.place;
         let (short, end, headers) = {
-            let inner = self.inner();
+            let inner = self.inner.lock();
             let short = inner.short.clone().filter(|_| inner.slots.is_empty());
             (short, inner.end.max(self.base_size()), inner.headers.clone())
         };
@@ -248,7 +249,7 @@ impl ObjectUpload {
         let assembly =
             Assembly { id, parts: &parts, size: end, exclusive, replaces, before: before.as_ref() };
         let published = place.cloud.complete(&place.key, &place.name, assembly).await?;
-        if self.inner().sent == headers {
+        if self.inner.lock().sent == headers {
             return Ok(published);
         }
         // They changed after the first part was sent.
@@ -264,7 +265,7 @@ impl ObjectUpload {
         let missing = |what: &str| {
             self.error(ErrorKind::Invalid, &format!("{what} at {}; write it again", range.start))
         };
-        let slot = self.inner().slots.get(&index).map(Arc::clone);
+        let slot = self.inner.lock().slots.get(&index).map(Arc::clone);
         let Some(slot) = slot else {
             let base = self.base.as_ref().filter(|base| range.end <= base.identity.size);
             return match base {
@@ -357,7 +358,7 @@ impl ObjectUpload {
                 ranges.push(range);
             }
         }
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if slots.is_empty() || !inner.slots.is_empty() || self.upload.set(id.to_owned()).is_err() {
             return Vec::new();
         }
@@ -385,10 +386,6 @@ impl ObjectUpload {
 
     fn error(&self, kind: ErrorKind, why: &str) -> Error {
         Error::new(kind, format!("{}: {why}", self.place.name))
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,10 +6,11 @@
 //! on up to [`WINDOW_MAX`], while the program follows the order of the listing.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use std::time::{Duration, Instant};
 
 use super::meta::Meta;
+use crate::sync::Mutex;
 
 /// The directory that was listed last, and directories of earlier listings.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl StatAhead {
     /// A directory with these files, in order, and these directories was listed.
     pub(super) fn listed(&self, mut keys: Vec<String>, directories: impl Iterator<Item = String>) {
         keys.truncate(KEYS_MAX);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut known = std::mem::take(&mut state.directories);
         if known.len() >= KEYS_MAX {
             known.clear();
@@ -47,12 +48,12 @@ impl StatAhead {
 
     /// Whether a listing has shown this directory.
     pub(super) fn has_directory(&self, key: &str) -> bool {
-        self.lock().directories.contains(key)
+        self.state.lock().directories.contains(key)
     }
 
     /// The bucket is changed: earlier lookups may be out of date.
     pub(super) fn changed(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.changes += 1;
         state.found.clear();
     }
@@ -60,7 +61,7 @@ impl StatAhead {
     /// Takes a recent lookup ahead. It is returned once: a second lookup requests it from the
     /// store.
     pub(super) fn take(&self, key: &str) -> Option<Meta> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (meta, since) = state.found.remove(key)?;
         if let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) {
             state.next = at + 1;
@@ -70,7 +71,7 @@ impl StatAhead {
 
     /// The keys to look up together with `key`, and a number for [`keep`](Self::keep).
     pub(super) fn plan(&self, key: &str) -> (Vec<String>, u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) else {
             return (Vec::new(), state.changes);
         };
@@ -84,18 +85,13 @@ impl StatAhead {
 
     /// Keeps lookups ahead, unless the bucket was changed since they were planned.
     pub(super) fn keep(&self, found: Vec<Meta>, planned: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.changes != planned {
             return;
         }
         let now = Instant::now();
         state.found.retain(|_, (_, since)| since.elapsed() <= AGE_MAX);
         state.found.extend(found.into_iter().map(|meta| (meta.key.to_string(), (meta, now))));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Each method leaves the state valid before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

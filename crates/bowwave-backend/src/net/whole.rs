@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
+use crate::sync::Mutex;
 use crate::{Error, ErrorKind, Result};
 
 /// Memory for whole files of one server. Cheap to clone.
@@ -52,7 +53,7 @@ impl WholeFiles {
         let closed = |_| Error::new(ErrorKind::Io, "the memory for whole files is closed");
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let waiting = {
-            let mut retained = self.lock();
+            let mut retained = self.retained.lock();
             loop {
                 if let Ok(memory) = Arc::clone(&self.memory).try_acquire_many_owned(units) {
                     return Ok(memory);
@@ -70,7 +71,7 @@ impl WholeFiles {
 
     /// Keeps a file that was just read.
     fn keep(&self, whole: &Arc<WholeFile>) {
-        let mut retained = self.lock();
+        let mut retained = self.retained.lock();
         retained.files.retain(|other| !Arc::ptr_eq(other, whole));
         if retained.waiting == 0 {
             retained.files.push_back(Arc::clone(whole));
@@ -78,12 +79,7 @@ impl WholeFiles {
     }
 
     fn forget(&self, whole: &Weak<WholeFile>) {
-        self.lock().files.retain(|other| Arc::as_ptr(other) != whole.as_ptr());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Retained> {
-        // The list is valid whatever a panicking holder did.
-        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+        self.retained.lock().files.retain(|other| Arc::as_ptr(other) != whole.as_ptr());
     }
 }
 
@@ -92,7 +88,7 @@ struct Waiting<'a>(&'a WholeFiles);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        self.0.retained.lock().waiting -= 1;
     }
 }
 
@@ -127,28 +123,24 @@ impl Unranged {
         F: Future<Output = Result<Bytes>>,
     {
         let _turn = self.turn.lock().await;
-        let found = self.weak().upgrade();
+        let found = self.bytes.lock().upgrade();
         let whole = match found {
             Some(whole) => whole,
             None => {
                 let memory = self.wholes.reserve(size).await?;
                 let whole = Arc::new(WholeFile { bytes: request().await?, _memory: memory });
-                *self.weak() = Arc::downgrade(&whole);
+                *self.bytes.lock() = Arc::downgrade(&whole);
                 whole
             }
         };
         self.wholes.keep(&whole);
         Ok(whole)
     }
-
-    fn weak(&self) -> MutexGuard<'_, Weak<WholeFile>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Unranged {
     fn drop(&mut self) {
-        self.wholes.forget(&self.weak());
+        self.wholes.forget(&self.bytes.lock());
     }
 }
 

@@ -1,7 +1,7 @@
 //! A cloud object open for writing.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::RwLock;
@@ -11,6 +11,7 @@ use super::meta::{Header, Stored};
 use super::object_upload::{Location, ObjectUpload};
 use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
+use crate::sync::Mutex;
 use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
 use crate::{SetAttributes, SetTime, Upload, WriteBuf, WriteObject, WriteSink};
 
@@ -65,7 +66,7 @@ impl Object for CloudWriter {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let published = self.shared.state().published.clone();
+        let published = self.shared.state.lock().published.clone();
         match published {
             Some(version) => version.read(&self.gate, offset, buf, sink),
             None => sink.done(buf, Ok(0)),
@@ -111,7 +112,7 @@ impl WriteObject for CloudWriter {
         }
         let shared = Arc::clone(&self.shared);
         runtime::wait(async move {
-            let stored = shared.state().stored;
+            let stored = shared.state.lock().stored;
             shared.abort(|place| Some(new_upload(place, &stored, None, 0))).await;
             Ok(())
         })
@@ -137,7 +138,7 @@ impl WriteObject for CloudWriter {
         upload: &Upload,
         fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
     ) -> Result<Vec<Range<u64>>> {
-        let object_upload = self.shared.state().object_upload.clone();
+        let object_upload = self.shared.state.lock().object_upload.clone();
         // Resume only for a version that begins empty: parts copied from an old version have no MD5
         // to compare.
         let empty = object_upload.filter(|started| !started.is_started() && started.size() == 0);
@@ -152,7 +153,7 @@ impl WriteObject for CloudWriter {
         let left = runtime::wait(async move {
             // Writes in flight end first.
             let writes = shared.writes.write().await;
-            let object_upload = shared.state().object_upload.take();
+            let object_upload = shared.state.lock().object_upload.take();
             drop(writes);
             let is_started = object_upload.is_some_and(|upload| upload.is_started());
             Ok(is_started && shared.place.cloud.kind != Kind::Azure)
@@ -164,7 +165,7 @@ impl WriteObject for CloudWriter {
         if !self.shared.place.cloud.attributes {
             return SetAttributes::default();
         }
-        let Stored { mode, uid, gid, modified } = self.shared.state().stored;
+        let Stored { mode, uid, gid, modified } = self.shared.state.lock().stored;
         SetAttributes { mode, uid, gid, accessed: None, modified: modified.map(SetTime::At) }
     }
 
@@ -172,7 +173,7 @@ impl WriteObject for CloudWriter {
         if !self.shared.place.cloud.attributes {
             return Err(self.cannot("store attributes"));
         }
-        self.shared.state().stored = Stored::default().with(attributes);
+        self.shared.state.lock().stored = Stored::default().with(attributes);
         Ok(())
     }
 
@@ -184,7 +185,7 @@ impl WriteObject for CloudWriter {
 
 impl Drop for CloudWriter {
     fn drop(&mut self) {
-        if self.shared.state().object_upload.as_ref().is_some_and(|upload| upload.is_started()) {
+        if self.shared.state.lock().object_upload.as_ref().is_some_and(|upload| upload.is_started()) {
             let shared = Arc::clone(&self.shared);
             runtime::spawn(async move { shared.abort(|_| None).await });
         }
@@ -192,19 +193,15 @@ impl Drop for CloudWriter {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn size(&self) -> u64 {
-        let state = self.state();
+        let state = self.state.lock();
         let published = || state.published.as_ref().map_or(0, |version| version.identity.size);
         state.object_upload.as_ref().map_or_else(published, |object_upload| object_upload.size())
     }
 
     /// The upload for a write at `offset`: a new one continues the published version.
     fn object_upload(&self, offset: u64) -> Arc<ObjectUpload> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let base = state.published.clone();
         let stored = state.stored;
         let new = || Arc::new(new_upload(&self.place, &stored, base, offset));
@@ -214,20 +211,20 @@ impl Shared {
     async fn finish(&self) -> Result<Identity> {
         let writes = self.writes.write().await;
         let (object_upload, exclusive) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.object_upload.clone(), state.exclusive)
         };
         if let Some(object_upload) = object_upload {
-            object_upload.set_headers(headers(&self.place, &self.state().stored));
+            object_upload.set_headers(headers(&self.place, &self.state.lock().stored));
             let meta = object_upload.publish(exclusive).await?;
             let version = Version::of_object(&self.place.cloud, &self.place.name, meta);
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.published = Some(Arc::new(version));
             state.exclusive = false;
             state.object_upload = None;
         }
         drop(writes);
-        let published = self.state().published.clone();
+        let published = self.state.lock().published.clone();
         Ok(published.map(|version| version.identity.clone()).unwrap_or_default())
     }
 
@@ -235,7 +232,7 @@ impl Shared {
     async fn abort(&self, next: impl FnOnce(&Location) -> Option<ObjectUpload>) {
         let _writes = self.writes.write().await;
         let object_upload = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             std::mem::replace(&mut state.object_upload, next(&self.place).map(Arc::new))
         };
         if let Some(object_upload) = object_upload {

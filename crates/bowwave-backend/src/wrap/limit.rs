@@ -1,9 +1,10 @@
 //! A limit of requests in flight.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::{Ending, Layer, Wrapped, WrappedObject, WrappedWriteObject, backend_by_field};
+use crate::sync::Mutex;
 use crate::{
     Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, WriteBuf, WriteObject, WriteSink,
 };
@@ -59,12 +60,8 @@ impl Layer for Gate {
 }
 
 impl Gate {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(self: &Arc<Self>, request: Waiting) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.len() >= WAITING_MAX {
             drop(state);
             let message = format!("more than {WAITING_MAX} requests wait");
@@ -87,7 +84,7 @@ impl Gate {
             state.in_flight += 1;
             drop(state);
             request.start(Arc::clone(self));
-            state = self.lock();
+            state = self.state.lock();
         }
         state.pumping = false;
     }
@@ -118,9 +115,9 @@ impl Waiting {
 impl Gate {
     /// A request ended: calls `tell` for its sink, then starts the next one.
     fn passed(self: &Arc<Self>, tell: impl FnOnce()) {
-        self.lock().in_flight -= 1;
+        self.state.lock().in_flight -= 1;
         tell();
-        self.pump(self.lock());
+        self.pump(self.state.lock());
     }
 }
 

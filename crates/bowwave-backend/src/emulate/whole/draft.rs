@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::super::Slow;
 use super::{UPLOADS, bytes_of, target_of};
+use crate::sync::{Condvar, Mutex};
 use crate::wrap::Layer as _;
 use crate::{
     Error, ErrorKind, Namespace as _, Object, OpenWrite, Rename, Result, Write as _, WriteBuf, WriteObject,
@@ -66,7 +67,7 @@ impl Draft {
 
     /// Size of this version so far, in bytes.
     pub(super) fn size(&self) -> u64 {
-        self.state().end.max(self.base_size())
+        self.state.lock().end.max(self.base_size())
     }
 
     /// Writes a part and tells `sink`.
@@ -100,7 +101,7 @@ impl Draft {
         let end = offset
             .checked_add(len)
             .ok_or_else(|| Error::new(ErrorKind::TooLarge, format!("{}: no object is so large", name())))?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if len < self.part && end < state.end.max(self.base_size()) {
             let message = format!("{}: a part is short, and not the last", name());
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -140,9 +141,9 @@ impl Draft {
     /// Publishes this version in place of another one, or only in place of none if `exclusive`. May
     /// be retried.
     pub(super) fn publish(&self, exclusive: bool) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.in_flight > 0 {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.ended.wait(state);
         }
         let size = state.end.max(self.base_size());
         if state.parts.is_empty() {
@@ -224,7 +225,7 @@ impl Draft {
 
     /// Removes the upload. It stays as a stray upload if that fails.
     pub(super) fn give_up(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.upload.take().is_some() {
             let inner = &self.slow.inner;
             if inner.remove_file(&bytes_of(&self.id)).is_ok() {
@@ -236,10 +237,6 @@ impl Draft {
 
     fn base_size(&self) -> u64 {
         self.base.as_ref().map_or(0, |base| base.size())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -253,7 +250,7 @@ struct PartSink {
 impl WriteSink for PartSink {
     fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
         let Self { draft, index, sink } = *self;
-        let mut state = draft.state();
+        let mut state = draft.state.lock();
         state.in_flight -= 1;
         if let Ok(count) = result
             && count == buf.len()

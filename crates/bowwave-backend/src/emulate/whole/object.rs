@@ -1,10 +1,11 @@
 //! Objects of an emulated object store: published versions, and objects open for writing.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::super::Slow;
 use super::draft::Draft;
+use crate::sync::Mutex;
 use crate::wrap::Ending;
 use crate::{
     Backend, EntryKind, Error, ErrorKind, Identity, Namespace as _, Object, OpenWrite, ReadBuf, ReadSink,
@@ -54,10 +55,6 @@ impl WholeObject {
         Ok(Self { slow: Arc::clone(slow), path, part, identity, state })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn error(&self, kind: ErrorKind, what: &str) -> Error {
         Error::new(kind, format!("{}: {what}", path::place(self.slow.url(), &self.path)))
     }
@@ -65,7 +62,7 @@ impl WholeObject {
     /// Discards the draft, and begins an empty one if `fresh`.
     fn give_up(&self, fresh: bool) {
         let next = fresh.then(|| Arc::new(Draft::new(&self.slow, &self.path, self.part, None)));
-        let draft = std::mem::replace(&mut self.state().draft, next);
+        let draft = std::mem::replace(&mut self.state.lock().draft, next);
         if let Some(draft) = draft {
             draft.give_up();
         }
@@ -82,7 +79,7 @@ impl Object for WholeObject {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let published = self.state().published.clone();
+        let published = self.state.lock().published.clone();
         match published {
             Some(inner) => self.slow.object(&self.path, inner, false).read(offset, buf, sink),
             None => sink.done(buf, Ok(0)),
@@ -95,7 +92,7 @@ impl WriteObject for WholeObject {
         if buf.is_empty() {
             return sink.done(buf, Ok(0));
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let base = state.published.clone();
         let new = || Arc::new(Draft::new(&self.slow, &self.path, self.part, base));
         let draft = Arc::clone(state.draft.get_or_insert_with(new));
@@ -108,7 +105,7 @@ impl WriteObject for WholeObject {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        let state = self.state();
+        let state = self.state.lock();
         let published = state.published.as_ref().map_or(0, |object| object.size());
         let size = state.draft.as_ref().map_or(published, |draft| draft.size());
         drop(state);
@@ -127,13 +124,13 @@ impl WriteObject for WholeObject {
 
     fn finish(&self) -> Result<Identity> {
         let (draft, exclusive) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.draft.clone(), state.exclusive)
         };
         if let Some(draft) = draft {
             draft.publish(exclusive)?;
             let published = Version::open(&self.slow.inner, &self.path)?;
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.published = Some(published);
             state.exclusive = false;
             // A draft that was begun meanwhile stays.
@@ -141,7 +138,7 @@ impl WriteObject for WholeObject {
                 state.draft = None;
             }
         }
-        Ok(self.state().published.as_ref().map(|object| object.identity().clone()).unwrap_or_default())
+        Ok(self.state.lock().published.as_ref().map(|object| object.identity().clone()).unwrap_or_default())
     }
 
     fn abort(&self) {

@@ -1,8 +1,8 @@
 //! An object's metadata and its first bytes, in one round trip.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_core::network::{Expected, Validators};
 use http::Method;
@@ -17,6 +17,7 @@ use super::super::meta::Meta;
 use super::super::validator::response;
 use super::super::wire::{Outgoing, explained};
 use super::{Cloud, Kind};
+use crate::sync::Mutex;
 use crate::{Result, WillRead};
 
 /// Responses of a bucket whose bytes wait for reads.
@@ -49,7 +50,7 @@ impl Waiting {
         if !first.is_there() {
             return;
         }
-        let mut looked_up = self.lock();
+        let mut looked_up = self.looked_up.lock();
         looked_up.retain(|_, (_, first)| first.is_there());
         if version.strong().is_some() {
             looked_up.insert(key.to_owned(), (version.clone(), first));
@@ -58,17 +59,13 @@ impl Waiting {
 
     /// The bytes that came with the lookup of this version.
     pub(in super::super) fn take(&self, key: &str, version: &Validators) -> First {
-        match self.lock().remove(key) {
+        match self.looked_up.lock().remove(key) {
             Some((of, first)) if of.strong() == version.strong() && first.is_there() => {
                 self.unused.store(0, Ordering::Relaxed);
                 first
             }
             _ => First::default(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Validators, First)>> {
-        self.looked_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Asked, Found, Known, Name, NameCache, State, split};
 impl NameCache {
     /// Whether a directory was listed ahead, and not used yet.
     pub(in super::super) fn is_ahead(&self, directory: &str) -> bool {
-        self.lock().directories.get(directory).is_some_and(|found| found.is_ahead)
+        self.state.lock().directories.get(directory).is_some_and(|found| found.is_ahead)
     }
 
     /// A program uses a directory that was listed ahead.
@@ -41,7 +41,7 @@ impl NameCache {
         if !self.is_on() || !self.lists() {
             return false;
         }
-        let (mut state, now) = (self.lock(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         let found = state.directory(&directory);
         if found.is_being_listed || found.complete.is_some_and(|until| until > now) {
             return false;
@@ -54,7 +54,7 @@ impl NameCache {
     pub(in super::super) fn size(&self, key: &str) -> Option<u64> {
         let (prefix, name) = split(key);
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.touch(prefix)?;
         found.complete.filter(|&until| until > now)?;
         match found.names.get(name)? {
@@ -93,7 +93,7 @@ impl NameCache {
     /// Until when a complete listing of a directory is valid.
     pub(in super::super) fn complete_until(&self, directory: &str) -> Option<Instant> {
         let now = Instant::now();
-        self.lock().touch(directory)?.complete.filter(|&until| until > now)
+        self.state.lock().touch(directory)?.complete.filter(|&until| until > now)
     }
 
     /// The directories to list ahead now. The caller ends each with
@@ -103,13 +103,13 @@ impl NameCache {
         if !self.has_planned.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
-        std::mem::take(&mut self.lock().ahead)
+        std::mem::take(&mut self.state.lock().ahead)
     }
 
     /// A directory was listed ahead by a request that was sent at `asked`. `found` is `None` if the
     /// listing failed or has more than one page.
     pub(in super::super) fn listed_ahead(&self, directory: &str, asked: Asked, found: Option<Found>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.directory(directory);
         known.is_being_listed = false;
         let is_renewed = !known.is_ahead && known.complete.is_some_and(|until| until > asked.at);
@@ -192,7 +192,7 @@ mod tests {
         let cache = cache(Duration::from_secs(40));
         cache.begin("d/").end(found());
         // The last quarter of the time to live begins at once.
-        cache.lock().directory("d/").complete = Some(Instant::now() + Duration::from_secs(5));
+        cache.state.lock().directory("d/").complete = Some(Instant::now() + Duration::from_secs(5));
         assert_eq!(looked(&cache), ["d/"]);
         assert!(looked(&cache).is_empty(), "it is under way");
         cache.listed_ahead("d/", cache.asked(), None);
@@ -207,7 +207,7 @@ mod tests {
         cache.begin("d/").end(found());
         cache.listed_ahead("d/", cache.asked(), Some(found()));
         assert!(!cache.is_ahead("d/"), "renewed");
-        cache.lock().directory("d/").complete = Instant::now().checked_sub(Duration::from_secs(1));
+        cache.state.lock().directory("d/").complete = Instant::now().checked_sub(Duration::from_secs(1));
         cache.listed_ahead("d/", cache.asked(), Some(found()));
         assert!(cache.is_ahead("d/"));
     }

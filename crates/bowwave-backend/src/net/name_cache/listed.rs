@@ -1,6 +1,5 @@
 //! Listings that a program waits for, and what they found.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::prior::LOOKUPS_MAX;
@@ -45,10 +44,10 @@ impl NameCache {
     /// Begins a listing of a directory, `directory` being its prefix. Waits while another thread
     /// lists it.
     pub(in super::super) fn begin(&self, directory: &str) -> Listing<'_> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.drop_planned(directory);
         while state.directory(directory).is_being_listed {
-            state = self.listed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.listed.wait(state);
         }
         state.directory(directory).is_being_listed = true;
         self.listing(directory, Asked { changes: state.changes, at: Instant::now() })
@@ -64,7 +63,7 @@ impl Listing<'_> {
     /// its request on.
     pub(in super::super) fn end(self, found: Found) -> Duration {
         let lifetime = self.cache.lifetime(self.begun.at);
-        let mut state = self.cache.lock();
+        let mut state = self.cache.state.lock();
         if self.begun.changes >= state.evicted && self.cache.is_on() {
             let ahead = state.walks.listed(&self.directory, found.directories());
             state.replace(&self.directory, found, lifetime, self.begun);
@@ -76,7 +75,7 @@ impl Listing<'_> {
 
     /// The store sent no valid listing. Lookups request single names for a while.
     pub(in super::super) fn failed(&self) {
-        if let Some(found) = self.cache.lock().directories.get_mut(&self.directory) {
+        if let Some(found) = self.cache.state.lock().directories.get_mut(&self.directory) {
             found.worth = found.worth.max(LOOKUPS_MAX).saturating_mul(16);
             found.lookups = 0;
         }
@@ -86,7 +85,7 @@ impl Listing<'_> {
 impl Drop for Listing<'_> {
     /// After an error, too.
     fn drop(&mut self) {
-        if let Some(directory) = self.cache.lock().directories.get_mut(&self.directory) {
+        if let Some(directory) = self.cache.state.lock().directories.get_mut(&self.directory) {
             directory.is_being_listed = false;
         }
         self.cache.listed.notify_all();

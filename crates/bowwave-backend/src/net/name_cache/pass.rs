@@ -79,7 +79,7 @@ impl NameCache {
 impl Page<'_> {
     /// The store sent no valid page. Names are requested alone until the directory is listed again.
     pub(in super::super) fn failed(&self) {
-        if let Some(found) = self.listing.cache.lock().directories.get_mut(&self.listing.directory) {
+        if let Some(found) = self.listing.cache.state.lock().directories.get_mut(&self.listing.directory) {
             found.pages = 0;
         }
     }
@@ -104,7 +104,7 @@ impl Page<'_> {
         if found.names.iter().any(|(name, known, _)| is_before(name, known)) {
             cache.set_lists_whole();
         }
-        let mut state = cache.lock();
+        let mut state = cache.state.lock();
         if begun.changes < state.evicted || !cache.is_on() {
             return;
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn expire(cache: &NameCache) {
-        let mut state = cache.lock();
+        let mut state = cache.state.lock();
         let now = Instant::now();
         let directory = state.directory("d/");
         directory.complete = Some(now);

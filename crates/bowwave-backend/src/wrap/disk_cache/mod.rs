@@ -36,7 +36,7 @@ mod tests;
 mod writes;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -45,6 +45,7 @@ use self::health::Limits;
 use self::key::Key;
 use self::reads::{Pending, Reads};
 use self::writes::Writes;
+use crate::sync::Mutex;
 use crate::{Attributes, Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, Seek, WillRead};
 
 /// A store whose objects are also kept on a disk after they are read.
@@ -246,10 +247,10 @@ struct Counters(Mutex<DiskStats>);
 
 impl Counters {
     fn count(&self, add: impl FnOnce(&mut DiskStats)) {
-        add(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        add(&mut self.0.lock());
     }
 
     fn stats(&self) -> DiskStats {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }

@@ -11,7 +11,7 @@
 //! cache never has more than [`WORKERS`] workers: those that hang are not replaced.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Instant;
 use std::{collections::VecDeque, io};
@@ -22,6 +22,7 @@ use super::health::{Admission, Health, Limits};
 use super::key::Key;
 use super::segment::{self, CHUNK, Found};
 use super::writes::Writes;
+use crate::sync::{Condvar, Mutex};
 use crate::{Object, ReadBuf, ReadSink};
 
 /// Threads that wait for the disk: as many as a disk serves well.
@@ -166,7 +167,7 @@ impl Reads {
             } else if state.stopping {
                 return;
             } else {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state);
             }
         }
     }
@@ -252,12 +253,12 @@ impl Reads {
             state = match state.next_deadline() {
                 Some(deadline) => {
                     let pause = deadline.saturating_duration_since(now);
-                    self.timer.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
+                    self.timer.wait_timeout(state, pause)
                 }
                 None if state.stopping => return,
                 None => {
                     state.is_timer_idle = true;
-                    self.timer.wait(state).unwrap_or_else(PoisonError::into_inner)
+                    self.timer.wait(state)
                 }
             };
         }
@@ -306,5 +307,5 @@ impl Drop for Stop {
 
 /// A poisoned lock guards valid values: jobs run outside of it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

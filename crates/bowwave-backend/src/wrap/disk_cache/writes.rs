@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use super::health::Limits;
 use super::key::Key;
 use super::quota::Quota;
 use super::segment;
+use crate::sync::{Condvar, Mutex};
 use crate::wrap::Ending;
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
@@ -95,7 +96,7 @@ impl Writes {
 
     /// Whether bytes are accepted now. An overdue write drops the bytes queued behind it.
     fn reserve(&self, len: usize) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.since.is_some_and(|since| since.elapsed() > self.limit) {
             self.drop_jobs(&mut queue);
         } else if queue.bytes + len <= QUEUED_MAX && !queue.closing {
@@ -108,13 +109,13 @@ impl Writes {
     }
 
     fn add(&self, keep: PendingWrite) {
-        self.queue().jobs.push_back(keep);
+        self.queue.lock().jobs.push_back(keep);
         self.wake.notify_one();
     }
 
     /// Drops queued bytes.
     pub(super) fn discard(&self) {
-        self.drop_jobs(&mut self.queue());
+        self.drop_jobs(&mut self.queue.lock());
     }
 
     fn drop_jobs(&self, queue: &mut Queue) {
@@ -125,10 +126,10 @@ impl Writes {
 
     /// Ends the thread after all writes. Waits for it briefly, unless `hurry`.
     pub(super) fn close(&self, hurry: bool) {
-        self.queue().closing = true;
+        self.queue.lock().closing = true;
         self.wake.notify_one();
         if !hurry {
-            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = self.ended.lock();
             // Nothing is ever sent: the wait ends by disconnection, or in time.
             let _either = ended.recv_timeout(CLOSE_WAIT);
         }
@@ -137,12 +138,7 @@ impl Writes {
     /// Bytes that wait, for tests.
     #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
-        self.queue().bytes
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A poisoned queue is still valid: the disk is never used under its lock.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().bytes
     }
 
     fn run(
@@ -168,18 +164,18 @@ impl Writes {
     }
 
     fn write_all(&self, quota: &mut Quota) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         loop {
             if let Some(keep) = queue.jobs.pop_front() {
                 drop(queue);
                 self.write(quota, &keep);
-                queue = self.queue();
+                queue = self.queue.lock();
                 queue.since = None;
                 queue.bytes -= keep.bytes.len();
             } else if queue.closing {
                 return;
             } else {
-                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.wake.wait(queue);
             }
         }
     }
@@ -187,7 +183,7 @@ impl Writes {
     fn write(&self, quota: &mut Quota, keep: &PendingWrite) {
         let PendingWrite { key, offset, bytes } = keep;
         for (number, part) in segment::parts(*offset..*offset + bytes.len() as u64) {
-            self.queue().since = Some(Instant::now());
+            self.queue.lock().since = Some(Instant::now());
             let piece = &bytes[(part.start - offset) as usize..(part.end - offset) as usize];
             let written = Self::write_part(quota, key, (number, &part), piece);
             self.counters.count(|stats| match &written {
