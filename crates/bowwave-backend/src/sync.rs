@@ -1,78 +1,107 @@
-//! The standard library's locks without poisoning: after a panic of a holder the next one gets what
-//! it left. Who shares state through them leaves it valid before anything can panic.
+//! Locks without poisoning: after a panic of a holder, the next one gets what it left. So each change
+//! under a lock leaves the value valid before anything can panic.
 
-use std::sync::{self, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+/// Defines `Mutex`, `RwLock` and `Condvar` over those of `$sync`: the standard library's module, or
+/// the double of a model checker.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! locks_without_poison {
+    ($sync:path) => {
+        use $sync as inner;
 
-/// As [`std::sync::Mutex`].
-#[derive(Debug, Default)]
-pub struct Mutex<T>(sync::Mutex<T>);
+        /// As [`std::sync::Mutex`].
+        #[derive(Debug, Default)]
+        pub struct Mutex<T>(inner::Mutex<T>);
 
-impl<T> Mutex<T> {
-    /// An unlocked mutex.
-    pub const fn new(value: T) -> Self {
-        Self(sync::Mutex::new(value))
-    }
+        impl<T> Mutex<T> {
+            /// An unlocked mutex.
+            pub const fn new(value: T) -> Self {
+                Self(inner::Mutex::new(value))
+            }
 
-    /// Waits for the mutex and locks it.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+            /// Waits for the mutex and locks it.
+            #[inline]
+            pub fn lock(&self) -> inner::MutexGuard<'_, T> {
+                self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
 
-    /// What it protects.
-    pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
+            /// Locks the mutex if it is free.
+            #[inline]
+            pub fn try_lock(&self) -> Option<inner::MutexGuard<'_, T>> {
+                match self.0.try_lock() {
+                    Ok(guard) => Some(guard),
+                    Err(std::sync::TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+                    Err(std::sync::TryLockError::WouldBlock) => None,
+                }
+            }
+
+            /// What it protects, which nobody else can lock.
+            pub fn get_mut(&mut self) -> &mut T {
+                self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+
+            /// What it protected.
+            pub fn into_inner(self) -> T {
+                self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+        }
+
+        /// As [`std::sync::RwLock`].
+        #[derive(Debug, Default)]
+        pub struct RwLock<T>(inner::RwLock<T>);
+
+        impl<T> RwLock<T> {
+            /// An unlocked lock.
+            pub const fn new(value: T) -> Self {
+                Self(inner::RwLock::new(value))
+            }
+
+            /// Waits for writers and locks it for a reader.
+            pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
+                self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+
+            /// Waits for all others and locks it for a writer.
+            pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
+                self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+        }
+
+        /// As [`std::sync::Condvar`].
+        #[derive(Debug, Default)]
+        pub struct Condvar(inner::Condvar);
+
+        impl Condvar {
+            /// A condition that nobody waits for.
+            pub const fn new() -> Self {
+                Self(inner::Condvar::new())
+            }
+
+            /// Unlocks, waits for a notification, and locks again.
+            pub fn wait<'a, T>(&self, guard: inner::MutexGuard<'a, T>) -> inner::MutexGuard<'a, T> {
+                self.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+
+            /// As [`wait`](Self::wait), for at most `limit`.
+            pub fn wait_timeout<'a, T>(
+                &self,
+                guard: inner::MutexGuard<'a, T>,
+                limit: std::time::Duration,
+            ) -> inner::MutexGuard<'a, T> {
+                self.0.wait_timeout(guard, limit).unwrap_or_else(std::sync::PoisonError::into_inner).0
+            }
+
+            /// Wakes one waiting thread.
+            pub fn notify_one(&self) {
+                self.0.notify_one();
+            }
+
+            /// Wakes all waiting threads.
+            pub fn notify_all(&self) {
+                self.0.notify_all();
+            }
+        }
+    };
 }
 
-/// As [`std::sync::RwLock`].
-#[derive(Debug, Default)]
-pub struct RwLock<T>(sync::RwLock<T>);
-
-impl<T> RwLock<T> {
-    /// An unlocked lock.
-    pub const fn new(value: T) -> Self {
-        Self(sync::RwLock::new(value))
-    }
-
-    /// Waits for writers and locks it for a reader.
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for all others and locks it for a writer.
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// As [`std::sync::Condvar`].
-#[derive(Debug, Default)]
-pub struct Condvar(sync::Condvar);
-
-impl Condvar {
-    /// A condition that nobody waits for.
-    pub const fn new() -> Self {
-        Self(sync::Condvar::new())
-    }
-
-    /// Unlocks, waits for a notification, and locks again.
-    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`wait`](Self::wait), for at most `limit`.
-    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
-        self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Wakes one waiting thread.
-    pub fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    /// Wakes all waiting threads.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-}
+locks_without_poison!(std::sync);

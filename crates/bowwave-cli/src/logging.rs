@@ -9,9 +9,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use bowwave_engine::backend::sync::RwLock;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::Failure;
@@ -90,16 +91,14 @@ pub(crate) fn set_levels(text: &str) -> Result<(), String> {
     let levels = Levels::parse(text)?;
     if let Some(logger) = LOGGER.get() {
         log::set_max_level(levels.most());
-        *logger.levels.write().unwrap_or_else(PoisonError::into_inner) = levels;
+        *logger.levels.write() = levels;
     }
     Ok(())
 }
 
 /// The levels as last given.
 pub(crate) fn levels() -> String {
-    LOGGER.get().map_or_else(String::new, |logger| {
-        logger.levels.read().unwrap_or_else(PoisonError::into_inner).text.clone()
-    })
+    LOGGER.get().map_or_else(String::new, |logger| logger.levels.read().text.clone())
 }
 
 fn spec(text: &str) -> Result<String, String> {
@@ -163,7 +162,7 @@ struct Logger {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+        let levels = self.levels.read();
         let module = MODULES.iter().position(|module| *module == metadata.target());
         module.is_some_and(|module| metadata.level() <= levels.of[module])
     }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::Error;
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_fuse::{Listener, Told};
 use log::warn;
 
@@ -68,13 +69,13 @@ impl Calls {
 
     /// The number of failed calls, and the last of them, latest last.
     pub(crate) fn recent(&self) -> (u64, Vec<Call>) {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         (state.failed, state.last.iter().cloned().collect())
     }
 
     /// Logs how many calls were only counted, if due or if `now`.
     pub(crate) fn flush(&self, now: bool) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if now || state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
             state.flush();
         }
@@ -82,7 +83,7 @@ impl Calls {
 
     fn failed(&self, path: &Path, error: &Error) {
         let (errno, reason) = (error.program_errno(), cut(error.to_string()));
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
             state.flush();
         }
@@ -185,6 +186,6 @@ mod tests {
         let (failed, last) = calls.recent();
         assert_eq!((failed, last.len(), last[31].path.clone()), (103, CALLS_MAX, PathBuf::from("99")));
         assert!(last[31].reason.len() <= REASON_MAX + 4 && name(last[31].errno) == "ESTALE");
-        assert_eq!(calls.0.lock().expect("no panic holds it").logged.len(), LINES_MAX);
+        assert_eq!(calls.0.lock().logged.len(), LINES_MAX);
     }
 }

@@ -13,12 +13,13 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::descriptors::own;
+use bowwave_backend::sync::{Condvar, Mutex};
 use bowwave_core::explain::Added;
 use rustix::fs::OFlags;
 
@@ -130,7 +131,7 @@ impl DecisionLog {
         line: impl FnOnce() -> String + Send + 'static,
     ) {
         let queue = &self.0.queue;
-        let mut state = queue.lock();
+        let mut state = queue.state.lock();
         if state.is_full {
             return;
         }
@@ -148,13 +149,13 @@ impl DecisionLog {
     fn flush(&self, patience: Duration) -> u64 {
         let queue = &self.0.queue;
         let until = Instant::now() + patience;
-        let mut state = queue.lock();
+        let mut state = queue.state.lock();
         while state.is_busy || !state.waiting.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state = queue.idle.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = queue.idle.wait_timeout(state, left);
         }
         state.lost + state.waiting.len() as u64
     }
@@ -168,7 +169,7 @@ impl DecisionLog {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.queue.lock().is_closing = true;
+        self.queue.state.lock().is_closing = true;
         self.queue.more.notify_one();
     }
 }
@@ -236,14 +237,14 @@ impl Queue {
     fn run(&self, mut sink: impl Sink) {
         let mut lines = String::new();
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.is_busy = false;
             self.idle.notify_all();
             while state.waiting.is_empty() || state.is_full {
                 if state.is_closing {
                     return;
                 }
-                state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.more.wait(state);
             }
             let (batch, lost) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.lost));
             state.is_busy = true;
@@ -260,7 +261,7 @@ impl Queue {
                 lines.push_str(&format!("{{\"lost\":{lost},{}}}\n", from()));
             }
             let written = sink.write(&lines);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             match written {
                 Ok(has_space) => state.is_full = !has_space,
                 // It may work again later, such as after a disk was full.
@@ -270,10 +271,6 @@ impl Queue {
                 state.waiting.clear();
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -359,7 +356,7 @@ mod tests {
         let (log, may, taken) = slow();
         add(&log, 1);
         // The thread has it, and waits for the disk: nothing else is taken meanwhile.
-        while !log.0.queue.lock().is_busy {
+        while !log.0.queue.state.lock().is_busy {
             thread::yield_now();
         }
         add(&log, WAITING_MAX + 10);

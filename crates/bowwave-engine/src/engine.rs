@@ -21,8 +21,8 @@ use crate::queue::{IoRequest, Queue};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, PoisonError};
 use crate::timer::{Job, Timer};
 use crate::wait::Delivery;
 
@@ -121,7 +121,7 @@ impl Engine {
         inner.timer.start(Arc::downgrade(&inner)).map_err(|error| {
             Error::Store(StoreError::new(ErrorKind::Io, format!("cannot start a thread: {error}")))
         })?;
-        if inner.pressure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if inner.pressure.lock().is_some() {
             inner.at(Instant::now(), Job::Pressure);
         }
         Ok(Self { inner })
@@ -147,9 +147,9 @@ impl Engine {
     pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
         let queue = Arc::new(self.inner.new_queue(&*backend));
         // Held until the queue is known: `tune` then changes it, or has changed the tuning before.
-        let tuning = self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        let tuning = self.inner.tuning.lock();
         queue.tune(tuning.scheduler).expect("checked by `tune`");
-        self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queue));
+        self.inner.queues.lock().push(Arc::clone(&queue));
         drop(tuning);
         Store::new(Arc::clone(&self.inner), backend, queue)
     }
@@ -168,8 +168,8 @@ impl Engine {
             });
         }
         stats.frames += u64::from(self.inner.budget.pool());
-        stats.store += self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).0;
-        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+        stats.store += self.inner.past_stores.lock().0;
+        for queue in &*self.inner.queues.lock() {
             stats.store += queue.stats();
         }
         stats
@@ -188,7 +188,7 @@ impl Engine {
     /// nothing changes.
     pub fn tune(&self, tuning: Tuning) -> Result<()> {
         // Held to the end, so that concurrent calls do not mix their values across shards.
-        let mut current = self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.inner.tuning.lock();
         let options = tuning.apply(self.inner.options.clone());
         let plan = options.plan()?;
         let write_back = options.write_back(plan.cache_bytes, plan.page_size, self.inner.shards.len())?;
@@ -197,7 +197,7 @@ impl Engine {
         let switched = (tuning.policy, tuning.range) != (current.policy, current.range);
         *current = tuning;
         self.inner.dirty_expire_ns.store(nanos(tuning.dirty_expire), Ordering::Relaxed);
-        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+        for queue in &*self.inner.queues.lock() {
             queue.tune(tuning.scheduler).expect("checked above");
         }
         for (number, shard) in self.inner.shards.iter().enumerate() {
@@ -213,8 +213,8 @@ impl Engine {
 
     /// Times that requests to stores waited and took so far.
     pub fn latencies(&self) -> Latencies {
-        let mut all = self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
-        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+        let mut all = self.inner.past_stores.lock().1.clone();
+        for queue in &*self.inner.queues.lock() {
             all += &queue.latencies();
         }
         all
@@ -285,7 +285,7 @@ impl Inner {
     }
 
     pub(crate) fn tuning(&self) -> Tuning {
-        *self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.tuning.lock()
     }
 
     /// As [`StreamConfig::waste_percent`](bowwave_core::StreamConfig::waste_percent).
@@ -315,7 +315,7 @@ impl Inner {
 
     /// Gives frames back to the system, or uses them again, as memory pressure requires.
     pub(crate) fn yield_memory(self: &Arc<Self>) {
-        let mut pressure = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pressure = self.pressure.lock();
         let Some(pressure) = &mut *pressure else { return };
         match pressure.look() {
             Step::Keep => {}
@@ -353,7 +353,7 @@ impl Inner {
 
     /// Takes over files of a closed store, and forgets them when their requests have ended.
     pub(crate) fn adopt(&self, entries: Vec<Arc<FileEntry>>) {
-        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orphans = self.orphans.lock();
         orphans.extend(entries);
         // Before the check: a fill that ends meanwhile checks again.
         self.has_orphans.store(true, Ordering::Relaxed);
@@ -363,11 +363,11 @@ impl Inner {
 
     /// A store was closed; its counters stay.
     pub(crate) fn forget_queue(&self, queue: &Arc<Queue>) {
-        let mut past = self.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut past = self.past_stores.lock();
         past.0 += queue.stats();
         past.1 += &queue.latencies();
         drop(past);
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, queue));
+        self.queues.lock().retain(|other| !Arc::ptr_eq(other, queue));
     }
 
     /// Completes write-outs and carries out the effects.

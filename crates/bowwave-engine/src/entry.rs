@@ -10,7 +10,7 @@ use crate::object_upload::ObjectUpload;
 use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// One version of one object: the state its readers share. All names of a file share one entry.
 #[derive(Debug)]
@@ -298,5 +298,5 @@ impl FileEntry {
 }
 
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
+    value.lock()
 }

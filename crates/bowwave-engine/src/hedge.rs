@@ -17,7 +17,7 @@ use bowwave_backend::{Error as StoreError, Object, ReadBuf, ReadSink};
 use bowwave_core::schedule::DispatchId;
 
 use crate::queue::Queue;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex};
 
 /// A read that may be hedged.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Race {
 
     /// Sends one of the requests, unless the read has just ended.
     pub(crate) fn send(self: &Arc<Self>, is_second: bool) {
-        let Some(len) = self.lock().prize.as_ref().map(|(buf, _)| buf.len()) else { return };
+        let Some(len) = self.state.lock().prize.as_ref().map(|(buf, _)| buf.len()) else { return };
         let runner = Runner { race: Arc::clone(self), is_second, ended: false };
         self.object.read(self.offset, ReadBuf::zeroed(len), Box::new(runner));
     }
@@ -88,7 +88,7 @@ impl Race {
     /// A request failed or was dropped.
     fn failed(&self, error: Option<StoreError>) {
         let error = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.error = error.or_else(|| state.error.take());
             state.error.clone()
         };
@@ -107,11 +107,7 @@ impl Race {
     /// Takes the destination: the read has ended.
     fn take(&self) -> Option<(ReadBuf, Box<dyn ReadSink>)> {
         self.unwanted.store(true, Ordering::Relaxed);
-        self.lock().prize.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().prize.take()
     }
 }
 
@@ -135,7 +131,7 @@ impl ReadSink for Runner {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.race.lock().prize.as_ref().and_then(|(_, sink)| sink.deadline())
+        self.race.state.lock().prize.as_ref().and_then(|(_, sink)| sink.deadline())
     }
 
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {

@@ -6,7 +6,7 @@ use bowwave_backend::{
     Backend, Error as StoreError, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WillRead,
 };
 
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, thread};
+use crate::sync::{Arc, Mutex, thread};
 
 /// An object whose version is known from another process.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ impl Object for KnownObject {
     }
 
     fn is_confirmed(&self) -> bool {
-        matches!(*self.shared.state(), State::Open(_))
+        matches!(*self.shared.state.lock(), State::Open(_))
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         match &mut *state {
             State::Open(object) => {
                 let object = Arc::clone(object);
@@ -82,7 +82,7 @@ impl Object for KnownObject {
     }
 
     fn place(&self) -> u64 {
-        match &*self.shared.state() {
+        match &*self.shared.state.lock() {
             State::Open(object) => object.place(),
             _ => 0,
         }
@@ -104,7 +104,7 @@ impl Shared {
 
     /// Starts the waiting reads, or fails them. After a failure, the next read opens it again.
     fn opened(&self, object: Result<Arc<dyn Object>>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let next = object.as_ref().map_or(State::Unopened, |object| State::Open(Arc::clone(object)));
         let State::Opening(waiting) = std::mem::replace(&mut *state, next) else { return };
         drop(state);
@@ -114,9 +114,5 @@ impl Shared {
                 Err(error) => sink.done(buf, Err(error.clone())),
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@
 use bowwave_core::FrameId;
 
 use crate::engine::Inner;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// The owner of a request's buffer, dropped with its last piece. Keeps the memory mapped.
 #[derive(Debug)]
@@ -66,5 +66,5 @@ impl Loan {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }

@@ -39,7 +39,8 @@ mod shard;
 mod siblings;
 mod stats;
 mod store;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 mod timer;
 mod wait;
 mod write_out;

@@ -38,7 +38,7 @@ use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::queue::Queue;
 use crate::request::again_at;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 pub(crate) use discarded::Discarded;
 use memory_pool::Buffer;
@@ -180,28 +180,28 @@ impl ObjectUpload {
 
     /// Bytes written so far, or published.
     pub(crate) fn size(&self) -> u64 {
-        self.state().end
+        self.state.lock().end
     }
 
     /// Whether there is something to publish.
     pub(crate) fn is_pending(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.is_pending && state.unlinked.is_none()
     }
 
     /// Whether nothing is published under its name yet.
     pub(crate) fn is_new(&self) -> bool {
-        !self.state().is_published
+        !self.state.lock().is_published
     }
 
     /// Whether its name was removed, or is another object's now.
     pub(crate) fn is_unlinked(&self) -> bool {
-        self.state().unlinked.is_some()
+        self.state.lock().unlinked.is_some()
     }
 
     /// Fails during an upload, whose bytes cannot be read.
     pub(crate) fn check_readable(&self) -> Result<()> {
-        if !self.state().is_pending {
+        if !self.state.lock().is_pending {
             return Ok(());
         }
         let what = "what is being written to an object can be read when it is closed or synced";
@@ -210,7 +210,7 @@ impl ObjectUpload {
 
     /// Counts a new handle.
     pub(crate) fn opened(&self, handle: HandleId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let own = HandleState {
             generation: state.generation,
             has_written: false,
@@ -222,7 +222,7 @@ impl ObjectUpload {
 
     /// Counts a closed handle; returns how many are left.
     pub(crate) fn closed(&self, handle: HandleId) -> usize {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.handles.remove(&handle);
         state.handles.len()
     }
@@ -237,8 +237,8 @@ impl ObjectUpload {
     ) -> Result<(u64, usize)> {
         let mut tail = self.lock()?;
         let offset = self.admit(writer, offset, bytes.len())?;
-        if self.state().unlinked == Some(Unlinked::Removed) {
-            self.state().end = offset + bytes.len() as u64;
+        if self.state.lock().unlinked == Some(Unlinked::Removed) {
+            self.state.lock().end = offset + bytes.len() as u64;
             return Ok((offset, bytes.len()));
         }
         let mut done = 0;
@@ -254,7 +254,7 @@ impl ObjectUpload {
 
     /// Whether a write is allowed, and its offset.
     fn admit(&self, writer: Writer<'_>, offset: u64, len: usize) -> Result<u64> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (generation, end) = (state.generation, state.end);
         if state.unlinked == Some(Unlinked::Renamed) {
             return Err(self
@@ -299,7 +299,7 @@ impl ObjectUpload {
         let mut buffer = match tail.buffer.take() {
             Some(buffer) => buffer,
             None => {
-                let spare = self.state().spare.pop();
+                let spare = self.state.lock().spare.pop();
                 let mut buffer = spare.map_or_else(|| Buffer::new(&self.engine, self.part), Ok)?;
                 if have > 0 {
                     // The published version ends within a part, which is written again.
@@ -315,7 +315,7 @@ impl ObjectUpload {
             tail.buffer = Some(buffer);
             return Err(error.into());
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.end = at + count as u64;
         state.is_pending = true;
         drop(state);
@@ -333,7 +333,7 @@ impl ObjectUpload {
         if let Some(buffer) = &mut buffer {
             buffer.mark_in_flight();
         }
-        self.state().in_flight += 1;
+        self.state.lock().in_flight += 1;
         Part::new(self, offset, bytes, buffer, slot).send();
     }
 
@@ -354,14 +354,14 @@ impl ObjectUpload {
 
     /// Whether parts in flight are still needed.
     fn needs_parts(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.part_error.is_none() && !state.is_abandoned
     }
 
     /// A part was accepted, or failed for good.
     fn part_ended(&self, error: Option<StoreError>, buffer: Option<Buffer>) {
         let mut reusable = if error.is_none() { buffer.and_then(Buffer::reuse) } else { None };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.in_flight -= 1;
         if state.spare.len() < SPARE_MAX && state.is_pending {
             state.spare.extend(reusable.take());
@@ -389,7 +389,7 @@ impl ObjectUpload {
 
     /// Whether no handle has unfinished writes to this upload.
     fn is_unwritten(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         !state.handles.values().any(|own| own.has_written && own.generation == state.generation)
     }
 
@@ -399,7 +399,7 @@ impl ObjectUpload {
         self.report_failure(writer.handle)?;
         match self.publish(&mut tail, writer.entry) {
             // Worth a retry: the written bytes are still in memory.
-            Err(error) if error.is_retryable() && self.state().part_error.is_none() => Err(error.into()),
+            Err(error) if error.is_retryable() && self.state.lock().part_error.is_none() => Err(error.into()),
             Err(error) => {
                 self.fail(&mut tail, &error);
                 self.report_failure(writer.handle)
@@ -413,7 +413,7 @@ impl ObjectUpload {
     pub(crate) fn end(self: &Arc<Self>, writer: Writer<'_>) -> Result<()> {
         let mut tail = self.lock()?;
         let was_last = self.is_done_writing(writer.handle);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(own) = state.handles.get_mut(&writer.handle).filter(|own| own.is_open) else {
             return Ok(());
         };
@@ -425,15 +425,15 @@ impl ObjectUpload {
         }
         if none_left {
             tail.buffer = None;
-            self.state().spare.clear();
+            self.state.lock().spare.clear();
         }
         self.report_failure(writer.handle)
     }
 
     /// Ends the handle's writing without publishing its writes.
     pub(crate) fn abandon(self: &Arc<Self>, handle: HandleId) {
-        let mut tail = self.lock_tail();
-        let mut state = self.state();
+        let mut tail = self.tail.lock();
+        let mut state = self.state.lock();
         let generation = state.generation;
         let Some(own) = state.handles.get_mut(&handle).filter(|own| own.is_open) else { return };
         own.is_open = false;
@@ -452,7 +452,7 @@ impl ObjectUpload {
     /// Marks a handle as done writing; returns whether it had written to this upload, and no other
     /// handle is writing.
     fn is_done_writing(&self, handle: HandleId) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let generation = state.generation;
         let Some(own) = state.handles.get_mut(&handle) else { return false };
         let had_written = own.has_written && own.generation == generation;
@@ -462,7 +462,7 @@ impl ObjectUpload {
 
     /// Returns an error that the handle has not returned yet.
     fn report_failure(&self, handle: HandleId) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (failures, last) = (state.failures, state.last_failure.clone());
         let Some(own) = state.handles.get_mut(&handle) else { return Ok(()) };
         let news = own.failures_reported < failures;
@@ -496,7 +496,7 @@ impl ObjectUpload {
             return Err(error);
         }
         let identity = self.with_retries(|| self.object.finish())?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_pending = false;
         state.is_published = true;
         state.published_bytes = end;
@@ -513,18 +513,18 @@ impl ObjectUpload {
 
     /// Waits for all parts in flight, which are no longer needed.
     fn drain(&self) {
-        self.state().is_abandoned = true;
+        self.state.lock().is_abandoned = true;
         self.wait_for_parts();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_abandoned = false;
         state.part_error = None;
     }
 
     /// Waits for all parts in flight; returns the error of a failed one.
     fn wait_for_parts(&self) -> Option<StoreError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.in_flight > 0 {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
         state.part_error.clone()
     }
@@ -556,7 +556,7 @@ impl ObjectUpload {
         self.drain();
         self.object.abort();
         tail.buffer = None;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_pending = false;
         state.end = state.published_bytes;
         state.failures += 1;
@@ -571,7 +571,7 @@ impl ObjectUpload {
     /// Begins an empty upload, or does nothing if the object has that length.
     pub(crate) fn set_len(self: &Arc<Self>, writer: Writer<'_>, len: u64) -> Result<()> {
         let mut tail = self.lock()?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.unlinked {
             Some(Unlinked::Removed) => {
                 state.end = len;
@@ -594,7 +594,7 @@ impl ObjectUpload {
         self.drain();
         self.object.set_len(0)?;
         tail.buffer = None;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.end = 0;
         state.is_pending = true;
         state.generation += 1;
@@ -617,12 +617,12 @@ impl ObjectUpload {
         how: Unlinked,
         act: impl FnOnce() -> bowwave_backend::Result<T>,
     ) -> bowwave_backend::Result<T> {
-        let mut tail = self.lock_tail();
+        let mut tail = self.tail.lock();
         let done = act()?;
         self.drain();
         self.object.abort();
         tail.buffer = None;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.unlinked = Some(how);
         state.is_pending = false;
         state.spare.clear();
@@ -631,21 +631,17 @@ impl ObjectUpload {
 
     /// Waits for a running publication.
     pub(crate) fn wait_for_publication(&self) {
-        drop(self.lock_tail());
+        drop(self.tail.lock());
     }
 
     /// Locks writes, truncations and publications. If a part failed, the upload failed.
     fn lock(&self) -> Result<MutexGuard<'_, Tail>> {
-        let mut tail = self.lock_tail();
-        let failed = self.state().part_error.clone();
+        let mut tail = self.tail.lock();
+        let failed = self.state.lock().part_error.clone();
         if let Some(error) = failed {
             self.fail(&mut tail, &error);
         }
         Ok(tail)
-    }
-
-    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Retries an operation that may succeed later.
@@ -671,10 +667,6 @@ impl ObjectUpload {
 
     fn closed_already(&self) -> StoreError {
         self.error(ErrorKind::ReadOnly, "is not open for writing any more")
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Result;
-use crate::sync::{Mutex, PoisonError, Weak};
+use crate::sync::{Mutex, Weak};
 
 /// Address space for every page of a file, at the page's offset.
 #[derive(Debug)]
@@ -82,13 +82,12 @@ impl OffsetMappedFrames {
     }
 
     pub(crate) fn attach(&self, mapping: Weak<dyn Mapping>) {
-        *self.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapping);
+        *self.mapping.lock() = Some(mapping);
     }
 
     /// Unmaps pages from the program.
     pub(crate) fn unmap(&self, range: PageRange) {
-        let mapping =
-            self.mapping.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
+        let mapping = self.mapping.lock().as_ref().and_then(Weak::upgrade);
         if let Some(mapping) = mapping {
             mapping.unmap(self.bytes(range));
         }

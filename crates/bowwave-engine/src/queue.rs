@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, thread_local};
+use crate::sync::{Arc, Mutex, thread_local};
 use crate::timer::Job;
 use crate::write_out::Rest;
 
@@ -109,7 +109,7 @@ impl Queue {
     /// # Errors
     /// A knob that is out of bounds. Then nothing changes.
     pub(crate) fn tune(&self, tuning: SchedulerTuning) -> Result<(), ConfigError> {
-        self.lock().dispatcher.tune(&self.shape.tuned(tuning))
+        self.state.lock().dispatcher.tune(&self.shape.tuned(tuning))
     }
 
     /// The store's URL, for messages.
@@ -124,7 +124,7 @@ impl Queue {
 
     /// Adds a fill or a write-out. If `drops`, returns readahead for which the queue is too full.
     pub(crate) fn push(&self, io: IoRequest, drops: bool) -> Option<IoRequest> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if drops && io.work() == Work::Readahead && !io.is_demanded() && state.dispatcher.is_full() {
             state.stats.readahead_dropped += 1;
             return Some(io);
@@ -159,13 +159,13 @@ impl Queue {
 
     /// Adds a failed fill or write-out again at `due`; [`run`](Self::run) must follow.
     pub(crate) fn pause(&self, due: Instant, io: IoRequest) {
-        self.lock().dispatcher.pause(due, (io, due));
+        self.state.lock().dispatcher.pause(due, (io, due));
     }
 
     /// Makes a fill or a write-out a demand request of a waiter of this priority, if it still
     /// waits: it then precedes the speculative ones.
     pub(crate) fn promote(&self, key: Key, priority: Priority) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(&id) = state.ids.get(&key) else { return };
         let (io, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
@@ -180,7 +180,7 @@ impl Queue {
 
     /// Removes a fill that is still queued.
     pub(crate) fn cancel(&self, key: Key) -> Option<IoRequest> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let id = state.ids.remove(&key)?;
         let ((io, _), _) = state.dispatcher.cancel(id).expect("a request with a key waits");
         self.note_congestion(&state);
@@ -213,7 +213,7 @@ impl Queue {
 
     /// Has the engine's timer run the queue at its next timed event.
     fn arm(self: &Arc<Self>, engine: &Inner) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(due) = state.dispatcher.next_timer() else { return };
         if state.armed.is_some_and(|armed| armed <= due) {
             return;
@@ -226,7 +226,7 @@ impl Queue {
     /// The timer that was set for `due` has expired.
     pub(crate) fn expired(self: &Arc<Self>, engine: &Arc<Inner>, due: Instant) {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // Another one may have been set for an earlier event.
             state.armed = state.armed.filter(|&armed| armed != due);
         }
@@ -235,7 +235,7 @@ impl Queue {
 
     /// Drops the requests that pause: the engine, and so its timer, has ended.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut paused = Vec::new();
         while let Some(event) = state.dispatcher.expire(Instant(u64::MAX)) {
             paused.push(event);
@@ -245,18 +245,18 @@ impl Queue {
 
     /// Stores the rest of a write for the next [`run`](Self::run). It still counts as in flight.
     pub(crate) fn add_rest(&self, rest: Rest) {
-        self.lock().rests.push_back(rest);
+        self.state.lock().rests.push_back(rest);
     }
 
     /// Bytes of fills arrived.
     pub(crate) fn arrived(&self, bytes: u64) {
-        self.lock().stats.bytes_fetched += bytes;
+        self.state.lock().stats.bytes_fetched += bytes;
     }
 
     /// As [`arrived`](Self::arrived), and completes the timing of fills that were sent at `sent`.
     pub(crate) fn answered(&self, bytes: u64, sent: Instant, fills: &[IoRequest]) {
         let took = clock::precise().0.saturating_sub(sent.0);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stats.bytes_fetched += bytes;
         for fill in fills {
             state.latencies.record_device(fill.work(), took);
@@ -265,13 +265,13 @@ impl Queue {
 
     /// The store rejected pages permanently.
     pub(crate) fn lost(&self, pages: u64) {
-        self.lock().stats.pages_lost += pages;
+        self.state.lock().stats.pages_lost += pages;
     }
 
     /// The store accepted bytes of write-outs that were sent at `sent`.
     pub(crate) fn accepted(&self, bytes: u64, sent: Instant, writes: &[IoRequest]) {
         let took = clock::precise().0.saturating_sub(sent.0);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stats.bytes_written += bytes;
         for write in writes {
             state.latencies.record_device(write.work(), took);
@@ -282,7 +282,7 @@ impl Queue {
     /// be retried.
     pub(crate) fn part_ended(&self, sent: Instant, taken: Option<u64>, is_tried_again: bool) {
         let took = clock::precise().0.saturating_sub(sent.0);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stats.requests += 1;
         state.stats.latency_ns_total += took;
         state.stats.requests_failed += u64::from(taken.is_none());
@@ -295,7 +295,7 @@ impl Queue {
 
     /// Enters a read that may be hedged. Returns whether it may.
     pub(crate) fn begin_race(&self, bytes: u64, race: &Arc<Race>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let hedged = state.dispatcher.sent(clock::precise(), race.id(), bytes);
         if hedged {
             state.races.insert(race.id(), Arc::clone(race));
@@ -305,7 +305,7 @@ impl Queue {
 
     /// A request of a read that may be hedged returned its bytes. Returns whether it is the first.
     pub(crate) fn race_answered(&self, id: DispatchId, is_second: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_first = state.dispatcher.answered(clock::precise(), id, is_second);
         state.stats.hedges_won += u64::from(is_first && is_second);
         is_first
@@ -313,17 +313,17 @@ impl Queue {
 
     /// A request of a read that may be hedged failed. Returns whether the read has failed.
     pub(crate) fn race_failed(&self, id: DispatchId) -> bool {
-        self.lock().dispatcher.failed(id)
+        self.state.lock().dispatcher.failed(id)
     }
 
     /// An object could not be published, and no handle was left to return the error.
     pub(crate) fn lost_object(&self) {
-        self.lock().stats.objects_lost += 1;
+        self.state.lock().stats.objects_lost += 1;
     }
 
     /// A request ended.
     pub(crate) fn ended(&self, id: DispatchId, tell: impl FnOnce(&mut StoreStats)) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.dispatcher.complete(clock::precise(), id);
         state.races.remove(&id);
         debug_assert!(known, "{id:?} ends once");
@@ -358,22 +358,22 @@ impl Queue {
 
     /// Whether requests are queued or in flight.
     pub(crate) fn is_in_use(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.dispatcher.at_device() + state.dispatcher.waiting() > 0
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
-        let state = self.lock();
+        let state = self.state.lock();
         StoreStats { scheduler: *state.dispatcher.stats(), ..state.stats }
     }
 
     pub(crate) fn latencies(&self) -> Latencies {
-        self.lock().latencies.clone()
+        self.state.lock().latencies.clone()
     }
 
     /// What to send next; none if the store is busy or no queued request may be sent.
     fn next(&self) -> Option<Next> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(rest) = state.rests.pop_front() {
             return Some(Next::Rest(rest));
@@ -408,10 +408,6 @@ impl Queue {
 
     fn note_congestion(&self, state: &State) {
         self.congested.store(state.dispatcher.is_congested(), Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::queue::{Demand, Id, IoRequest, Key};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use crate::sync::{Mutex, MutexGuard};
 use crate::wait::{Outcome, Slot};
 pub(crate) use mapped::Touch;
 pub(crate) use write::Written;
@@ -438,18 +438,9 @@ impl Shard {
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.try_lock().unwrap_or_else(|| self.lock_later())
-    }
-
-    #[inline]
-    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            // A panic under the lock is our own bug; counters may be wrong, but the table is never
-            // half changed.
-            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        // A panic under the lock is our own bug; counters may be wrong, but the table is never half
+        // changed.
+        self.state.try_lock().unwrap_or_else(|| self.lock_later())
     }
 
     /// Waits for the lock. Others hold it for less time than a sleep takes, so the thread first
@@ -460,11 +451,11 @@ impl Shard {
         let pauses = if cfg!(feature = "model") { 0 } else { PAUSES };
         for round in 0..pauses {
             (0..16 << round).for_each(|_| hint::spin_loop());
-            if let Some(state) = self.try_lock() {
+            if let Some(state) = self.state.try_lock() {
                 return state;
             }
         }
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Turns the pending actions into effects that need no lock.

@@ -21,10 +21,11 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bowwave_backend::sync::{Condvar, Mutex};
 use bowwave_backend::{EntryKind, SMALL_BYTES, WillRead};
 use bowwave_core::Advice;
 use bowwave_core::readahead::{
@@ -142,7 +143,7 @@ impl SiblingReadahead {
 
     /// The events so far, if a journal is requested.
     pub fn journal(&self) -> Option<SiblingJournal> {
-        self.shared.lock().recorder.journal()
+        self.shared.state.lock().recorder.journal()
     }
 
     /// Reads ahead through this tree, until this value is dropped. One thread starts now, with the
@@ -180,7 +181,7 @@ impl SiblingReadahead {
     /// requested byte waits for no other request, and compares the version.
     pub fn request(&self, path: &Path, file: &File) -> u64 {
         let directory = path.parent().map(number).unwrap_or_default();
-        let extent = self.shared.uses().extent(directory, Some(number(path)));
+        let extent = self.shared.uses.lock().extent(directory, Some(number(path)));
         let shown = extent.shown(file.size());
         let first = shown.iter().flatten().find(|range| !range.is_empty()).map(|range| range.start);
         match (first, shown) {
@@ -192,7 +193,7 @@ impl SiblingReadahead {
 
     /// A program lists a directory: readahead may enter those in it.
     pub fn listed(&self, directory: &Path) {
-        self.shared.lock().listed.insert(number(directory));
+        self.shared.state.lock().listed.insert(number(directory));
     }
 
     /// A program opens a file: plans readahead of its siblings. A small file is requested whole if
@@ -213,9 +214,9 @@ impl SiblingReadahead {
     fn note_open(&self, path: &Path, file: &File) -> SiblingOpen {
         let (file_number, handle) = (number(path), Handle::of(path, file));
         // What was read ahead and not opened in time may not be in memory any more.
-        let removed = self.shared.lock().expire(&self.shared);
+        let removed = self.shared.state.lock().expire(&self.shared);
         drop(removed);
-        let (open, closed) = self.shared.alike().opened(file_number, handle);
+        let (open, closed) = self.shared.alike.lock().opened(file_number, handle);
         drop(closed);
         SiblingOpen { shared: Arc::clone(&self.shared), file: file_number, open }
     }
@@ -223,8 +224,8 @@ impl SiblingReadahead {
     /// A program reads bytes of a file, or is about to: requests what followed in a file that was
     /// read alike. Returns whether further reads of it matter.
     pub fn read(&self, number: SiblingFile, file: &File, offset: u64, bytes: u64) -> bool {
-        let matters = self.shared.uses().read(number.0, offset, bytes);
-        let predicted = self.shared.alike().read(number.0, offset, bytes);
+        let matters = self.shared.uses.lock().read(number.0, offset, bytes);
+        let predicted = self.shared.alike.lock().read(number.0, offset, bytes);
         let goes_on = predicted.goes_on;
         // None, for example, if the program reads in no order as it says.
         if predicted.is_some() && file.stream_budget().is_some() {
@@ -235,7 +236,7 @@ impl SiblingReadahead {
 
     /// A program closes a file.
     pub fn closed(&self, file: SiblingFile) {
-        self.shared.uses().closed(file.0);
+        self.shared.uses.lock().closed(file.0);
     }
 
     /// A program will open these files in this order, after those announced before if `append`.
@@ -246,7 +247,7 @@ impl SiblingReadahead {
         if paths.len() > announced::ANNOUNCED_MAX {
             return Err(TooMany(()));
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let removed = if append { Vec::new() } else { state.announced.end() };
         state.bytes -= removed.iter().map(|ahead| ahead.bytes).sum::<u64>();
         let added = state.announced.add(paths);
@@ -260,7 +261,7 @@ impl SiblingReadahead {
 impl Drop for SiblingReadahead {
     /// Ends readahead, and closes its files.
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.has_ended = true;
         let files = (std::mem::take(&mut state.ahead), state.announced.end());
         state.planned.clear();
@@ -273,7 +274,7 @@ impl Drop for SiblingReadahead {
 
 impl Shared {
     fn next(&self, most: u64) -> Option<Step> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.has_ended {
                 return None;
@@ -294,27 +295,13 @@ impl Shared {
                 // Closing a file takes other locks.
                 drop(state);
                 drop(removed);
-                state = self.lock();
+                state = self.state.lock();
             } else if state.bytes > 0 || !state.ahead.is_empty() {
-                let waited = self.wake.wait_timeout(state, SIBLING_UNUSED_MAX);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = self.wake.wait_timeout(state, SIBLING_UNUSED_MAX);
             } else {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wake.wait(state);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn uses(&self) -> MutexGuard<'_, SiblingUses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn alike(&self) -> MutexGuard<'_, Alike> {
-        self.alike.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -334,7 +321,7 @@ impl State {
         for place in old {
             if let Some(ahead) = self.ahead.remove(&place) {
                 self.bytes -= ahead.bytes;
-                shared.alike().trails.dropped(ahead.number);
+                shared.alike.lock().trails.dropped(ahead.number);
                 removed.push(ahead);
             }
             self.step(SiblingEvent::Dropped { directory: place.0, index: place.1 }, &mut Vec::new());
@@ -402,7 +389,7 @@ impl State {
         (shared, most): (&Shared, u64),
     ) {
         let Some(average) = self.directories.get(&number).map(Directory::average) else { return };
-        let mut extent = shared.uses().extent(number, opened.map(|(_, file)| file));
+        let mut extent = shared.uses.lock().extent(number, opened.map(|(_, file)| file));
         let left = most.saturating_sub(self.bytes);
         let mut room = extent.room(left, average);
         if let Some((index, _)) = opened
@@ -410,7 +397,8 @@ impl State {
             && left > 0
             && !extent.is_whole(average)
         {
-            (room, extent) = (shared.alike().trails.room(self.size(number, index)), SiblingExtent::NOTHING);
+            (room, extent) =
+                (shared.alike.lock().trails.room(self.size(number, index)), SiblingExtent::NOTHING);
         }
         let mut plan = Vec::new();
         let steps = from.and_then(|from| Some((from, self.directories.get(&from)?.steps + 1)));
@@ -474,14 +462,14 @@ impl Shared {
     fn opened(&self, tree: &dyn SiblingTree, path: &Path, file: &File, most: u64) -> bool {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
         let (directory, opened, size) = (number(above), number(path), file.size());
-        let mut uses = self.uses();
+        let mut uses = self.uses.lock();
         uses.opened(directory, opened, size);
         let extent = uses.extent(directory, Some(opened));
         drop(uses);
         if extent.is_shown_whole() && extent.bytes(size) == size && !tree.has_some(path) {
             file.advise(0, size, Advice::WillNeed);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.directories.get(&directory);
         let is_recent = known.is_some_and(|known| known.listed.elapsed() < RELIST_MIN);
         let place = match known.and_then(|known| known.place(name)) {
@@ -491,11 +479,11 @@ impl Shared {
                 // The listing is copied without the lock.
                 drop(state);
                 let Some(listed) = tree.known(above).map(|entries| Directory::of(above, entries)) else {
-                    self.lock().note_unlisted(directory, name);
+                    self.state.lock().note_unlisted(directory, name);
                     return false;
                 };
                 let place = listed.0.place(name);
-                state = self.lock();
+                state = self.state.lock();
                 let Some(place) = place else {
                     // Only the time of the listing changes: with it, the next open of a file that
                     // the listing lacks does not copy it. A new listing would end the run.
@@ -521,7 +509,7 @@ impl Shared {
 
     /// Whether an opened file was announced.
     fn opens_announced(&self, path: &Path) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(ahead) = state.announced.opened(path) else { return false };
         state.bytes -= ahead.as_ref().map_or(0, |ahead| ahead.bytes);
         drop(state);
@@ -535,7 +523,7 @@ impl Shared {
         let extent = SiblingExtent::GUESS;
         let mut file = open_ahead(tree, &path, will_read(extent, u64::MAX));
         // Decided with the lock, and sent without it, as in `read_planned`.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_wanted = !state.has_ended && state.announced.is_opening(&path);
         let ahead = file.take_if(|_| is_wanted).map(|file| Ahead::request(&path, file, extent));
         let (ahead, advised) = ahead.unzip();
@@ -549,17 +537,17 @@ impl Shared {
 
     /// A program will leave a directory: lists the next one, and plans its files.
     fn go_on(&self, tree: &dyn SiblingTree, directory: u64, most: u64) {
-        let Some(path) = self.lock().directories.get(&directory).map(|known| known.path.clone()) else {
+        let Some(path) = self.state.lock().directories.get(&directory).map(|known| known.path.clone()) else {
             return;
         };
         let Some(path) = self.next_directory(tree, path) else { return };
         let next = number(&path);
-        if !self.lock().directories.contains_key(&next) {
+        if !self.state.lock().directories.contains_key(&next) {
             let Ok(entries) = tree.list(&path) else { return };
             let listed = Directory::of(&path, entries);
-            self.lock().insert(next, listed);
+            self.state.lock().insert(next, listed);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(known) = state.directories.get_mut(&directory) {
             known.next = Next::Found(next);
         }
@@ -573,7 +561,7 @@ impl Shared {
     /// parent of that directory.
     fn next_directory(&self, tree: &dyn SiblingTree, mut path: PathBuf) -> Option<PathBuf> {
         let mut after = None::<OsString>;
-        while self.lock().listed.contains(number(&path)) {
+        while self.state.lock().listed.contains(number(&path)) {
             let entries = tree.list(&path).ok()?;
             let directories = entries.into_iter().filter(|entry| entry.kind == EntryKind::Directory);
             let names = directories.map(|entry| entry.name).filter(|name| Some(name) > after.as_ref());
@@ -594,13 +582,13 @@ impl Shared {
         // Requests are decided with the lock: a program that opens the file takes it before its
         // first read. Decided after that read, the same bytes could be requested again. They are
         // sent without the lock.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_ahead = state.siblings.get(directory).is_some_and(|siblings| siblings.is_ahead(index));
         let is_wanted = is_ahead && !state.has_ended;
         let (before, advised) = match file.take_if(|_| is_wanted) {
             Some(file) => {
                 let (mut ahead, mut advised) = Ahead::request(&planned.path, file, planned.extent);
-                let ranges = self.alike().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
+                let ranges = self.alike.lock().trails.ahead(ahead.number, ahead.file.size(), u64::MAX);
                 ahead.bytes = planned.bytes + ranges.iter().map(|range| range.end - range.start).sum::<u64>();
                 advised.extend(decide(&ahead.file, ranges));
                 state.bytes += ahead.bytes - planned.bytes;

@@ -21,7 +21,7 @@ use crate::mapped::MappedFile;
 use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex};
 
 pub use open::OpenOptions;
 use whole::Wholes;
@@ -135,7 +135,7 @@ impl Store {
 
 impl StoreInner {
     fn open(self: &Arc<Self>, path: &Path, will_read: WillRead) -> Result<File> {
-        let may_have_pages = || self.files().get(&Key::Path(path.to_owned())).is_some();
+        let may_have_pages = || self.files.lock().get(&Key::Path(path.to_owned())).is_some();
         let page = self.engine.page_size().bytes();
         // Reads of the store begin and end at pages.
         let will_read = match will_read {
@@ -148,7 +148,7 @@ impl StoreInner {
             other => other,
         };
         let mut object = self.open_object(path, will_read)?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let mut looks = 1;
         let entry = loop {
             let known = files.get(&Key::new(path, object.identity())).cloned();
@@ -164,7 +164,7 @@ impl StoreInner {
                 Some(_) if looks == 1 => {
                     drop(files);
                     object = self.open_object(path, WillRead::Any)?;
-                    files = self.files();
+                    files = self.files.lock();
                     looks += 1;
                 }
                 // Readers of an old version keep their handles; later opens read the new version.
@@ -201,7 +201,7 @@ impl StoreInner {
         }
         // Frees mapped files that were closed with readahead in flight: each still holds a
         // descriptor.
-        self.files().sweep(engine);
+        self.files.lock().sweep(engine);
         let places = Arc::new(OffsetMappedFrames::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
         let entry = engine.shard(shard).open_placed_file(pages, |file| {
@@ -212,7 +212,7 @@ impl StoreInner {
             entry
         });
         entry.set_object(Some(object));
-        let mut files = self.files();
+        let mut files = self.files.lock();
         files.insert_detached(Arc::clone(&entry));
         files.opened(&entry);
         let handle = engine.shard(entry.shard).open_handle(entry.file);
@@ -222,7 +222,7 @@ impl StoreInner {
 
     /// Adds a handle to an entry that has open handles, so the entry is still in the table.
     pub(crate) fn another_handle(&self, entry: &FileEntry) -> HandleId {
-        self.files().opened(entry);
+        self.files.lock().opened(entry);
         self.engine.shard(entry.shard).open_handle(entry.file)
     }
 
@@ -239,7 +239,7 @@ impl StoreInner {
 
     /// A handle of `entry` was closed.
     pub(crate) fn closed(&self, entry: &Arc<FileEntry>) {
-        self.files().closed(entry, &self.engine);
+        self.files.lock().closed(entry, &self.engine);
     }
 
     /// A file with nothing cached, in no table.
@@ -251,16 +251,12 @@ impl StoreInner {
             FileEntry::new(engine.next_uid(), (shard, file), Arc::clone(&self.queue), path, identity)
         })
     }
-
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for StoreInner {
     /// Files hold the store, so none is open: all pages are dropped.
     fn drop(&mut self) {
-        let entries = self.files.get_mut().unwrap_or_else(PoisonError::into_inner).take_all();
+        let entries = self.files.get_mut().take_all();
         self.engine.adopt(entries);
         self.engine.forget_queue(&self.queue);
     }

@@ -4,16 +4,21 @@
 use std::time::Instant;
 
 #[cfg(not(feature = "model"))]
-pub(crate) use std::{sync::atomic, sync::*, thread, thread_local};
+pub use bowwave_backend::sync::{Condvar, Mutex, RwLock};
+#[cfg(not(feature = "model"))]
+pub use std::{sync::atomic, sync::*, thread, thread_local};
 
 #[cfg(feature = "model")]
-pub(crate) use shuttle::{sync::atomic, sync::*, thread, thread_local};
+pub use shuttle::{sync::atomic, sync::*, thread, thread_local};
 #[cfg(feature = "model")]
-pub(crate) use std::sync::OnceLock;
+pub use std::sync::OnceLock;
+
+#[cfg(feature = "model")]
+bowwave_backend::locks_without_poison!(shuttle::sync);
 
 /// Time until `due`; `None` if it has passed. In the model it always has: a timed wait may end at
 /// any moment.
-pub(crate) fn time_until(due: Instant) -> Option<std::time::Duration> {
+pub fn time_until(due: Instant) -> Option<std::time::Duration> {
     if cfg!(feature = "model") {
         return None;
     }

@@ -10,7 +10,7 @@ use bowwave_core::Instant as CoreInstant;
 use crate::engine::Inner;
 use crate::object_upload::Part;
 use crate::queue::Queue;
-use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, time_until};
+use crate::sync::{Arc, Condvar, Mutex, Weak, thread, time_until};
 use crate::wait::Slot;
 
 /// How long a woken task may leave its frames pinned before they are reclaimed.
@@ -91,7 +91,7 @@ impl Timer {
 
     /// Schedules a job at `due`.
     pub(crate) fn add(&self, due: Instant, job: Job) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let is_first = state.waiting.peek().is_none_or(|first| due < first.due);
         state.waiting.push(Waiting { due, job });
         drop(state);
@@ -110,7 +110,7 @@ impl Timer {
 
     /// Ends the thread, drops all jobs, and closes the queues that wait for one.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -124,14 +124,14 @@ impl Timer {
     }
 
     fn run(&self, engine: &Weak<Inner>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         while !state.closed {
             let Some(first) = state.waiting.peek() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
                 continue;
             };
             if let Some(pause) = time_until(first.due) {
-                state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+                state = self.changed.wait_timeout(state, pause);
                 continue;
             }
             let Waiting { job, .. } = state.waiting.pop().expect("peeked above");
@@ -141,7 +141,7 @@ impl Timer {
             // still need this thread.
             let _told = catch_unwind(AssertUnwindSafe(|| job.run(&engine)));
             drop(engine);
-            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state = self.state.lock();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use bowwave_core::{FillError, FrameId};
 
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex};
 
 /// Result of a wait: the pinned frames, or the error.
 pub(crate) type Outcome = Result<Vec<FrameId>, FillError>;
@@ -43,7 +43,7 @@ enum State {
 impl Slot {
     /// Delivers the outcome.
     pub(crate) fn deliver(&self, outcome: Outcome) -> Delivery {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before = std::mem::replace(&mut *state, State::Abandoned);
         if matches!(before, State::Abandoned) {
             return Delivery::Unwanted(outcome);
@@ -61,7 +61,7 @@ impl Slot {
 
     /// Takes back the frames that a task has not collected.
     pub(crate) fn take_back(&self) -> Option<Vec<FrameId>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !matches!(*state, State::Done(Ok(_))) {
             return None;
         }
@@ -73,18 +73,18 @@ impl Slot {
 
     /// Blocks until the outcome arrives.
     pub(crate) fn wait(&self) -> Outcome {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             match std::mem::take(&mut *state) {
                 State::Done(outcome) => return outcome,
-                _ => state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
+                _ => state = self.ready.wait(state),
             }
         }
     }
 
     /// The outcome, `None` if it was taken back, or pending with the task's waker stored.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Option<Outcome>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match std::mem::take(&mut *state) {
             State::Done(outcome) => Poll::Ready(Some(outcome)),
             State::TakenBack => Poll::Ready(None),
@@ -98,14 +98,10 @@ impl Slot {
     /// The reader is gone. Returns an outcome that has already arrived; the caller unpins its
     /// frames.
     pub(crate) fn abandon(&self) -> Option<Outcome> {
-        match std::mem::replace(&mut *self.lock(), State::Abandoned) {
+        match std::mem::replace(&mut *self.state.lock(), State::Abandoned) {
             State::Done(outcome) => Some(outcome),
             _ => None,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

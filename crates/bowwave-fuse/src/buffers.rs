@@ -4,7 +4,7 @@
 //! mount under 64 readers used 125 MiB: half in flight, half fragmented in the allocator. So each
 //! size class has a fixed maximum of buffers, and buffers are never freed.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 
 /// Stacks of free buffers. Last in, first out reuses a buffer that is still in the CPU cache. The
 /// kernel wakes waiting threads in turn, so a buffer per thread would be cold.
@@ -47,14 +47,14 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.class.lock().free.push(std::mem::take(&mut self.buffer));
+        self.class.state.lock().free.push(std::mem::take(&mut self.buffer));
         self.class.back.notify_one();
     }
 }
 
 impl Class {
     fn take(&self, (bytes, count_max): (usize, usize)) -> Lent<'_> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(buffer) = state.free.pop() {
                 return Lent { class: self, buffer };
@@ -64,13 +64,8 @@ impl Class {
                 drop(state);
                 return Lent { class: self, buffer: vec![0; bytes] };
             }
-            state = self.back.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.back.wait(state);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panicking holder leaves the stack valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,7 +88,7 @@ mod tests {
                 buffers.lend(len, |buffer| assert_eq!(buffer.len(), len));
             }
         }
-        let created = buffers.classes.each_ref().map(|class| class.lock().created);
+        let created = buffers.classes.each_ref().map(|class| class.state.lock().created);
         assert_eq!(created, [1; 3], "one was enough for each class");
     }
 
@@ -122,6 +117,6 @@ mod tests {
             gates.iter().for_each(|open| open.send(()).expect("it waits, or will"));
             received.recv().expect("one came back");
         });
-        assert_eq!(buffers.classes[2].lock().created, count_max);
+        assert_eq!(buffers.classes[2].state.lock().created, count_max);
     }
 }

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use bowwave_engine::backend::{Entry, Error, SetAttributes, SetTime};
 
 use crate::operations::Operations;
@@ -23,7 +24,8 @@ pub(crate) struct Deferred {
     changed: Condvar,
     /// Held while attributes are sent to the store, so that a rename runs before or after, not
     /// meanwhile.
-    sending: Mutex<()>,
+    /// Serialises requests that send attributes to the store.
+    pub(crate) sending: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +64,7 @@ impl Deferred {
         if changes.is_empty() {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (all, _) = state
             .pending
             .entry(path.to_owned())
@@ -74,13 +76,13 @@ impl Deferred {
 
     /// The attributes that wait for `path`.
     pub(crate) fn get(&self, path: &Path) -> Option<SetAttributes> {
-        self.lock().pending.get(path).map(|(attributes, _)| *attributes)
+        self.state.lock().pending.get(path).map(|(attributes, _)| *attributes)
     }
 
     /// The store accepted `attributes`, or `path` does not exist. Programs may have set others
     /// meanwhile.
     pub(crate) fn stored(&self, path: &Path, attributes: &SetAttributes) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.settle(path, attributes);
         if let Some((rejected, _)) = state.rejected.get_mut(path) {
             *rejected = without(rejected, attributes);
@@ -92,7 +94,7 @@ impl Deferred {
 
     /// The store rejected `attributes`. They are not retried; the end of the mount reports them.
     pub(crate) fn refused(&self, path: &Path, attributes: &SetAttributes, error: &Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.settle(path, attributes);
         if let Some((rejected, last)) = state.rejected.get_mut(path) {
             (*rejected, *last) = (merged(rejected, attributes), error.clone());
@@ -105,7 +107,7 @@ impl Deferred {
 
     /// The rejected attributes as one message that names the first path; `None` if all are stored.
     pub(crate) fn rejections(&self) -> Option<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let (path, (_, error)) = state.rejected.first_key_value()?;
         let path = path.display();
         Some(match state.rejected.len() as u64 - 1 + state.others {
@@ -116,14 +118,14 @@ impl Deferred {
 
     /// `path` was removed: drops its waiting and rejected attributes.
     pub(crate) fn removed(&self, path: &Path) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.pending.remove(path);
         state.rejected.remove(path);
     }
 
     /// `old` was renamed to `new`, and its waiting attributes were stored with it.
     pub(crate) fn renamed(&self, old: &Path, new: &Path) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.pending.remove(old);
         state.pending.remove(new);
         state.rejected.remove(new);
@@ -134,7 +136,7 @@ impl Deferred {
 
     /// The content changed: drops a modification time that was set before.
     pub(crate) fn forget_time(&self, path: &Path) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some((attributes, _)) = state.pending.get_mut(path) {
             attributes.modified = None;
             if attributes.is_empty() {
@@ -151,25 +153,20 @@ impl Deferred {
 
     /// Paths whose attributes have waited for at least `long`.
     pub(crate) fn since(&self, long: Duration) -> Vec<PathBuf> {
-        let state = self.lock();
+        let state = self.state.lock();
         let due = state.pending.iter().filter(|(_, (_, since))| since.elapsed() >= long);
         due.map(|(path, _)| path.clone()).collect()
     }
 
     /// Ends the wait for further attributes.
     pub(crate) fn end(&self) {
-        self.lock().has_ended = true;
+        self.state.lock().has_ended = true;
         self.changed.notify_all();
-    }
-
-    /// Serialises requests that send attributes to the store.
-    pub(crate) fn lock_sending(&self) -> MutexGuard<'_, ()> {
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Overlays waiting attributes on an entry. `path` is evaluated only if any attributes wait.
     pub(crate) fn shown(&self, entry: Entry, path: impl FnOnce() -> Option<PathBuf>) -> Entry {
-        if self.lock().pending.is_empty() {
+        if self.state.lock().pending.is_empty() {
             return entry;
         }
         let Some(set) = path().and_then(|path| self.get(&path)) else { return entry };
@@ -183,7 +180,7 @@ impl Deferred {
 
     /// Blocks until an entry is due; returns false at the end of the mount.
     fn wait(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.has_ended {
                 return false;
@@ -191,17 +188,10 @@ impl Deferred {
             let oldest = state.pending.values().map(|(_, since)| since.elapsed()).max();
             state = match oldest.map(|age| DELAY.saturating_sub(age)) {
                 Some(left) if left.is_zero() => return true,
-                Some(left) => {
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.changed.wait_timeout(state, left),
+                None => self.changed.wait(state),
             };
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No method can panic in the middle of an update.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

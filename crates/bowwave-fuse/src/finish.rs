@@ -1,9 +1,11 @@
 //! The end of a writable mount: writes dirty data to the store before the process exits.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 
@@ -45,7 +47,7 @@ impl Finish {
     /// # Errors
     /// The error of the work, the same for every caller; or a timeout.
     pub(crate) fn run(&self) -> Result<()> {
-        let mut stage = self.shared.lock();
+        let mut stage = self.shared.stage.lock();
         if matches!(*stage, Stage::Waiting(_))
             && let Stage::Waiting(work) = std::mem::replace(&mut *stage, Stage::Running)
         {
@@ -53,7 +55,7 @@ impl Finish {
             // On its own thread: a store that never responds must not block the end of the process.
             let started = thread::Builder::new().name("bowwave-finish".to_owned()).spawn(move || {
                 let result = work();
-                *shared.lock() = Stage::Done(result);
+                *shared.stage.lock() = Stage::Done(result);
                 shared.done.notify_all();
             });
             if let Err(error) = started {
@@ -71,17 +73,12 @@ impl Finish {
                     self.shared.patience
                 )));
             };
-            stage = self.shared.done.wait_timeout(stage, left).unwrap_or_else(PoisonError::into_inner).0;
+            stage = self.shared.done.wait_timeout(stage, left);
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Stage> {
-        // A stage is replaced in one assignment.
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 #[cfg(test)]
 mod tests {

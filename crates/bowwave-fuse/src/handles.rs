@@ -1,8 +1,10 @@
 //! Open files and directories, by the handle number in each request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use bowwave_engine::backend::sync::RwLock;
 
 /// A table of open handles.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl<H: OfInode> Handles<H> {
     pub(crate) fn insert(&self, handle: H) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         // A panicking holder leaves the maps valid.
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         open.by_inode.entry(handle.inode()).or_default().push(number);
         open.by_number.insert(number, Arc::new(handle));
         number
@@ -42,24 +44,24 @@ impl<H: OfInode> Handles<H> {
 
     /// The handle with this number.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<H>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).by_number.get(&number).cloned()
+        self.open.read().by_number.get(&number).cloned()
     }
 
     /// A handle of an inode that satisfies `fits`.
     pub(crate) fn find_of(&self, inode: u64, fits: impl Fn(&H) -> bool) -> Option<Arc<H>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.read();
         let numbers = open.by_inode.get(&inode)?;
         numbers.iter().filter_map(|number| open.by_number.get(number)).find(|handle| fits(handle)).cloned()
     }
 
     /// All open handles.
     pub(crate) fn all(&self) -> Vec<Arc<H>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).by_number.values().cloned().collect()
+        self.open.read().by_number.values().cloned().collect()
     }
 
     /// Closes a handle. Running requests keep it alive until they end.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<H>> {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         let handle = open.by_number.remove(&number)?;
         if let Some(numbers) = open.by_inode.get_mut(&handle.inode()) {
             numbers.retain(|&known| known != number);

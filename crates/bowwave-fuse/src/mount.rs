@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_engine::backend::Writes;
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use bowwave_engine::{SiblingJournal, Store};
 use fuser::{Config, Session, SessionACL};
 
@@ -412,25 +413,25 @@ struct Ended {
 
 impl Ended {
     fn set(&self, result: Result<()>) {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
+        self.result.lock().get_or_insert(result);
         self.changed.notify_all();
     }
 
     /// How the session ended, if it has.
     fn result(&self) -> Option<Result<()>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.result.lock().clone()
     }
 
     /// Waits for the end of the session; `None` if it has not ended within `limit`.
     fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut result = self.result.lock();
         while result.is_none() {
             result = match deadline {
-                None => self.changed.wait(result).unwrap_or_else(PoisonError::into_inner),
+                None => self.changed.wait(result),
                 Some(deadline) => {
                     let left = deadline.checked_duration_since(Instant::now())?;
-                    self.changed.wait_timeout(result, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed.wait_timeout(result, left)
                 }
             };
         }

@@ -6,7 +6,9 @@
 //! A move of a directory holds the whole tree alone, because it changes all paths below.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+use bowwave_engine::backend::sync::{Condvar, Mutex, RwLock};
 
 /// Locks of directories, by inode. Each directory has a lock of its own: a slow request in one
 /// directory delays no other.
@@ -47,7 +49,7 @@ struct Directory<'a> {
 impl Order {
     /// Locks the directory with this inode for lookups.
     pub(crate) fn lookup(&self, directory: u64) -> NamesGuard<'_> {
-        let tree = self.tree();
+        let tree = self.tree.read();
         let shared = self.shared(directory);
         NamesGuard { _directories: [Some(shared), None], _tree: Some(tree), _whole: None }
     }
@@ -59,7 +61,7 @@ impl Order {
 
     /// Locks two directories, possibly the same, for changes of names.
     pub(crate) fn change_both(&self, one: u64, other: u64) -> NamesGuard<'_> {
-        let tree = self.tree();
+        let tree = self.tree.read();
         // Ordered by inode, so that two renames cannot deadlock.
         let first = self.alone(one.min(other));
         let second = (one != other).then(|| self.alone(one.max(other)));
@@ -68,23 +70,15 @@ impl Order {
 
     /// Locks the tree for moves of directories: no other thread uses a path meanwhile.
     pub(crate) fn change_all(&self) -> NamesGuard<'_> {
-        let whole = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+        let whole = self.tree.write();
         NamesGuard { _directories: [None, None], _tree: None, _whole: Some(whole) }
     }
 
     // The tree's lock guards no data, and each change of `Holders` is one assignment. A panicking
     // holder leaves them valid.
 
-    fn tree(&self) -> RwLockReadGuard<'_, ()> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn directories(&self) -> MutexGuard<'_, HashMap<u64, Holders>> {
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn shared(&self, inode: u64) -> Directory<'_> {
-        let mut directories = self.directories();
+        let mut directories = self.directories.lock();
         loop {
             let holders = directories.entry(inode).or_default();
             if !holders.is_changing && holders.waiting_changes == 0 {
@@ -96,7 +90,7 @@ impl Order {
     }
 
     fn alone(&self, inode: u64) -> Directory<'_> {
-        let mut directories = self.directories();
+        let mut directories = self.directories.lock();
         directories.entry(inode).or_default().waiting_changes += 1;
         loop {
             let holders = directories.entry(inode).or_default();
@@ -113,13 +107,13 @@ impl Order {
         &self,
         directories: MutexGuard<'a, HashMap<u64, Holders>>,
     ) -> MutexGuard<'a, HashMap<u64, Holders>> {
-        self.released.wait(directories).unwrap_or_else(PoisonError::into_inner)
+        self.released.wait(directories)
     }
 }
 
 impl Drop for Directory<'_> {
     fn drop(&mut self) {
-        let mut directories = self.order.directories();
+        let mut directories = self.order.directories.lock();
         let Some(holders) = directories.get_mut(&self.inode) else { return };
         match self.is_changing {
             true => holders.is_changing = false,
@@ -163,7 +157,7 @@ mod tests {
         let first = order.lookup(3);
         thread::scope(|scope| {
             let changed = waiting(scope, || drop(order.change(3)));
-            while order.directories()[&3].waiting_changes == 0 {
+            while order.directories.lock()[&3].waiting_changes == 0 {
                 thread::yield_now();
             }
             let looked = waiting(scope, || drop(order.lookup(3)));
@@ -212,7 +206,7 @@ mod tests {
                 });
             }
         });
-        assert!(order.directories().is_empty());
+        assert!(order.directories.lock().is_empty());
     }
 
     /// Runs `enter` on a thread. The receiver gets a message when `enter` has returned.

@@ -5,9 +5,9 @@
 //! so that the visible time does not change.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::backend::{Entry, EntryKind};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -16,7 +16,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Stamps {
     times: Mutex<HashMap<u64, SystemTime>>,
     /// Held while a time is sent to a store.
-    sending: Mutex<()>,
+    /// Serialises requests that send a time to a store. The holder reads the time again: a program
+    /// may have set another meanwhile.
+    pub(crate) sending: Mutex<()>,
 }
 
 impl Stamps {
@@ -30,30 +32,24 @@ impl Stamps {
         let last = self.get(inode).or_else(before);
         let time = now();
         let time = if last.is_some_and(|last| time <= last) { SystemTime::now() } else { time };
-        self.lock().insert(inode, time);
+        self.times.lock().insert(inode, time);
     }
 
     /// The store changed the file, for example its size. Moves a recorded time forward.
     pub(crate) fn restamp(&self, inode: u64) {
-        if let Some(time) = self.lock().get_mut(&inode) {
+        if let Some(time) = self.times.lock().get_mut(&inode) {
             *time = now().max(*time);
         }
     }
 
-    /// Serialises requests that send a time to a store. The caller reads the time again under this
-    /// lock: a program may have set another meanwhile.
-    pub(crate) fn lock_sending(&self) -> MutexGuard<'_, ()> {
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The time that the store has yet to receive.
     pub(crate) fn get(&self, inode: u64) -> Option<SystemTime> {
-        self.lock().get(&inode).copied()
+        self.times.lock().get(&inode).copied()
     }
 
     /// The store has received `time`. Keeps a later time.
     pub(crate) fn sent(&self, inode: u64, time: SystemTime) {
-        let mut times = self.lock();
+        let mut times = self.times.lock();
         if times.get(&inode) == Some(&time) {
             times.remove(&inode);
         }
@@ -61,7 +57,7 @@ impl Stamps {
 
     /// Discards the recorded time: the store's own time is valid.
     pub(crate) fn drop(&self, inode: u64) {
-        self.lock().remove(&inode);
+        self.times.lock().remove(&inode);
     }
 
     /// Overlays the recorded time on an entry for `stat`.
@@ -69,7 +65,7 @@ impl Stamps {
         if entry.kind != EntryKind::File {
             return entry;
         }
-        let Some(time) = self.lock().get(&inode).copied() else { return entry };
+        let Some(time) = self.times.lock().get(&inode).copied() else { return entry };
         entry.modified = Some(time);
         if let Some(unix) = &mut entry.unix {
             unix.changed = unix.changed.max(time);
@@ -77,11 +73,6 @@ impl Stamps {
             unix.blocks = unix.blocks.max(entry.size.div_ceil(512));
         }
         entry
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, SystemTime>> {
-        // A panicking holder leaves the map valid.
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,10 +12,12 @@
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -87,11 +89,11 @@ impl Workers {
 
     /// Whether a worker is free or can be created.
     fn has_worker(&self) -> bool {
-        self.shared.lock().jobs < self.shared.workers_max
+        self.shared.state.lock().jobs < self.shared.workers_max
     }
 
     fn hand_over(&self, job: Job) -> Result<(), Job> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.jobs == state.workers {
             if state.workers == self.shared.workers_max {
                 return Err(job);
@@ -113,27 +115,22 @@ impl Workers {
 
 impl Shared {
     fn work(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
                 drop(state);
                 guard(job);
-                state = self.lock();
+                state = self.state.lock();
                 state.jobs -= 1;
                 continue;
             }
-            let (next, timeout) = self.wake.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            if timeout.timed_out() && state.queue.is_empty() {
+            let since = Instant::now();
+            state = self.wake.wait_timeout(state, IDLE);
+            if since.elapsed() >= IDLE && state.queue.is_empty() {
                 state.workers -= 1;
                 return;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Jobs run outside the lock, so a panicking job cannot leave the state inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The open file or directory of a store behind a descriptor.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{Entry, EntryKind, File, Identity, NamedFile, Namespace as _};
 use bowwave_interpose::say;
 
@@ -20,7 +21,7 @@ pub(crate) struct Open {
     /// Reopened on first use in a child and after an exec.
     live: Mutex<Option<Arc<Live>>>,
     /// Serialises reads that move the offset.
-    offset_lock: Mutex<()>,
+    pub(crate) offset_lock: Mutex<()>,
 }
 
 /// The open file in this process.
@@ -55,7 +56,7 @@ impl Open {
 
     /// Reopens it if necessary.
     pub(crate) fn live(&self) -> Result<Arc<Live>> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock();
         if let Some(live) = &*live {
             return Ok(Arc::clone(live));
         }
@@ -72,11 +73,6 @@ impl Open {
         }
         say(&format_args!("{} has changed since it was opened", setup().visible_path(&self.place).display()));
         Err(Errno(libc::ESTALE))
-    }
-
-    /// Locks the offset.
-    pub(crate) fn lock_offset(&self) -> MutexGuard<'_, ()> {
-        self.offset_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

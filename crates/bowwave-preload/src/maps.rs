@@ -12,9 +12,10 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use bowwave_engine::Advice;
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_interpose::say;
 use bowwave_region::{MapOptions, Protection, Region, RegionStats};
 
@@ -50,7 +51,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNMAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 pub(crate) fn lock() -> MutexGuard<'static, BTreeMap<usize, Mapped>> {
-    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
+    MAPS.lock()
 }
 
 /// A requested map.

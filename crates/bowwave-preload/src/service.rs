@@ -1,10 +1,11 @@
 //! The engine and its stores: created on first use of a served path, and again in a child.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use bowwave_control::{Program, Quiet, Server};
 use bowwave_engine::backend::WillRead;
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{DecisionLog, Engine, Entry, EntryKind, Error, NamedFile, NamedFiles, Namespace, Store};
 use bowwave_interpose::{Inside, say};
 
@@ -26,14 +27,14 @@ static SERVICE: Mutex<Option<&'static Service>> = Mutex::new(None);
 
 /// Locked during a fork, so that no fork happens during a start.
 pub(crate) fn lock() -> MutexGuard<'static, Option<&'static Service>> {
-    SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
+    SERVICE.lock()
 }
 
 /// Removes the socket of `bowwave ctl` at the end of the process. If a thread holds the lock,
 /// perhaps the one whose signal handler ends the process, a later client removes the socket.
 pub(crate) fn leave() {
     let _inside = Inside::enter();
-    if let Ok(service) = SERVICE.try_lock()
+    if let Some(service) = SERVICE.try_lock()
         && let Some(server) = service.and_then(|service| service.server.as_ref())
     {
         server.leave();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, RwLockWriteGuard};
+
+use bowwave_engine::backend::sync::RwLock;
 
 use crate::live::Open;
 
@@ -28,7 +30,7 @@ pub(crate) fn get(fd: c_int) -> Option<Arc<Open>> {
     if !is_ours(fd) {
         return None;
     }
-    TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
+    TABLE.read().get(&fd).cloned()
 }
 
 /// Records a descriptor, unless the process does not own the table; `false` if its number is too
@@ -61,12 +63,12 @@ pub(crate) fn forget(fd: c_int) {
 /// Served descriptors from `first` to `last`.
 pub(crate) fn between(first: u32, last: u32) -> Vec<c_int> {
     let range = c_int::try_from(first).unwrap_or(c_int::MAX)..=c_int::try_from(last).unwrap_or(c_int::MAX);
-    TABLE.read().unwrap_or_else(PoisonError::into_inner).range(range).map(|(&fd, _)| fd).collect()
+    TABLE.read().range(range).map(|(&fd, _)| fd).collect()
 }
 
 /// Locks the table for a change.
 pub(crate) fn lock() -> RwLockWriteGuard<'static, Table> {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+    TABLE.write()
 }
 
 /// Makes this process the owner of the table.

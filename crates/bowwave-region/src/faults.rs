@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bowwave_engine::Stats;
-
-use crate::sync::{Mutex, PoisonError};
+use bowwave_engine::sync::Mutex;
 
 /// A page fault that was served, or a range that was populated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Faults {
     /// Remembers a fault that ends now.
     pub(crate) fn note(&self, begun: Option<Instant>, bytes: Range<u64>, outcome: FaultOutcome) {
         let Some(begun) = begun else { return };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.len() == self.capacity {
             last.pop_front();
         }
@@ -63,7 +62,7 @@ impl Faults {
 
     /// The remembered faults, in the order in which they ended.
     pub(crate) fn last(&self) -> Vec<Fault> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.last.lock().iter().cloned().collect()
     }
 }
 

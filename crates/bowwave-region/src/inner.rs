@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use bowwave_engine::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use bowwave_engine::sync::{Arc, Mutex};
 use bowwave_engine::{Around, MappedFile, Mapping, Pattern};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
@@ -14,8 +16,6 @@ use crate::faults::{FaultOutcome, Faults};
 use crate::kernel::Kernel;
 use crate::region::{MapOptions, Protection};
 use crate::streams::{Stream, Streams};
-use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::task;
 use crate::uffd::{Partial, Touch};
 
@@ -211,14 +211,14 @@ impl Inner {
     /// cached pages of `around`. Returns the end of the mapped range.
     fn map_if_cached(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
         let page = self.page_of(offset);
-        let failed = self.failed().state(page);
+        let failed = self.failed.lock().state(page);
         if failed == Some(true) {
             return None;
         }
         let mut end = page + stream.file.page_bytes();
         let is_there = stream.file.fault_if_there(offset, self.pattern(), around, |bytes| {
             if failed.is_some() {
-                self.failed().forget(page);
+                self.failed.lock().forget(page);
             }
             let count = self.map(bytes.clone());
             end = end.max(bytes.start + count);
@@ -247,14 +247,14 @@ impl Inner {
     /// mapped range.
     pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64, around: Around) -> Result<u64> {
         let page = self.page_of(offset);
-        if let Some(cause) = self.failed().poisoned(page).map(str::to_owned) {
+        if let Some(cause) = self.failed.lock().poisoned(page).map(str::to_owned) {
             self.poison(page);
             return Err(Error::Range(cause));
         }
         let (begun, mut end) = (self.faults.now(), page);
         let before = begun.map(|_| self.file().stats());
         let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
-            self.failed().forget(page);
+            self.failed.lock().forget(page);
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count
@@ -276,7 +276,7 @@ impl Inner {
     /// range.
     fn map(&self, bytes: Range<u64>) -> u64 {
         let Some(range) = self.addresses(&bytes) else { return 0 };
-        let (alive, mut at) = (self.alive(), range.start);
+        let (alive, mut at) = (self.alive.lock(), range.start);
         if !*alive {
             return 0;
         }
@@ -323,7 +323,7 @@ impl Inner {
     fn poison(&self, page: u64) {
         let bytes = page..page + self.file().page_bytes();
         let Some(range) = self.addresses(&bytes) else { return };
-        let alive = self.alive();
+        let alive = self.alive.lock();
         if *alive {
             // SAFETY: our own mapping, registered. A page mapped meanwhile stays.
             let poisoned = unsafe { self.kernel.poison(range.clone()) };
@@ -342,15 +342,11 @@ impl Inner {
 
     /// Unmaps. The region is no longer accessed.
     pub(crate) fn end(&self) {
-        let mut alive = self.alive();
+        let mut alive = self.alive.lock();
         if std::mem::replace(&mut *alive, false) {
             // SAFETY: our own mapping, released by its owner.
             unsafe { self.kernel.end(self.base..self.base + self.len) }
         }
-    }
-
-    fn alive(&self) -> MutexGuard<'_, bool> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -362,7 +358,7 @@ impl Mapping for Inner {
             return;
         }
         let Some(range) = self.addresses(&bytes) else { return };
-        let alive = self.alive();
+        let alive = self.alive.lock();
         if *alive {
             let len = range.end - range.start;
             self.counters.pages_unmapped.fetch_add(len as u64 / self.file().page_bytes(), Ordering::Relaxed);

@@ -22,7 +22,6 @@ mod reap;
 mod region;
 mod signals;
 mod streams;
-mod sync;
 mod task;
 pub mod uffd;
 

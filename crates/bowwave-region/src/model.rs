@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::ptr;
 
+use bowwave_engine::sync::{Arc, Condvar, Mutex};
 use rustix::mm::{Advice, madvise, munmap};
 
 use crate::inner::Inner;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::uffd::{Modes, Partial, SYSTEM_PAGE, Touch, Uffd};
 
 /// As in `kernel.rs`, with the same safety requirements.
@@ -81,7 +81,7 @@ impl Kernel {
     /// A thread accesses a byte.
     fn touch(&self, thread: u32, address: usize) -> Touched {
         let page = address & !(SYSTEM_PAGE - 1);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.ended {
                 return Touched::Gone;
@@ -100,31 +100,31 @@ impl Kernel {
             state.sleepers.push((thread, page));
             self.changed.notify_all();
             while state.sleepers.iter().any(|sleeper| sleeper.0 == thread) {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
             }
         }
     }
 
     pub(crate) fn touches(&self, touches: &mut Vec<Touch>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.faults.is_empty() && !state.stopped {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
         touches.append(&mut state.faults);
         !state.stopped
     }
 
     pub(crate) fn has_touches(&self) -> bool {
-        !self.lock().faults.is_empty()
+        !self.state.lock().faults.is_empty()
     }
 
     /// The model has no clock: a wait ends at once.
     pub(crate) fn is_stopped_within(&self, _time: std::time::Duration) -> bool {
-        self.lock().stopped
+        self.state.lock().stopped
     }
 
     pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
+        self.state.lock().stopped = true;
         self.changed.notify_all();
     }
 
@@ -141,7 +141,7 @@ impl Kernel {
     }
 
     pub(crate) fn wake(&self, range: Range<usize>) {
-        self.lock().sleepers.retain(|sleeper| !range.contains(&sleeper.1));
+        self.state.lock().sleepers.retain(|sleeper| !range.contains(&sleeper.1));
         self.changed.notify_all();
     }
 
@@ -153,7 +153,7 @@ impl Kernel {
 
     pub(crate) unsafe fn end(&self, range: Range<usize>) {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // SAFETY: guaranteed by the caller.
             unsafe { munmap(range.start as *mut _, range.len()) }.expect("a mapping of ours");
             state.ended = true;
@@ -181,10 +181,6 @@ impl Kernel {
             1 => PageEntry::Poisoned,
             _ => PageEntry::Present,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,9 +7,11 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
+
+use bowwave_engine::backend::sync::Mutex;
 
 /// An owning reference, dropped last.
 pub(crate) struct Owner<T: Send + Sync + 'static>(Option<Arc<T>>);
@@ -71,7 +73,7 @@ struct Reaper {
 static REAPER: Mutex<Reaper> = Mutex::new(Reaper { waiting: Vec::new(), is_running: false });
 
 fn reaper() -> MutexGuard<'static, Reaper> {
-    REAPER.lock().unwrap_or_else(PoisonError::into_inner)
+    REAPER.lock()
 }
 
 /// Drops a reference once it is the last one.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use bowwave_engine::sync::atomic::Ordering;
+use bowwave_engine::sync::thread::{self, JoinHandle};
 use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
 use rustix::io::Errno;
 
@@ -18,8 +20,6 @@ use crate::inner::Inner;
 use crate::kernel::Kernel;
 use crate::reap::Owner;
 use crate::signals;
-use crate::sync::atomic::Ordering;
-use crate::sync::thread::{self, JoinHandle};
 use crate::task;
 use crate::uffd::{Delivery, Scope, Uffd};
 
@@ -337,7 +337,7 @@ impl Region {
     /// Counters so far.
     pub fn stats(&self) -> RegionStats {
         let counters = &self.inner.counters;
-        let load = |counter: &crate::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &bowwave_engine::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         RegionStats {
             faults: load(&counters.faults),
             pages_mapped: load(&counters.pages_mapped),

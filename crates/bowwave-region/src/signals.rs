@@ -21,8 +21,10 @@ use std::io;
 use std::mem::{MaybeUninit, transmute};
 use std::ops::Range;
 use std::ptr;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, Weak};
+
+use bowwave_engine::backend::sync::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 
@@ -61,18 +63,18 @@ struct Watched {
 pub(crate) fn watch(addresses: Range<usize>, server: Weak<dyn Serves>) -> Result<()> {
     install(|| {}).map_err(|error| Error::System { wanted: "handle SIGBUS", error, hint: "" })?;
     let watched = Watched { end: addresses.end, server };
-    REGIONS.write().unwrap_or_else(PoisonError::into_inner).insert(addresses.start, watched);
+    REGIONS.write().insert(addresses.start, watched);
     Ok(())
 }
 
 /// Stops serving the memory that starts at this address.
 pub(crate) fn forget(start: usize) {
-    REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
+    REGIONS.write().remove(&start);
 }
 
 /// Installs the handler if it is not installed, then runs `installed` (a hook for tests).
 fn install(installed: impl FnOnce()) -> io::Result<()> {
-    let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_installed = INSTALLED.lock();
     if *is_installed {
         return Ok(());
     }
@@ -159,7 +161,7 @@ unsafe fn is_write(context: *mut libc::c_void) -> bool {
 /// Serves the fault if its address is a region's. Returns whether the access may be retried.
 fn serve(address: usize, write: bool) -> bool {
     let server = {
-        let regions = REGIONS.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = REGIONS.read();
         let watched = regions.range(..=address).next_back().map(|(_, watched)| watched);
         watched.filter(|watched| address < watched.end).and_then(|watched| watched.server.upgrade())
     };
@@ -274,7 +276,7 @@ mod tests {
     impl Serves for Slow {
         fn serve_here(&self, _address: usize, _write: bool) -> bool {
             self.touched.send(()).expect("the test waits");
-            self.go_on.lock().expect("one touch").recv().is_ok()
+            self.go_on.lock().recv().is_ok()
         }
     }
 
@@ -292,10 +294,7 @@ mod tests {
         let owner = Owner::new(Arc::new(Slow { touched, go_on: Mutex::new(may_go_on), dropped }));
         let server: Weak<dyn Serves> = Arc::downgrade(&*owner) as _;
         // Not an address of this process: nothing else is registered for it.
-        REGIONS
-            .write()
-            .expect("no test panics with it")
-            .insert(1 << 60, Watched { end: (1 << 60) + 1, server });
+        REGIONS.write().insert(1 << 60, Watched { end: (1 << 60) + 1, server });
         let served = Arc::new(AtomicBool::new(false));
         let handler = thread::spawn({
             let served = Arc::clone(&served);

@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 
 use bowwave_engine::MappedFile;
-
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use bowwave_engine::sync::{Arc, Mutex};
 
 /// The file handles of faulting threads.
 #[derive(Debug)]
@@ -62,7 +61,7 @@ impl Stream {
     /// Unread readahead bytes that may be mapped after a fault at `page` and count as used: as many
     /// as were accessed sequentially before, with a minimum.
     pub(crate) fn unread(&self, page: u64) -> u64 {
-        let run = self.run();
+        let run = self.run.lock();
         if page == run.end { (page - run.start).max(UNREAD_MIN) } else { UNREAD_MIN }
     }
 
@@ -71,7 +70,7 @@ impl Stream {
     /// twice the last amount if the fault was at the run's end, and `first`, not 0, to begin with.
     /// None before the run is longer than a cluster.
     pub(crate) fn touched(&self, page: u64, end: u64, first: u64) -> Option<u64> {
-        let mut run = self.run();
+        let mut run = self.run.lock();
         if run.busy {
             // The thread that is mapping ahead will notice, sequential or not.
             return None;
@@ -85,13 +84,9 @@ impl Stream {
 
     /// Records the end of the range mapped ahead.
     pub(crate) fn mapped_ahead(&self, end: u64) {
-        let mut run = self.run();
+        let mut run = self.run.lock();
         run.end = end;
         run.busy = false;
-    }
-
-    fn run(&self) -> MutexGuard<'_, Run> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,7 +122,7 @@ impl Streams {
         if self.streams_max <= 1 {
             return Arc::clone(&self.first);
         }
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.now += 1;
         let now = table.now;
         if let Some(known) = table.by_thread.get_mut(&thread) {
@@ -146,7 +141,7 @@ impl Streams {
     /// Number of handles besides the first.
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).by_thread.len()
+        self.table.lock().by_thread.len()
     }
 }
 

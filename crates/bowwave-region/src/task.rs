@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use bowwave_engine::sync::atomic::{AtomicUsize, Ordering};
+use bowwave_engine::sync::{Arc, Condvar, Mutex};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -32,7 +32,7 @@ impl Wake for Task {
         let waker = Waker::from(Arc::clone(&self));
         let mut seen = 1;
         loop {
-            let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut work = self.work.lock();
             let Some(future) = work.as_mut() else { return };
             if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
                 *work = None;
@@ -70,30 +70,26 @@ pub(crate) struct Wakeup {
 
 impl Wakeup {
     pub(crate) fn notify(&self) {
-        *self.notified() = true;
+        *self.notified.lock() = true;
         self.changed.notify_one();
     }
 
     /// Waits until it is notified.
     fn wait(&self) {
-        let mut notified = self.notified();
+        let mut notified = self.notified.lock();
         while !*notified {
-            notified = self.changed.wait(notified).unwrap_or_else(PoisonError::into_inner);
+            notified = self.changed.wait(notified);
         }
         *notified = false;
     }
 
     /// As `wait`, with a timeout. Returns whether it was notified.
     pub(crate) fn wait_timeout(&self, time: std::time::Duration) -> bool {
-        let mut notified = self.notified();
+        let mut notified = self.notified.lock();
         if !*notified {
-            (notified, _) = self.changed.wait_timeout(notified, time).unwrap_or_else(PoisonError::into_inner);
+            notified = self.changed.wait_timeout(notified, time);
         }
         std::mem::take(&mut *notified)
-    }
-
-    fn notified(&self) -> MutexGuard<'_, bool> {
-        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,14 +130,14 @@ mod tests {
                 let (woken, slot, ended) = (Arc::clone(&woken), Arc::clone(&slot), Arc::clone(&ended));
                 poll_fn(move |context| {
                     assert!(!inside.swap(true, Ordering::Relaxed), "two poll it at once");
-                    *slot.lock().expect("nobody panics") = Some(context.waker().clone());
+                    *slot.lock() = Some(context.waker().clone());
                     let done = woken.load(Ordering::Acquire) == 4;
                     inside.store(false, Ordering::Relaxed);
                     ended.store(done, Ordering::Relaxed);
                     if done { Poll::Ready(()) } else { Poll::Pending }
                 })
             });
-            let waker: Waker = slot.lock().expect("nobody panics").take().expect("it was polled");
+            let waker: Waker = slot.lock().take().expect("it was polled");
             thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {

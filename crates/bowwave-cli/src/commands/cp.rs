@@ -15,10 +15,10 @@ mod transfer;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bowwave_engine::backend::sync::Mutex;
 use serde::Serialize;
 
 use crate::Failure;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     {
         shared.failed(tree.url.clone(), Failure::from(error));
     }
-    let tally = shared.tally();
+    let tally = shared.tally.lock();
     let interrupted = shared.interrupt.is_set();
     if args.json {
         let mut output = Output::stdout();
@@ -190,7 +190,7 @@ fn copy(shared: &Shared<'_>, sources: Vec<Source>, destination: &Destination) ->
     let (queue, running) = (Mutex::new(queue), AtomicU32::new(shared.args.jobs));
     let shows = thread::current();
     let work = || {
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = || queue.lock().recv();
         while let Ok(task) = next() {
             task.run(shared, destination);
         }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bowwave_core::Policy;
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_sim::parallel;
 use bowwave_sim::record::Recording;
 use bowwave_sim::report::Report;
@@ -172,7 +172,7 @@ fn reproduce(experiments: &[&Experiment], options: Options) -> Result<Vec<Outcom
     let progress = Mutex::new((Progress::rows("reproducing", experiments.len() as u64), 0));
     let one = |experiment: &&Experiment| -> Result<Outcome, ReproduceError> {
         let outcome = (experiment.run)(&options)?;
-        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = progress.lock();
         progress.1 += 1;
         let done = progress.1;
         progress.0.at(done);

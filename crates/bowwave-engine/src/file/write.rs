@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::object_upload::{ObjectUpload, Writer};
 use crate::shard::Written;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, MutexGuard, PoisonError};
+use crate::sync::{Arc, MutexGuard};
 
 /// The error number of a seek after which nothing follows.
 const ENXIO: i32 = 6;
@@ -230,7 +230,7 @@ impl File {
             let message = format!("{}: was not opened for writing", self.entry.name());
             return Err(StoreError::new(ErrorKind::ReadOnly, message).into());
         }
-        let guard = self.entry.writing.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.entry.writing.lock.lock();
         self.check_stale()?;
         Ok(guard)
     }

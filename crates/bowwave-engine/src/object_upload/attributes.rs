@@ -15,7 +15,7 @@ impl ObjectUpload {
             let what = "has no unpublished writes: set its attributes by path, not through this handle";
             return Err(self.unsupported(what).into());
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let set = |time: SetTime| match time {
             SetTime::Now => SetTime::At(SystemTime::now()),
             at @ SetTime::At(_) => at,
@@ -35,7 +35,7 @@ impl ObjectUpload {
 
     /// Describes the version being written.
     pub(crate) fn describe(&self, name: &OsStr) -> Entry {
-        let state = self.state();
+        let state = self.state.lock();
         let modified = match state.attributes.modified {
             Some(SetTime::At(time)) => Some(time),
             _ => state.written_at,

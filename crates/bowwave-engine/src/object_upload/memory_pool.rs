@@ -6,7 +6,7 @@ use std::fmt;
 use bowwave_backend::{PartMemory, Result};
 
 use crate::engine::Inner;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex};
 
 /// Memory budget for the parts of all objects.
 ///
@@ -36,10 +36,10 @@ impl MemoryPool {
     /// Waits for memory for `bytes` more. If all memory in use holds incomplete parts, whose
     /// writers wait here, it would never be freed; then the bytes are granted beyond the budget.
     fn acquire(&self, engine: &Arc<Inner>, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.used + bytes > self.limit && state.in_flight > 0 {
             state.waiting += 1;
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.freed.wait(state);
             state.waiting -= 1;
         }
         state.used += bytes;
@@ -47,12 +47,12 @@ impl MemoryPool {
         drop(state);
         if missing > 0 {
             let got = engine.take_frames(missing);
-            self.lock().frames += got;
+            self.state.lock().frames += got;
         }
     }
 
     fn release(&self, engine: &Inner, bytes: u64, in_flight: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.used -= bytes;
         state.in_flight -= if in_flight { bytes } else { 0 };
         let spare = state.frames.saturating_sub(self.frames(engine, state.used));
@@ -64,10 +64,6 @@ impl MemoryPool {
 
     fn frames(&self, engine: &Inner, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(engine.page_size().bytes())).unwrap_or(u32::MAX)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,7 +118,7 @@ impl Buffer {
     pub(crate) fn mark_in_flight(&mut self) {
         if !self.in_flight {
             self.in_flight = true;
-            self.engine.memory_pool().lock().in_flight += self.leased;
+            self.engine.memory_pool().state.lock().in_flight += self.leased;
             self.engine.memory_pool().freed.notify_all();
         }
     }
@@ -131,7 +127,7 @@ impl Buffer {
     /// leaked it.
     pub(crate) fn reuse(mut self) -> Option<Self> {
         Arc::get_mut(&mut self.bytes)?.clear();
-        let mut state = self.engine.memory_pool().lock();
+        let mut state = self.engine.memory_pool().state.lock();
         // Under one lock: later waiters do not count on this memory.
         let keep = state.waiting == 0;
         if keep && self.in_flight {
@@ -180,12 +176,12 @@ impl Slots {
 
     /// Waits for a slot.
     pub(crate) fn acquire(self: &Arc<Self>) -> Slot {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         state.waiting.push_back(number);
         while state.waiting.front() != Some(&number) || !self.has_free(&state) {
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.freed.wait(state);
         }
         state.waiting.pop_front();
         state.used += 1;
@@ -199,10 +195,6 @@ impl Slots {
         let left = self.most - self.most.div_ceil(4);
         state.used < self.most && (state.used < left.max(1) || !(self.is_read)())
     }
-
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Slots {
@@ -213,7 +205,7 @@ impl fmt::Debug for Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.lock().used -= 1;
+        self.0.state.lock().used -= 1;
         self.0.freed.notify_all();
     }
 }
@@ -235,7 +227,7 @@ mod tests {
             for is_read in [false, true, false] {
                 IS_READ.store(is_read, Ordering::Relaxed);
                 let mut taken = Vec::new();
-                while slots.has_free(&slots.lock()) {
+                while slots.has_free(&slots.state.lock()) {
                     taken.push(slots.acquire());
                 }
                 assert_eq!(taken.len(), if is_read { with_reads } else { most as usize });
@@ -253,15 +245,15 @@ mod tests {
                 let (waiter, order) = (Arc::clone(&slots), &order);
                 scope.spawn(move || {
                     let _slot = waiter.acquire();
-                    order.lock().expect("no panic").push(number);
+                    order.lock().push(number);
                 });
                 // In line before the next one arrives.
-                while slots.lock().waiting.len() <= number {
+                while slots.state.lock().waiting.len() <= number {
                     std::thread::yield_now();
                 }
             }
             drop(first);
         });
-        assert_eq!(order.into_inner().expect("no panic"), [0, 1, 2, 3, 4]);
+        assert_eq!(order.into_inner(), [0, 1, 2, 3, 4]);
     }
 }

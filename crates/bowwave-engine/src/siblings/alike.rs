@@ -37,7 +37,7 @@ pub struct SiblingOpen {
 
 impl Drop for SiblingOpen {
     fn drop(&mut self) {
-        let removed = self.shared.alike().closed(self.file, self.open);
+        let removed = self.shared.alike.lock().closed(self.file, self.open);
         drop(removed);
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bowwave_backend::sync::Mutex;
 use bowwave_backend::{Namespace as _, SMALL_BYTES, WillRead};
 
 use super::named::{NamedFile, NamedFiles, is_other_version};
@@ -121,7 +122,7 @@ impl ManyFiles {
     /// The program changes or removes a file through another way: from now on, each open of it asks
     /// the store.
     pub fn changed(&self, path: &Path) {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.changed.lock();
         if let Some(paths) = &mut *changed {
             paths.insert(number(path));
             if paths.len() > CHANGED_MAX {
@@ -131,7 +132,7 @@ impl ManyFiles {
     }
 
     fn has_changed(&self, path: &Path) -> bool {
-        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.changed.lock();
         // A directory that was renamed changes all below it.
         let is_below = |paths: &HashSet<u64>| path.ancestors().any(|above| paths.contains(&number(above)));
         changed.as_ref().is_none_or(|paths| !paths.is_empty() && is_below(paths))
@@ -161,7 +162,7 @@ impl ManyFiles {
     /// Returns whether enough other files of the directory were opened, and opens by its listing do
     /// not fail.
     fn note_open(&self, directory: u64, file: u64) -> bool {
-        let (mut directories, now) = (self.directories(), Instant::now());
+        let (mut directories, now) = (self.directories.lock(), Instant::now());
         if directories.len() >= DIRECTORIES_MAX && !directories.contains_key(&directory) {
             let oldest = directories.iter().min_by_key(|(_, found)| found.last).map(|(&number, _)| number);
             oldest.and_then(|oldest| directories.remove(&oldest));
@@ -185,20 +186,15 @@ impl ManyFiles {
     /// Whether the listing of a directory is worth a request: the last one was used, or is long
     /// ago.
     fn may_list(&self, directory: u64) -> bool {
-        let directories = self.directories();
+        let directories = self.directories.lock();
         let found = directories.get(&directory);
         found.is_some_and(|found| found.is_used || found.requested.is_none_or(|at| at.elapsed() >= PAUSE))
     }
 
     fn note(&self, directory: u64, change: impl FnOnce(&mut Directory)) {
-        if let Some(found) = self.directories().get_mut(&directory) {
+        if let Some(found) = self.directories.lock().get_mut(&directory) {
             change(found);
         }
-    }
-
-    fn directories(&self) -> MutexGuard<'_, HashMap<u64, Directory>> {
-        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

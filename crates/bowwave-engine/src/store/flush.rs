@@ -18,7 +18,7 @@ impl Store {
     /// The first error.
     pub fn sync(&self) -> Result<()> {
         let settled = self.settle_wholes();
-        let written = self.inner.files().written();
+        let written = self.inner.files.lock().written();
         let sync = |entry: &Arc<FileEntry>| {
             let (before, _) = entry.write_errors();
             self.inner.write_out(entry, Priority::default(), ALL, SyncFor::Safety);

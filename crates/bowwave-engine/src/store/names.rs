@@ -64,7 +64,7 @@ impl Namespace for Store {
         // Any change makes a new version of an object: a copy onto itself. Without pages and
         // handles there is nothing to update.
         let changes = match self.inner.profile.writes {
-            Writes::Whole => self.inner.files().get(&Key::new(path, &Identity::default())).is_some(),
+            Writes::Whole => self.inner.files.lock().get(&Key::new(path, &Identity::default())).is_some(),
             _ => attributes.modified.is_some(),
         };
         let known = if changes { self.inner.known_at(path) } else { None };
@@ -94,7 +94,7 @@ impl StoreInner {
         }
         let mut entry = ask()?;
         if let Some(identity) = &entry.identity
-            && let Some(file) = self.files().get(&Key::new(path, identity))
+            && let Some(file) = self.files.lock().get(&Key::new(path, identity))
             && file.is_written()
         {
             entry.size = file.size();
@@ -125,7 +125,7 @@ impl StoreInner {
     fn known_at(&self, path: &Path) -> Option<Known> {
         let stat = self.backend.stat(path).ok()?;
         let key = Key::new(path, stat.identity.as_ref()?);
-        let entry = Arc::clone(self.files().get(&key)?);
+        let entry = Arc::clone(self.files.lock().get(&key)?);
         Some(Known { entry, stat })
     }
 
@@ -134,13 +134,13 @@ impl StoreInner {
         let Some(Known { entry, stat }) = gone else { return };
         if stat.unix.is_none_or(|unix| unix.links <= 1) {
             entry.set_nameless();
-            self.files().detach(&entry, &self.engine);
+            self.files.lock().detach(&entry, &self.engine);
         }
     }
 
     /// In stores where names are keys, moves the files at and below `from` to `to`.
     fn renamed(&self, from: &Path, to: &Path, how: Rename) {
-        let moved = self.files().rename(from, to, how == Rename::Exchange, &self.engine);
+        let moved = self.files.lock().rename(from, to, how == Rename::Exchange, &self.engine);
         for (entry, path) in moved {
             // Open handles may know the file by its old name.
             entry.set_path(&path);
@@ -159,7 +159,7 @@ impl StoreInner {
     /// Our own change altered a file's identity, but not its bytes, if it still was `before`: its
     /// pages stay.
     pub(crate) fn touched(&self, entry: &Arc<FileEntry>, before: &Identity, path: &Path) {
-        let files = self.files();
+        let files = self.files.lock();
         if entry.is_written() || entry.identity() != *before {
             return;
         }

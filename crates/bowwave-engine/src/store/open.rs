@@ -86,7 +86,7 @@ impl StoreInner {
     fn open_anywhere(self: &Arc<Self>, path: &Path, options: &OpenOptions) -> Result<File> {
         // The engine truncates: pages may be in flight to the store.
         let object = self.backend.open_write(path, &OpenWrite { truncate: false, ..how(options) })?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         // With the lock held no writer of ours closes, so the file's state stays, unless other
         // programs change it.
         let identity = object.finish()?;
@@ -128,7 +128,7 @@ impl StoreInner {
         if entry.writing.writers.load(Ordering::Relaxed) == 1 && entry.is_kept() {
             self.write_out(entry, Priority::default(), ALL, SyncFor::Close);
         }
-        let mut files = self.files();
+        let mut files = self.files.lock();
         if !files.closed_writer(entry) {
             return;
         }

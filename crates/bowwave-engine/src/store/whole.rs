@@ -15,7 +15,7 @@ use crate::file::{Access, File};
 use crate::files::Files;
 use crate::object_upload::{Discarded, ObjectUpload, Slots, Unlinked, Writer};
 use crate::queue::Queue;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex};
 
 /// Current uploads of a store.
 #[derive(Debug)]
@@ -44,17 +44,13 @@ impl Wholes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<FileEntry>>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn at(&self, path: &Path) -> Option<Arc<ObjectUpload>> {
-        self.lock().get(path).and_then(|entry| entry.upload.get().cloned())
+        self.written.lock().get(path).and_then(|entry| entry.upload.get().cloned())
     }
 
     /// Matching uploads, in order of their paths.
     fn that(&self, fits: impl Fn(&Path, &ObjectUpload) -> bool) -> Vec<(PathBuf, Arc<ObjectUpload>)> {
-        let written = self.lock();
+        let written = self.written.lock();
         let all =
             written.iter().filter_map(|(path, entry)| Some((path.clone(), Arc::clone(entry.upload.get()?))));
         let mut found: Vec<_> = all.filter(|(path, whole)| fits(path, whole)).collect();
@@ -64,7 +60,7 @@ impl Wholes {
 
     /// Forgets an upload that lost its name.
     fn forget(&self, path: &Path, whole: &Arc<ObjectUpload>) {
-        let mut written = self.lock();
+        let mut written = self.written.lock();
         if written
             .get(path)
             .and_then(|entry| entry.upload.get())
@@ -138,16 +134,16 @@ impl StoreInner {
 
     /// Adds a handle to a current upload.
     fn join(self: &Arc<Self>, path: &Path, access: Access) -> Option<File> {
-        let written = self.wholes.lock();
+        let written = self.wholes.written.lock();
         let entry = Arc::clone(written.get(path)?);
-        Some(self.open_writer_of(&self.files(), &entry, path, access))
+        Some(self.open_writer_of(&self.files.lock(), &entry, path, access))
     }
 
     /// The first writing handle of an object; if another thread was faster, an additional one.
     fn begin(self: &Arc<Self>, path: &Path, object: Arc<dyn WriteObject>, access: Access) -> (File, bool) {
-        let mut written = self.wholes.lock();
+        let mut written = self.wholes.written.lock();
         if let Some(entry) = written.get(path).cloned() {
-            return (self.open_writer_of(&self.files(), &entry, path, access), false);
+            return (self.open_writer_of(&self.files.lock(), &entry, path, access), false);
         }
         let entry = self.new_entry(path, object.identity().clone());
         let (wholes, name) = (&self.wholes, entry.name());
@@ -164,7 +160,7 @@ impl StoreInner {
         written.insert(path.to_owned(), Arc::clone(&entry));
         // Under one lock of the table: a detached entry without handles is forgotten at the next
         // sweep.
-        let mut files = self.files();
+        let mut files = self.files.lock();
         files.insert_detached(Arc::clone(&entry));
         (self.open_writer_of(&files, &entry, path, access), true)
     }
@@ -193,7 +189,7 @@ impl StoreInner {
         if whole.end(Writer { entry, handle, appends: false }).is_err() {
             self.queue.lost_object();
         }
-        let mut written = self.wholes.lock();
+        let mut written = self.wholes.written.lock();
         let known = written.get(whole.path()).and_then(|entry| entry.upload.get());
         // With the table locked no handle joins.
         if whole.closed(handle) == 0 && known.is_some_and(|known| Arc::ptr_eq(known, whole)) {
@@ -272,7 +268,7 @@ impl StoreInner {
         if self.profile.writes != Writes::Whole {
             return act();
         }
-        let _one_at_a_time = self.wholes.renaming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.wholes.renaming.lock();
         let moved = self.wholes.that(|at, _| at == from || is_below(at, from));
         if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_pending()) {
             let message = format!("{}: is being written; close it, then rename it", at.display());

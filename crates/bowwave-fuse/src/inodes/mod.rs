@@ -21,9 +21,9 @@ mod tests;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::backend::{Entry, EntryKind, Identity};
 
 use table::{Key, Node, Table};
@@ -81,12 +81,12 @@ impl Inodes {
 
     /// A path to an inode; `None` if it is unlinked.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
-        self.lock().path(number)
+        self.table.lock().path(number)
     }
 
     /// The path of `name` in a directory.
     pub(crate) fn child_path(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
-        self.lock().child_path(parent, name)
+        self.table.lock().child_path(parent, name)
     }
 
     /// The parent directory in [`path`](Self::path); the root is its own parent.
@@ -94,59 +94,59 @@ impl Inodes {
         if number == ROOT {
             return Some(ROOT);
         }
-        self.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
+        self.table.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
     }
 
     /// Number of the mount's own changes to the object of an inode. Callers read it before they
     /// send a request. If it has grown when the response arrives, the response may predate such a
     /// change. Then a difference is no evidence of a change from outside.
     pub(crate) fn changes(&self, number: u64) -> u64 {
-        self.lock().nodes.get(&number).map_or(0, |node| node.changes)
+        self.table.lock().nodes.get(&number).map_or(0, |node| node.changes)
     }
 
     /// As [`changes`](Self::changes), for the entry at a name.
     pub(crate) fn changes_at(&self, parent: u64, name: &OsStr) -> u64 {
-        let table = self.lock();
+        let table = self.table.lock();
         table.child(parent, name).and_then(|number| table.nodes.get(&number)).map_or(0, |node| node.changes)
     }
 
     /// Whether handles are open for writing.
     pub(crate) fn has_writers(&self, number: u64) -> bool {
-        self.lock().nodes.get(&number).is_some_and(|node| node.writers > 0)
+        self.table.lock().nodes.get(&number).is_some_and(|node| node.writers > 0)
     }
 
     /// The last known attributes of an inode.
     pub(crate) fn last(&self, number: u64) -> Option<Entry> {
-        self.lock().nodes.get(&number).map(|node| node.entry.clone())
+        self.table.lock().nodes.get(&number).map(|node| node.entry.clone())
     }
 
     /// The inode at a path, if the kernel knows it; counts no lookup.
     pub(crate) fn at(&self, path: &Path) -> Option<u64> {
-        let table = self.lock();
+        let table = self.table.lock();
         path.iter().try_fold(ROOT, |parent, name| table.child(parent, name))
     }
 
     /// The inode number for `stat`: the store's, if the file is on the root's device. It may differ
     /// from `number`, which the kernel uses.
     pub(crate) fn shown(&self, number: u64) -> u64 {
-        self.lock().shown(number)
+        self.table.lock().shown(number)
     }
 
     /// The current inode of a name, if the kernel knows it; counts no lookup.
     pub(crate) fn peek(&self, parent: u64, name: &OsStr) -> Option<u64> {
-        self.lock().child(parent, name)
+        self.table.lock().child(parent, name)
     }
 
     /// The kind of entry at a name, if the kernel knows it.
     pub(crate) fn peek_kind(&self, parent: u64, name: &OsStr) -> Option<EntryKind> {
-        let table = self.lock();
+        let table = self.table.lock();
         let number = table.child(parent, name)?;
         table.nodes.get(&number).map(|node| node.entry.kind)
     }
 
     /// Whether a listed file is open for writing, so that the listed size is out of date.
     pub(crate) fn is_written(&self, parent: u64, name: &OsStr, entry: &Entry) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let number = table.by_key(entry).or_else(|| table.child(parent, name));
         number.and_then(|number| table.nodes.get(&number)).is_some_and(|node| node.writers > 0)
     }
@@ -154,7 +154,7 @@ impl Inodes {
     /// The inode for an entry found as `name` in a directory; counts a lookup. `None` if the
     /// directory was dropped.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Option<u64> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if !table.nodes.contains_key(&parent) {
             return None;
         }
@@ -180,7 +180,7 @@ impl Inodes {
     /// Records fresh attributes if they belong to the inode. They were requested when it had
     /// `since` changes.
     pub(crate) fn refresh(&self, number: u64, entry: &Entry, since: u64) -> Described {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         match table.nodes.get_mut(&number) {
             Some(node) if number == ROOT || is_same(Some(node), entry) => {
                 node.describe(entry.clone());
@@ -197,7 +197,7 @@ impl Inodes {
     /// Whether the attributes of a name, requested when it had `since` changes, predate a change of
     /// ours.
     pub(crate) fn is_overtaken(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let node = table.child(parent, name).and_then(|number| table.nodes.get(&number));
         node.is_some_and(|node| node.changes != since && !is_same(Some(node), entry))
     }
@@ -205,7 +205,7 @@ impl Inodes {
     /// Records attributes without comparing them, because the change was the mount's own. Discards
     /// them if the inode has changed since they were requested.
     pub(crate) fn settle(&self, number: u64, entry: Entry, since: u64) {
-        if let Some(node) = self.lock().nodes.get_mut(&number).filter(|node| node.changes == since) {
+        if let Some(node) = self.table.lock().nodes.get_mut(&number).filter(|node| node.changes == since) {
             node.describe(entry);
         }
     }
@@ -213,7 +213,7 @@ impl Inodes {
     /// Compares an opened file with its inode, which had `since` changes before the open. Counts
     /// the file as open, unless the result is `Stale` or `Again`.
     pub(crate) fn opened(&self, number: u64, file: &Opening, since: u64) -> Opened {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return Opened::Stale };
         let same = node
             .opened
@@ -255,7 +255,7 @@ impl Inodes {
     /// the result is `Some`. The caller then requests fresh attributes and passes them to
     /// [`settle`](Self::settle) with this number.
     pub(crate) fn closed(&self, number: u64, file: impl FnOnce() -> Opening) -> Option<u64> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let mut left = None;
         if let Some(node) = table.nodes.get_mut(&number) {
             let file = file();
@@ -284,7 +284,7 @@ impl Inodes {
 
     /// Whether `version` is the version that was opened last.
     pub(crate) fn is_current(&self, number: u64, version: u64) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let opened = table.nodes.get(&number).and_then(|node| node.opened.as_ref());
         opened.is_none_or(|(_, current)| *current == version)
     }
@@ -292,7 +292,7 @@ impl Inodes {
     /// Records that the kernel gets bytes of a version. False if the inode has another version
     /// now.
     pub(crate) fn served(&self, number: u64, version: u64, bytes: usize) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return true };
         if node.opened.as_ref().is_some_and(|(_, current)| *current != version) {
             return false;
@@ -304,23 +304,23 @@ impl Inodes {
     /// Whether the bytes given to the kernel reach the object's size. A byte given twice counts
     /// twice.
     pub(crate) fn is_read(&self, number: u64) -> bool {
-        self.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
+        self.table.lock().nodes.get(&number).is_some_and(|node| node.served >= node.entry.size)
     }
 
     /// Whether the kernel was given some bytes of an object, but fewer than all.
     pub(crate) fn is_read_in_part(&self, number: u64) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         table.nodes.get(&number).is_some_and(|node| (1..node.entry.size).contains(&node.served))
     }
 
     /// Whether the kernel was given bytes of an object.
     pub(crate) fn was_read(&self, number: u64) -> bool {
-        self.lock().nodes.get(&number).is_some_and(|node| node.served > 0)
+        self.table.lock().nodes.get(&number).is_some_and(|node| node.served > 0)
     }
 
     /// Whether the kernel was given no byte of this version of an object.
     pub(crate) fn is_unread(&self, number: u64, version: u64) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let Some(node) = table.nodes.get(&number).filter(|node| node.key.is_none()) else { return false };
         let is_current = node.opened.as_ref().is_some_and(|(_, current)| *current == version);
         is_current && node.served == 0 || node.unread.contains(&version)
@@ -330,7 +330,7 @@ impl Inodes {
     /// the kernel may have bytes of another version, if the object is being written or is shorter
     /// now, or if `UNREAD_MAX` versions were replaced before.
     pub(crate) fn replaced(&self, number: u64, old: u64, new: &Opening, entry: Entry) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let node = table.nodes.get_mut(&number);
         let Some(node) = node.filter(|node| node.key.is_none() && node.writers == 0) else { return false };
         let Some((identity, current)) = &node.opened else { return false };
@@ -351,7 +351,7 @@ impl Inodes {
 
     /// Unlinks an inode whose object has changed.
     pub(crate) fn unbind_changed(&self, number: u64) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         // A file system's file stays the same file when its content changes.
         if table.nodes.get(&number).is_some_and(|node| node.key.is_none()) {
             table.unbind_all(number);
@@ -363,7 +363,7 @@ impl Inodes {
     /// find the new file. So the number no longer identifies this inode.
     /// [`cancel_remove`](Self::cancel_remove) reverts this if the removal fails.
     pub(crate) fn begin_remove(&self, parent: u64, name: &OsStr) -> Option<u64> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let number = table.child(parent, name)?;
         if !table.nodes.get(&number)?.has_one_name() {
             return None;
@@ -374,22 +374,22 @@ impl Inodes {
 
     /// Reverts [`begin_remove`](Self::begin_remove): the file still exists.
     pub(crate) fn cancel_remove(&self, number: u64) {
-        self.lock().restore_key(number);
+        self.table.lock().restore_key(number);
     }
 
     /// Records that a name was removed.
     pub(crate) fn removed(&self, parent: u64, name: &OsStr) {
-        self.lock().remove(parent, name);
+        self.table.lock().remove(parent, name);
     }
 
     /// Whether two names are known to be links to one file: a rename then leaves both.
     pub(crate) fn are_links(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
-        self.lock().are_links(one, other)
+        self.table.lock().are_links(one, other)
     }
 
     /// Records a rename, which replaced any entry at the new name.
     pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.are_links(from, to) {
             return;
         }
@@ -403,7 +403,7 @@ impl Inodes {
 
     /// Records that two names were exchanged.
     pub(crate) fn exchanged(&self, one: (u64, &OsStr), other: (u64, &OsStr)) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let (first, second) = (table.child(one.0, one.1), table.child(other.0, other.1));
         if first == second {
             return;
@@ -422,16 +422,11 @@ impl Inodes {
         if number == ROOT {
             return;
         }
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(node) = table.nodes.get_mut(&number) {
             node.lookups = node.lookups.saturating_sub(lookups);
         }
         table.sweep(number);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // No method can panic in the middle of an update.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

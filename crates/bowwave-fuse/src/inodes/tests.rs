@@ -60,7 +60,7 @@ fn refresh(inodes: &Inodes, number: u64, entry: &Entry) -> Described {
 }
 
 fn count(inodes: &Inodes) -> usize {
-    inodes.lock().nodes.len()
+    inodes.table.lock().nodes.len()
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{Advice, File};
 use fuser::Errno;
 
@@ -77,14 +77,14 @@ pub(super) struct Advised(Mutex<BTreeMap<PathBuf, Advice>>);
 impl Advised {
     /// Gives a newly opened file the advice of its path.
     pub(super) fn apply(&self, path: &Path, file: &File) {
-        if let Some(&advice) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path) {
+        if let Some(&advice) = self.0.lock().get(path) {
             file.advise(0, 0, advice);
         }
     }
 
     /// Remembers advice. ENOSPC for too many files.
     fn remember(&self, path: &Path, advice: Advice) -> Result<(), Errno> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if advice == Advice::Normal {
             all.remove(path);
             return Ok(());

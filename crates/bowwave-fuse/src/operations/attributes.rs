@@ -145,7 +145,7 @@ impl Operations {
     fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
         let _guard = changes.modified.is_some().then(|| {
             // The store receives the written bytes first, then this time.
-            let guard = self.stamps.lock_sending();
+            let guard = self.stamps.sending.lock();
             self.stamps.drop(inode);
             guard
         });
@@ -192,7 +192,7 @@ impl Operations {
 
     /// Sends the attributes that programs have set for `path` to the store, if any.
     pub(crate) fn send_attributes(&self, path: &Path) -> Result<(), Errno> {
-        let _one_at_a_time = self.deferred.lock_sending();
+        let _one_at_a_time = self.deferred.sending.lock();
         let Some(changes) = self.deferred.get(path) else { return Ok(()) };
         let (store, place) = self.layout.at(path);
         let sent = match store.set_attributes(place, &changes) {

@@ -18,9 +18,10 @@ mod tests;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use bowwave_engine::StreamBudget;
+use bowwave_engine::backend::sync::Mutex;
 
 use self::chunk::{Chunk, PAGE, merged};
 use crate::tables::parquet::{column_chunks, footer_range};
@@ -176,7 +177,7 @@ impl Known {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// The columns of one version of a file.

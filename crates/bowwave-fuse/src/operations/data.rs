@@ -358,7 +358,7 @@ impl Operations {
     ) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
         flush(&open.file()).map_err(|error| self.fail(&open.path, &error))?;
-        let _guard = self.stamps.lock_sending();
+        let _guard = self.stamps.sending.lock();
         if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
             let _best_effort = open.file().set_attributes(&modified);

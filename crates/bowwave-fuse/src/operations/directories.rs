@@ -1,12 +1,13 @@
 //! Listing directories.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::Namespace as _;
 use bowwave_engine::backend::Entry;
+use bowwave_engine::backend::sync::Mutex;
 use fuser::{Errno, FileAttr};
 
 use super::Operations;
@@ -43,7 +44,7 @@ impl Operations {
     pub(crate) fn listing(&self, handle: u64, offset: u64) -> Result<Arc<Listing>, Errno> {
         let directory = self.directories.find(handle).ok_or(Errno::EBADF)?;
         // A listing is replaced in one assignment.
-        let mut kept = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = directory.listing.lock();
         match &*kept {
             Some(listing) if offset > 0 => Ok(Arc::clone(listing)),
             _ => {

@@ -22,9 +22,10 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bowwave_engine::backend::sync::RwLock;
 use bowwave_engine::backend::{Entry, Error, WillRead};
 use bowwave_engine::{ActingFor, File, Identity, SiblingFile, SiblingOpen, SiblingReadahead};
 use fuser::{Errno, FileAttr, Notifier};
@@ -126,7 +127,7 @@ impl OpenHandle {
 
     fn file(&self) -> Arc<File> {
         // It is replaced in one assignment.
-        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.file.read())
     }
 
     /// The file as a thread reads it.
@@ -141,7 +142,7 @@ impl OpenHandle {
     }
 
     fn replace_file(&self, file: &Arc<File>) {
-        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(file);
+        *self.file.write() = Arc::clone(file);
     }
 
     /// What to read ahead of a read of `size` bytes at `offset`.

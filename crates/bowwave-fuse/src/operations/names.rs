@@ -176,7 +176,7 @@ impl Operations {
         let replaces = how == Rename::Replace && !self.inodes.are_links(from, to);
         let going = replaces.then(|| self.inodes.begin_remove(to.0, to.1)).flatten();
         // An object store renames by a copy, which stores pending attributes too.
-        let one_at_a_time = self.deferred.lock_sending();
+        let one_at_a_time = self.deferred.sending.lock();
         let attributes = self.deferred.get(&old);
         let renamed = self.layout.names().and_then(|store| match &attributes {
             Some(attributes) if how != Rename::Exchange => store.rename_with(&old, &new, how, attributes),

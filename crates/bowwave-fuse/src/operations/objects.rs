@@ -14,11 +14,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bowwave_engine::File;
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use bowwave_engine::backend::{Error, ErrorKind, Writes};
 use fuser::Errno;
 
@@ -87,28 +88,24 @@ pub(crate) struct CloseInProgress(Arc<Shared>);
 
 impl Closings {
     fn begin(&self) -> CloseInProgress {
-        *self.shared.lock() += 1;
+        *self.shared.count.lock() += 1;
         CloseInProgress(Arc::clone(&self.shared))
     }
 
     /// Waits until no close is in progress.
     fn wait(&self) {
-        let mut count = self.shared.lock();
+        let mut count = self.shared.count.lock();
         while *count > 0 {
-            count = self.shared.none.wait(count).unwrap_or_else(PoisonError::into_inner);
+            count = self.shared.none.wait(count);
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl Drop for CloseInProgress {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        *self.0.count.lock() -= 1;
         self.0.none.notify_all();
     }
 }

@@ -3,9 +3,10 @@
 //! Arrow, RocksDB and DuckDB read in parallel by `pread` through one descriptor. Each thread has a
 //! handle of its own, so that the policy sees where the runs of a thread end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bowwave_engine::File;
+use bowwave_engine::backend::sync::Mutex;
 
 /// Most threads with a handle of their own; more replace those that came first.
 const READERS_MAX: usize = 64;
@@ -26,7 +27,7 @@ struct Known {
 impl Readers {
     /// The handle of a thread of the version of `file`, or `file` for the first thread.
     pub(super) fn file_of(&self, thread: u32, file: Arc<File>) -> Arc<File> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.first == 0 {
             known.first = thread;
         }
@@ -55,7 +56,7 @@ impl Readers {
 
     /// All handles but the first thread's.
     pub(super) fn others(&self) -> Vec<Arc<File>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.others.iter().map(|(_, file)| Arc::clone(file)).collect()
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_long};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use bowwave_engine::EntryKind;
+use bowwave_engine::backend::sync::Mutex;
 use libc::{DIR, dirent};
 
 use super::open::open_place;
@@ -36,7 +37,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub(super) type Guard = MutexGuard<'static, BTreeMap<usize, Box<Directory>>>;
 
 pub(super) fn lock() -> Guard {
-    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
+    DIRECTORIES.lock()
 }
 
 /// Applies `work` to a directory, if it is served.

@@ -60,7 +60,7 @@ unsafe fn read_parts(open: &Open, parts: *const iovec, count: c_int, offset: off
 
 /// Reads from the descriptor's offset and moves it.
 fn read_on(open: &Open, fd: c_int, read: impl FnOnce(off_t) -> Result<isize>) -> Result<isize> {
-    let _guard = open.lock_offset();
+    let _guard = open.offset_lock.lock();
     // SAFETY: takes a descriptor.
     let at = unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) };
     if at < 0 {
@@ -74,7 +74,7 @@ fn read_on(open: &Open, fd: c_int, read: impl FnOnce(off_t) -> Result<isize>) ->
 
 /// Computes and sets an offset.
 fn seek(open: &Open, fd: c_int, offset: off_t, whence: c_int) -> Result<off_t> {
-    let _guard = open.lock_offset();
+    let _guard = open.offset_lock.lock();
     let size = off_t::try_from(open.live()?.size()).unwrap_or(off_t::MAX);
     let to = match whence {
         libc::SEEK_SET => Some(offset),

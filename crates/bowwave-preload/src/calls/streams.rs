@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_engine::backend::sync::Mutex;
 use libc::{FILE, off_t, size_t, ssize_t};
 
 use super::open::open_place;
@@ -38,7 +39,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub(super) type Guard = MutexGuard<'static, BTreeMap<usize, c_int>>;
 
 pub(super) fn lock() -> Guard {
-    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+    STREAMS.lock()
 }
 
 /// The cookie is the descriptor.

@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use bowwave_engine::backend::sync::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ impl Buffers {
     /// Lends up to `pages` adjacent pages, at most 64; fewer if there is no such run, `None` if all
     /// are lent.
     pub(super) fn lend(self: &Arc<Self>, pages: usize, demand: bool) -> Option<Lease> {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         let mut wanted = pages.min(RUN_MAX);
         if !demand {
             wanted = wanted.min(free.pages.saturating_sub(self.reserved));
@@ -73,10 +74,6 @@ impl Buffers {
             wanted /= 2;
         }
         None
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,7 +152,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.pages > 0 {
-            self.buffers.lock().give(self.first, self.pages);
+            self.buffers.free.lock().give(self.first, self.pages);
         }
     }
 }
@@ -168,7 +165,7 @@ impl fmt::Debug for Lease {
 
 impl fmt::Debug for Buffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffers").field("pages", &self.pages).field("free", &self.lock().pages).finish()
+        f.debug_struct("Buffers").field("pages", &self.pages).field("free", &self.free.lock().pages).finish()
     }
 }
 
@@ -198,9 +195,9 @@ mod tests {
         let mut lease = buffers.lend(20, false).expect("room");
         lease.bytes_mut().fill(7);
         drop(lease.split_off(3));
-        assert_eq!((lease.bytes().len(), buffers.lock().pages), (3 * SYSTEM_PAGE, 61));
+        assert_eq!((lease.bytes().len(), buffers.free.lock().pages), (3 * SYSTEM_PAGE, 61));
         drop((leases, lease));
-        assert_eq!(buffers.lock().pages, 128);
+        assert_eq!(buffers.free.lock().pages, 128);
     }
 
     #[test]

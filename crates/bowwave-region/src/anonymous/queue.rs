@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bowwave_backend::{
@@ -28,6 +28,7 @@ use bowwave_core::schedule::{
     Direction, DispatchId, Dispatcher, Expired, Priority, Request, RequestId, SchedulerConfig, SchedulerStats,
 };
 use bowwave_core::{Instant, Urgency};
+use bowwave_engine::backend::sync::Mutex;
 
 use super::buffers::Lease;
 use crate::uffd::SYSTEM_PAGE;
@@ -142,18 +143,18 @@ impl Queue {
 
     /// Sets the receiver of results; must precede the first transfer.
     pub(super) fn set_ends(&self, ends: Weak<dyn Ends>) {
-        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+        *self.ends.lock() = ends;
     }
 
     /// Queues a transfer; [`run`](Self::run) sends it.
     pub(super) fn add(&self, transfer: Transfer) {
-        self.lock().add(transfer);
+        self.state.lock().add(transfer);
     }
 
     /// Raises a read to demand priority. A read that is not in the queue is in flight. A pausing
     /// read keeps its due time, because the pause protects the store.
     pub(super) fn promote(&self, name: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let is_it = |paused: &Transfer| paused.direction == Direction::Read && paused.name == name;
         if let Some(transfer) = state.dispatcher.paused_mut().find(|paused| is_it(paused)) {
@@ -170,7 +171,7 @@ impl Queue {
     /// Time until a pausing transfer is due and [`run`](Self::run) must be called; `None` if no
     /// transfer pauses.
     pub(super) fn patience(&self) -> Option<Duration> {
-        let due = self.lock().dispatcher.next_timer()?;
+        let due = self.state.lock().dispatcher.next_timer()?;
         Some(Duration::from_nanos(due.0.saturating_sub(now().0)))
     }
 
@@ -195,7 +196,7 @@ impl Queue {
 
     /// The next request, and whether nothing else is in flight.
     fn next(&self) -> Option<(Rest, bool)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(rest) = state.rests.pop_front() {
             return Some((rest, false));
@@ -259,13 +260,13 @@ impl Queue {
         let result = match result {
             Ok(0) => Err(Error::new(ErrorKind::Truncated, "the store gave or took no byte of a page")),
             Ok(bytes) if skip + bytes < wanted => {
-                self.lock().rests.push_back(Rest { id, transfers, skip: skip + bytes });
+                self.state.lock().rests.push_back(Rest { id, transfers, skip: skip + bytes });
                 return self.run();
             }
             result => result.map(|_| ()),
         };
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let known = state.dispatcher.complete(now(), id);
             debug_assert!(known, "{id:?} ends once");
         }
@@ -278,7 +279,7 @@ impl Queue {
             });
             if let Some(Verdict::Again(due)) = verdict {
                 pauses |= due > now;
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.retries += 1;
                 state.dispatcher.pause(due, transfer);
             } else {
@@ -293,7 +294,7 @@ impl Queue {
 
     /// The owner, while it exists.
     fn ends(&self) -> Option<Arc<dyn Ends>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.ends.lock().upgrade()
     }
 
     fn tell_end(&self, transfer: Transfer, result: Result<()>) {
@@ -304,14 +305,10 @@ impl Queue {
     }
 
     pub(super) fn stats(&self) -> QueueStats {
-        let state = self.lock();
+        let state = self.state.lock();
         let [bytes_read, bytes_written] = state.bytes;
         let (requests, retries, scheduler) = (state.requests, state.retries, *state.dispatcher.stats());
         QueueStats { requests, retries, bytes_read, bytes_written, scheduler }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -361,7 +358,7 @@ impl End {
 impl Queue {
     /// The store keeps the buffers of a request forever.
     fn leaked(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
-        self.lock().dispatcher.complete(now(), id);
+        self.state.lock().dispatcher.complete(now(), id);
         for transfer in transfers {
             let Transfer { name, direction, urgency, slot, retry, .. } = *transfer;
             let without = Transfer { name, direction, urgency, slot, retry, buffers: Vec::new() };

@@ -9,7 +9,7 @@
 //! first.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ impl Shared {
         let all = state.reclaim.added;
         state.reclaim.waiters += 1;
         while state.reclaim.done < all {
-            state = self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wakeup.wait(state);
         }
         state.reclaim.waiters -= 1;
     }
@@ -213,10 +213,8 @@ impl Shared {
                         self.queue.run();
                         self.lock()
                     }
-                    Some(patience) => {
-                        self.wakeup.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
-                    }
-                    None => self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(patience) => self.wakeup.wait_timeout(state, patience),
+                    None => self.wakeup.wait(state),
                 };
                 state.reclaim.idle = false;
             };

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use bowwave_core::swap::pager::{
     SwapTuning, Touch, TouchOutcome,
 };
 use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::buffers::Buffers;
@@ -304,12 +305,12 @@ impl Shared {
 
     /// Pages that could not be read: number and cause.
     pub(super) fn failures(&self) -> BTreeMap<u64, String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failed.lock().clone()
     }
 
     /// Records why a page cannot be read.
     pub(super) fn fail(&self, page: u64, cause: &str) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(page, cause.to_owned());
+        self.failed.lock().insert(page, cause.to_owned());
     }
 
     /// Reports, once each, that the store rejects writes and that it accepts them again.
@@ -326,11 +327,11 @@ impl Shared {
 
     /// Takes the lock with priority over the reclaim thread.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        if let Ok(state) = self.state.try_lock() {
+        if let Some(state) = self.state.try_lock() {
             return state;
         }
         self.wanting.fetch_add(1, Ordering::Relaxed);
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         self.wanting.fetch_sub(1, Ordering::Relaxed);
         state
     }
@@ -375,7 +376,7 @@ impl Serves for Shared {
                 self.expire();
             }
         }
-        !self.failed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&page)
+        !self.failed.lock().contains_key(&page)
     }
 }
 
@@ -408,7 +409,7 @@ impl State {
 
     /// Poisons a page and reports the cause, if known.
     fn poison(&mut self, shared: &Shared, page: u64) {
-        if let Some(cause) = shared.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
+        if let Some(cause) = shared.failed.lock().get(&page) {
             report(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
         }
         retry_forever(|| shared.memory.poison(&(page..page + 1)));

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::Around;
+use bowwave_engine::sync::{Arc, thread};
 
 use super::Inner;
 use crate::error::{Error, Result, report};
 use crate::streams::Stream;
-use crate::sync::{Arc, MutexGuard, PoisonError, thread};
 use crate::task;
 
 /// Failures by the page's offset in the file.
@@ -63,13 +63,13 @@ impl Failed {
 impl Inner {
     /// Causes of failed fetches, by offset in the file.
     pub(crate) fn failures(&self) -> Vec<(u64, String)> {
-        self.failed().pages.iter().map(|(&page, failure)| (page, failure.cause.clone())).collect()
+        self.failed.lock().pages.iter().map(|(&page, failure)| (page, failure.cause.clone())).collect()
     }
 
     /// Records that the page of `offset` could not be fetched. Another call or access tries again.
     pub(crate) fn note_failed(&self, offset: u64, error: &Error) {
         let page = self.page_of(offset);
-        let mut failed = self.failed();
+        let mut failed = self.failed.lock();
         if failed.poisoned(page).is_none() {
             failed.note(page, error, false);
         }
@@ -88,13 +88,13 @@ impl Inner {
             self.give_up(page, &error);
             return;
         }
-        if !self.failed().repeated.insert(page) {
+        if !self.failed.lock().repeated.insert(page) {
             return;
         }
         let (inner, stream, cause) = (Arc::clone(self), Arc::clone(stream), error.to_string());
         let repeat = move || match inner.fetch_again_here(&stream, offset, &around, error) {
             Ok(end) => inner.map_ahead(&stream, offset, end),
-            Err(_) => drop(inner.failed().repeated.remove(&page)),
+            Err(_) => drop(inner.failed.lock().repeated.remove(&page)),
         };
         if thread::Builder::new().name("bowwave-retry".to_owned()).spawn(repeat).is_err() {
             self.give_up(page, &Error::Range(cause));
@@ -145,7 +145,7 @@ impl Inner {
     /// page.
     fn give_up(&self, page: u64, error: &Error) {
         let is_new = {
-            let mut failed = self.failed();
+            let mut failed = self.failed.lock();
             failed.repeated.remove(&page);
             let is_new = failed.state(page) != Some(true);
             if is_new {
@@ -166,9 +166,5 @@ impl Inner {
     pub(super) fn page_of(&self, offset: u64) -> u64 {
         let page = self.file().page_bytes();
         offset / page * page
-    }
-
-    pub(super) fn failed(&self) -> MutexGuard<'_, Failed> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind, Namespace as _, Upload, Write as _};
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use serde::{Serialize, Serializer};
 
 use super::Args;
@@ -28,7 +29,7 @@ pub(super) struct Shared<'a> {
     freed: Condvar,
     moved: Moved,
     total: AtomicU64,
-    tally: Mutex<Tally>,
+    pub(super) tally: Mutex<Tally>,
 }
 
 /// Results of the files so far.
@@ -101,13 +102,12 @@ impl<'a> Shared<'a> {
     /// Memory for a range; waits for it if `waits`. `None` if none is available or on an interrupt.
     pub(super) fn memory(&self, bytes: u64, waits: bool) -> Option<Permit<'_>> {
         let bytes = bytes.min(MEMORY_BYTES);
-        let mut free = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.memory.lock();
         while *free < bytes {
             if !waits || self.interrupt.is_set() {
                 return None;
             }
-            let waited = self.freed.wait_timeout(free, LOOK_EVERY);
-            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+            free = self.freed.wait_timeout(free, LOOK_EVERY);
         }
         *free -= bytes;
         Some(Permit { free: &self.memory, freed: &self.freed, bytes })
@@ -136,13 +136,9 @@ impl<'a> Shared<'a> {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a failed file.
     pub(super) fn failed(&self, name: impl Into<String>, failure: Failure) {
-        let mut tally = self.tally();
+        let mut tally = self.tally.lock();
         tally.failed += 1;
         if tally.failures.len() < FAILURES_MAX {
             tally.failures.push((name.into(), failure));
@@ -152,7 +148,7 @@ impl<'a> Shared<'a> {
     /// Creates a directory of the destination and its missing parents.
     pub(super) fn make_directories(&self, store: &dyn Backend, path: &Path) -> bowwave_backend::Result<()> {
         let missing: Vec<&Path> = {
-            let tally = self.tally();
+            let tally = self.tally.lock();
             path.ancestors()
                 .take_while(|path| !path.as_os_str().is_empty() && !tally.directories.contains(*path))
                 .collect()
@@ -163,19 +159,19 @@ impl<'a> Shared<'a> {
                 Err(error) if error.kind() == ErrorKind::Exists => {}
                 Err(error) => return Err(error),
             }
-            self.tally().directories.insert(path.to_owned());
+            self.tally.lock().directories.insert(path.to_owned());
         }
         Ok(())
     }
 
     /// Marks the entry `path` as new.
     pub(super) fn unsynced(&self, path: &Path) {
-        self.tally().unsynced.insert(path.parent().unwrap_or_else(|| Path::new("")).to_owned());
+        self.tally.lock().unsynced.insert(path.parent().unwrap_or_else(|| Path::new("")).to_owned());
     }
 
     /// Syncs all directories with new entries.
     pub(super) fn sync_directories(&self, store: &dyn Backend) -> bowwave_backend::Result<()> {
-        let unsynced = std::mem::take(&mut self.tally().unsynced);
+        let unsynced = std::mem::take(&mut self.tally.lock().unsynced);
         unsynced.iter().try_for_each(|path| store.sync_directory(path))
     }
 }
@@ -190,7 +186,7 @@ pub(super) struct Permit<'a> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
+        *self.free.lock() += self.bytes;
         self.freed.notify_all();
     }
 }

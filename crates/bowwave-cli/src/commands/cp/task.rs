@@ -247,7 +247,7 @@ impl Task {
             return;
         }
         let outcome = self.copy(shared, destination);
-        let mut tally = shared.tally();
+        let mut tally = shared.tally.lock();
         match outcome {
             Ok(Outcome::Copied { bytes, resumed }) => {
                 tally.files += 1;

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_fuse::{ReadCall, ReadEvent};
 use bowwave_trace::{Op, Record, Writer};
 
@@ -41,7 +41,7 @@ impl ReadTrace {
 
     /// Adds an event of a read. An error ends the trace, and no read.
     pub(crate) fn write(&self, path: &Path, call: ReadCall) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let State { writer, record, error } = &mut *state;
         let Some(output) = writer else { return };
         // Under the lock, so that rows are in the order of their times.
@@ -65,7 +65,7 @@ impl ReadTrace {
     /// # Errors
     /// The first error of the file.
     pub(super) fn finish(&self) -> Result<(), Failure> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let ended = state.writer.take().map_or(Ok(()), |writer| writer.finish().map(drop));
         let result = state.error.take().map_or(ended, Err);
         result.map_err(|error| failed!("--trace {}: the trace is incomplete: {error}", self.path.display()))

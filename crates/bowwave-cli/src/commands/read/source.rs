@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{File, Store};
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, MapOptions, Region, RegionStats};
@@ -99,7 +100,7 @@ impl<'a> Source<'a> {
             self.caution(path, &file);
             return Ok(Reader::Calls { file, buffer: Vec::new() });
         };
-        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = self.maps.lock();
         if let Some(map) = maps.get(path) {
             return Ok(Reader::Map(Arc::clone(map)));
         }
@@ -127,7 +128,7 @@ impl<'a> Source<'a> {
     /// Counters of regions; `None` for read calls, zeros for kernel mappings.
     pub(super) fn mapped(&self) -> Option<Mapped> {
         self.mapper?;
-        let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        let maps = self.maps.lock();
         let stats = |map: &Arc<Map>| match &**map {
             Map::Region(region) => region.stats(),
             Map::Kernel(_) => RegionStats::default(),
