@@ -1,5 +1,5 @@
-//! Locks without poisoning: after a panic of a holder, the next one gets what it left. So each change
-//! under a lock leaves the value valid before anything can panic.
+//! Locks without poisoning: after a panic of a holder, the next one gets what it left. So each
+//! change under a lock leaves the value valid before anything can panic.
 
 /// Defines `Mutex`, `RwLock` and `Condvar` over those of `$sync`: the standard library's module, or
 /// the double of a model checker.

@@ -313,7 +313,7 @@ pub enum SetTime {
     At(SystemTime),
 }
 
-/// What [`Write::set_xattr`](crate::Write::set_xattr) does with an attribute that exists.
+/// What [`Namespace::set_xattr`](crate::Namespace::set_xattr) does with an attribute that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SetXattr {
     /// Replace it.
