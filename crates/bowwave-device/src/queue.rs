@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bowwave_core::ConfigError;
 use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
 /// Settings of the queue in front of a device.
@@ -55,24 +56,13 @@ pub enum Elevator {
     Scheduler(Algorithm),
 }
 
-/// A setting of [`QueueConfig`] that is out of bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueConfigError {
-    /// Name of the setting.
-    pub field: &'static str,
-    /// Its value.
-    pub value: usize,
-    /// Its bound.
-    pub bound: &'static str,
-}
-
 impl QueueConfig {
     /// Checks every setting.
     ///
     /// # Errors
     ///
     /// The first setting that is out of bounds.
-    pub fn validate(&self) -> Result<(), QueueConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { requests_max, congested_on, congested_off, .. } = *self;
         let checks = [
             ("requests_max", requests_max, requests_max >= 1, "at least 1"),
@@ -90,13 +80,9 @@ impl QueueConfig {
             ),
         ];
         if let Some((field, value, _, bound)) = checks.into_iter().find(|&(_, _, holds, _)| !holds) {
-            return Err(QueueConfigError { field, value, bound });
+            return Err(ConfigError { field, value: value as u64, bound });
         }
-        self.scheduler.validate().map_err(|error| QueueConfigError {
-            field: error.field,
-            value: error.value as usize,
-            bound: error.bound,
-        })
+        self.scheduler.validate()
     }
 
     /// The same queue with another scheduler: the name of an [`Elevator`], optionally followed by a
@@ -191,11 +177,3 @@ impl fmt::Display for Elevator {
         f.write_str(self.name())
     }
 }
-
-impl fmt::Display for QueueConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, but must be {}", self.field, self.value, self.bound)
-    }
-}
-
-impl std::error::Error for QueueConfigError {}

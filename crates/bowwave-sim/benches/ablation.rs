@@ -13,9 +13,9 @@
 
 use std::path::Path;
 
-use bowwave_sim::reproduce::{Variant, ablate};
+use bowwave_sim::reproduce::{ReproduceError, Variant, ablate};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), ReproduceError> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (flags, traces): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
     let all = flags.iter().any(|flag| *flag == "--all");

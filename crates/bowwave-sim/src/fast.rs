@@ -12,16 +12,15 @@
 //! drop pages, advice is passed on; writes are skipped or count as reads ([`Writes`]). A read
 //! larger than half the cache's frames is split.
 
-use std::fmt;
-
 use bowwave_core::{
     Action, Advice, Cache, Config, ConfigError, Eviction, Fault, FileId, FillError, HandleId, Instant,
     PageAccess, PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, Request, Stats,
 };
-use bowwave_trace::Op;
 use bowwave_trace::binary::{self, Trace};
+use bowwave_trace::{Error, Op};
 
 use crate::record::Row;
+use crate::sweep::SweepError;
 
 /// Maximum pages of a row: twice the 2 GiB that Linux reads per call. More is an error in the
 /// trace.
@@ -67,39 +66,6 @@ pub struct Outcome {
     pub stats: Stats,
 }
 
-/// Why a replay failed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// An invalid row.
-    Trace(bowwave_trace::Error),
-    /// The cache rejected its configuration.
-    Config(ConfigError),
-    /// A row touches more pages than any system call does.
-    RowTooLong {
-        /// Name of the trace.
-        trace: String,
-        /// The row, from 0.
-        row: u64,
-        /// Its pages.
-        pages: u64,
-    },
-    /// The unbounded cache ran out of frame numbers.
-    OutOfFrames {
-        /// Name of the trace.
-        trace: String,
-        /// The row, from 0.
-        row: u64,
-    },
-    /// The trace has more page accesses than the oracle can number, or than fit in memory.
-    TooManyAccesses {
-        /// Name of the trace.
-        trace: String,
-        /// Accesses in the trace.
-        accesses: u64,
-    },
-}
-
 impl Default for Setup {
     /// On-demand readahead of 32 pages of 4 KiB in a cache that never evicts; writes skipped.
     fn default() -> Self {
@@ -119,16 +85,21 @@ impl Default for Setup {
 /// # Errors
 ///
 /// An invalid row, a row that touches more than 2^20 pages, or a rejected configuration.
-pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome, Error> {
+pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome, SweepError> {
     let mut machine = Machine::new(trace, setup)?;
     for (row, number) in trace.rows().zip(0u64..) {
         let row = row.map_err(|bad| trace.error(bad))?;
         let outcome = machine.row(&row);
-        outcome.map_err(|problem| match problem {
-            Problem::TooLong(pages) => {
-                Error::RowTooLong { trace: trace.name().to_owned(), row: number, pages }
-            }
-            Problem::OutOfFrames => Error::OutOfFrames { trace: trace.name().to_owned(), row: number },
+        outcome.map_err(|problem| {
+            let why = match problem {
+                Problem::TooLong(pages) => {
+                    format!("{pages} pages at once; a row may touch {ROW_PAGES_MAX} at most")
+                }
+                Problem::OutOfFrames => {
+                    format!("more than {} pages in all; set a cache size", Config::UNLIMITED)
+                }
+            };
+            Error::unfit(trace.name(), format!("row {number}: {why}"))
         })?;
     }
     machine.outcome.stats = machine.cache.stats();
@@ -206,7 +177,7 @@ impl From<FillError> for Problem {
 
 impl Machine {
     /// Opens all files and handles of the trace.
-    fn new<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Self, Error> {
+    fn new<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Self, ConfigError> {
         let Setup { policy, cache_pages, eviction, ra_pages, page_size, .. } = *setup;
         let frames = cache_pages.unwrap_or(Config::UNLIMITED);
         let mut cache =
@@ -338,54 +309,4 @@ impl Machine {
 fn pages_in_bounds(range: PageRange) -> Result<PageRange, Problem> {
     let count = range.count().0;
     if count > ROW_PAGES_MAX { Err(Problem::TooLong(count)) } else { Ok(range) }
-}
-
-impl From<bowwave_trace::Error> for Error {
-    fn from(error: bowwave_trace::Error) -> Self {
-        Self::Trace(error)
-    }
-}
-
-impl From<ConfigError> for Error {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Trace(error) => write!(f, "{error}"),
-            Self::Config(error) => write!(f, "{error}"),
-            Self::RowTooLong { trace, row, pages } => {
-                write!(
-                    f,
-                    "{trace}: row {row}: {pages} pages at once; a row may touch {ROW_PAGES_MAX} at most"
-                )
-            }
-            Self::OutOfFrames { trace, row } => {
-                write!(
-                    f,
-                    "{trace}: row {row}: more than {} pages in all; set a cache size",
-                    Config::UNLIMITED
-                )
-            }
-            Self::TooManyAccesses { trace, accesses } => {
-                write!(
-                    f,
-                    "{trace}: {accesses} accesses to pages are more than the oracle has memory for; use larger pages"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Trace(error) => Some(error),
-            Self::Config(error) => Some(error),
-            _ => None,
-        }
-    }
 }

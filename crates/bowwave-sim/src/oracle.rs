@@ -17,9 +17,10 @@ use crate::device::DeviceLimits;
 use std::collections::{BinaryHeap, HashMap};
 
 use bowwave_core::PageSize;
+use bowwave_trace::Error;
 use bowwave_trace::binary::Trace;
 
-use crate::fast::{Error, Writes, pages};
+use crate::fast::{Writes, pages};
 use crate::record::Row;
 
 /// No later access.
@@ -57,6 +58,10 @@ impl Future {
     ///
     /// An invalid row, or 2^32 - 1 page accesses or more.
     pub fn of<B: AsRef<[u8]>>(trace: &Trace<B>, page_size: PageSize, writes: Writes) -> Result<Self, Error> {
+        let too_many = |accesses: u64| {
+            let what = "accesses to pages are more than the oracle has memory for; use larger pages";
+            Error::unfit(trace.name(), format!("{accesses} {what}"))
+        };
         let mut accesses = 0u64;
         // Pages per file, up to its last access.
         let mut ends = vec![0u64; trace.file_count() as usize];
@@ -68,12 +73,12 @@ impl Future {
             *end = range.end.0.max(*end);
             // Inside the loop, so that absurd lengths cannot overflow the sum.
             if accesses >= u64::from(NEVER) {
-                return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
+                return Err(too_many(accesses));
             }
         }
         let mut next = Vec::new();
         if next.try_reserve_exact(accesses as usize).is_err() {
-            return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
+            return Err(too_many(accesses));
         }
         next.resize(accesses as usize, NEVER);
         // Checked above: fits.

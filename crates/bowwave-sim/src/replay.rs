@@ -218,10 +218,7 @@ impl Workload {
             page_size: Config::default().page_size,
             writes: options.writes,
         };
-        let outcome = fast::replay(&self.trace, &setup).map_err(|error| match error {
-            fast::Error::Config(error) => SweepError::Config(error),
-            error => SweepError::Unfit(error.to_string()),
-        })?;
+        let outcome = fast::replay(&self.trace, &setup)?;
         progress.fetch_add(outcome.reads, Ordering::Relaxed);
         let mut row = outcome.row(&setup);
         row.cache_bytes = case.cache_bytes;

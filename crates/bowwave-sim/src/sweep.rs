@@ -13,7 +13,7 @@ use crate::device::{DeviceError, DeviceSpec};
 use crate::faults::Faults;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
 use crate::parallel;
-use crate::queue::{Queue, QueueConfig, QueueConfigError};
+use crate::queue::{Queue, QueueConfig};
 use crate::record::Run;
 
 /// One machine of a sweep.
@@ -80,10 +80,8 @@ pub struct Axes {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The cache rejected its configuration.
+    /// The cache or the queue rejected its configuration.
     Config(ConfigError),
-    /// The queue rejected its configuration.
-    Queue(QueueConfigError),
     /// An unknown or invalid device.
     Device(DeviceError),
     /// A violated invariant of the cache: a bug of this program.
@@ -146,7 +144,7 @@ impl Case {
     ///
     /// An invalid configuration or device.
     pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
-        let device = DeviceSpec::open(&self.device, &ALGORITHMS).map_err(SweepError::Device)?;
+        let device = DeviceSpec::open(&self.device, &ALGORITHMS)?;
         let config = Config {
             frames: self.frames().unwrap_or(Config::UNLIMITED),
             ra_pages: self.ra_pages,
@@ -159,10 +157,10 @@ impl Case {
         if !self.scheduler.is_empty() {
             queue = queue.with_scheduler(&self.scheduler, &ALGORITHMS).map_err(SweepError::Unfit)?;
         }
-        let queue = Queue::new(device.build(self.seed), queue).map_err(SweepError::Queue)?;
+        let queue = Queue::new(device.build(self.seed), queue)?;
         let faults = Faults { seed: self.seed, failing: common.failing };
         let Common { host, walk, check, record, .. } = *common;
-        Machine::new(Setup { config, host, queue, walk, faults, check, record }).map_err(SweepError::Config)
+        Ok(Machine::new(Setup { config, host, queue, walk, faults, check, record })?)
     }
 
     /// Runs the workload that `load` adds to a machine, to its end.
@@ -179,7 +177,7 @@ impl Case {
         let mut machine = self.machine(common)?;
         machine.count_reads_in(Arc::clone(progress));
         load(&mut machine, self);
-        machine.run(common.until).map_err(SweepError::Violation)?;
+        machine.run(common.until)?;
         let mut run = machine.summary();
         run.row.policy = self.policy.name().to_owned();
         run.row.device = self.device.clone();
@@ -213,9 +211,8 @@ impl fmt::Display for SweepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => write!(f, "{error}"),
-            Self::Queue(error) => write!(f, "queue: {error}"),
             Self::Device(error) => write!(f, "{error}"),
-            Self::Violation(Violation(what)) => write!(f, "an invariant does not hold: {what}"),
+            Self::Violation(error) => write!(f, "{error}"),
             Self::Unfit(what) => f.write_str(what),
         }
     }
@@ -225,9 +222,33 @@ impl std::error::Error for SweepError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Config(error) => Some(error),
-            Self::Queue(error) => Some(error),
             Self::Device(error) => Some(error),
-            Self::Violation(_) | Self::Unfit(_) => None,
+            Self::Violation(error) => Some(error),
+            Self::Unfit(_) => None,
         }
+    }
+}
+
+impl From<ConfigError> for SweepError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<DeviceError> for SweepError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<Violation> for SweepError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl From<bowwave_trace::Error> for SweepError {
+    fn from(error: bowwave_trace::Error) -> Self {
+        Self::Unfit(error.to_string())
     }
 }

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use core::fmt;
 
 use super::Cache;
 use super::frames::{Flag, State};
@@ -11,6 +12,14 @@ use crate::id::{FileId, FrameId};
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an invariant does not hold: {}", self.0)
+    }
+}
+
+impl core::error::Error for Violation {}
 
 impl Cache {
     /// Checks that table, frames, lists, fills, waits and counters agree.

@@ -19,9 +19,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use bowwave_core::schedule::SchedulerStats;
 use bowwave_core::slab::NONE;
-use bowwave_core::{Instant, Urgency};
+use bowwave_core::{ConfigError, Instant, Urgency};
 
-pub use crate::device::queue::{Elevator, QueueConfig, QueueConfigError};
+pub use crate::device::queue::{Elevator, QueueConfig};
 use crate::device::{Device, Direction, Done, Request, RequestId};
 use order::Order;
 use pending::{Part, Pending, Rest};
@@ -93,7 +93,7 @@ impl Queue {
     /// # Errors
     ///
     /// A setting that is out of bounds.
-    pub fn new(device: Box<dyn Device>, config: QueueConfig) -> Result<Self, QueueConfigError> {
+    pub fn new(device: Box<dyn Device>, config: QueueConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
             order: Order::new(&config),

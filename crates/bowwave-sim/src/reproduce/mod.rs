@@ -27,11 +27,6 @@ mod tiotest;
 pub use beyond::{Measured, Variant, ablate};
 pub use figure::{Bar, Figure, Kind, Pair};
 
-use bowwave_core::{ConfigError, Violation};
-use std::fmt;
-
-use crate::device::DeviceError;
-use crate::queue::QueueConfigError;
 use crate::record::Recording;
 
 /// A published experiment.
@@ -73,16 +68,7 @@ pub struct Outcome {
 }
 
 /// Why an experiment failed: a bug of this program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReproduceError {
-    /// The cache rejected its configuration.
-    Config(ConfigError),
-    /// A violated invariant.
-    Violation(Violation),
-    /// The device rejected its parameters.
-    Device(String),
-}
+pub type ReproduceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Every experiment, in the order of the documents.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -111,49 +97,6 @@ pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("004", &["fsync-tester", "tiotest"]),
     ("beyond", &["beyond"]),
 ];
-
-impl fmt::Display for ReproduceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => write!(f, "{error}"),
-            Self::Violation(violation) => write!(f, "an invariant does not hold: {violation:?}"),
-            Self::Device(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for ReproduceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Config(error) => Some(error),
-            Self::Violation(_) | Self::Device(_) => None,
-        }
-    }
-}
-
-impl From<ConfigError> for ReproduceError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<DeviceError> for ReproduceError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error.to_string())
-    }
-}
-
-impl From<QueueConfigError> for ReproduceError {
-    fn from(error: QueueConfigError) -> Self {
-        Self::Device(error.to_string())
-    }
-}
-
-impl From<Violation> for ReproduceError {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation)
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -74,9 +74,7 @@ impl Testbed {
     /// The one of 2007.
     pub(super) fn of_2007() -> Result<Self, ReproduceError> {
         let parsed = toml::from_str(include_str!("testbed.toml"));
-        parsed.map_err(|error: toml::de::Error| {
-            ReproduceError::Device(format!("testbed.toml: {}", error.message()))
-        })
+        parsed.map_err(|error: toml::de::Error| format!("testbed.toml: {}", error.message()).into())
     }
 
     /// The disk with its depth.
@@ -93,8 +91,7 @@ impl Testbed {
     pub(super) fn bench(&self, policy: Policy) -> Result<Bench, ReproduceError> {
         let device = DeviceSpec::open(&self.disk(), &ALGORITHMS)?;
         let queue = Queue::new(device.build(0), device.queue().clone())?;
-        let eviction =
-            self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;
+        let eviction = self.eviction.parse()?;
         let frames = self.cache_mib << 8;
         let write_back = WriteBackConfig {
             dirty_max: frames / 100 * self.dirty_percent,

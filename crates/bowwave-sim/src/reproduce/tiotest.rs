@@ -110,7 +110,7 @@ fn run(options: &Options) -> Result<Outcome, ReproduceError> {
         })
     })?;
     let [original, fixed, posted] = &runs[..] else {
-        return Err(ReproduceError::Device("a run is missing".to_owned()));
+        return Err("a run is missing".into());
     };
     let mut figures = Vec::new();
     for (phase, name) in PHASES.iter().enumerate() {
@@ -295,9 +295,7 @@ fn reads(elevator: Elevator, device: &str, random: bool) -> Result<Columns, Repr
     let average = row.seconds * 1e3 / operations as f64;
     let maximum = row.latency_ns.max as f64 / 1e6;
     if maximum > 2000.0 {
-        return Err(ReproduceError::Device(format!(
-            "a read took {maximum} ms: shares over 2 s are not counted"
-        )));
+        return Err(format!("a read took {maximum} ms: shares over 2 s are not counted").into());
     }
     Ok([row.seconds, megabytes(random) / row.seconds, average, maximum, 0.0, 0.0])
 }

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, Eviction};
 use bowwave_sim::device::DeviceSpec;
-use bowwave_sim::fast::Error;
 use bowwave_sim::oracle::{Bound, Future};
 use bowwave_sim::record::Row;
 use bowwave_sim::replay::{ReplayOptions, ReplayPace, Workload};
+use bowwave_trace::Error;
 
 use crate::table::{Align, Keep, Table};
 

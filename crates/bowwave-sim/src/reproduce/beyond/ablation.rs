@@ -47,10 +47,9 @@ pub struct Variant {
 ///
 /// An unreadable trace, and as [`run`](super::run).
 pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), ReproduceError> {
-    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
     let traces = traces.iter().map(|path| {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok((name, replay::Workload::open(path, None).map_err(|error| failed(&error))?))
+        Ok((name, replay::Workload::open(path, None)?))
     });
     let traces = traces.collect::<Result<Vec<_>, ReproduceError>>()?;
     let mut variant = |name: String, tuning: Tuning| -> Result<(), ReproduceError> {
@@ -121,8 +120,7 @@ fn family() -> Result<Measured, ReproduceError> {
         seconds += outcome.stream.seconds.ln();
         amplification += outcome.amplification().ln();
         Ok(())
-    })
-    .map_err(|error| ReproduceError::Device(error.to_string()))?;
+    })?;
     let mean = |sum: f64| (sum / points.len() as f64).exp();
     let (seconds, amplification) = (mean(seconds), mean(amplification));
     Ok(Measured { workload: "family".to_owned(), seconds, amplification })

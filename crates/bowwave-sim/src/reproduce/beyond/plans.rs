@@ -49,8 +49,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 /// bytes.
 fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
     let limits = DeviceSpec::open(&device(workload), &ALGORITHMS)?.limits();
-    let no_limits = || ReproduceError::Device("the store has no limits".to_owned());
-    let DeviceLimits { request_ns_min, depth, .. } = limits.ok_or_else(no_limits)?;
+    let DeviceLimits { request_ns_min, depth, .. } = limits.ok_or("the store has no limits")?;
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &(offset, bytes) in workload.readers.iter().flat_map(|reader| reader.reads()) {
         match ranges.last_mut() {

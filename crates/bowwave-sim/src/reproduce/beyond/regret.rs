@@ -57,11 +57,9 @@ pub(super) fn fill(
 
 /// Minimum seconds for the workload.
 fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
-    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
-    let device = DeviceSpec::open(device, &ALGORITHMS).map_err(|error| failed(&error))?;
-    let limits = device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
-    let trace = trace(workload).map_err(|error| failed(&error))?;
-    let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).map_err(|error| failed(&error))?;
+    let device = DeviceSpec::open(device, &ALGORITHMS)?;
+    let limits = device.limits().ok_or("the store has no limits")?;
+    let future = Future::of(&trace(workload)?, PageSize::KIB_4, Writes::LeftOut)?;
     let frames = u32::try_from(workload.cache_bytes >> 12).unwrap_or(Config::UNLIMITED);
     let bound = future.bound(frames);
     let alone = workload.readers.iter().map(|reader| alone_ns(reader, limits.request_ns_min)).max();
@@ -83,7 +81,7 @@ fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
 }
 
 /// All reads of a workload, its readers interleaved.
-fn trace(workload: &Workload) -> Result<Trace<Vec<u8>>, Box<dyn std::error::Error>> {
+fn trace(workload: &Workload) -> Result<Trace<Vec<u8>>, ReproduceError> {
     let mut writer = Writer::new(Vec::new())?;
     let mut streams = Vec::new();
     for number in 0..workload.readers.len() {

@@ -99,9 +99,7 @@ impl Algorithm {
     fn machine(self) -> Result<Machine, ReproduceError> {
         let device = DeviceSpec::open("nvme", &ALGORITHMS)?;
         let queue = match self {
-            Self::Own => {
-                device.queue().with_scheduler("deadline", &ALGORITHMS).map_err(ReproduceError::Device)?
-            }
+            Self::Own => device.queue().with_scheduler("deadline", &ALGORITHMS)?,
             Self::Slots | Self::Addresses => device.queue().clone(),
         };
         let queue = Queue::new(device.build(1), queue)?;
