@@ -12,13 +12,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bowwave_core::Instant;
+use bowwave_core::slab::Slab;
+use bowwave_core::{Instant, Random};
 
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, Service};
 use crate::DeviceLimits;
-use bowwave_core::Random;
 
 /// Parameters; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,8 +115,7 @@ pub(super) struct Flash {
     controller: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_count: u64,
-    commands: Vec<Command>,
-    free: Vec<u32>,
+    commands: Slab<Command>,
     /// Unprogrammed pages in the write buffer.
     buffered: u64,
     /// Writes that wait for buffer space.
@@ -158,8 +157,7 @@ impl Flash {
             controller: 0,
             events: BinaryHeap::new(),
             events_count: 0,
-            commands: Vec::new(),
-            free: Vec::new(),
+            commands: Slab::default(),
             buffered: 0,
             blocked: VecDeque::new(),
             service: Service::default(),
@@ -169,15 +167,6 @@ impl Flash {
     fn at(&mut self, time: u64, event: Event) {
         self.events_count += 1;
         self.events.push(Reverse((time, self.events_count, event)));
-    }
-
-    fn add(&mut self, command: Command) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.commands[index as usize] = command;
-            return index;
-        }
-        self.commands.push(command);
-        (self.commands.len() - 1) as u32
     }
 
     /// The flash pages a request touches, with the bytes in each.
@@ -197,7 +186,7 @@ impl Flash {
     }
 
     fn sense(&mut self, now: u64, command: u32) {
-        let request = self.commands[command as usize].request;
+        let request = self.commands[command].request;
         let pages = self.pages(&request);
         for (page, bytes) in pages {
             let (channel, plane) = self.place(page);
@@ -206,13 +195,13 @@ impl Flash {
             self.service.wait_ns += start - now;
             self.service.media_ns += self.p.read_ns;
             self.at(start + self.p.read_ns, Event::Sensed { command, channel: channel as u32, bytes });
-            self.commands[command as usize].pages_left += 1;
+            self.commands[command].pages_left += 1;
         }
     }
 
     /// Accepts a write into the buffer if it has space.
     fn buffer(&mut self, now: u64, command: u32) -> bool {
-        let request = self.commands[command as usize].request;
+        let request = self.commands[command].request;
         let pages = self.pages(&request);
         let count = request.end().div_ceil(self.p.page_bytes) - request.start / self.p.page_bytes;
         if self.buffered + count > self.p.write_buffer_pages {
@@ -260,7 +249,7 @@ impl Flash {
                 let transfer = (f64::from(bytes) * self.p.link_ns_per_byte) as u64;
                 self.link = now.max(self.link) + transfer;
                 self.service.bus_ns += self.transfer(bytes.into()) + transfer;
-                let left = &mut self.commands[command as usize].pages_left;
+                let left = &mut self.commands[command].pages_left;
                 *left -= 1;
                 if *left == 0 {
                     let (low, high) = self.p.command_ns;
@@ -283,8 +272,8 @@ impl Flash {
                 }
             }
             Event::Ended { command } => {
-                let Command { request: Request { id, .. }, started, .. } = self.commands[command as usize];
-                self.free.push(command);
+                let Command { request: Request { id, .. }, started, .. } = self.commands[command];
+                self.commands.release(command);
                 ended.push(Done { id, started, ended: Instant(now), left: 0 });
             }
         }
@@ -309,7 +298,7 @@ impl Device for Flash {
         self.service.bytes += request.bytes;
         let taken = now.0.max(self.controller);
         self.controller = taken + self.p.command_gap_ns;
-        let command = self.add(Command { request: *request, started: now, pages_left: 0 });
+        let command = self.commands.insert(Command { request: *request, started: now, pages_left: 0 });
         match request.direction {
             // Planes serve in order of these times, which is the order of submission: no event is
             // needed.

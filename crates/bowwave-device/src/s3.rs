@@ -10,13 +10,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use bowwave_core::Instant;
+use bowwave_core::slab::Slab;
+use bowwave_core::{Instant, Random};
 
 use super::chance::{between, exp, lognormal};
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, RequestId, Service};
 use crate::DeviceLimits;
-use bowwave_core::Random;
 
 /// Parameters; times in nanoseconds, rates in bytes per nanosecond.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,8 +106,7 @@ pub(super) struct S3 {
     idle: Vec<f64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_count: u64,
-    in_flight: Vec<InFlight>,
-    free: Vec<u32>,
+    in_flight: Slab<InFlight>,
     reads: Flows,
     /// Writes, if they have a link of their own.
     writes: Flows,
@@ -156,8 +155,7 @@ impl S3 {
             idle: Vec::new(),
             events: BinaryHeap::new(),
             events_count: 0,
-            in_flight: Vec::new(),
-            free: Vec::new(),
+            in_flight: Slab::default(),
             reads: Flows { total: p.total, now: 0.0, running: Vec::new() },
             writes: Flows { total: p.put_total.unwrap_or(p.total), now: 0.0, running: Vec::new() },
             allowance: (p.reads_at_once(), 0),
@@ -184,11 +182,11 @@ impl S3 {
     }
 
     fn ask(&mut self, now: u64, index: u32) {
-        let InFlight { direction, refusals, .. } = self.in_flight[index as usize];
+        let InFlight { direction, refusals, .. } = self.in_flight[index];
         if direction == Direction::Read && !self.allowed(now) {
             let wait = self.p.retry_ns * f64::from(1 << refusals.min(RETRY_DOUBLINGS_MAX));
             let wait = self.p.reject_ns + between(&mut self.random, wait / 2.0, wait) as u64;
-            self.in_flight[index as usize].refusals += 1;
+            self.in_flight[index].refusals += 1;
             self.rejected += 1;
             self.service.wait_ns += wait;
             self.at(now + wait, Event::Ask(index));
@@ -206,7 +204,7 @@ impl S3 {
 
     /// Starts the transfer of the next part.
     fn transfer(&mut self, index: u32) {
-        let request = &self.in_flight[index as usize];
+        let request = &self.in_flight[index];
         let Some(bytes) = request.next_part() else { return };
         let own_link = request.direction == Direction::Write && self.p.put_total.is_some();
         let flows = if own_link { &mut self.writes } else { &mut self.reads };
@@ -251,16 +249,7 @@ impl Device for S3 {
         let ends = if direction == Direction::Read { ends } else { &ends[ends.len() - 1..] };
         let ends = ends.iter().rev().copied().collect();
         let in_flight = InFlight { id, direction, ends, received: 0, started: now, connection, refusals: 0 };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.in_flight[index as usize] = in_flight;
-                index
-            }
-            None => {
-                self.in_flight.push(in_flight);
-                (self.in_flight.len() - 1) as u32
-            }
-        };
+        let index = self.in_flight.insert(in_flight);
         self.at(now.0 + connect, Event::Ask(index));
     }
 
@@ -275,13 +264,13 @@ impl Device for S3 {
             self.reads.advance(next.0);
             self.writes.advance(next.0);
             while let Some(index) = self.reads.take_ended().or_else(|| self.writes.take_ended()) {
-                let request = &mut self.in_flight[index as usize];
+                let request = &mut self.in_flight[index];
                 let &mut InFlight { id, started, connection, .. } = request;
                 request.received = request.ends.pop().expect("a flow ends at the end of a part");
                 let left = request.left();
                 if left == 0 {
                     self.idle.push(connection);
-                    self.free.push(index);
+                    self.in_flight.release(index);
                 } else {
                     self.transfer(index);
                 }
@@ -293,7 +282,7 @@ impl Device for S3 {
                 match event {
                     Event::Ask(index) => self.ask(next.0, index),
                     Event::FirstByte(index) => {
-                        let request = &self.in_flight[index as usize];
+                        let request = &self.in_flight[index];
                         self.service.bus_ns += (request.left() as f64 / request.connection) as u64;
                         self.transfer(index);
                     }
