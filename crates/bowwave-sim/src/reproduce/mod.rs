@@ -10,7 +10,6 @@ pub mod document;
 mod figure;
 mod fsync_tester;
 mod iozone;
-mod lab;
 mod lustre;
 mod oltp;
 pub mod overheads;

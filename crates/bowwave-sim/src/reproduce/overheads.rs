@@ -16,7 +16,7 @@ pub use drive::{Drive, Workload};
 
 use bowwave_core::Policy;
 
-use super::lab::OLD_AND_NEW;
+use super::testbed::OLD_AND_NEW;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 
 /// The experiment.

@@ -41,6 +41,9 @@ pub(super) struct Testbed {
     pub(super) record: Option<RecordOptions>,
 }
 
+/// The documents' algorithms: the old one and its replacement.
+pub(super) const OLD_AND_NEW: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
+
 /// Results of a benchmark phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Phase {

@@ -8,7 +8,7 @@
 
 use bowwave_core::{Instant, Policy};
 
-use super::lab::{self, Lab};
+use super::testbed::{OLD_AND_NEW, Testbed};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::machine::{Access, Pace, Process, RecordOptions};
 use crate::queue::Elevator;
@@ -24,9 +24,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// Page cache of the 128 MB, in MiB. The text has `mem=128m` alone; this share of it is fitted to
 /// the second at which thrashing begins: 20 streams with two windows of 1 MiB each, and some more.
 /// With 32 it begins nearer to the published second, but 2.6.20 then overloads the disk too early.
-const CACHE_MIB: u64 = 48;
+const CACHE_MIB: u32 = 48;
 /// Other sizes, to show what depends on the fitted one.
-const OTHER_MIB: [(u64, &str); 3] = [
+const OTHER_MIB: [(u32, &str); 3] = [
     (32, "thrashing, 32 of 128 MB for the page cache"),
     (64, "thrashing, 64 of 128 MB for the page cache"),
     (96, "thrashing, 96 of 128 MB for the page cache"),
@@ -37,8 +37,6 @@ pub(super) const RATE: u64 = 100_000;
 /// Read size of a stream: what a server sends at a time. Not in the documents; the notes have other
 /// sizes.
 const READ_BYTES: u64 = 64 << 10;
-/// At most 1 MiB is read ahead, as in all runs of the documents.
-const RA_PAGES: u32 = 256;
 /// Span of the disk over which files are spread.
 const SPREAD_BYTES: u64 = 40_000_000_000;
 /// Seconds for which all streams run.
@@ -48,7 +46,7 @@ const SMOOTH: usize = 5;
 const WHERE: [(&str, &str); 2] = [("000", "thrashing"), ("002", "figure 6")];
 
 fn run(options: &Options) -> Result<Outcome, ReproduceError> {
-    let runs = lab::both(|policy| thrash(CACHE_MIB, policy, STREAMS, READ_BYTES, None))?;
+    let runs = both(|policy| thrash(CACHE_MIB, policy, STREAMS, READ_BYTES, None))?;
     let [throughput, size, onset, overload] = rows(WHERE, &runs);
     let gain = Figure::gain(WHERE[0], "max throughput, gain", THROUGHPUT, throughput.ours, NEAR);
     let copies = [&throughput, &gain].map(|figure| {
@@ -63,12 +61,13 @@ fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     figures.extend([onset, overload]);
     curve(&runs, &mut figures);
     for (mib, table) in OTHER_MIB {
-        let runs = lab::both(|policy| thrash(mib, policy, STREAMS, READ_BYTES, None))?;
+        let runs = both(|policy| thrash(mib, policy, STREAMS, READ_BYTES, None))?;
         figures
             .extend(rows([(WHERE[0].0, table); 2], &runs).map(|figure| figure.note("not the fitted size")));
     }
     let recording = if options.record {
-        Recording { runs: runs.into_iter().collect(), ..lab::recording("readahead thrashing", "thrashing") }
+        let (title, command) = ("readahead thrashing".to_owned(), "bowwave reproduce thrashing".to_owned());
+        Recording { title, command, runs: runs.into_iter().collect(), ..Recording::new() }
     } else {
         Recording::default()
     };
@@ -130,7 +129,7 @@ fn notes() -> Result<Vec<String>, ReproduceError> {
 }
 
 fn variant(read_bytes: u64, elevator: Option<Elevator>) -> Result<String, ReproduceError> {
-    let runs = lab::both(|policy| thrash(CACHE_MIB, policy, STREAMS, read_bytes, elevator))?;
+    let runs = both(|policy| thrash(CACHE_MIB, policy, STREAMS, read_bytes, elevator))?;
     let [throughput, size, onset, overload] = measured(&runs).map(|pair| {
         let one = |value: Option<f64>| value.unwrap_or(f64::INFINITY);
         (one(pair.baseline), one(pair.improved))
@@ -202,20 +201,18 @@ pub(super) fn pressed(policy: Policy, streams: u64) -> Result<Pressed, Reproduce
 
 /// One run of the experiment.
 fn thrash(
-    cache_mib: u64,
+    cache_mib: u32,
     policy: Policy,
     streams: u64,
     read_bytes: u64,
     elevator: Option<Elevator>,
 ) -> Result<Run, ReproduceError> {
     let record = RecordOptions { sample_ns: 1_000_000_000, samples_max: 4096, ..RecordOptions::default() };
-    let cache_bytes = cache_mib << 20;
-    let lab = Lab { policy, ra_pages: RA_PAGES, cache_bytes, record: Some(record), ..Lab::disk() };
-    let lab = match elevator {
-        Some(elevator) => lab.with_elevator(elevator)?,
-        None => lab,
-    };
-    let mut machine = lab.machine()?;
+    let mut testbed = Testbed { cache_mib, record: Some(record), ..Testbed::of_2007()? };
+    if let Some(elevator) = elevator {
+        testbed.device += &format!(",queue_elevator={elevator}");
+    }
+    let mut machine = testbed.bench(policy)?.machine;
     let seconds = streams + SECONDS_MORE;
     let file_bytes = seconds * RATE;
     for stream in 0..streams {
@@ -228,7 +225,23 @@ fn thrash(
         machine.add_process(Process { start, pace, ..Process::closed(reads) });
     }
     machine.run(Some(Instant(seconds * 1_000_000_000)))?;
-    Ok(lab.name(machine.summary()))
+    let mut run = machine.summary();
+    run.row.policy = policy.name().to_owned();
+    run.row.device = "hdd".to_owned();
+    run.row.cache_bytes = Some(u64::from(cache_mib) << 20);
+    run.row.ra_pages = testbed.ra_pages;
+    Ok(run)
+}
+
+/// Runs `run` with both algorithms in parallel.
+fn both<T: Send>(run: impl Fn(Policy) -> Result<T, ReproduceError> + Sync) -> Result<[T; 2], ReproduceError> {
+    let [old, new] = OLD_AND_NEW;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(old));
+        let new = run(new);
+        let old = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok([old?, new?])
+    })
 }
 
 /// Bytes delivered per second, smoothed.
