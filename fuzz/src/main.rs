@@ -36,10 +36,10 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
         "detect" => Target::Trace(None),
         "plan" => Target::Plan,
         "device" => Target::Device,
-        _ => Target::Trace(Some(
-            name.parse()
-                .unwrap_or_else(|error| panic!("BOWWAVE_FUZZ: '{name}' {error}, or detect, plan, device")),
-        )),
+        name => match Format::ALL.into_iter().find(|format| format.name() == name) {
+            Some(format) => Target::Trace(Some(format)),
+            None => panic!("BOWWAVE_FUZZ: '{name}' is not a format, nor detect, plan or device"),
+        },
     }
 });
 

@@ -159,12 +159,6 @@ impl Default for Config {
     }
 }
 
-impl fmt::Display for Eviction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// Parses the name on the command line; the error lists all names.
 impl FromStr for Eviction {
     type Err = &'static str;

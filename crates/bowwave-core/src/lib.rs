@@ -41,6 +41,12 @@ macro_rules! named_enum {
                 }
             }
         }
+
+        impl core::fmt::Display for $Enum {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(self.name())
+            }
+        }
     };
 }
 

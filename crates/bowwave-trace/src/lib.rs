@@ -11,7 +11,6 @@ pub mod generate;
 pub mod import;
 mod reader;
 mod record;
-mod words;
 mod writer;
 
 pub use error::{Error, ErrorKind, Result};

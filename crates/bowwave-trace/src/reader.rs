@@ -5,7 +5,6 @@ use std::io::BufRead;
 use crate::bytes::LineError;
 use crate::csv::{COLUMNS, Row, RowError, Rows};
 use crate::error::{Place, quoted};
-use crate::record::UnknownOp;
 use crate::{Error, ErrorKind, HEADER, Op, ROW_BYTES_MAX, Record, Result};
 
 /// Streams the records of a trace in file order.
@@ -156,7 +155,10 @@ fn parse(row: &Row<'_>, record: &mut Record) -> std::result::Result<(), Bad> {
     let [time_ns, pid, op, file, offset, length] = row.fields;
     record.time_ns = number(0, time_ns, "nanoseconds")?;
     record.pid = number(1, pid, "")?;
-    record.op = Op::from_bytes(op).ok_or_else(|| Bad::Value(2, format!("{} {UnknownOp}", quoted(op))))?;
+    record.op = Op::from_bytes(op).ok_or_else(|| {
+        let names = Op::NAMES.join(", ");
+        Bad::Value(2, format!("{} is not an operation (one of {names})", quoted(op)))
+    })?;
     let name = std::str::from_utf8(file)
         .map_err(|error| Bad::Value(3, format!("byte {} is not UTF-8", error.valid_up_to() + 1)))?;
     record.file.clear();

@@ -1,7 +1,5 @@
 //! One row of a trace.
 
-use crate::words::words;
-
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Record {
@@ -68,10 +66,3 @@ impl Op {
         Self::ALL.into_iter().find(|op| op.name().as_bytes() == word)
     }
 }
-
-words!(
-    Op,
-    /// The word is not an operation of the format.
-    UnknownOp,
-    "an operation"
-);

@@ -115,12 +115,6 @@ impl Memory {
     pub const LEAST: u64 = 4 << 20;
 }
 
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {

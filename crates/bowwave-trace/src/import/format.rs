@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::records::Kind;
 use super::{blkparse, columns, fio, strace, tracefs};
-use crate::words::words;
 use crate::{HEADER, binary};
 
 bowwave_core::named_enum! {
@@ -141,10 +140,3 @@ fn is_oracle_general(name: &Path) -> bool {
 
 /// Lines used for detection: enough to skip initial output of a traced program.
 const LINES_MAX: usize = 100;
-
-words!(
-    Format,
-    /// The word is not the name of a format.
-    UnknownFormat,
-    "a format"
-);

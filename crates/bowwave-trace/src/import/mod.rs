@@ -40,7 +40,7 @@ use std::io::Read;
 use std::num::NonZeroU64;
 use std::path::Path;
 
-pub use format::{Format, UnknownFormat};
+pub use format::Format;
 pub use lines::LINE_BYTES_MAX;
 pub use records::Objects;
 pub use repairs::{Repair, Repairs};

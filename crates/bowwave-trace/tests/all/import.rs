@@ -87,7 +87,6 @@ fn every_foreign_format_has_a_sample() {
     for format in Format::ALL {
         let sampled = SAMPLES.iter().any(|&(_, known, _)| known == format);
         assert!(sampled || matches!(format, Format::Csv | Format::Binary), "{format}");
-        assert_eq!(format.name().parse(), Ok(format));
     }
 }
 
@@ -334,7 +333,6 @@ fn an_unknown_format_is_rejected_with_the_known_names() {
         let error = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect_err(text);
         assert!(error.to_string().starts_with(message), "{error}");
     }
-    assert!("vscsi2".parse::<Format>().expect_err("no name").to_string().contains("vscsi, vscsi-csv"));
 }
 
 #[test]

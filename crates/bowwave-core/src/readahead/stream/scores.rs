@@ -2,7 +2,6 @@
 //! predictions, even if nothing was read ahead.
 
 use super::tuning::tuning;
-use core::fmt;
 
 named_enum! {
     /// A detector of an access pattern.
@@ -65,11 +64,5 @@ impl Scores {
     pub(super) fn count(&mut self, detector: Detector, right: bool) {
         let (score, step) = (&mut self.0[detector as usize], tuning().score_step as u8);
         *score = if right { (*score + step).min(Self::MAX) } else { score.saturating_sub(step + 1) };
-    }
-}
-
-impl fmt::Display for Detector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
