@@ -12,7 +12,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// without lines `trace.bwt: row 17: there is no operation 12`.
 #[derive(Debug)]
 pub struct Error {
-    kind: ErrorKind,
     source_name: String,
     place: Place,
     column: Option<&'static str>,
@@ -31,28 +30,14 @@ pub(crate) enum Place {
     Whole,
 }
 
-/// Kind of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The input could not be read.
-    Io,
-    /// The header is missing or wrong.
-    Header,
-    /// A row is not CSV, has too many or too few columns, or is too long.
-    Row,
-    /// A value does not fit its column.
-    Value,
-}
-
 impl Error {
     /// An error for a valid trace that cannot be used for its purpose.
     pub fn unfit(source_name: &str, why: String) -> Self {
-        Self::at(ErrorKind::Value, source_name, Place::Whole, why)
+        Self::at(source_name, Place::Whole, why)
     }
 
-    pub(crate) fn at(kind: ErrorKind, source_name: &str, place: Place, message: String) -> Self {
-        Self { kind, source_name: source_name.to_owned(), place, column: None, message, io: None }
+    pub(crate) fn at(source_name: &str, place: Place, message: String) -> Self {
+        Self { source_name: source_name.to_owned(), place, column: None, message, io: None }
     }
 
     pub(crate) fn in_column(mut self, column: &'static str) -> Self {
@@ -62,28 +47,7 @@ impl Error {
 
     pub(crate) fn from_io(source_name: &str, place: Place, error: io::Error) -> Self {
         let message = error.to_string();
-        Self { io: Some(error), ..Self::at(ErrorKind::Io, source_name, place, message) }
-    }
-
-    /// Kind of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// The line of the error, from 1; for a quoted name, the first line of the value. 0 if the
-    /// format has no lines, or if the error concerns the whole file.
-    pub fn line(&self) -> u64 {
-        if let Place::Line(line) = self.place { line } else { 0 }
-    }
-
-    /// The row of the error, from 0, if the format has rows but no lines.
-    pub fn row(&self) -> Option<u64> {
-        if let Place::Row(row) = self.place { Some(row) } else { None }
-    }
-
-    /// The column of the error, if a single column is wrong.
-    pub fn column(&self) -> Option<&'static str> {
-        self.column
+        Self { io: Some(error), ..Self::at(source_name, place, message) }
     }
 }
 

@@ -13,7 +13,7 @@ mod reader;
 mod record;
 mod writer;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, Result};
 pub use reader::Reader;
 pub use record::{Op, Record};
 pub use writer::Writer;

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use crate::bytes::LineError;
 use crate::csv::{COLUMNS, Row, RowError, Rows};
 use crate::error::{Place, quoted};
-use crate::{Error, ErrorKind, HEADER, Op, ROW_BYTES_MAX, Record, Result};
+use crate::{Error, HEADER, Op, ROW_BYTES_MAX, Record, Result};
 
 /// Streams the records of a trace in file order.
 ///
@@ -58,7 +58,7 @@ impl<R: BufRead> Reader<R> {
         let name = &self.name;
         let wrong = |what: String| {
             let message = format!("{what}: the first line must be '{HEADER}'");
-            Error::at(ErrorKind::Header, name, Place::Line(1), message)
+            Error::at(name, Place::Line(1), message)
         };
         let row = match self.rows.next_row() {
             Ok(Some(row)) => row,
@@ -90,12 +90,11 @@ impl<R: BufRead> Reader<R> {
             Err(Bad::Columns) => {
                 let (count, plural) = (row.count, if row.count == 1 { "" } else { "s" });
                 let message = format!("{count} column{plural}, expected the {COLUMNS} of '{HEADER}'");
-                Err(Error::at(ErrorKind::Row, name, Place::Line(row.lines[0]), message))
+                Err(Error::at(name, Place::Line(row.lines[0]), message))
             }
             Err(Bad::Value(index, message)) => {
                 let column = HEADER.split(',').nth(index).expect("a column's index is below their number");
-                Err(Error::at(ErrorKind::Value, name, Place::Line(row.lines[index]), message)
-                    .in_column(column))
+                Err(Error::at(name, Place::Line(row.lines[index]), message).in_column(column))
             }
         }
     }
@@ -112,7 +111,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 Ok(Some(_)) | Err(_) => {
                     let message = "blank line before the end of the trace (remove it)".to_owned();
-                    return Err(Error::at(ErrorKind::Row, &self.name, Place::Line(line), message));
+                    return Err(Error::at(&self.name, Place::Line(line), message));
                 }
             }
         }
@@ -139,7 +138,7 @@ fn row_error(name: &str, before: u64, error: RowError) -> Error {
             (line, "a quote stands inside a value (quote the whole value and double its quotes)".to_owned())
         }
     };
-    Error::at(ErrorKind::Row, name, Place::Line(line), message)
+    Error::at(name, Place::Line(line), message)
 }
 
 /// Error in a row: its shape, or the value in the column with this index.

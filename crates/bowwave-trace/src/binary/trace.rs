@@ -9,7 +9,7 @@ use super::layout::{
 use super::map::Bytes;
 use crate::bytes::{u32_at, u64_at};
 use crate::error::Place;
-use crate::{Error, ErrorKind, Op, Record, Result};
+use crate::{Error, Op, Record, Result};
 
 /// A trace in memory or in a memory map, with random access to rows.
 ///
@@ -94,7 +94,7 @@ impl<B: AsRef<[u8]>> Trace<B> {
     /// If the bytes are not a complete binary trace. Rows are not checked yet.
     pub fn new(bytes: B, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let wrong = |message: String| Error::at(ErrorKind::Header, &name, Place::Whole, message);
+        let wrong = |message: String| Error::at(&name, Place::Whole, message);
         let file = bytes.as_ref();
         check_header(file).map_err(wrong)?;
         let trailer = Trailer::of_file(file).map_err(wrong)?;
@@ -200,7 +200,7 @@ impl<B: AsRef<[u8]>> Trace<B> {
 
     /// The error to report for a bad row of this trace.
     pub fn error(&self, bad: BadRow) -> Error {
-        Error::at(ErrorKind::Value, &self.name, Place::Row(bad.row), bad.why.to_string())
+        Error::at(&self.name, Place::Row(bad.row), bad.why.to_string())
     }
 
     /// Reads and checks every row and the checksum.
@@ -222,7 +222,7 @@ impl<B: AsRef<[u8]>> Trace<B> {
             return Ok(());
         }
         let message = "the rows are damaged: their checksum differs".to_owned();
-        Err(Error::at(ErrorKind::Row, &self.name, Place::Whole, message))
+        Err(Error::at(&self.name, Place::Whole, message))
     }
 
     fn row_slice(&self) -> &[u8] {

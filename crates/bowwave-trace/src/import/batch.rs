@@ -4,7 +4,7 @@ use std::io;
 
 use super::{Format, Repair, Repairs};
 use crate::error::Place;
-use crate::{Error, ErrorKind, Op, Record};
+use crate::{Error, Op, Record};
 
 /// Error in a line; the line reader adds the place.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,8 +54,7 @@ impl Wrong {
         if let Some(format) = hint {
             message.push_str(&format!("; is this a trace in the format {format}?"));
         }
-        let kind = if column.is_some() { ErrorKind::Value } else { ErrorKind::Row };
-        let error = Error::at(kind, name, place, message);
+        let error = Error::at(name, place, message);
         match column {
             Some(column) => error.in_column(column),
             None => error,

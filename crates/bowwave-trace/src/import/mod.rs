@@ -48,7 +48,7 @@ pub use repairs::{Repair, Repairs};
 use crate::binary::{self, Trace};
 use crate::bytes::LineError;
 use crate::error::Place;
-use crate::{Error, ErrorKind, Reader, Record, Result};
+use crate::{Error, Reader, Record, Result};
 use batch::{Batch, Fault, Wrong};
 use columns::Columns;
 use input::{Bytes, Position};
@@ -163,7 +163,7 @@ pub fn from_reader(
             if head.is_empty() { "the file is empty" } else { "the format of this trace is not known" };
         let names = Format::NAMES.join(", ");
         let message = format!("{what} (say which of {names} it is)");
-        Error::at(ErrorKind::Header, name, Place::Whole, message)
+        Error::at(name, Place::Whole, message)
     })?;
     let source = Source::new(format, bytes, &head, name, options)?;
     Ok(Import::new(source, format, name, position, options))

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use bowwave_trace::{ErrorKind, HEADER, Op, ROW_BYTES_MAX, Reader, Record, Writer};
+use bowwave_trace::{HEADER, Op, ROW_BYTES_MAX, Reader, Record, Writer};
 
 fn read(text: impl AsRef<[u8]>) -> Result<Vec<Record>, String> {
     Reader::new(text.as_ref(), "t.csv").collect::<Result<_, _>>().map_err(|error| error.to_string())
@@ -146,12 +146,12 @@ fn endless_rows_are_rejected_within_bounded_memory() {
             *self.1 += count;
         }
     }
-    for (row, line) in [("0,1,read,aaaaaaa", 2), ("0,1,read,\"aaa\na", 2)] {
+    for row in ["0,1,read,aaaaaaa", "0,1,read,\"aaa\na"] {
         let (mut taken, start) = (0, format!("{HEADER}\n{row}"));
         let endless = Endless(b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &mut taken);
         let mut reader = Reader::new(start.as_bytes().chain(endless), "t.csv");
         let error = reader.next().expect("an answer").expect_err("the row has no end");
-        assert_eq!((error.kind(), error.line(), error.column()), (ErrorKind::Row, line, None), "{error}");
+        assert_eq!(error.to_string(), "t.csv:2: the row is longer than 65536 bytes: is this a trace?");
         drop(reader);
         assert!(taken <= ROW_BYTES_MAX, "{taken} bytes taken");
     }
@@ -177,7 +177,7 @@ fn input_errors_keep_their_cause_and_line() {
     let start = format!("{HEADER}\n0,1,read,a,0,1\n");
     let input = io::BufReader::new(start.as_bytes().chain(Broken));
     let error = Reader::new(input, "t.csv").nth(1).expect("an answer").expect_err("a broken input");
-    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Io, "t.csv:3: the disk is gone"));
+    assert_eq!(error.to_string(), "t.csv:3: the disk is gone");
     assert!(std::error::Error::source(&error).is_some());
 }
 
