@@ -13,8 +13,8 @@ use std::path::Path;
 use bowwave_core::{Eviction, PageSize, Policy};
 use bowwave_sim::fast::{self, Setup, Writes};
 use bowwave_sim::oracle::Future;
-use bowwave_trace::binary::{Row, Trace, Writer};
-use bowwave_trace::generate::{FILE, PID, Pattern, Spec};
+use bowwave_trace::binary::{Trace, Writer};
+use bowwave_trace::generate::{Pattern, Spec};
 use bowwave_trace::{Reader, Record};
 
 const ROWS: u64 = 5_000_000;
@@ -52,7 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn generated() -> Result<(), Box<dyn Error>> {
     let spec = Spec { rows: ROWS, file_bytes: 4 << 30, ..Spec::default() };
-    let zipf = made(&Spec { pattern: Pattern::Zipf { exponent: 1.0 }, ..spec.clone() })?;
+    let made = |pattern: Pattern| -> Result<Trace, Box<dyn Error>> {
+        Ok(Trace::of(Spec { pattern, ..spec.clone() }.records()?, "generated")?)
+    };
+    let zipf = made(Pattern::Zipf { exponent: 1.0 })?;
     for pages in [10_000, 100_000] {
         for eviction in Eviction::ALL {
             let setup =
@@ -69,7 +72,7 @@ fn generated() -> Result<(), Box<dyn Error>> {
         ("zipf", Pattern::Zipf { exponent: 1.0 }),
     ];
     for (name, pattern) in patterns {
-        let trace = made(&Spec { pattern, ..spec.clone() })?;
+        let trace = made(pattern)?;
         for pages in [Some(100_000), None] {
             measure(name, &trace, &Setup { cache_pages: pages, ..Setup::default() })?;
         }
@@ -77,7 +80,7 @@ fn generated() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn measure<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, setup: &Setup) -> Result<(), Box<dyn Error>> {
+fn measure(name: &str, trace: &Trace, setup: &Setup) -> Result<(), Box<dyn Error>> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let start = processor_seconds();
@@ -106,7 +109,7 @@ fn processor_seconds() -> f64 {
 }
 
 /// Belady's eviction without readahead.
-fn oracle<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, frames: u32) -> Result<(), Box<dyn Error>> {
+fn oracle(name: &str, trace: &Trace, frames: u32) -> Result<(), Box<dyn Error>> {
     let start = processor_seconds();
     let bound = Future::of(trace, PageSize::KIB_4, Writes::AsReads)?.bound(frames);
     let pages = bound.accesses as f64 / (processor_seconds() - start) / 1e6;
@@ -121,25 +124,15 @@ fn oracle<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, frames: u32) -> Result<(
     Ok(())
 }
 
-fn made(spec: &Spec) -> Result<Trace<Vec<u8>>, Box<dyn Error>> {
-    let mut writer = Writer::new(Vec::new())?;
-    let file = writer.file(FILE)?;
-    let stream = writer.stream(PID, file)?;
-    for row in spec.generate()? {
-        writer.row(Row { stream, ..row })?;
-    }
-    Ok(Trace::new(writer.finish()?, "generated")?)
-}
-
 /// A trace in either form.
-fn open(path: &str) -> Result<Trace<Vec<u8>>, Box<dyn Error>> {
+fn open(path: &str) -> Result<Trace, Box<dyn Error>> {
     if !path.ends_with(".csv") {
-        return Ok(Trace::new(std::fs::read(Path::new(path))?, path)?);
+        return Ok(Trace::open(Path::new(path))?);
     }
     let mut reader = Reader::new(BufReader::new(File::open(path)?), path);
     let (mut writer, mut record) = (Writer::new(Vec::new())?, Record::default());
     while reader.read(&mut record)? {
         writer.write(&record)?;
     }
-    Ok(Trace::new(writer.finish()?, path)?)
+    Ok(Trace::new(writer.finish()?.into(), path)?)
 }

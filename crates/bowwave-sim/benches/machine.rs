@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicU64;
 use bowwave_core::Policy;
 use bowwave_sim::replay::{ReplayOptions, Workload};
 use bowwave_sim::sweep::{Case, Common};
-use bowwave_trace::binary::{Row, Trace, Writer};
-use bowwave_trace::generate::{FILE, PID, Pattern, Spec};
+use bowwave_trace::binary::Trace;
+use bowwave_trace::generate::{Pattern, Spec};
 
 const ROWS: u64 = 2_000_000;
 const ROUNDS: usize = 5;
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     for (name, pattern, block_bytes) in patterns {
         let rows = if block_bytes == 4096 { ROWS } else { ROWS / 16 };
-        let workload = Workload::new(made(&Spec { pattern, block_bytes, rows, ..spec.clone() })?, None)?;
+        let records = Spec { pattern, block_bytes, rows, ..spec.clone() }.records()?;
+        let workload = Workload::new(Trace::of(records, "generated")?, None)?;
         for device in ["nvme", "hdd", "s3", "instant"] {
             measure(name, &workload, device)?;
         }
@@ -43,12 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(name: &str, workload: &Workload, device: &str) -> Result<(), Box<dyn Error>> {
     let case = Case {
         policy: Policy::OnDemand,
-        ra_pages: 32,
         cache_bytes: Some(512 << 20),
         device: device.to_owned(),
-        seed: 0,
-        scheduler: String::new(),
-        workload: String::new(),
+        ..Case::default()
     };
     let (common, progress) = (Common::default(), Arc::new(AtomicU64::new(0)));
     let mut times = Vec::new();
@@ -78,14 +76,4 @@ fn measure(name: &str, workload: &Workload, device: &str) -> Result<(), Box<dyn 
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-fn made(spec: &Spec) -> Result<Trace, Box<dyn Error>> {
-    let mut writer = Writer::new(Vec::new())?;
-    let file = writer.file(FILE)?;
-    let stream = writer.stream(PID, file)?;
-    for row in spec.generate()? {
-        writer.row(Row { stream, ..row })?;
-    }
-    Ok(Trace::new(writer.finish()?.into(), "generated")?)
 }

@@ -247,19 +247,12 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowwave_trace::Op;
-    use bowwave_trace::binary::{self, Writer};
+    use bowwave_trace::Record;
     use bowwave_trace::generate::Random;
 
     fn future(pages: &[u64]) -> Future {
-        let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-        let file = writer.file("a").expect("a name");
-        let stream = writer.stream(0, file).expect("a file");
-        for &page in pages {
-            let row = binary::Row { time_ns: 0, op: Op::Read, stream, offset: page << 12, length: 4096 };
-            writer.row(row).expect("in bounds");
-        }
-        let trace = Trace::new(writer.finish().expect("memory takes all"), "t").expect("whole");
+        let read = |&page: &u64| Record { offset: page << 12, length: 4096, ..Record::default() };
+        let trace = Trace::of(pages.iter().map(read), "t").expect("in bounds");
         Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).expect("good rows")
     }
 

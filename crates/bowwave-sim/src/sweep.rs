@@ -131,6 +131,22 @@ impl Axes {
     }
 }
 
+impl Default for Case {
+    /// The default policy and window, in an unlimited cache on a device that takes no time.
+    fn default() -> Self {
+        let Config { policy, ra_pages, .. } = Config::default();
+        Self {
+            policy,
+            ra_pages,
+            cache_bytes: None,
+            device: "instant".to_owned(),
+            scheduler: String::new(),
+            seed: 0,
+            workload: String::new(),
+        }
+    }
+}
+
 impl Case {
     /// Frames of the cache; `None` is unlimited.
     pub fn frames(&self) -> Option<u32> {

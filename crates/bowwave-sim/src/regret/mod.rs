@@ -252,9 +252,8 @@ impl Subject {
             ra_pages,
             cache_bytes: self.cache_bytes(point.memory),
             device: point.device.clone(),
-            scheduler: String::new(),
             seed: point.seed,
-            workload: String::new(),
+            ..Case::default()
         }
     }
 

@@ -8,36 +8,29 @@ use bowwave_core::{Eviction, PageSize, Policy};
 use bowwave_sim::fast::{self, Outcome, Setup, Writes};
 use bowwave_sim::oracle::Future;
 use bowwave_sim::parallel;
-use bowwave_trace::binary::{Row, Trace, Writer};
+use bowwave_trace::binary::Trace;
 use bowwave_trace::generate::{Pattern, Spec};
 use bowwave_trace::{Op, Record};
 
-fn made(pattern: Pattern, rows: u64, blocks: u64, block_bytes: u64) -> Trace<Vec<u8>> {
+fn made(pattern: Pattern, rows: u64, blocks: u64, block_bytes: u64) -> Trace {
     let spec =
         Spec { pattern, rows, file_bytes: blocks * block_bytes, block_bytes, seed: 9, ..Spec::default() };
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-    let file = writer.file("data").expect("a name");
-    let stream = writer.stream(1, file).expect("a file");
-    for row in spec.generate().expect("in bounds") {
-        writer.row(Row { stream, ..row }).expect("in bounds");
-    }
-    whole(writer)
+    Trace::of(spec.records().expect("in bounds"), "made").expect("in bounds")
 }
 
-fn of_records(records: &[(u64, &str, Op, u64, u64)]) -> Trace<Vec<u8>> {
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-    for &(pid, file, op, offset, length) in records {
-        let record = Record { time_ns: 0, pid, op, file: file.to_owned(), offset, length };
-        writer.write(&record).expect("in bounds");
-    }
-    whole(writer)
+fn of_records(records: &[(u64, &str, Op, u64, u64)]) -> Trace {
+    let records = records.iter().map(|&(pid, file, op, offset, length)| Record {
+        time_ns: 0,
+        pid,
+        op,
+        file: file.to_owned(),
+        offset,
+        length,
+    });
+    Trace::of(records, "made").expect("in bounds")
 }
 
-fn whole(writer: Writer<Vec<u8>>) -> Trace<Vec<u8>> {
-    Trace::new(writer.finish().expect("memory takes all"), "made").expect("whole")
-}
-
-fn replay(trace: &Trace<Vec<u8>>, setup: Setup) -> Outcome {
+fn replay(trace: &Trace, setup: Setup) -> Outcome {
     fast::replay(trace, &setup).expect("good rows")
 }
 

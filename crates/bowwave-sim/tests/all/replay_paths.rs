@@ -11,7 +11,7 @@ use bowwave_sim::oracle::Future;
 use bowwave_sim::record::Row;
 use bowwave_sim::replay::{ReplayOptions, ReplayPace, Workload};
 use bowwave_sim::sweep::{Case, Common};
-use bowwave_trace::binary::{Row as TraceRow, Trace, Writer};
+use bowwave_trace::binary::Trace;
 use bowwave_trace::generate::{Pattern, Spec};
 use bowwave_trace::{Op, Record};
 
@@ -22,14 +22,8 @@ mod policy;
 
 fn workload(pattern: Pattern, block_bytes: u64, op: Op) -> Workload {
     let spec = Spec { pattern, rows: 3000, file_bytes: 16 << 20, block_bytes, gap_ns: 1000, seed: 3 };
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-    let file = writer.file("data").expect("a name");
-    let stream = writer.stream(1, file).expect("a file");
-    for row in spec.generate().expect("in bounds") {
-        writer.row(TraceRow { stream, op, ..row }).expect("in bounds");
-    }
-    let bytes = writer.finish().expect("memory takes all");
-    Workload::new(Trace::new(bytes.into(), "made").expect("whole"), None).expect("good rows")
+    let records = spec.records().expect("in bounds").map(|record| Record { op, ..record });
+    Workload::new(Trace::of(records, "made").expect("in bounds"), None).expect("good rows")
 }
 
 fn patterns() -> Vec<Pattern> {
@@ -65,15 +59,7 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
                     (Some(1 << 20), Eviction::TwoList),
                 ] {
                     let device = "instant".to_owned();
-                    let case = Case {
-                        policy,
-                        ra_pages: 32,
-                        cache_bytes,
-                        device,
-                        seed: 0,
-                        scheduler: String::new(),
-                        workload: String::new(),
-                    };
+                    let case = Case { policy, cache_bytes, device, ..Case::default() };
                     let fast = run(&workload, &case, &Common { eviction, ..Common::default() });
                     // A checked run is the machine's; at times of their own, reads find nothing in
                     // flight.
@@ -120,9 +106,7 @@ fn no_run_beats_its_bounds() {
                     ra_pages: 256,
                     cache_bytes,
                     device: device.to_owned(),
-                    seed: 0,
-                    scheduler: String::new(),
-                    workload: String::new(),
+                    ..Case::default()
                 };
                 let bound = future.bound(case.frames().unwrap_or(Config::UNLIMITED));
                 let best = bound.oracle(&limits);
@@ -154,9 +138,7 @@ fn a_read_larger_than_the_cache_reads_every_page() {
             ra_pages: 4,
             cache_bytes: Some(64 << 10),
             device: device.to_owned(),
-            seed: 0,
-            scheduler: String::new(),
-            workload: String::new(),
+            ..Case::default()
         };
         let row = run(&workload, &case, &Common::default());
         // The generator's file is shorter than what 3000 rows of it read, so it wraps around.
@@ -176,23 +158,17 @@ fn advice_past_eof_neither_extends_the_file_nor_reads_more() {
         ("b", Op::Read, 0, 4096),
         ("c", Op::Evict, 1 << 50, to_the_end),
     ];
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-    for (time_ns, &(file, op, offset, length)) in (0..).zip(&rows) {
-        let record = Record { time_ns, pid: 1, op, file: file.to_owned(), offset, length };
-        writer.write(&record).expect("in bounds");
-    }
-    let bytes = writer.finish().expect("memory takes all");
-    let trace = Trace::new(bytes.into(), "made").expect("whole");
+    let records = (0..).zip(rows).map(|(time_ns, (file, op, offset, length))| Record {
+        time_ns,
+        pid: 1,
+        op,
+        file: file.to_owned(),
+        offset,
+        length,
+    });
+    let trace = Trace::of(records, "made").expect("in bounds");
     let workload = Workload::new(trace, None).expect("the files are short");
-    let case = Case {
-        policy: Policy::OnDemand,
-        ra_pages: 32,
-        cache_bytes: None,
-        device: "instant".to_owned(),
-        seed: 0,
-        scheduler: String::new(),
-        workload: String::new(),
-    };
+    let case = Case { policy: Policy::OnDemand, ..Case::default() };
     for pace in [ReplayPace::Closed, ReplayPace::Trace] {
         let row = run_at(pace, &workload, &case, &Common::default());
         assert_eq!((row.reads_failed, row.bytes_fetched), (0, 3 * 4096 + 4096), "{pace:?}");
@@ -205,25 +181,19 @@ fn advice_past_eof_neither_extends_the_file_nor_reads_more() {
 fn a_trace_with_a_read_plan_rarely_waits_for_the_store() {
     let reads: Vec<u64> = (0..400u64).map(|n| n * 149 % 400 * (1 << 20)).collect();
     let run_with = |planned: bool, device: &str| {
-        let mut writer = Writer::new(Vec::new()).expect("memory takes all");
         let plan = reads.iter().copied().filter(|_| planned).map(|offset| (Op::Plan, offset, 32 << 10));
         let past_the_end = planned.then_some((Op::Plan, 1 << 40, u64::MAX >> 1));
         let rows = plan.chain(past_the_end).chain(reads.iter().map(|&offset| (Op::Read, offset, 32 << 10)));
-        for (op, offset, length) in rows {
-            let record = Record { time_ns: 0, pid: 1, op, file: "a".into(), offset, length };
-            writer.write(&record).expect("in bounds");
-        }
-        let bytes = writer.finish().expect("memory takes all");
-        let trace = Trace::new(bytes.into(), "made").expect("whole");
-        let case = Case {
-            policy: Policy::None,
-            ra_pages: 256,
-            cache_bytes: None,
-            device: device.to_owned(),
-            seed: 0,
-            scheduler: String::new(),
-            workload: String::new(),
-        };
+        let records = rows.map(|(op, offset, length)| Record {
+            time_ns: 0,
+            pid: 1,
+            op,
+            file: "a".into(),
+            offset,
+            length,
+        });
+        let trace = Trace::of(records, "made").expect("in bounds");
+        let case = Case { policy: Policy::None, ra_pages: 256, device: device.to_owned(), ..Case::default() };
         let workload = Workload::new(trace, None).expect("a short file");
         run(&workload, &case, &Common { check: device != "instant", ..Common::default() })
     };
@@ -238,12 +208,15 @@ fn a_trace_with_a_read_plan_rarely_waits_for_the_store() {
 
 /// A trace as a mount records it: a thread reads a header, and a second one begins after that.
 fn recorded(rows: &[(u64, u64, Op, u64)]) -> Trace {
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
-    for &(time_ns, pid, op, offset) in rows {
-        let record = Record { time_ns, pid, op, file: "a".into(), offset, length: 4096 };
-        writer.write(&record).expect("in bounds");
-    }
-    Trace::new(writer.finish().expect("memory takes all").into(), "made").expect("whole")
+    let records = rows.iter().map(|&(time_ns, pid, op, offset)| Record {
+        time_ns,
+        pid,
+        op,
+        file: "a".into(),
+        offset,
+        length: 4096,
+    });
+    Trace::of(records, "made").expect("in bounds")
 }
 
 #[test]
@@ -260,12 +233,8 @@ fn at_the_pace_of_think_a_read_begins_after_the_end_of_the_one_before_as_in_the_
     ]);
     let case = Case {
         policy: Policy::None,
-        ra_pages: 32,
-        cache_bytes: None,
         device: "s3-steady:first_byte_ms=30,total_mb_s=0".to_owned(),
-        seed: 0,
-        scheduler: String::new(),
-        workload: String::new(),
+        ..Case::default()
     };
     let workload = Workload::new(trace, None).expect("good rows");
     let at = |pace| run_at(pace, &workload, &case, &Common::default()).seconds;

@@ -1,12 +1,14 @@
 //! Reading the compact form in place.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 use super::layout::{
     FILE_BYTES, HEADER_BYTES, LONG, LONG_BYTES, ROW_BYTES, STREAM_BYTES, Trailer, check_header,
 };
 use super::map::Bytes;
+use super::writer::Writer;
 use crate::bytes::{u32_at, u64_at};
 use crate::error::Place;
 use crate::{Error, Op, Record, Result};
@@ -84,6 +86,16 @@ impl Trace<Bytes> {
         let name = path.display().to_string();
         let bytes = Bytes::open(path).map_err(|error| Error::from_io(&name, Place::Whole, error))?;
         Self::new(bytes, name)
+    }
+
+    /// A trace of `records`, in memory.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub fn of(records: impl IntoIterator<Item = Record>, name: impl Into<String>) -> io::Result<Self> {
+        let mut writer = Writer::new(Vec::new())?;
+        records.into_iter().try_for_each(|record| writer.write(&record))?;
+        Self::new(writer.finish()?.into(), name).map_err(io::Error::other)
     }
 }
 

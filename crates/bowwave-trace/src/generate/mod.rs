@@ -34,8 +34,8 @@ pub use zipf::{Scatter, Zipf};
 
 use std::fmt;
 
-use crate::Op;
 use crate::binary::Row;
+use crate::{Op, Record};
 use pattern::State;
 
 /// The process of every generated row.
@@ -167,6 +167,22 @@ impl Spec {
             states.push(State::new(phase, blocks, self.block_bytes, &mut random)?);
         }
         Ok(Generator { spec: self.clone(), states, random, row: 0 })
+    }
+
+    /// The rows as records.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn records(&self) -> Result<impl Iterator<Item = Record> + use<>, SpecError> {
+        let record = |Row { time_ns, op, offset, length, .. }| Record {
+            time_ns,
+            pid: PID,
+            op,
+            file: FILE.to_owned(),
+            offset,
+            length,
+        };
+        Ok(self.generate()?.map(record))
     }
 }
 

@@ -12,10 +12,12 @@
 //! the future. So the acceptance bar of `stream` is not a constant. It is the regret of the best
 //! other policy on the same workload.
 
+use std::io;
+
 use bowwave_baselines::ALGORITHMS;
 use bowwave_core::{Config, PageSize};
-use bowwave_trace::Op;
-use bowwave_trace::binary::{self, Trace, Writer};
+use bowwave_trace::binary::Trace;
+use bowwave_trace::{Op, Record};
 
 use super::workloads::{Reader, Workload};
 use super::{Bar, Figure, HOST, Outcome, POLICIES, Pair, ReproduceError};
@@ -81,22 +83,17 @@ fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
 }
 
 /// All reads of a workload, its readers interleaved.
-fn trace(workload: &Workload) -> Result<Trace<Vec<u8>>, ReproduceError> {
-    let mut writer = Writer::new(Vec::new())?;
-    let mut streams = Vec::new();
-    for number in 0..workload.readers.len() {
-        let file = writer.file(&format!("{}-{number}", workload.id))?;
-        streams.push(writer.stream(number as u64, file)?);
-    }
+fn trace(workload: &Workload) -> io::Result<Trace> {
     let most = workload.readers.iter().map(|reader| reader.reads().len()).max().unwrap_or(0);
-    for at in 0..most {
-        for (reader, &stream) in workload.readers.iter().zip(&streams) {
-            let Some(&(offset, length)) = reader.reads().get(at) else { continue };
+    let records = (0..most).flat_map(|at| {
+        (0..).zip(&workload.readers).filter_map(move |(pid, reader)| {
+            let &(offset, length) = reader.reads().get(at)?;
             let op = if reader.op == AccessOp::Load { Op::Load } else { Op::Read };
-            writer.row(binary::Row { time_ns: at as u64, op, stream, offset, length })?;
-        }
-    }
-    Ok(Trace::new(writer.finish()?, workload.id)?)
+            let file = format!("{}-{pid}", workload.id);
+            Some(Record { time_ns: at as u64, pid, op, file, offset, length })
+        })
+    });
+    Trace::of(records, workload.id)
 }
 
 #[cfg(test)]

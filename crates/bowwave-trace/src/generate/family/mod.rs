@@ -37,7 +37,7 @@ use std::io;
 use bowwave_core::mix;
 
 use super::Random;
-use crate::binary::{Row, Trace, Writer};
+use crate::binary::Trace;
 use crate::{Op, Record};
 use draw::{log_uniform, one_in, time};
 use phase::Phase;
@@ -184,24 +184,7 @@ impl Family {
     ///
     /// None is known: memory takes every row.
     pub fn trace(&self) -> io::Result<Trace> {
-        let mut writer = Writer::new(Vec::new())?;
-        let mut streams = HashMap::new();
-        for (number, read) in (0u64..).zip(&self.reads) {
-            let stream = match streams.get(&(read.pid, read.file)) {
-                Some(&stream) => stream,
-                None => {
-                    let file = writer.file(&Self::file_name(read.file))?;
-                    let stream = writer.stream(read.pid, file)?;
-                    streams.insert((read.pid, read.file), stream);
-                    stream
-                }
-            };
-            let time_ns = self.think_ns.saturating_mul(number);
-            let Read { offset, length, .. } = *read;
-            writer.row(Row { time_ns, op: Op::Read, stream, offset, length })?;
-        }
-        let name = format!("family {}", self.seed);
-        Trace::new(writer.finish()?.into(), name).map_err(io::Error::other)
+        Trace::of(self.records(), format!("family {}", self.seed))
     }
 }
 
