@@ -70,16 +70,17 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         };
     }
     let begun = Instant::now();
-    let mut counts = Counts::default();
     let seeds = options.seeds.end - options.seeds.start;
-    let result = sweep(&options, options.defect, &mut counts, true);
-    if let Err(Broken { seed, what }) = result {
-        writeln!(out, "seed {seed}: {what}")?;
-        let defect = options.defect.map(|defect| format!(" --defect {}", defect.name())).unwrap_or_default();
-        let command = "cargo run --release -p bowwave-sim --example network_faults --";
-        writeln!(out, "replay: {command} --seed {seed} --verbose{defect}")?;
-        return Ok(ExitCode::FAILURE);
-    }
+    let counts = match sweep(options.seeds.clone(), options.workers, options.defect, true) {
+        Ok(counts) => counts,
+        Err(Broken { seed, what }) => {
+            writeln!(out, "seed {seed}: {what}")?;
+            let defect = options.defect.map(|defect| format!(" --defect {defect}")).unwrap_or_default();
+            let command = "cargo run --release -p bowwave-sim --example network_faults --";
+            writeln!(out, "replay: {command} --seed {seed} --verbose{defect}")?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
     for (name, times) in counts.rows() {
         writeln!(out, "{times:>12}  {name}")?;
     }
@@ -96,9 +97,9 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
 fn defects(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut missed = 0;
     for defect in Defect::ALL {
-        match sweep(options, Some(defect), &mut Counts::default(), false) {
+        match sweep(options.seeds.clone(), options.workers, Some(defect), false) {
             Err(Broken { seed, what }) => writeln!(out, "{:<22} seed {seed:>5}: {what}", defect.name())?,
-            Ok(()) => {
+            Ok(_) => {
                 missed += 1;
                 writeln!(out, "{:<22} not found", defect.name())?;
             }
@@ -108,8 +109,12 @@ fn defects(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn 
 }
 
 /// Runs all seeds, and each twice. Returns the first that breaks an invariant.
-fn sweep(options: &Options, defect: Option<Defect>, counts: &mut Counts, says: bool) -> Result<(), Broken> {
-    let seeds = options.seeds.clone();
+fn sweep(
+    seeds: Range<u64>,
+    workers: NonZeroUsize,
+    defect: Option<Defect>,
+    says: bool,
+) -> Result<Counts, Broken> {
     let batches: Vec<u64> = (seeds.start..seeds.end).step_by(BATCH as usize).collect();
     let (done, begun) = (AtomicU64::new(0), Instant::now());
     let work = |&first: &u64| {
@@ -130,10 +135,9 @@ fn sweep(options: &Options, defect: Option<Defect>, counts: &mut Counts, says: b
         }
         Ok(counts)
     };
-    for batch in parallel::try_map(&batches, options.workers, work)? {
-        counts.merge(&batch);
-    }
-    Ok(())
+    let mut counts = Counts::default();
+    parallel::try_map(&batches, workers, work)?.iter().for_each(|batch| counts.merge(batch));
+    Ok(counts)
 }
 
 fn options() -> Result<Options, String> {

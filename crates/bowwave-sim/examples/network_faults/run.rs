@@ -30,7 +30,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::{self, Write};
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bowwave_core::network::{PaceLimits, Response, RetryLimits};
 use bowwave_core::{Instant, Random};
@@ -157,59 +157,18 @@ pub(crate) enum Note<'a> {
 
 /// What can be printed and hashed behind a reference.
 pub(crate) trait Loggable: fmt::Debug {
-    fn feed(&self, hasher: &mut Digest);
+    fn feed(&self, state: &mut dyn Hasher);
 }
 
 impl<T: fmt::Debug + Hash> Loggable for T {
-    fn feed(&self, hasher: &mut Digest) {
-        self.hash(hasher);
+    fn feed(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
     }
 }
 
 impl Hash for dyn Loggable + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut digest = Digest(0);
-        self.feed(&mut digest);
-        state.write_u64(digest.0);
-    }
-}
-
-/// Hash of the log: the same in each run with the same seed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0.rotate_left(23) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 29);
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.write_u64(number as u64);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
+        self.feed(state);
     }
 }
 
@@ -221,7 +180,7 @@ pub(crate) struct Context<'a> {
     /// Numbers events: those of one time happen in the order in which they were scheduled.
     scheduled: u64,
     counts: &'a mut Counts,
-    digest: Digest,
+    digest: DefaultHasher,
     log: Option<&'a mut dyn Write>,
     violation: Option<String>,
 }
@@ -235,7 +194,7 @@ impl<'a> Context<'a> {
             agenda: BinaryHeap::with_capacity(64),
             scheduled: 0,
             counts,
-            digest: Digest::default(),
+            digest: DefaultHasher::new(),
             log,
             violation: None,
         }

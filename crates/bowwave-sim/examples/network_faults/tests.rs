@@ -3,24 +3,15 @@
 
 use bowwave_sim::parallel;
 
+use crate::Broken;
 use crate::counts::{Counter, Counts, Defect};
 use crate::run::run;
 use crate::server::Fault;
 
 /// Runs the seeds below `seeds`; returns the first that breaks an invariant.
 fn sweep(seeds: u64, defect: Option<Defect>) -> Result<Counts, String> {
-    let batches: Vec<u64> = (0..seeds).step_by(500).collect();
-    let counts = parallel::try_map(&batches, parallel::workers(), |&first| {
-        let mut counts = Counts::default();
-        for seed in first..seeds.min(first + 500) {
-            run(seed, defect, &mut counts, None).map_err(|what| format!("seed {seed}: {what}"))?;
-        }
-        Ok::<_, String>(counts)
-    })?;
-    Ok(counts.iter().fold(Counts::default(), |mut all, batch| {
-        all.merge(batch);
-        all
-    }))
+    crate::sweep(0..seeds, parallel::workers(), defect, false)
+        .map_err(|Broken { seed, what }| format!("seed {seed}: {what}"))
 }
 
 #[test]
