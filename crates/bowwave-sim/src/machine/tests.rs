@@ -140,19 +140,6 @@ fn a_run_is_the_same_each_time() {
 }
 
 #[test]
-fn a_read_larger_than_the_cache_is_split() {
-    let config = Config { frames: 8, policy: Policy::None, ..Config::default() };
-    let mut machine = machine(config, Walk::AtOnce);
-    let file = machine.add_file("a", 1 << 20, 0);
-    let source = sequential(file, 3, 64 << 10);
-    machine.add_process(Process::closed(source));
-    machine.run(None).expect("no invariant is broken");
-    let row = machine.summary().row;
-    assert_eq!((row.reads_failed, row.accesses, row.bytes_fetched), (0, 48, 48 * 4096));
-    assert!(row.requests >= 6, "more than the cache holds at once: {row:?}");
-}
-
-#[test]
 fn faults_fail_reads_and_break_nothing() {
     let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
     let faults = Faults { seed: 1, failing: 0.3 };
