@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
-use bowwave_core::schedule::{Priority, SchedulerConfig};
+use bowwave_core::schedule::Priority;
 use bowwave_core::{FillError, FillId, FrameId, MIX_STEP, PageSize, WriteOutId, mix};
 
 use crate::Journal;
@@ -148,7 +148,7 @@ impl Engine {
         let queue = Arc::new(self.inner.new_queue(&*backend));
         // Held until the queue is known: `tune` then changes it, or has changed the tuning before.
         let tuning = self.inner.tuning.lock();
-        queue.tune(tuning.scheduler).expect("checked by `tune`");
+        queue.tune(tuning.scheduler);
         self.inner.queues.lock().push(Arc::clone(&queue));
         drop(tuning);
         Store::new(Arc::clone(&self.inner), backend, queue)
@@ -192,13 +192,11 @@ impl Engine {
         let options = tuning.apply(self.inner.options.clone());
         let plan = options.plan()?;
         let write_back = options.write_back(plan.cache_bytes, plan.page_size, self.inner.shards.len())?;
-        let scheduler = tuning.scheduler.apply(SchedulerConfig::of(options.scheduler));
-        scheduler.validate().map_err(|error| Error::Options(error.to_string()))?;
         let switched = (tuning.policy, tuning.range) != (current.policy, current.range);
         *current = tuning;
         self.inner.dirty_expire_ns.store(nanos(tuning.dirty_expire), Ordering::Relaxed);
         for queue in &*self.inner.queues.lock() {
-            queue.tune(tuning.scheduler).expect("checked above");
+            queue.tune(tuning.scheduler);
         }
         for (number, shard) in self.inner.shards.iter().enumerate() {
             let mut effects = Vec::new();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bowwave_core::schedule::KNOBS;
+
 use crate::{Engine, Error, Options, Result, Settings, Tuning};
 
 /// A setting that can be changed at run time: the one definition of its name, meaning and values.
@@ -104,60 +106,50 @@ pub const LIVE_SETTINGS: &[LiveSetting] = &[
     LiveSetting {
         key: "sync_expire",
         meaning: "Scheduler deadline: milliseconds until a sync request is served out of order; auto: 500",
-        set: set_sync_expire,
-        get: sync_expire,
+        set: |tuning, _, text| set_knob(tuning, "sync_expire_ms", text),
+        get: |tuning, _| knob(tuning, "sync_expire_ms"),
     },
     LiveSetting {
         key: "async_expire",
         meaning: "Scheduler deadline: milliseconds until an async request is served out of order; auto: 5000",
-        set: set_async_expire,
-        get: async_expire,
+        set: |tuning, _, text| set_knob(tuning, "async_expire_ms", text),
+        get: |tuning, _| knob(tuning, "async_expire_ms"),
     },
     LiveSetting {
         key: "async_starved",
         meaning: "Scheduler deadline: sync batches that may begin while an async request waits; auto: 2",
-        set: set_async_starved,
-        get: async_starved,
+        set: |tuning, _, text| set_knob(tuning, "starved", text),
+        get: |tuning, _| knob(tuning, "starved"),
     },
     LiveSetting {
         key: "fifo_batch",
         meaning: "Schedulers: requests of a batch in disk order, on rotating disks only; auto: 4",
-        set: |tuning, _, text| {
-            auto(text, |text| small(text).and_then(|count| if count > 0 { Ok(count) } else { Err(POSITIVE) }))
-                .map(|count| tuning.scheduler.fifo_batch = count)
-        },
-        get: |tuning, _| of_auto(tuning.scheduler.fifo_batch),
+        set: |tuning, _, text| set_knob(tuning, "batch", text),
+        get: |tuning, _| knob(tuning, "batch"),
     },
     LiveSetting {
         key: "front_merges",
         meaning: "Schedulers: whether a request merges with one behind it, 0 or 1; auto: 1",
-        set: |tuning, _, text| {
-            auto(text, |text| match text {
-                "0" => Ok(false),
-                "1" => Ok(true),
-                _ => Err("not 0 or 1"),
-            })
-            .map(|merges| tuning.scheduler.front_merges = merges)
-        },
-        get: |tuning, _| of_auto(tuning.scheduler.front_merges.map(u8::from)),
+        set: |tuning, _, text| set_knob(tuning, "front_merges", text),
+        get: |tuning, _| knob(tuning, "front_merges"),
     },
     LiveSetting {
         key: "read_expire",
         meaning: "sync_expire under Linux's name: with the scheduler deadline-rw, of reads",
-        set: set_sync_expire,
-        get: sync_expire,
+        set: |tuning, _, text| set_knob(tuning, "sync_expire_ms", text),
+        get: |tuning, _| knob(tuning, "sync_expire_ms"),
     },
     LiveSetting {
         key: "write_expire",
         meaning: "async_expire under Linux's name: with the scheduler deadline-rw, of writes",
-        set: set_async_expire,
-        get: async_expire,
+        set: |tuning, _, text| set_knob(tuning, "async_expire_ms", text),
+        get: |tuning, _| knob(tuning, "async_expire_ms"),
     },
     LiveSetting {
         key: "writes_starved",
         meaning: "async_starved under Linux's name: with the scheduler deadline-rw, of writes",
-        set: set_async_starved,
-        get: async_starved,
+        set: |tuning, _, text| set_knob(tuning, "starved", text),
+        get: |tuning, _| knob(tuning, "starved"),
     },
     LiveSetting {
         key: "dirty_bytes",
@@ -247,58 +239,24 @@ fn window(text: &str, page_bytes: u64) -> std::result::Result<u32, String> {
     pages(bytes.div_ceil(page_bytes.max(1)))
 }
 
-fn set_sync_expire(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
-    auto(text, milliseconds).map(|ns| tuning.scheduler.sync_expire_ns = ns)
-}
-
-fn sync_expire(tuning: &Tuning, _: u64) -> String {
-    of_auto(tuning.scheduler.sync_expire_ns.map(|ns| ns / MS))
-}
-
-fn set_async_expire(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
-    auto(text, milliseconds).map(|ns| tuning.scheduler.async_expire_ns = ns)
-}
-
-fn async_expire(tuning: &Tuning, _: u64) -> String {
-    of_auto(tuning.scheduler.async_expire_ns.map(|ns| ns / MS))
-}
-
-fn set_async_starved(tuning: &mut Tuning, _: u64, text: &str) -> std::result::Result<(), String> {
-    auto(text, small).map(|count| tuning.scheduler.async_starved = count)
-}
-
-fn async_starved(tuning: &Tuning, _: u64) -> String {
-    of_auto(tuning.scheduler.async_starved)
-}
-
-/// A value, or `auto` for the scheduler's own.
-fn auto<T>(
-    text: &str,
-    parse: impl Fn(&str) -> std::result::Result<T, &'static str>,
-) -> std::result::Result<Option<T>, String> {
-    if text == "auto" {
-        return Ok(None);
+/// Sets a knob of the schedulers: a number, or `auto` for the scheduler's own.
+fn set_knob(tuning: &mut Tuning, name: &str, text: &str) -> std::result::Result<(), String> {
+    let value = if text == "auto" { Some(None) } else { text.parse().ok().map(Some) };
+    if value.is_some_and(|value| tuning.scheduler.set(name, value).is_ok()) {
+        return Ok(());
     }
-    parse(text).map(Some).map_err(|why| format!("{why}; or auto"))
+    let knob = KNOBS.iter().find(|knob| knob.name == name).expect("a knob");
+    let (low, high) = (knob.low, knob.high);
+    Err(match high {
+        _ if !knob.is_whole() => format!("not milliseconds from {low} to {high}; or auto"),
+        1.0 => "not 0 or 1; or auto".to_owned(),
+        _ => format!("not a whole number of at most {high} and at least {low}; or auto"),
+    })
 }
 
-fn of_auto<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
+fn knob(tuning: &Tuning, name: &str) -> String {
+    tuning.scheduler.get(name).map_or_else(|| "auto".to_owned(), |value| value.to_string())
 }
-
-/// Milliseconds of at most an hour, as nanoseconds.
-fn milliseconds(text: &str) -> std::result::Result<u64, &'static str> {
-    let time = text.parse().ok().filter(|&time: &u64| time <= 3_600_000);
-    time.map(|time| time * MS).ok_or("not milliseconds from 0 to 3600000")
-}
-
-fn small(text: &str) -> std::result::Result<u32, &'static str> {
-    text.parse().ok().filter(|&count| count <= 65_536).ok_or("not a whole number of at most 65536")
-}
-
-/// Nanoseconds of a millisecond.
-const MS: u64 = 1_000_000;
-const POSITIVE: &str = "not a whole number of at least 1";
 
 fn pages(number: u64) -> std::result::Result<u32, String> {
     u32::try_from(number).map_err(|_| "too large".to_owned())

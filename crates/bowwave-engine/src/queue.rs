@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use bowwave_backend::Profile;
 use bowwave_core::network::RetryLimits;
 use bowwave_core::schedule::{self, DispatchId, Dispatcher, Expired, Priority, RequestId, SchedulerTuning};
-use bowwave_core::{ConfigError, Instant, PageRange, Urgency};
+use bowwave_core::{Instant, PageRange, Urgency};
 
 pub(crate) use self::io_request::{Demand, Id, IoRequest, Key};
 use self::shape::Shape;
@@ -105,11 +105,8 @@ impl Queue {
     }
 
     /// Changes knobs of the scheduler.
-    ///
-    /// # Errors
-    /// A knob that is out of bounds. Then nothing changes.
-    pub(crate) fn tune(&self, tuning: SchedulerTuning) -> Result<(), ConfigError> {
-        self.state.lock().dispatcher.tune(&self.shape.tuned(tuning))
+    pub(crate) fn tune(&self, tuning: SchedulerTuning) {
+        self.state.lock().dispatcher.tune(tuning);
     }
 
     /// The store's URL, for messages.

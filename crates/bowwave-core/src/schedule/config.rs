@@ -121,36 +121,6 @@ pub struct SchedulerConfig {
     pub async_bytes_min: u64,
 }
 
-/// Knobs that change at run time, under the names of the patch of 2009. `None`: as the scheduler
-/// was set up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchedulerTuning {
-    /// [`SchedulerConfig::favoured_expire_ns`].
-    pub sync_expire_ns: Option<u64>,
-    /// [`SchedulerConfig::other_expire_ns`].
-    pub async_expire_ns: Option<u64>,
-    /// [`SchedulerConfig::starved_max`].
-    pub async_starved: Option<u32>,
-    /// [`SchedulerConfig::batch_requests`]; at least 1.
-    pub fifo_batch: Option<u32>,
-    /// [`SchedulerConfig::merge_front`].
-    pub front_merges: Option<bool>,
-}
-
-impl SchedulerTuning {
-    /// The configuration with these knobs.
-    pub fn apply(self, config: SchedulerConfig) -> SchedulerConfig {
-        SchedulerConfig {
-            favoured_expire_ns: self.sync_expire_ns.unwrap_or(config.favoured_expire_ns),
-            other_expire_ns: self.async_expire_ns.unwrap_or(config.other_expire_ns),
-            starved_max: self.async_starved.unwrap_or(config.starved_max),
-            batch_requests: self.fifo_batch.unwrap_or(config.batch_requests),
-            merge_front: self.front_merges.unwrap_or(config.merge_front),
-            ..config
-        }
-    }
-}
-
 impl SchedulerConfig {
     /// The same defaults for every algorithm. From Linux: deadlines of 0.5 s and 5 s, 16 requests a
     /// batch, at most two favoured batches in succession, aging after 10 s. Ours: requests of up to

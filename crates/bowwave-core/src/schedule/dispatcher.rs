@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use super::race::Races;
 use super::{Added, Direction, Dispatch, DispatchId, Priority, Remains, Request, RequestId, Scheduler};
-use super::{SchedulerConfig, SchedulerStats, State};
+use super::{SchedulerConfig, SchedulerStats, SchedulerTuning, State};
 use crate::config::ConfigError;
 use crate::network::Hedging;
 use crate::time::Instant;
@@ -88,11 +88,8 @@ impl<T> Dispatcher<T> {
     }
 
     /// As [`Scheduler::tune`].
-    ///
-    /// # Errors
-    /// A knob that is out of bounds.
-    pub fn tune(&mut self, config: &SchedulerConfig) -> Result<(), ConfigError> {
-        self.scheduler.tune(config)
+    pub fn tune(&mut self, tuning: SchedulerTuning) {
+        self.scheduler.tune(tuning);
     }
 
     /// Takes a request, merged with a waiting one if possible.

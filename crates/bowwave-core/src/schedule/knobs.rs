@@ -61,6 +61,47 @@ pub const KNOBS: [Knob; 14] = [
     Knob::new("sync_sample_kb", 0.0, 4_194_304.0, Field::Size(|config| &mut config.sync_sample_bytes_max)),
 ];
 
+/// Knobs that can change while requests wait.
+const LIVE: [&str; 5] = ["sync_expire_ms", "async_expire_ms", "batch", "starved", "front_merges"];
+
+/// Values of knobs that change at run time, in the order of [`KNOBS`]. `None`: as the scheduler was
+/// set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerTuning([Option<u32>; KNOBS.len()]);
+
+impl SchedulerTuning {
+    /// The value of a knob.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        KNOBS.iter().zip(self.0).find(|(knob, _)| knob.name == name).and_then(|(_, value)| value)
+    }
+
+    /// Sets the value of a knob.
+    ///
+    /// # Errors
+    /// A knob that does not change at run time, or a value out of bounds. Then nothing changes.
+    pub fn set(&mut self, name: &str, value: Option<u32>) -> Result<(), KnobError> {
+        let live = KNOBS.iter().zip(&mut self.0).find(|(knob, _)| knob.name == name && LIVE.contains(&name));
+        let Some((knob, place)) = live else {
+            return Err(KnobError(format!("{name} does not change at run time: {} do", LIVE.join(", "))));
+        };
+        if let Some(value) = value {
+            knob.set(&mut SchedulerConfig::default(), value.into())?;
+        }
+        *place = value;
+        Ok(())
+    }
+
+    /// The configuration with these values.
+    pub(super) fn apply(self, mut config: SchedulerConfig) -> SchedulerConfig {
+        for (knob, value) in KNOBS.iter().zip(self.0) {
+            if let Some(value) = value {
+                knob.set(&mut config, value.into()).expect("checked by `set`");
+            }
+        }
+        config
+    }
+}
+
 impl Knob {
     const fn new(name: &'static str, low: f64, high: f64, field: Field) -> Self {
         Self { name, low, high, field }
@@ -179,6 +220,18 @@ mod tests {
                 assert_eq!(rest.of(&config), rest.of(&published), "{} changes {}", knob.name, rest.name);
             }
         }
+    }
+
+    #[test]
+    fn a_tuning_changes_live_knobs_and_refuses_the_others() {
+        let (mut tuning, config) = (SchedulerTuning::default(), SchedulerConfig::default());
+        assert_eq!(tuning.apply(config.clone()), config);
+        tuning.set("batch", Some(8)).unwrap();
+        assert!(tuning.set("batch", Some(0)).is_err() && tuning.set("seeks", Some(0)).is_err());
+        assert_eq!((tuning.get("batch"), tuning.get("starved")), (Some(8), None));
+        assert_eq!(tuning.apply(config.clone()), SchedulerConfig { batch_requests: 8, ..config });
+        tuning.set("batch", None).unwrap();
+        assert_eq!(tuning, SchedulerTuning::default());
     }
 
     #[test]

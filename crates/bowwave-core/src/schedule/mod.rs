@@ -49,9 +49,9 @@ mod race;
 mod request;
 mod stats;
 
-pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig, SchedulerTuning};
+pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig};
 pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, Expired, QUEUE_REQUESTS};
-pub use knobs::{KNOBS, Knob, KnobError};
+pub use knobs::{KNOBS, Knob, KnobError, SchedulerTuning};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
 pub use stats::SchedulerStats;
 
@@ -79,6 +79,8 @@ pub struct Scheduler {
     sync_in_a_row: u32,
     depth: AsyncDepth,
     stats: SchedulerStats,
+    /// The configuration without [`tune`](Self::tune).
+    set_up: SchedulerConfig,
 }
 
 /// The result of adding a request.
@@ -117,6 +119,7 @@ impl Scheduler {
         let (max, slowdown) =
             if limited { (config.async_depth_max, config.sync_slowdown_max) } else { (u32::MAX, u32::MAX) };
         Ok(Self {
+            set_up: config.clone(),
             config,
             items: Slab::default(),
             parts: Slab::default(),
@@ -132,30 +135,9 @@ impl Scheduler {
         })
     }
 
-    /// Changes the knobs of [`SchedulerTuning`] to those of `config`. Waiting requests keep their
-    /// deadlines.
-    ///
-    /// # Errors
-    /// A knob that is out of bounds. Then nothing changes.
-    pub fn tune(&mut self, config: &SchedulerConfig) -> Result<(), ConfigError> {
-        config.validate()?;
-        let SchedulerConfig {
-            favoured_expire_ns,
-            other_expire_ns,
-            batch_requests,
-            starved_max,
-            merge_front,
-            ..
-        } = *config;
-        self.config = SchedulerConfig {
-            favoured_expire_ns,
-            other_expire_ns,
-            batch_requests,
-            starved_max,
-            merge_front,
-            ..self.config.clone()
-        };
-        Ok(())
+    /// Changes knobs at run time. Waiting requests keep their deadlines.
+    pub fn tune(&mut self, tuning: SchedulerTuning) {
+        self.config = tuning.apply(self.set_up.clone());
     }
 
     /// Takes a request, merged with a waiting one if possible.

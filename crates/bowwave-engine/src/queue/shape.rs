@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowwave_backend::Profile;
 use bowwave_core::network::Hedging;
-use bowwave_core::schedule::{Dispatcher, SchedulerConfig, SchedulerTuning};
+use bowwave_core::schedule::{Dispatcher, SchedulerConfig};
 
 use crate::entry::FileEntry;
 use crate::options::{Options, turn};
@@ -72,11 +72,6 @@ impl Shape {
         };
         turn(&mut config, options.scheduler_knobs.as_deref()).expect("checked by `Options::plan`");
         Self { depth, best, config }
-    }
-
-    /// The configuration of the scheduler with these knobs.
-    pub(super) fn tuned(&self, tuning: SchedulerTuning) -> SchedulerConfig {
-        tuning.apply(self.config.clone())
     }
 
     /// Whether a queued request becomes sync when a reader begins to wait for it.
