@@ -60,6 +60,7 @@ mod journal;
 pub mod network;
 mod page;
 mod random;
+mod ranges;
 pub mod readahead;
 mod request;
 pub mod schedule;
@@ -77,6 +78,7 @@ pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use journal::{Journal, Replay};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::{MIX_STEP, Random, fill_pattern, mix};
+pub use ranges::RangeSet;
 pub use readahead::{
     Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hint, Plan, Plans,
     Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,

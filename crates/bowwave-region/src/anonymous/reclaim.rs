@@ -8,13 +8,13 @@
 //! A page may be read back before its memory is freed. The thread that reads it frees the memory
 //! first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bowwave_core::swap::pager::{PagerAction, PagerEvent, RegionId, SwapOut};
-use bowwave_core::{PageIndex, PageRange};
+use bowwave_core::{PageIndex, PageRange, RangeSet};
 
 use super::memory::Pages;
 use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, retry_forever};
@@ -25,10 +25,8 @@ use crate::error::{Error, Result};
 pub(super) struct Reclaim {
     /// In order: [`PagerAction::Unmap`], [`PagerAction::Write`], [`PagerAction::Retired`].
     todo: VecDeque<PagerAction>,
-    /// Runs of pages to be freed: their end by first page.
-    drops: BTreeMap<u64, u64>,
-    /// Pages in `drops`.
-    dropping: u64,
+    /// Pages to be freed.
+    drops: RangeSet,
     /// Actions ever added to `todo`, and completed ones.
     added: u64,
     done: u64,
@@ -47,62 +45,37 @@ impl Reclaim {
     }
 
     /// Queues pages to be freed.
-    pub(super) fn add_drops(&mut self, pages: &Pages) {
-        let (mut start, mut end) = (pages.start, pages.end);
-        if let Some((&before, &to)) = self.drops.range(..=start).next_back()
-            && to >= start
-        {
-            debug_assert_eq!(to, start, "what is given back is there");
-            (start, end) = (before, end.max(to));
-        }
-        if let Some(to) = self.drops.remove(&end) {
-            end = to;
-        }
-        self.drops.insert(start, end);
-        self.dropping += pages.end - pages.start;
+    pub(super) fn add_drops(&mut self, pages: Pages) {
+        let count = pages.end - pages.start;
+        let new = self.drops.insert(pages);
+        debug_assert_eq!(new, count, "what is given back is there");
     }
 
     /// Frees the excess over the limit here: the thread may not be scheduled for long.
     pub(super) fn free_excess(&mut self, free: impl FnMut(Pages)) {
-        self.free(self.dropping.saturating_sub(DROPS_MAX), free);
+        self.free(self.drops.count().saturating_sub(DROPS_MAX), free);
     }
 
     /// Frees up to `pages` queued pages.
     pub(super) fn free(&mut self, mut pages: u64, mut free: impl FnMut(Pages)) {
-        while pages > 0
-            && let Some((start, end)) = self.drops.pop_first()
-        {
-            let to = end.min(start + pages);
-            if to < end {
-                self.drops.insert(to, end);
-            }
-            pages -= to - start;
-            self.dropping -= to - start;
-            free(start..to);
+        while pages > 0 {
+            let Some(mut run) = self.drops.ranges().next() else { break };
+            run.end = run.end.min(run.start + pages);
+            pages -= self.drops.remove(&run);
+            free(run);
         }
     }
 
     /// Frees those of `pages` that are queued.
     pub(super) fn free_of(&mut self, pages: &Pages, mut free: impl FnMut(Pages)) {
-        while let Some((&start, &end)) = self.drops.range(..pages.end).next_back()
-            && end > pages.start
-        {
-            self.drops.remove(&start);
-            let part = start.max(pages.start)..end.min(pages.end);
-            if start < part.start {
-                self.drops.insert(start, part.start);
-            }
-            if part.end < end {
-                self.drops.insert(part.end, end);
-            }
-            self.dropping -= part.end - part.start;
-            free(part);
+        while let Some(run) = self.drops.remove_last(pages) {
+            free(run);
         }
     }
 
     /// Whether the idle thread has work; marks it as busy then.
     pub(super) fn begins(&mut self) -> bool {
-        let begins = self.idle && (!self.todo.is_empty() || self.dropping >= DROPS);
+        let begins = self.idle && (!self.todo.is_empty() || self.drops.count() >= DROPS);
         self.idle &= !begins;
         begins
     }
@@ -131,7 +104,8 @@ impl State {
         if self.reclaim.stopping {
             return Some(Batch::Stop);
         }
-        if self.reclaim.dropping > 0 && (self.reclaim.dropping >= DROPS || self.reclaim.todo.is_empty()) {
+        let drops = self.reclaim.drops.count();
+        if drops > 0 && (drops >= DROPS || self.reclaim.todo.is_empty()) {
             self.reclaim.free(DROPS, |run| retry_forever(|| shared.memory.free(&run)));
             return Some(Batch::Nothing);
         }
@@ -290,9 +264,9 @@ mod tests {
     fn queued_runs_merge_split_and_are_freed_once() {
         let mut reclaim = Reclaim::default();
         for pages in [10..12, 14..20, 12..14, 30..31] {
-            reclaim.add_drops(&pages);
+            reclaim.add_drops(pages);
         }
-        assert_eq!((reclaim.drops.len(), reclaim.dropping), (2, 11));
+        assert_eq!((reclaim.drops.ranges().count(), reclaim.drops.count()), (2, 11));
         let mut freed = Vec::new();
         reclaim.free_of(&(13..15), |run| freed.push(run));
         reclaim.free_of(&(13..15), |run| freed.push(run));
@@ -302,6 +276,6 @@ mod tests {
         reclaim.free(5, |run| freed.push(run));
         reclaim.free(100, |run| freed.push(run));
         assert_eq!(freed, [10..13, 15..17, 17..19]);
-        assert_eq!((reclaim.drops.len(), reclaim.dropping), (0, 0));
+        assert_eq!((reclaim.drops.ranges().count(), reclaim.drops.count()), (0, 0));
     }
 }

@@ -1,53 +1,37 @@
 //! Allocation of the address space.
 
-use std::collections::BTreeMap;
+use bowwave_core::RangeSet;
 
 use super::memory::Pages;
 
 /// Free ranges of the address space.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Space {
-    /// Length by first page.
-    free: BTreeMap<u64, u64>,
+    free: RangeSet,
 }
 
 impl Space {
     /// A space of `pages` free pages.
     pub(super) fn new(pages: u64) -> Self {
-        Self { free: BTreeMap::from([(0, pages)]) }
+        let mut space = Self::default();
+        space.give(0..pages);
+        space
     }
 
     /// Allocates the first free range of `pages` pages; large ranges are aligned to page tables.
     pub(super) fn take(&mut self, pages: u64) -> Option<Pages> {
         let align = if pages >= TABLE_PAGES { TABLE_PAGES } else { 1 };
-        let (start, len, first) = self.free.iter().find_map(|(&start, &len)| {
-            let first = start.next_multiple_of(align);
-            (first + pages <= start + len).then_some((start, len, first))
+        let range = self.free.ranges().find_map(|free| {
+            let first = free.start.next_multiple_of(align);
+            (first + pages <= free.end).then_some(first..first + pages)
         })?;
-        self.free.remove(&start);
-        if first > start {
-            self.free.insert(start, first - start);
-        }
-        if first + pages < start + len {
-            self.free.insert(first + pages, start + len - first - pages);
-        }
-        Some(first..first + pages)
+        self.free.remove(&range);
+        Some(range)
     }
 
     /// Frees a range.
-    pub(super) fn give(&mut self, pages: &Pages) {
-        let (mut start, mut len) = (pages.start, pages.end - pages.start);
-        if let Some(next) = self.free.remove(&pages.end) {
-            len += next;
-        }
-        if let Some((&before, &count)) = self.free.range(..start).next_back()
-            && before + count == start
-        {
-            self.free.remove(&before);
-            start = before;
-            len += count;
-        }
-        self.free.insert(start, len);
+    pub(super) fn give(&mut self, pages: Pages) {
+        self.free.insert(pages);
     }
 }
 
@@ -66,9 +50,9 @@ mod tests {
         assert_eq!((small.clone(), large.clone()), (0..3, 512..1112));
         assert_eq!(space.take(509), Some(3..512));
         assert_eq!(space.take(4000), None);
-        space.give(&(3..512));
-        space.give(&small);
-        space.give(&large);
+        space.give(3..512);
+        space.give(small);
+        space.give(large);
         assert_eq!(space.take(4096), Some(0..4096), "all of it is one range again");
     }
 }

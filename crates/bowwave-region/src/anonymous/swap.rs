@@ -235,7 +235,7 @@ impl Shared {
             });
             let base = PageIndex((self.memory.address(range.start) / SYSTEM_PAGE) as u64);
             if let Err(error) = state.add(id, base, PageCount(pages)) {
-                state.space.give(&range);
+                state.space.give(range);
                 state.free_ids.push(id);
                 return Err(Error::Range(error.to_string()));
             }
@@ -459,7 +459,7 @@ impl State {
                 PagerAction::Drop { region, pages } => {
                     let pages = self.pages(region, pages);
                     self.staged.forget(&pages);
-                    self.reclaim.add_drops(&pages);
+                    self.reclaim.add_drops(pages);
                     self.reclaim.free_excess(|run| retry_forever(|| shared.memory.free(&run)));
                 }
                 PagerAction::Unmap { .. } | PagerAction::Write(_) | PagerAction::Retired { .. } => {
@@ -517,7 +517,7 @@ impl State {
         self.reclaim.free_of(&pages, |_| {});
         // Including the markers of poisoned pages.
         retry_forever(|| shared.memory.clear(&pages));
-        self.space.give(&pages);
+        self.space.give(pages);
         self.free_ids.push(region);
     }
 }

@@ -36,7 +36,6 @@
 mod directories;
 mod extent;
 mod orders;
-mod pages;
 mod prior;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::pages::PageSet;
+use crate::ranges::RangeSet;
 
 /// The reads of a file.
 #[derive(Debug)]
@@ -18,13 +18,13 @@ pub(super) struct Trail {
     pub(super) at: BTreeMap<u64, usize>,
     /// How many runs were in the order of another file.
     pub(super) alike: usize,
-    pub(super) read: PageSet,
+    pub(super) read: RangeSet,
     /// Pages that were read in earlier opens, which a cache above this one may have.
-    pub(super) had: PageSet,
+    pub(super) had: RangeSet,
     /// How many of them were read again.
     pub(super) again: u64,
     /// Pages that were fetched and not read yet.
-    pub(super) unread: PageSet,
+    pub(super) unread: RangeSet,
     /// The trail whose runs were fetched last, and how far. `None` without one.
     pub(super) like: Option<Like>,
     /// The file whose runs are expected, and indices of the first one and the one after the last.
@@ -54,10 +54,10 @@ impl Trail {
             runs: Vec::new(),
             at: BTreeMap::new(),
             alike: 0,
-            read: PageSet::default(),
-            had: PageSet::default(),
+            read: RangeSet::default(),
+            had: RangeSet::default(),
             again: 0,
-            unread: PageSet::default(),
+            unread: RangeSet::default(),
             like: None,
             expected: None,
             same: 0,

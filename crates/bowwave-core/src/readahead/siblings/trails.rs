@@ -14,8 +14,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::pages::PageSet;
 use super::trail::{Like, Trail};
+use crate::ranges::RangeSet;
 
 /// The reads of the last opens, in their order. The caller numbers files; each open has a number of
 /// its own.
@@ -125,10 +125,10 @@ impl SiblingTrails {
         trail.again += trail.had.common(pages.clone());
         if trail.again * HAD_SHARE > trail.had.count() {
             // The kernel, or what else caches for programs, has probably lost the rest.
-            (trail.had, trail.again) = (PageSet::default(), 0);
+            (trail.had, trail.again) = (RangeSet::default(), 0);
         }
         // Used pages return their cost.
-        let used = trail.unread.remove(pages.clone());
+        let used = trail.unread.remove(&pages);
         self.out -= used;
         self.left = self.left.saturating_add(used).min(self.most);
         let is_new = !trail.extends_run(&pages) && !trail.at.contains_key(&pages.start);
@@ -344,7 +344,7 @@ impl SiblingTrails {
             && let Some(trail) = self.trails.get_mut(&open.trail)
         {
             self.out -= trail.unread.count();
-            (trail.unread, trail.like, trail.expected) = (PageSet::default(), None, None);
+            (trail.unread, trail.like, trail.expected) = (RangeSet::default(), None, None);
             trail.is_open = false;
         }
     }
