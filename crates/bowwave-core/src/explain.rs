@@ -39,7 +39,7 @@ impl Display for ReadaheadLine<'_> {
             Some(mark) => write!(f, r#","mark":{}"#, mark.0)?,
             None => f.write_str(r#","mark":null"#)?,
         }
-        if let Some(scores) = plan.scores() {
+        if let Some(scores) = plan.hints.scores {
             let mut detectors = Detector::ALL;
             detectors.sort_unstable_by_key(|detector| detector.name());
             for (at, detector) in detectors.into_iter().enumerate() {

@@ -80,8 +80,8 @@ pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::{MIX_STEP, Random, fill_pattern, mix};
 pub use ranges::RangeSet;
 pub use readahead::{
-    Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hint, Plan, Plans,
-    Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,
+    Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hints, Plan,
+    Plans, Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,
     WasteCounts, Window,
 };
 #[cfg(feature = "ablation")]

@@ -255,42 +255,30 @@ pub struct Plan {
     pub mark: Option<PageIndex>,
     /// Why.
     pub reason: Reason,
-    pub(crate) hints: Hints,
+    /// How it is requested and retained.
+    pub hints: Hints,
 }
 
-/// How a window is requested and retained, beyond its pages and its mark ([`Plan::with`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
+/// How a window is requested and retained, beyond its pages and its mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
     /// Only the pages of a stride are read.
-    Stride(Stride),
+    pub stride: Option<Stride>,
     /// Each page whose distance from [`Plan::mark`] is a multiple of this many pages is marked,
-    /// too, and begins a request.
-    MarkEvery(u64),
+    /// too, and begins a request. 0 for none.
+    pub mark_every: u64,
     /// A request begins every this many pages from the start of the window. Requests are served
-    /// side by side, and a reader waits for one of them.
-    SplitEvery(u64),
-    /// Readers are done with these pages: they are the next to be evicted.
-    DropBehind(PageRange),
+    /// side by side, and a reader waits for one of them. 0 for none.
+    pub split_every: u64,
+    /// Readers are done with these pages: they are the next to be evicted. Empty for none.
+    pub drop_behind: PageRange,
     /// Memory is short and the window will be read once: each page is evicted next as soon as its
     /// reader comes to the following one.
-    ReadOnce,
+    pub read_once: bool,
     /// Under memory pressure the window outlasts pages that were used.
-    Retain,
-}
-
-/// The hints of a plan, each at most once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hints {
-    pub(crate) stride: Option<Stride>,
-    /// 0 for none, as `split_every`.
-    pub(crate) mark_every: u64,
-    pub(crate) split_every: u64,
-    /// Empty for none.
-    pub(crate) drop_behind: PageRange,
-    pub(crate) read_once: bool,
-    pub(crate) retain: bool,
+    pub retain: bool,
     /// The state of stream's detectors, for `explain`.
-    pub(crate) scores: Option<Scores>,
+    pub scores: Option<Scores>,
 }
 
 /// What to read, in order: usually one window, sometimes none or several.
@@ -504,26 +492,6 @@ impl Plan {
             self.mark = self.window.mark();
         }
         self
-    }
-
-    /// The plan with a hint. A later hint of one kind replaces an earlier one.
-    #[must_use]
-    pub fn with(mut self, hint: Hint) -> Self {
-        let hints = &mut self.hints;
-        match hint {
-            Hint::Stride(stride) => hints.stride = Some(stride),
-            Hint::MarkEvery(pages) => hints.mark_every = pages,
-            Hint::SplitEvery(pages) => hints.split_every = pages,
-            Hint::DropBehind(pages) => hints.drop_behind = pages,
-            Hint::ReadOnce => hints.read_once = true,
-            Hint::Retain => hints.retain = true,
-        }
-        self
-    }
-
-    /// Scores of the policy's detectors, if it has any.
-    pub fn scores(&self) -> Option<Scores> {
-        self.hints.scores
     }
 
     /// Whether a request must begin at this page of the window.

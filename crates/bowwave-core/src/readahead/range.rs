@@ -45,7 +45,7 @@ use alloc::sync::Arc;
 
 use self::state::State;
 use self::widths::FileWidths;
-use super::{Access, Capabilities, FileMemory, Hint, Plan, Plans, Readahead, Reason, View, Window};
+use super::{Access, Capabilities, FileMemory, Plan, Plans, Readahead, Reason, View};
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -259,10 +259,9 @@ impl Range {
     }
 
     fn plan(&self, start: u64, end: u64, reason: Reason) -> Plan {
-        let window =
-            Window { start: PageIndex(start), size: PageCount(end - start), async_size: PageCount(0) };
-        let plan = Plan::new(window.start, window.size.0, 0, reason);
-        self.state.stride().map_or(plan, |stride| plan.with(Hint::Stride(stride)))
+        let mut plan = Plan::new(PageIndex(start), end - start, 0, reason);
+        plan.hints.stride = self.state.stride();
+        plan
     }
 }
 

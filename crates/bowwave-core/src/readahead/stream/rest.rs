@@ -6,7 +6,7 @@
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Hint, Plan, Reason, Repeats, View};
+use crate::readahead::{Plan, Reason, Repeats, View};
 
 impl Stream {
     /// Reads the request, and then the next pages that were never read, if the readers seem to
@@ -32,7 +32,9 @@ impl Stream {
             let cut = new == most && gap + new < file && is_new(gap + new);
             let whole = if cut { new / request * request } else { new };
             if whole > 0 {
-                self.more.push(Plan::new(PageIndex(gap), whole, 0, Reason::Range).with(Hint::Retain));
+                let mut plan = Plan::new(PageIndex(gap), whole, 0, Reason::Range);
+                plan.hints.retain = true;
+                self.more.push(plan);
             }
             pages += whole;
             next = gap + new.max(1);
