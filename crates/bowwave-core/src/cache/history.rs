@@ -132,8 +132,8 @@ const fn bit(page: PageIndex) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Action, Advice, Cache, Config, Event, FileId, HandleId};
-    use crate::{PageAccess, PageCount, PageIndex, PageRange, Policy, Waiter};
+    use crate::{Advice, Cache, Config, FileId, HandleId};
+    use crate::{PageAccess, PageCount, PageIndex, PageRange, Policy};
     use alloc::vec::Vec;
 
     /// Pages of each file.
@@ -147,20 +147,11 @@ mod tests {
     /// Opens a file, and reads pages of it one after the other.
     fn read(cache: &mut Cache, number: u32, pages: core::ops::Range<u64>) {
         let (file, handle) = (FileId(number), HandleId(number));
-        let mut out = Vec::new();
         cache.open_file(file, PageCount(PAGES));
         cache.open_handle(handle, file);
         for page in pages {
             let access = PageAccess::read(handle, PageRange::new(page, page + 1));
-            cache.step(cache.now, Event::Access { waiter: Waiter(0), access }, &mut out);
-            while let Some(action) = out.pop() {
-                let event = match action {
-                    Action::Fill(fill) => Event::Filled { fill: fill.id, result: Ok(()) },
-                    Action::Wake { result, .. } => Event::Unpin { frames: result.expect("no fill fails") },
-                    _ => continue,
-                };
-                cache.step(cache.now, event, &mut out);
-            }
+            cache.access_instant(cache.now, access, &mut ()).expect("the cache has frames");
         }
         cache.check().expect("valid");
     }

@@ -4,11 +4,12 @@
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core instant` repeats it
 //! alone.
 
+use crate::instant_device;
 use crate::rng::{Rng, seeds};
 use bowwave_core::{
-    Action, Advice, Cache, Config, Decision, Eviction, Fault, FileId, FrameId, HandleId, Instant, Observer,
+    Action, Advice, Cache, Config, Decision, Eviction, Fault, FileId, HandleId, Instant, Observer,
     PageAccess, PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Request,
-    Urgency, Waiter,
+    Urgency,
 };
 
 const SEEDS: u64 = 160;
@@ -123,7 +124,7 @@ impl Run {
                 for cache in [&mut self.slow, &mut self.fast] {
                     let mut out = Vec::new();
                     cache.advise(Instant(0), HandleId(handle), range, advice, &mut out);
-                    settle(cache, out);
+                    instant_device::complete(cache, out, |_| ());
                 }
             }
             92 => {
@@ -136,7 +137,7 @@ impl Run {
                 for cache in [&mut self.slow, &mut self.fast] {
                     let mut out = Vec::new();
                     cache.set_read_plan(Instant(0), HandleId(handle), &ranges, &mut out).expect("few ranges");
-                    settle(cache, out);
+                    instant_device::complete(cache, out, |_| ());
                 }
             }
             93 => {
@@ -185,8 +186,9 @@ impl Run {
         let range =
             Request { range: PageRange::new(start, start + length), ends_inside: self.rng.chance(20) };
         let (mut expected, mut found) = (Log::default(), Log::default());
-        let slow = expected.read(&mut self.slow, handle, range);
-        let fast = self.fast.access_instant(Instant(0), PageAccess::read(handle, range), &mut found).ok();
+        let access = PageAccess::read(handle, range);
+        let slow = expected.access(&mut self.slow, access);
+        let fast = self.fast.access_instant(Instant(0), access, &mut found).ok();
         self.hits += u64::from(fast == Some(ReadOutcome::Hit));
         assert_eq!(fast, slow, "BOWWAVE_SEED={}: {range:?}", self.seed);
         assert_eq!(found, expected, "BOWWAVE_SEED={}: {range:?}", self.seed);
@@ -198,10 +200,9 @@ impl Run {
         let pattern = [Pattern::Normal, Pattern::Sequential, Pattern::Random][self.rng.below(3) as usize];
         let fault = Fault { page: PageIndex(*cursor), pattern };
         let (mut expected, mut found) = (Log::default(), Log::default());
-        let mut out = Vec::new();
-        self.slow.access(Instant(0), Waiter(0), PageAccess::fault(handle, fault), &mut Vec::new(), &mut out);
-        let slow = expected.settle(&mut self.slow, out).is_some();
-        let fast = self.fast.access_instant(Instant(0), PageAccess::fault(handle, fault), &mut found).is_ok();
+        let access = PageAccess::fault(handle, fault);
+        let slow = expected.access(&mut self.slow, access).is_some();
+        let fast = self.fast.access_instant(Instant(0), access, &mut found).is_ok();
         assert_eq!((fast, &found), (slow, &expected), "BOWWAVE_SEED={}: {fault:?}", self.seed);
     }
 
@@ -241,44 +242,15 @@ fn resident(cache: &Cache) -> Vec<(u32, u64)> {
 }
 
 impl Log {
-    /// A read by a driver with an instant device; none if it failed.
-    fn read(&mut self, cache: &mut Cache, handle: HandleId, request: Request) -> Option<ReadOutcome> {
-        let (mut frames, mut out) = (Vec::new(), Vec::new());
-        let outcome =
-            cache.access(Instant(0), Waiter(0), PageAccess::read(handle, request), &mut frames, &mut out);
-        if outcome == ReadOutcome::Hit {
-            out.push(Action::Wake { waiter: Waiter(0), result: Ok(frames) });
-        }
-        self.settle(cache, out).map(|()| outcome)
+    /// An access by a driver with an instant device; none if it failed.
+    fn access(&mut self, cache: &mut Cache, access: PageAccess) -> Option<ReadOutcome> {
+        let see = |action: &Action| match action {
+            Action::Decided(decision) => self.decisions.push(*decision),
+            Action::Fill(fill) => self.fills.push((fill.file, fill.range, fill.urgency)),
+            _ => {}
+        };
+        instant_device::access(cache, access, see)
     }
-
-    /// Records the decisions, completes the fills, and unpins the read's frames; none if it failed.
-    fn settle(&mut self, cache: &mut Cache, out: Vec<Action>) -> Option<()> {
-        for action in &out {
-            match action {
-                Action::Decided(decision) => self.decisions.push(*decision),
-                Action::Fill(fill) => self.fills.push((fill.file, fill.range, fill.urgency)),
-                _ => {}
-            }
-        }
-        let woken = settle(cache, out).expect("with every fill answered the read goes on");
-        woken.map(|frames| cache.unpin(Instant(0), &frames, &mut Vec::new()))
-    }
-}
-
-/// Completes all fills; returns how a waiting read was woken.
-fn settle(cache: &mut Cache, mut actions: Vec<Action>) -> Option<Option<Vec<FrameId>>> {
-    let mut woken = None;
-    while !actions.is_empty() {
-        for action in std::mem::take(&mut actions) {
-            match action {
-                Action::Fill(fill) => cache.filled(Instant(0), fill.id, Ok(()), &mut actions),
-                Action::Wake { result, .. } => woken = Some(result.ok()),
-                _ => {}
-            }
-        }
-    }
-    woken
 }
 
 /// Exactly the least recently used page is evicted, compared with a linear search.

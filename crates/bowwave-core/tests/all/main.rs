@@ -4,6 +4,7 @@ mod ahead;
 mod checked;
 mod dispatcher;
 mod instant;
+mod instant_device;
 mod map_model;
 mod maps;
 mod pager;

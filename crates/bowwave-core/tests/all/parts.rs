@@ -1,9 +1,7 @@
 //! A read page by page on an instant device makes the same decisions as one whole read.
 
-use bowwave_core::{
-    Action, Cache, Config, Decision, FileId, HandleId, Instant, PageCount, PageRange, Part, Policy,
-    ReadOutcome, Waiter,
-};
+use crate::instant_device;
+use bowwave_core::{Action, Cache, Config, Decision, FileId, HandleId, PageCount, PageRange, Part, Policy};
 
 const PAGES: u64 = 20_000;
 
@@ -21,25 +19,13 @@ impl Reader {
     }
 
     fn read(&mut self, request: PageRange, part: PageRange) {
-        let (mut frames, mut out) = (Vec::new(), Vec::new());
-        let (now, waiter) = (Instant(0), Waiter(0));
         let part = Part { handle: HandleId(0), request: request.into(), pages: part };
-        let outcome = self.cache.access(now, waiter, part.into(), &mut frames, &mut out);
-        if outcome == ReadOutcome::Hit {
-            self.cache.unpin(now, &frames, &mut out);
-        }
-        while !out.is_empty() {
-            for action in std::mem::take(&mut out) {
-                match action {
-                    Action::Decided(decision) => self.decisions.push(decision),
-                    Action::Fill(fill) => self.cache.filled(now, fill.id, Ok(()), &mut out),
-                    Action::Wake { result, .. } => {
-                        self.cache.unpin(now, &result.expect("nothing fails"), &mut out);
-                    }
-                    _ => {}
-                }
+        let see = |action: &Action| {
+            if let Action::Decided(decision) = action {
+                self.decisions.push(*decision);
             }
-        }
+        };
+        instant_device::access(&mut self.cache, part.into(), see).expect("no fill fails");
     }
 }
 

@@ -1,11 +1,12 @@
 //! Decisions of `range` beyond the golden vectors: budget, advice, congestion, clusters of faults,
 //! counters.
 
+use crate::instant_device;
 use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::readahead::RangeEvent;
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Fault, FileId, HandleId, Instant, PageAccess, PageCount,
-    PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Trigger, Waiter,
+    PageIndex, PageRange, Pattern, Policy, RangeConfig, Reason, Trigger,
 };
 
 const HANDLE: HandleId = HandleId(0);
@@ -13,7 +14,6 @@ const HANDLE: HandleId = HandleId(0);
 /// A cache whose fills complete at once.
 struct Bench {
     cache: Cache,
-    decisions: Vec<(Reason, u64, u64)>,
     /// Windows requested without a missing page.
     ahead: u64,
 }
@@ -23,42 +23,15 @@ impl Bench {
         let mut cache = Cache::new(config).expect("within bounds");
         cache.open_file(FileId(0), PageCount(pages));
         cache.open_handle(HANDLE, FileId(0));
-        Self { cache, decisions: Vec::new(), ahead: 0 }
+        Self { cache, ahead: 0 }
     }
 
     fn with(range: RangeConfig) -> Self {
         Self::new(Config { policy: Policy::Range, ra_pages: 32, range, ..Config::default() }, 1 << 20)
     }
 
-    fn settle(&mut self, out: &mut Vec<Action>) {
-        while !out.is_empty() {
-            for action in std::mem::take(out) {
-                match action {
-                    Action::Decided(decision) => {
-                        let window = decision.plan.window;
-                        self.ahead += u64::from(window.size.0 > 0 && decision.trigger == Trigger::Mark);
-                        self.decisions.push((decision.plan.reason, window.start.0, window.size.0));
-                    }
-                    Action::Fill(fill) => self.cache.filled(Instant(0), fill.id, Ok(()), out),
-                    Action::Wake { result, .. } => {
-                        self.cache.unpin(Instant(0), &result.expect("no fill fails"), out);
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
     fn read(&mut self, start: u64, count: u64) -> Vec<(Reason, u64, u64)> {
-        let (mut frames, mut out) = (Vec::new(), Vec::new());
-        let range = PageRange::new(start, start + count);
-        let outcome =
-            self.cache.access(Instant(0), Waiter(0), PageAccess::read(HANDLE, range), &mut frames, &mut out);
-        if outcome == ReadOutcome::Hit {
-            self.cache.unpin(Instant(0), &frames, &mut out);
-        }
-        self.settle(&mut out);
-        std::mem::take(&mut self.decisions)
+        self.access(PageAccess::read(HANDLE, PageRange::new(start, start + count)))
     }
 
     fn touch(&mut self, page: u64, pattern: Pattern) -> Vec<(Reason, u64, u64)> {
@@ -70,10 +43,21 @@ impl Bench {
     }
 
     fn fault(&mut self, handle: HandleId, fault: Fault) -> Vec<(Reason, u64, u64)> {
-        let mut out = Vec::new();
-        self.cache.access(Instant(0), Waiter(0), PageAccess::fault(handle, fault), &mut Vec::new(), &mut out);
-        self.settle(&mut out);
-        std::mem::take(&mut self.decisions)
+        self.access(PageAccess::fault(handle, fault))
+    }
+
+    /// Returns the decisions.
+    fn access(&mut self, access: PageAccess) -> Vec<(Reason, u64, u64)> {
+        let mut decisions = Vec::new();
+        let see = |action: &Action| {
+            if let Action::Decided(decision) = action {
+                let window = decision.plan.window;
+                self.ahead += u64::from(window.size.0 > 0 && decision.trigger == Trigger::Mark);
+                decisions.push((decision.plan.reason, window.start.0, window.size.0));
+            }
+        };
+        instant_device::access(&mut self.cache, access, see).expect("no fill fails");
+        decisions
     }
 
     fn counted(&self, stat: RangeEvent) -> u64 {
