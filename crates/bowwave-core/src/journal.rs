@@ -72,28 +72,34 @@ impl<E: Replay> Journal<E> {
     /// replay.
     pub fn decisions(&self) -> Vec<(usize, E::Decision)> {
         let mut decisions = Vec::new();
-        self.replay(|number, actions| {
+        self.run(|number, actions| {
             decisions.extend(actions.iter().filter_map(E::decision).map(|decision| (number, decision)));
         });
         decisions
     }
 
-    /// Replays the events in a new machine; returns whether its actions are identical.
+    /// Whether a replay in a new machine has identical actions.
     pub fn replays(&self) -> bool {
-        let mut digest = ActionDigest::default();
-        self.replay(|_, actions| digest.add(actions)) && digest == self.digest
+        self.replay().is_some()
     }
 
-    /// Replays the events; returns whether the machine could be built.
-    fn replay(&self, mut see: impl FnMut(usize, &[E::Action])) -> bool {
-        let Some(mut machine) = E::machine(&self.config) else { return false };
+    /// Replays the events; returns the new machine if its actions are identical.
+    pub fn replay(&self) -> Option<E::Machine> {
+        let mut digest = ActionDigest::default();
+        let machine = self.run(|_, actions| digest.add(actions))?;
+        (digest == self.digest).then_some(machine)
+    }
+
+    /// Applies the events to a new machine; `None` if it cannot be built.
+    fn run(&self, mut see: impl FnMut(usize, &[E::Action])) -> Option<E::Machine> {
+        let mut machine = E::machine(&self.config)?;
         let mut out = Vec::new();
         for (number, (now, event)) in self.events.iter().enumerate() {
             out.clear();
             event.clone().apply(&mut machine, *now, &mut out);
             see(number, &out);
         }
-        true
+        Some(machine)
     }
 }
 
