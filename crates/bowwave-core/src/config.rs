@@ -94,7 +94,7 @@ impl Config {
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let (range, write_back) = (&self.range, &self.write_back);
-        let checks: [(&str, u64, bool, &str); 11] = [
+        ConfigError::check([
             ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
             ("ra_pages", self.ra_pages.into(), self.ra_pages <= 1 << 20, "at most 1048576 pages"),
@@ -126,16 +126,26 @@ impl Config {
             ),
             at_least_1("write_back.out_pages_max", write_back.out_pages_max),
             at_least_1("write_back.in_flight_max", write_back.in_flight_max),
-        ];
-        match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
-            Some((field, value, _, bound)) => Err(ConfigError { field, value, bound }),
-            None => self.stream.validate(),
-        }
+        ])?;
+        self.stream.validate()
     }
 }
 
-fn at_least_1(field: &'static str, pages: u32) -> (&'static str, u64, bool, &'static str) {
+/// A field, its value, whether it is within its bound, and the bound.
+type Check = (&'static str, u64, bool, &'static str);
+
+fn at_least_1(field: &'static str, pages: u32) -> Check {
     (field, pages.into(), pages >= 1, "at least 1 page")
+}
+
+impl ConfigError {
+    /// The first of these fields that is out of bounds.
+    pub(crate) fn check<const N: usize>(checks: [Check; N]) -> Result<(), Self> {
+        match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
+            Some((field, value, _, bound)) => Err(Self { field, value, bound }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// 4 KiB pages, no limit on frames, Linux's 32 pages of readahead with the on-demand policy, fills

@@ -182,10 +182,7 @@ impl SchedulerConfig {
             ("async_beside_max", self.async_beside_max),
             ("sync_slowdown_max", self.sync_slowdown_max),
         ];
-        match counts.into_iter().find(|&(_, value)| value == 0) {
-            Some((field, _)) => Err(ConfigError { field, value: 0, bound: "at least 1" }),
-            None => Ok(()),
-        }
+        ConfigError::check(counts.map(|(field, value)| (field, value.into(), value > 0, "at least 1")))
     }
 }
 

@@ -28,21 +28,11 @@ impl SwapConfig {
     /// # Errors
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.page_cluster > PAGE_CLUSTER_MAX {
-            return Err(ConfigError {
-                field: "page_cluster",
-                value: self.page_cluster.into(),
-                bound: "at most 31",
-            });
-        }
-        if !self.table_pages.is_power_of_two() {
-            return Err(ConfigError {
-                field: "table_pages",
-                value: self.table_pages,
-                bound: "a power of two",
-            });
-        }
-        Ok(())
+        let Self { page_cluster, table_pages } = *self;
+        ConfigError::check([
+            ("page_cluster", page_cluster.into(), page_cluster <= PAGE_CLUSTER_MAX, "at most 31"),
+            ("table_pages", table_pages, table_pages.is_power_of_two(), "a power of two"),
+        ])
     }
 
     /// Maximum pages of a window by slots.

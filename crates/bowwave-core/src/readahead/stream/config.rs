@@ -53,17 +53,11 @@ impl StreamConfig {
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let &Self { streams, waste_percent, distance_pages_max, .. } = self;
-        let refused = |field, value, bound| Err(ConfigError { field, value, bound });
-        if !(1..=1024).contains(&streams) {
-            return refused("stream.streams", streams.into(), "from 1 to 1024");
-        }
-        if waste_percent > 1000 {
-            return refused("stream.waste_percent", waste_percent.into(), "at most 1000 %");
-        }
-        if distance_pages_max == 0 {
-            return refused("stream.distance_pages_max", distance_pages_max, "at least 1 page");
-        }
-        Ok(())
+        ConfigError::check([
+            ("stream.streams", streams.into(), (1..=1024).contains(&streams), "from 1 to 1024"),
+            ("stream.waste_percent", waste_percent.into(), waste_percent <= 1000, "at most 1000 %"),
+            ("stream.distance_pages_max", distance_pages_max, distance_pages_max > 0, "at least 1 page"),
+        ])
     }
 }
 

@@ -143,7 +143,7 @@ impl PagerConfig {
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.window.validate()?;
-        let checks = [
+        ConfigError::check([
             ("ahead_max", self.ahead_max, self.ahead_max >= 8, "at least 8"),
             ("frames", self.frames, self.frames >= 16, "at least 16 pages"),
             ("slots", self.slots, (2..=SLOTS_MAX).contains(&self.slots), "from 2 to 2^32 - 1"),
@@ -157,10 +157,6 @@ impl PagerConfig {
                 self.high > self.low && self.high <= self.frames / 2,
                 "above low, at most half of frames",
             ),
-        ];
-        match checks.into_iter().find(|check| !check.2) {
-            Some((field, value, _, bound)) => Err(ConfigError { field, value, bound }),
-            None => Ok(()),
-        }
+        ])
     }
 }

@@ -234,14 +234,11 @@ impl Pager {
         base: PageIndex,
         pages: PageCount,
     ) -> Result<(), ConfigError> {
-        let checks = [
+        ConfigError::check([
             ("region", region.0.into(), region.0 < REGIONS_MAX, "below 2^24 - 1"),
             ("region", region.0.into(), self.table.region(region).is_none(), "the name of no other region"),
             ("pages", pages.0, pages.0 <= PAGES_MAX, "at most 2^40"),
-        ];
-        if let Some((field, value, _, bound)) = checks.into_iter().find(|check| !check.2) {
-            return Err(ConfigError { field, value, bound });
-        }
+        ])?;
         self.table.insert(region, Region::new(pages.0, base.0, Adaptive::default()));
         Ok(())
     }
