@@ -20,5 +20,6 @@ pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod status;
+mod trace;
 pub(crate) mod umount;
 pub(crate) mod uploads;

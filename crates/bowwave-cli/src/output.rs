@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
 
-use bowwave_trace::binary;
 use serde::Serialize;
 
 use crate::Failure;
@@ -103,18 +102,6 @@ pub(crate) fn written_error(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
         _ => failed!("cannot write to standard output: {error}"),
-    }
-}
-
-/// Whether the extension of `path` means a binary trace.
-pub(crate) fn is_binary_form(path: &Path) -> Result<bool, Failure> {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some(binary::EXTENSION) => Ok(true),
-        Some("csv") => Ok(false),
-        _ => {
-            let message = format!("the ending of {} names no form of a trace", path.display());
-            Err(Failure::usage(message).try_this("FILE.csv or FILE.bwt"))
-        }
     }
 }
 

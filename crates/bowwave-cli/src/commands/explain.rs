@@ -11,9 +11,10 @@ mod swap;
 use std::path::{Path, PathBuf};
 
 use bowwave_core::Policy;
-use bowwave_trace::import::{self, Format, Import, Options};
+use bowwave_trace::import::{Format, Import, Options};
 use bowwave_trace::{Op, Record};
 
+use super::trace;
 use crate::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -168,19 +169,14 @@ struct Input {
 
 impl Input {
     fn open(path: &Path, format: Option<Format>) -> Result<Self, Failure> {
-        let options = Options::default();
-        if path == Path::new("-") {
-            let name = "standard input".to_owned();
-            let rows = import::from_reader(std::io::stdin(), &name, format, &options);
-            return Self::new(name, rows.map_err(Failure::failed)?, None);
-        }
-        let total = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
-        let refused = |error| Failure::failed(error).try_this("the path of a trace, or - for standard input");
-        let rows = import::open(path, format, &options).map_err(refused)?;
-        Self::new(path.display().to_string(), rows, total)
-    }
-
-    fn new(name: String, mut rows: Import, total: Option<u64>) -> Result<Self, Failure> {
+        let opened = trace::open(path, format, &Options::default());
+        let (name, opened) = if trace::is_stdin(path) {
+            (trace::STDIN.to_owned(), opened)
+        } else {
+            let remedy = |failure: Failure| failure.try_this("the path of a trace, or - for standard input");
+            (path.display().to_string(), opened.map_err(remedy))
+        };
+        let (mut rows, total) = opened?;
         let mut first = Record::default();
         let first = rows.read(&mut first).map_err(Failure::failed)?.then_some(first);
         Ok(Self { name, first, rows, total })
@@ -205,9 +201,7 @@ impl Input {
             }
             more = rows.read(&mut record).map_err(Failure::failed)?;
         }
-        for (repair, count) in rows.repairs().iter() {
-            note!("{}: {count}", repair.name());
-        }
+        trace::note_repairs(rows.repairs().iter());
         Ok(left_out)
     }
 }

@@ -1,16 +1,14 @@
 //! `bowwave import`: converts a trace of another tool.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bowwave_trace::import::{self, BlockAction, Format, Import, Objects, Options, TracefsEvents};
-use bowwave_trace::{Record, Writer, binary};
+use bowwave_trace::Record;
+use bowwave_trace::import::{BlockAction, Format, Import, Objects, Options, TracefsEvents};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 
-use crate::output::{self, Output};
+use super::trace::{self, Destination, WriteRow};
 use crate::progress::Progress;
 use crate::{Failure, values};
 
@@ -114,78 +112,18 @@ impl Args {
 
 /// Converts the trace.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let binary = args.output.as_deref().map(output::is_binary_form).transpose()?;
-    let (mut import, total) = open(args)?;
-    let rows = match (&args.output, binary) {
-        (Some(path), Some(true)) => {
-            output::into_file(path, |file| into_binary(&mut import, total, file, path))
-        }
-        (Some(path), _) => output::into_file(path, |file| {
-            let refused = |error| cannot_write(path, &error);
-            let mut output = BufWriter::with_capacity(1 << 20, file);
-            let rows = into_csv(&mut import, total, &mut output, refused)?;
-            output.flush().map(|()| rows).map_err(refused)
-        }),
-        (None, _) => {
-            let mut output = Output::stdout();
-            let refused = |error| output::written(Err(error)).expect_err("it was an error");
-            let outcome = into_csv(&mut import, total, &mut output, refused);
-            output.finish(outcome)
-        }
-    }?;
-    for (repair, count) in import.repairs().iter() {
-        note!("{}: {count}", repair.name());
-    }
+    let destination = Destination::new(args.output.as_deref())?;
+    let (mut import, total) = trace::open(&args.trace, args.format, &args.options())?;
+    let rows = destination.save(|write| each(&mut import, total, write))?;
+    trace::note_repairs(import.repairs().iter());
     if rows == 0 {
         note!("the trace, read as {}, has no rows", import.format());
     }
     Ok(())
 }
 
-/// Opens the trace; returns its size in bytes, if it is a file.
-fn open(args: &Args) -> Result<(Import, Option<u64>), Failure> {
-    let options = args.options();
-    if args.trace == Path::new("-") {
-        let import = import::from_reader(io::stdin(), "standard input", args.format, &options);
-        return Ok((import.map_err(Failure::failed)?, None));
-    }
-    let import = import::open(&args.trace, args.format, &options).map_err(Failure::failed)?;
-    let total = args.trace.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
-    Ok((import, total))
-}
-
-fn into_csv(
-    import: &mut Import,
-    total: Option<u64>,
-    output: impl Write,
-    refused: impl Fn(io::Error) -> Failure,
-) -> Result<u64, Failure> {
-    let mut writer = Writer::new(output).map_err(&refused)?;
-    each(import, total, |record| writer.write(record).map_err(&refused))
-}
-
-fn into_binary(
-    import: &mut Import,
-    total: Option<u64>,
-    file: &mut File,
-    path: &Path,
-) -> Result<u64, Failure> {
-    let refused = |error| cannot_write(path, &error);
-    let mut writer = binary::Writer::new(file).map_err(refused)?;
-    let rows = each(import, total, |record| writer.write(record).map_err(refused))?;
-    writer.finish().map(|_| rows).map_err(refused)
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    failed!("cannot write {}: {error}", path.display())
-}
-
 /// Writes the records and shows progress; returns their number.
-fn each(
-    import: &mut Import,
-    total: Option<u64>,
-    mut write: impl FnMut(&Record) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+fn each(import: &mut Import, total: Option<u64>, write: WriteRow<'_>) -> Result<u64, Failure> {
     let mut progress = Progress::bytes("importing", total);
     let mut record = Record::default();
     let mut rows = 0;

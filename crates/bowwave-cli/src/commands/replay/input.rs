@@ -1,6 +1,5 @@
 //! Input of a replay: a trace, or an experiment with its own readers.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -14,9 +13,10 @@ use bowwave_sim::queue::QueueConfig;
 use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
-use bowwave_trace::import::{self, Objects, Options};
+use bowwave_trace::import::{Objects, Options};
 
 use super::Args;
+use crate::commands::trace;
 use crate::progress::Progress;
 use crate::{Failure, values};
 
@@ -41,21 +41,12 @@ impl Input {
         if let Some(bytes) = args.block_size {
             options.objects = Objects::Blocks(bytes.get());
         }
-        let (import, total) = if args.input == Path::new("-") {
-            let import = import::from_reader(std::io::stdin(), "standard input", args.format, &options);
-            (import, None)
-        } else {
-            let size = args.input.metadata().ok().filter(std::fs::Metadata::is_file);
-            (import::open(&args.input, args.format, &options), size.map(|metadata| metadata.len()))
-        };
-        let import = import.map_err(Failure::failed)?;
+        let (import, total) = trace::open(&args.input, args.format, &options)?;
         let mut progress = Progress::bytes("reading", total);
         let (trace, repairs) =
             replay::compact(import, &args.input, |bytes| progress.at(bytes)).map_err(Failure::failed)?;
         drop(progress);
-        for (repair, count) in repairs {
-            note!("{}: {count}", repair.name());
-        }
+        trace::note_repairs(repairs);
         let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
         let writes = args.writes.unwrap_or_default();
         let options = ReplayOptions {
