@@ -3,26 +3,24 @@
 //! Mounts emulated stores with generated data and reads files through the mount: without readahead,
 //! with the kernel's, and with ours. Checks every byte and prints the results.
 
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use bowwave_backend::{Backend, parse_size, pattern};
+use bowwave_backend::{Backend, parse_size};
 use bowwave_core::Policy;
 use bowwave_engine::{Options, Store};
 use bowwave_fuse::{KernelCache, Mount, MountOptions};
-use bowwave_trace::generate::{Random, Scatter};
 use serde::Serialize;
 
-use crate::commands::read;
+use crate::commands::read::pass::{Pass, Verify};
+use crate::commands::read::pattern::{self, Pattern, Shape, Span};
+use crate::commands::read::rate;
+use crate::commands::read::source::Source;
 use crate::interrupt::{Interrupt, Second};
 use crate::mounted::Calls;
 use crate::output::Output;
-use crate::progress::Progress;
 use crate::setup::Opened;
 use crate::table::{Align, Keep, Table};
 use crate::{Failure, logging};
@@ -113,16 +111,32 @@ fn mounts(in_process: bool) -> bool {
 /// Runs a job with its own cache and mount.
 fn measure(job: &Job, kind: Readahead, mounts: bool, interrupt: &Interrupt) -> Result<Row, Failure> {
     let opened = Opened::over(store(job.store)?, kind.options(), None)?;
-    let store = opened.store.clone();
-    let through =
-        if mounts { Through::mounted(store, kind.mount_options())? } else { Through::Process(store) };
-    let device = opened.store.profile().kind;
-    let seconds = job.run(&through, interrupt)?.as_secs_f64();
-    let (options, bytes) = (opened.engine.options(), job.bytes());
-    let store = opened.engine.stats().store;
+    let mounted = mounts.then(|| Mounted::new(opened.store.clone(), kind.mount_options())).transpose()?;
+    let source = match &mounted {
+        Some(mounted) => Source::mounted(&opened.store, &mounted.dir),
+        None => Source::new(&opened.store, None, opened.store.url())?,
+    };
+    let files = job.files();
+    let pass = Pass {
+        what: job.name,
+        opened: &opened,
+        source: &source,
+        jobs: &files,
+        shape: job.shape(),
+        threads: files.len(),
+        plan: false,
+        verify: &Verify::Pattern(PathBuf::new()),
+        interrupt,
+    };
+    let outcome = pass.run()?;
+    if outcome.interrupted {
+        return Err(Failure::interrupted());
+    }
+    let (options, bytes, seconds) = (opened.engine.options(), outcome.bytes, outcome.elapsed.as_secs_f64());
+    let store = &outcome.stats.1.store;
     Ok(Row {
         job: job.name,
-        device,
+        device: opened.store.profile().kind,
         through: if mounts { "mount" } else { "process" },
         readahead: kind.name(),
         policy: options.policy.name(),
@@ -176,15 +190,6 @@ fn show(output: &mut Output, rows: &[Row], json: bool, complete: bool) -> Result
 /// Enough for the windows of all readers, and small enough for any machine.
 const CACHE_BYTES: u64 = 512 << 20;
 
-/// Where files are opened.
-#[derive(Debug)]
-enum Through {
-    /// Through the kernel, as any program.
-    Mounted(Mounted),
-    /// By engine calls.
-    Process(Store),
-}
-
 /// A mount at a temporary directory; dropping removes both.
 #[derive(Debug)]
 struct Mounted {
@@ -193,45 +198,17 @@ struct Mounted {
     dir: PathBuf,
 }
 
-/// An open file.
-enum OpenFile<'a> {
-    Mounted(fs::File, &'a Path),
-    Process(bowwave_engine::File),
-}
-
-impl Through {
+impl Mounted {
     /// Mounts `store` at a new directory.
-    fn mounted(store: Store, options: MountOptions) -> Result<Self, Failure> {
+    fn new(store: Store, options: MountOptions) -> Result<Self, Failure> {
         let dir = new_directory()?;
         logging::to_stderr();
         match Mount::with_listener(store, &dir, options, Arc::<Calls>::default().listener(None)) {
-            Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
+            Ok(mount) => Ok(Self { mount: Some(mount), dir }),
             Err(error) => {
                 let _best_effort = fs::remove_dir(&dir);
                 Err(Failure::failed(error))
             }
-        }
-    }
-
-    /// Opens a file.
-    fn open(&self, name: &Path) -> Result<OpenFile<'_>, Failure> {
-        match self {
-            Self::Mounted(mounted) => {
-                let path = mounted.dir.join(name);
-                let file = fs::File::open(&path).map_err(|error| of_system(&path, &error))?;
-                Ok(OpenFile::Mounted(file, &mounted.dir))
-            }
-            Self::Process(store) => store.open(name).map(OpenFile::Process).map_err(Failure::from),
-        }
-    }
-}
-
-impl OpenFile<'_> {
-    /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
-        match self {
-            Self::Mounted(file, dir) => file.read_at(buffer, offset).map_err(|error| of_system(dir, &error)),
-            Self::Process(file) => file.read_at(offset, buffer).map_err(Failure::from),
         }
     }
 }
@@ -261,10 +238,6 @@ fn new_directory() -> Result<PathBuf, Failure> {
     Err(failed!("{}: too many directories of demos", base.display()))
 }
 
-fn of_system(path: &Path, error: &std::io::Error) -> Failure {
-    failed!("{}: {error}", path.display())
-}
-
 /// A job: concurrent readers, one file each.
 #[derive(Debug, Clone)]
 struct Job {
@@ -274,153 +247,65 @@ struct Job {
     store: &'static str,
     readers: usize,
     file_bytes: &'static str,
-    order: Order,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Order {
-    /// Sequentially, in reads of `BLOCK` bytes.
-    Sequential,
-    /// This many random reads of 4 KiB.
-    Random(u64),
+    pattern: Pattern,
+    /// Bytes of a read.
+    block: u64,
+    /// Bytes that each reader reads at most.
+    budget: u64,
 }
 
 /// The jobs, in full size or small ones for tests.
 fn jobs(quick: bool) -> Vec<Job> {
     let pick = |small, full| if quick { small } else { full };
     let reads = if quick { 10 } else { 100 };
+    let sequential = Job {
+        name: "one file, in order",
+        store: "s3",
+        readers: 1,
+        file_bytes: pick("2MiB", "64MiB"),
+        pattern: Pattern::Seq,
+        // As in `cat` of coreutils 9.1.
+        block: 128 << 10,
+        budget: u64::MAX,
+    };
     vec![
-        Job {
-            name: "one file, in order",
-            store: "s3",
-            readers: 1,
-            file_bytes: pick("2MiB", "64MiB"),
-            order: Order::Sequential,
-        },
+        sequential.clone(),
         Job {
             name: "8 files at once",
             store: "hdd",
             readers: 8,
             file_bytes: pick("256KiB", "12MiB"),
-            order: Order::Sequential,
+            ..sequential.clone()
         },
         Job {
             name: "random 4 KiB reads",
-            store: "s3",
-            readers: 1,
             file_bytes: "1GiB",
-            order: Order::Random(reads),
+            pattern: Pattern::Random,
+            block: 4096,
+            budget: reads * 4096,
+            ..sequential
         },
     ]
 }
 
 impl Job {
-    /// Bytes that all readers request.
-    fn bytes(&self) -> u64 {
-        match self.order {
-            Order::Sequential => self.file_size() * self.readers as u64,
-            Order::Random(reads) => reads * RANDOM_BYTES * self.readers as u64,
-        }
+    fn shape(&self) -> Shape {
+        Shape { pattern: self.pattern, block: self.block, stride: self.block, streams: 1 }
     }
 
-    /// Reads everything at `through`, checks every byte, and returns the time it took.
-    fn run(&self, through: &Through, interrupt: &Interrupt) -> Result<Duration, Failure> {
-        let done = AtomicU64::new(0);
-        let mut progress = Progress::bytes(self.name, Some(self.bytes()));
-        let started = Instant::now();
-        thread::scope(|scope| {
-            let readers: Vec<_> = (0..self.readers)
-                .map(|reader| {
-                    let done = &done;
-                    thread::Builder::new()
-                        .name(format!("reader-{reader}"))
-                        .spawn_scoped(scope, move || self.read(reader, through, interrupt, done))
-                        .map_err(|error| failed!("cannot start a thread: {error}"))
-                })
-                .collect();
-            while readers.iter().any(|reader| reader.as_ref().is_ok_and(|reader| !reader.is_finished())) {
-                thread::sleep(GLANCE);
-                progress.at(done.load(Ordering::Relaxed));
-            }
-            readers.into_iter().try_for_each(|reader| {
-                reader?.join().unwrap_or_else(|_| Err(Failure::failed("a reader thread panicked")))
-            })
-        })?;
-        Ok(started.elapsed())
-    }
-
-    /// One reader's part.
-    fn read(
-        &self,
-        reader: usize,
-        through: &Through,
-        interrupt: &Interrupt,
-        done: &AtomicU64,
-    ) -> Result<(), Failure> {
-        let name = PathBuf::from(format!("{}-{reader}", self.file_bytes));
-        let seed = pattern::seed(&name);
-        let file = through.open(&name)?;
-        let mut buffer = vec![0; BLOCK];
-        let mut expected = vec![0; BLOCK];
-        for (offset, len) in self.accesses() {
-            if interrupt.is_set() {
-                return Err(Failure::interrupted());
-            }
-            let (bytes, right) = (&mut buffer[..len], &mut expected[..len]);
-            read_exactly(&file, offset, bytes)?;
-            pattern::fill(seed, offset, right);
-            if bytes != right {
-                return Err(failed!(
-                    "{}: wrong bytes at {offset}: this is a defect of bowwave or of this machine's memory",
-                    name.display()
-                ));
-            }
-            done.fetch_add(len as u64, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn accesses(&self) -> Box<dyn Iterator<Item = (u64, usize)>> {
-        let size = self.file_size();
-        match self.order {
-            Order::Sequential => Box::new(
-                (0..size.div_ceil(BLOCK as u64))
-                    .map(move |block| block * BLOCK as u64)
-                    .map(move |offset| (offset, BLOCK.min((size - offset) as usize))),
-            ),
-            // Each page at most once, in scattered order: readahead would detect a constant stride.
-            Order::Random(reads) => {
-                let pages = size / RANDOM_BYTES;
-                let order = Scatter::new(pages, &mut Random::new(1));
-                Box::new(
-                    (0..reads)
-                        .map(move |read| (order.of(read % pages) * RANDOM_BYTES, RANDOM_BYTES as usize)),
-                )
-            }
-        }
-    }
-
-    fn file_size(&self) -> u64 {
-        parse_size(self.file_bytes).expect("the table's sizes are well-formed")
+    /// One file for each reader.
+    fn files(&self) -> Vec<pattern::Job> {
+        let end = parse_size(self.file_bytes).expect("the table's sizes are well-formed");
+        let path = |reader| format!("{}-{reader}", self.file_bytes).into();
+        let file = |reader| pattern::Job {
+            path: path(reader),
+            span: Span { start: 0, end },
+            budget: self.budget,
+            seed: 1,
+        };
+        (0..self.readers).map(file).collect()
     }
 }
-
-fn read_exactly(file: &OpenFile<'_>, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match file.read_at(offset + got as u64, &mut buffer[got..])? {
-            0 => return Err(failed!("a file ends at {}", offset + got as u64)),
-            bytes => got += bytes,
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of a sequential read, as in `cat` of coreutils 9.1.
-const BLOCK: usize = 128 << 10;
-const RANDOM_BYTES: u64 = 4096;
-/// Interval of progress checks, and maximum error of the measured times.
-const GLANCE: Duration = Duration::from_millis(5);
 
 /// Results of a job with one kind of readahead.
 #[derive(Debug, Clone, Serialize)]
@@ -466,7 +351,7 @@ fn table(rows: &[Row]) -> Table {
             row.device.clone(),
             row.readahead.to_owned(),
             format!("{:.2}", row.seconds),
-            read::rate(row.bytes_wanted as f64 / row.seconds),
+            rate(row.bytes_wanted as f64 / row.seconds),
             row.speedup.map_or_else(String::new, |factor| format!("{factor:.1}x")),
             row.requests.to_string(),
             format!("{:.2}", row.amplification),
@@ -504,14 +389,17 @@ mod tests {
     #[test]
     fn jobs_read_their_bytes_within_their_files() {
         for job in jobs(false).into_iter().chain(jobs(true)) {
-            let reads: Vec<(u64, usize)> = job.accesses().collect();
-            let bytes: u64 = reads.iter().map(|read| read.1 as u64).sum();
-            assert_eq!(bytes * job.readers as u64, job.bytes(), "{job:?}");
-            assert!(reads.iter().all(|&(offset, len)| offset + len as u64 <= job.file_size()), "{job:?}");
-            let mut offsets: Vec<u64> = reads.iter().map(|read| read.0).collect();
-            offsets.sort_unstable();
-            offsets.dedup();
-            assert_eq!(offsets.len(), reads.len(), "no read comes twice: {job:?}");
+            for file in job.files() {
+                let reads: Vec<(u64, u64)> =
+                    job.shape().accesses(file.span, file.budget, file.seed).collect();
+                let bytes: u64 = reads.iter().map(|read| read.1).sum();
+                assert_eq!(bytes, file.budget.min(file.span.len()), "{job:?}");
+                assert!(reads.iter().all(|&(offset, len)| offset + len <= file.span.end), "{job:?}");
+                let mut offsets: Vec<u64> = reads.iter().map(|read| read.0).collect();
+                offsets.sort_unstable();
+                offsets.dedup();
+                assert_eq!(offsets.len(), reads.len(), "no read comes twice: {job:?}");
+            }
         }
     }
 }

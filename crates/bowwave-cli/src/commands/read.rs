@@ -1,10 +1,10 @@
 //! `bowwave read`: reads a store through a cache in this process, and measures it.
 
 mod kernel;
-mod pass;
-mod pattern;
+pub(super) mod pass;
+pub(super) mod pattern;
 mod row;
-mod source;
+pub(super) mod source;
 
 use bowwave_core::Policy;
 
@@ -183,6 +183,7 @@ impl Args {
         let passes = if self.warm { 2 } else { self.repeat };
         for number in 1..=passes {
             let pass = Pass {
+                what: "reading",
                 opened,
                 source: &source,
                 jobs: &jobs,

@@ -22,31 +22,33 @@ use crate::setup::Opened;
 
 /// What a pass does.
 #[derive(Debug)]
-pub(super) struct Pass<'a> {
-    pub(super) opened: &'a Opened,
-    pub(super) source: &'a Source<'a>,
-    pub(super) jobs: &'a [Job],
-    pub(super) shape: Shape,
-    pub(super) threads: usize,
+pub(crate) struct Pass<'a> {
+    /// Shown with the progress.
+    pub(crate) what: &'static str,
+    pub(crate) opened: &'a Opened,
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) jobs: &'a [Job],
+    pub(crate) shape: Shape,
+    pub(crate) threads: usize,
     /// Whether readers announce their reads.
-    pub(super) plan: bool,
-    pub(super) verify: &'a Verify,
-    pub(super) interrupt: &'a Interrupt,
+    pub(crate) plan: bool,
+    pub(crate) verify: &'a Verify,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 /// What a pass has done.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) elapsed: Duration,
-    pub(super) bytes: u64,
+pub(crate) struct Outcome {
+    pub(crate) elapsed: Duration,
+    pub(crate) bytes: u64,
     pub(super) times: Meter,
     /// Counters of regions: before, after; `None` without mappings.
     pub(super) mapped: Option<(Mapped, Mapped)>,
     /// Counters of the cache: before, after.
-    pub(super) stats: (EngineStats, EngineStats),
+    pub(crate) stats: (EngineStats, EngineStats),
     pub(super) requests: Requests,
     pub(super) digest: Option<String>,
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 /// State shared by the threads of a pass.
@@ -61,7 +63,7 @@ type ThreadResult = Result<(Meter, Option<String>), Failure>;
 
 impl Pass<'_> {
     /// Reads it all.
-    pub(super) fn run(&self) -> Result<Outcome, Failure> {
+    pub(crate) fn run(&self) -> Result<Outcome, Failure> {
         let shared =
             Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
         let before = self.opened.engine.stats();
@@ -81,7 +83,7 @@ impl Pass<'_> {
                     })?;
             }
             let mut all = Vec::with_capacity(self.threads);
-            let mut progress = Progress::bytes("reading", Some(self.total()));
+            let mut progress = Progress::bytes(self.what, Some(self.total()));
             while all.len() < self.threads {
                 match results.recv_timeout(GLANCE) {
                     Ok(one) => all.push(one),
@@ -166,7 +168,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// How a store's bytes can be verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verify {
+pub(crate) enum Verify {
     /// Not at all.
     No,
     /// They are a function of path and offset; this is the path of the store's root.

@@ -10,7 +10,7 @@ use crate::Failure;
 
 /// The order of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Pattern {
+pub(crate) enum Pattern {
     /// From the first byte to the last
     Seq,
     /// Blocks at random, with replacement
@@ -27,25 +27,25 @@ pub(super) enum Pattern {
 
 /// A pattern with its parameters.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) pattern: Pattern,
+pub(crate) struct Shape {
+    pub(crate) pattern: Pattern,
     /// Bytes of a read, not 0.
-    pub(super) block: u64,
+    pub(crate) block: u64,
     /// Bytes from the start of a block to that of the next, not 0.
-    pub(super) stride: u64,
+    pub(crate) stride: u64,
     /// Streams, not 0.
-    pub(super) streams: u64,
+    pub(crate) streams: u64,
 }
 
 /// Bytes `start..end` of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// Offset and length of a read.
-pub(super) type Access = (u64, u64);
+pub(crate) type Access = (u64, u64);
 
 impl Pattern {
     /// Whether it ends only by the number of bytes to read.
@@ -55,7 +55,7 @@ impl Pattern {
 }
 
 impl Span {
-    pub(super) fn len(self) -> u64 {
+    pub(crate) fn len(self) -> u64 {
         self.end - self.start
     }
 
@@ -76,7 +76,7 @@ impl Span {
 impl Shape {
     /// The reads of a span, in order. Sampling patterns read `budget` bytes, others the span up to
     /// it.
-    pub(super) fn accesses(
+    pub(crate) fn accesses(
         self,
         span: Span,
         budget: u64,
@@ -176,13 +176,13 @@ const PAGE: u64 = 4096;
 
 /// A part of a file for one thread to read through a handle of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// Path in the store; empty if the store is one file.
-    pub(super) path: PathBuf,
-    pub(super) span: Span,
+    pub(crate) path: PathBuf,
+    pub(crate) span: Span,
     /// Maximum bytes to read.
-    pub(super) budget: u64,
-    pub(super) seed: u64,
+    pub(crate) budget: u64,
+    pub(crate) seed: u64,
 }
 
 /// How much to read, and how to split it.
@@ -192,7 +192,7 @@ pub(super) struct Share {
     pub(super) threads: u64,
     /// Total bytes to read; `None` for everything, or a sample.
     pub(super) size: Option<u64>,
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// The jobs of a store: parts of its file, or its files in turn.

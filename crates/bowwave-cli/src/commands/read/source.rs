@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{File, Store};
@@ -20,7 +22,7 @@ use crate::Failure;
 
 /// What maps the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Mapper {
+pub(crate) enum Mapper {
     /// This process: any store
     Region,
     /// This process, each touch served by the thread that touches: any store
@@ -31,11 +33,13 @@ pub(super) enum Mapper {
 
 /// Where jobs read from. Mappings last as long as it does, so a second pass finds them.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     store: &'a Store,
     pub(super) mapper: Option<Mapper>,
     /// Path of the store's root in the file system, for the kernel.
     root: PathBuf,
+    /// Whether files are read through the kernel, without a mapping.
+    mounted: bool,
     maps: Mutex<HashMap<PathBuf, Arc<Map>>>,
 }
 
@@ -49,6 +53,7 @@ pub(super) enum Map {
 #[derive(Debug)]
 pub(super) enum Reader {
     Calls { file: File, buffer: Vec<u8> },
+    System { file: fs::File, path: PathBuf, buffer: Vec<u8> },
     Map(Arc<Map>),
 }
 
@@ -70,14 +75,19 @@ pub(super) struct Mapped {
 
 impl<'a> Source<'a> {
     /// `url` is the store's URL as given.
-    pub(super) fn new(store: &'a Store, mapper: Option<Mapper>, url: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(store: &'a Store, mapper: Option<Mapper>, url: &str) -> Result<Self, Failure> {
         let root = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
         if mapper == Some(Mapper::Kernel) && !root.exists() {
             let url = bowwave_backend::redacted(url);
             return Err(usage!("{url}: the kernel can map only files that it has")
                 .try_this("a path, or --mmap without =kernel"));
         }
-        Ok(Self { store, mapper, root, maps: Mutex::default() })
+        Ok(Self { store, mapper, root, mounted: false, maps: Mutex::default() })
+    }
+
+    /// Files of a mount of `store` at `root`, read by system calls.
+    pub(crate) fn mounted(store: &'a Store, root: &Path) -> Self {
+        Self { store, mapper: None, root: root.to_owned(), mounted: true, maps: Mutex::default() }
     }
 
     /// Warns once if the store cannot guarantee one version of its files.
@@ -95,6 +105,11 @@ impl<'a> Source<'a> {
 
     /// Opens a file for a thread.
     pub(super) fn open(&self, path: &Path) -> Result<Reader, Failure> {
+        if self.mounted {
+            let path = self.root.join(path);
+            let file = fs::File::open(&path).map_err(|error| of_system(&path, &error))?;
+            return Ok(Reader::System { file, path, buffer: Vec::new() });
+        }
         let Some(mapper) = self.mapper else {
             let file = self.store.open(path)?;
             self.caution(path, &file);
@@ -165,9 +180,20 @@ impl Reader {
                 meter.record(asked.elapsed(), false);
                 Ok(&buffer[..got])
             }
+            Self::System { file, path, buffer } => {
+                buffer.resize(usize::try_from(len).expect("the block was bounded"), 0);
+                let asked = Instant::now();
+                file.read_exact_at(buffer, offset).map_err(|error| of_system(path, &error))?;
+                meter.record(asked.elapsed(), false);
+                Ok(buffer)
+            }
             Self::Map(map) => Ok(map.touch(offset, len, meter)),
         }
     }
+}
+
+fn of_system(path: &Path, error: &io::Error) -> Failure {
+    failed!("{}: {error}", path.display())
 }
 
 impl Map {
