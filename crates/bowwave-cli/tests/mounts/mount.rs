@@ -307,8 +307,8 @@ fn a_read_only_mount_says_so_and_changes_nothing() {
     assert!(served.ready.contains("read-only,"), "{}", served.ready);
     let error = fs::write(directory.at().join("new"), b"x").expect_err("read-only");
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    run(&mut umount(&directory.at()));
-    drop(served);
+    let (status, said) = served.unmount();
+    assert!(status.success() && said.is_empty(), "{said}");
     let served = Served::start("pattern:/", &directory.at(), &[]);
     assert!(served.ready.contains("read-only (this store cannot be written)"), "{}", served.ready);
     let error = fs::write(directory.at().join("new"), b"x").expect_err("read-only");

@@ -210,14 +210,23 @@ fn permissions_are_checked_for_every_user() {
         fs::create_dir(at.join("sticky")).expect("made");
         assert_eq!(mode(&at.join("sticky"), 0o1777), 0);
         fs::write(at.join("sticky/roots"), b"").expect("made");
+        fs::create_dir(at.join("shown_only")).expect("made");
+        assert_eq!(mode(&at.join("shown_only"), 0o755), 0);
+        fs::write(at.join("shown_only/roots"), b"").expect("made");
     });
     for script in [
         "cat secret",
         "cat shown",
         "echo x >>shown",
+        "echo x >secret",
         "echo x >given; cat given",
         "ls private",
         "touch private/x",
+        "touch shown_only/new",
+        "rm -f shown_only/roots",
+        "mv shown_only/roots shown_only/mine",
+        "mkdir shown_only/new",
+        "ln secret shown_only/also",
         "rm -f sticky/roots",
         "touch sticky/mine && mv sticky/mine sticky/own && rm sticky/own",
         "chmod 777 secret",

@@ -139,6 +139,9 @@ fn errors_have_the_errno_of_the_file_system() {
                 assert_eq!(store.same("a long name", act), want, "{bytes}");
             }
         }
+        let renamed =
+            store.same("rename to a long name", |at| errno(fs::rename(at.join("file"), long(at, 256))));
+        assert_eq!(renamed, Errno::NAMETOOLONG.raw_os_error());
     });
 }
 

@@ -7,11 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::writable::{Directory, Writable, errno, is_root};
 use crate::common::{Dir, Memory, pattern, skipped, store};
-use bowwave_fuse::{Mount, MountOptions};
+use bowwave_fuse::{Mount, MountOptions, Told};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -43,6 +45,25 @@ fn mounted(source: &Path, dir: &Dir, options: MountOptions) -> Mount {
     Mount::new(store(source.to_str().expect("ASCII"), 64 << 20), dir.path(), options).expect("mountable")
 }
 
+/// Odd names, and names special to file systems.
+const ODD: [&[u8]; 15] = [
+    b"\xff\xfe not UTF-8",
+    b"\xff\xfe",
+    b"\xff\xfe\xaf\x80",
+    b"new\nline",
+    b"-rf",
+    b" ",
+    b"...",
+    b"\x7f\x01",
+    b"*",
+    b"\\",
+    b"%2e%2e",
+    b"..\\up",
+    "é".as_bytes(),
+    b"nul:",
+    &[b'x'; 255],
+];
+
 #[test]
 fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
     let (Some(dir), memory) = (Dir::new("hostile"), Memory::new()) else { return };
@@ -51,8 +72,7 @@ fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
     for name in ["..", ".", "", "a/b", "nul\0nul", long.as_str()] {
         memory.listed(name);
     }
-    let odd: [&[u8]; 4] = [b"\xff\xfe not UTF-8", b"new\nline", b"-rf", b" "];
-    for name in odd {
+    for name in ODD {
         memory.file(OsStr::from_bytes(name), b"odd");
     }
     let _mount = memory.mount(&dir);
@@ -61,10 +81,10 @@ fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
         .map(|entry| entry.expect("readable").file_name().as_bytes().to_vec())
         .collect();
     names.sort();
-    let mut want = odd.map(<[u8]>::to_vec).to_vec();
+    let mut want = ODD.map(<[u8]>::to_vec).to_vec();
     want.sort();
     assert_eq!(names, want);
-    for name in odd {
+    for name in ODD {
         assert_eq!(fs::read(dir.path().join(OsStr::from_bytes(name))).expect("readable"), b"odd");
     }
     assert_eq!(errno(fs::metadata(dir.path().join(&long))), Errno::NAMETOOLONG.raw_os_error());
@@ -73,14 +93,22 @@ fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
 #[test]
 fn odd_names_can_be_created() {
     Writable::each("odd", |store| {
-        for name in [&b"\xff\xfe"[..], b"new\nline", b"-rf", b" ", b"...", &[b'x'; 255]] {
-            let name = OsStr::from_bytes(name);
+        fs::create_dir(store.at("into")).expect("made");
+        for name in ODD.map(OsStr::from_bytes) {
+            let within = Path::new("into").join(name);
             fs::write(store.at(name), name.as_bytes()).expect("made");
             assert_eq!(fs::read(store.beneath(name)).expect("there"), name.as_bytes());
             fs::rename(store.at(name), store.at("other")).expect("there");
-            fs::rename(store.at("other"), store.at(name)).expect("there");
+            fs::rename(store.at("other"), store.at(&within)).expect("there");
+            fs::write(store.at(name), b"new").expect("made");
+            fs::hard_link(store.at(name), store.at("link")).expect("made");
+            fs::remove_file(store.at("link")).expect("there");
+            assert_eq!(fs::read(store.beneath(&within)).expect("there"), name.as_bytes());
+            assert_eq!(fs::read(store.beneath(name)).expect("there"), b"new");
             fs::remove_file(store.at(name)).expect("there");
+            fs::remove_file(store.at(&within)).expect("there");
         }
+        fs::remove_dir(store.at("into")).expect("empty");
         assert_eq!(fs::read_dir(store.beneath("")).expect("there").count(), 0);
     });
 }
@@ -114,6 +142,37 @@ fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
         assert!(made.is_err() && removed.is_err() && shown.is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("there").count(), 1, "nothing made, nothing removed");
     });
+    // The kernel looks up names below a directory that it may cache without asking for it again.
+    let options = MountOptions { ttl: Duration::from_secs(3600), ..MountOptions::default() };
+    let (outside, Some(store)) = (Directory::new("outside"), Writable::new("escape", options)) else {
+        return;
+    };
+    fs::write(outside.path().join("file"), b"theirs").expect("made");
+    fs::set_permissions(outside.path().join("file"), fs::Permissions::from_mode(0o644)).expect("ours");
+    fs::create_dir(store.beneath("d")).expect("made");
+    fs::write(store.beneath("d/file"), b"ours").expect("made");
+    assert_eq!(fs::read(store.at("d/file")).expect("there"), b"ours");
+    let dir = File::open(store.at("d")).expect("there");
+    fs::rename(store.beneath("d"), store.beneath("was")).expect("there");
+    symlink(outside.path(), store.beneath("d")).expect("made");
+    for act in [
+        fs::write(store.at("d/new"), b"x"),
+        fs::create_dir(store.at("d/new")),
+        symlink("x", store.at("d/new")),
+        fs::rename(store.at("d/file"), store.at("d/new")),
+        fs::remove_file(store.at("d/file")),
+        fs::write(store.at("d/file"), b"x"),
+        fs::set_permissions(store.at("d/file"), fs::Permissions::from_mode(0o777)),
+    ] {
+        // It may use the old directory or fail, but must not reach the link's target.
+        drop(act);
+    }
+    drop(dir);
+    let left: Vec<_> =
+        fs::read_dir(outside.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["file"]);
+    assert_eq!(fs::read(outside.path().join("file")).expect("there"), b"theirs");
+    assert_eq!(fs::metadata(outside.path().join("file")).expect("there").mode() & 0o777, 0o644);
 }
 
 #[test]
@@ -188,7 +247,9 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     let (Some(ram), Some(dir)) = (Ram::new("size=1m,nr_inodes=40"), Dir::new("full")) else { return };
     let mount = mounted(ram.path(), &dir, MountOptions::default());
     let kept = pattern(200_000, 1);
-    fs::write(dir.path().join("kept"), &kept).expect("room");
+    let mut file = File::create(dir.path().join("kept")).expect("made");
+    file.write_all(&kept).and_then(|()| file.sync_all()).expect("room");
+    drop(file);
     let mut file = File::create(dir.path().join("large")).expect("made");
     let mut outcome = file.write_all(&pattern(4 << 20, 2));
     if outcome.is_ok() {
@@ -196,8 +257,19 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     }
     assert_eq!(errno(outcome), Errno::NOSPC.raw_os_error());
     drop(file);
-    fs::remove_file(dir.path().join("large")).expect("there");
-    assert!(fs::read(dir.path().join("kept")).expect("readable") == kept);
+    // cp checks the results of write and close, and syncs nothing.
+    let source = Directory::new("source");
+    fs::write(source.path().join("copied"), pattern(4 << 20, 3)).expect("room");
+    let copied =
+        Command::new("cp").arg(source.path().join("copied")).arg(dir.path()).env("LC_ALL", "C").output();
+    let said = String::from_utf8_lossy(&copied.expect("coreutils").stderr).into_owned();
+    assert!(said.contains("No space left on device"), "{said}");
+    for name in ["large", "copied"] {
+        fs::remove_file(dir.path().join(name)).expect("there");
+    }
+    for path in [dir.path(), ram.path()] {
+        assert!(fs::read(path.join("kept")).expect("readable") == kept);
+    }
     // `close` returns before the kernel tells the mount of it, which then closes the removed file.
     let mut again = File::create(dir.path().join("again")).expect("made");
     again.write_all(&kept).expect("cached");
@@ -211,12 +283,32 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     });
     assert!(synced, "there is room again");
     drop(again);
+    assert!(fs::read(ram.path().join("again")).expect("readable") == kept);
     let made = (0..100)
         .map(|number| errno(File::create(dir.path().join(format!("n{number}")))))
         .find(|&error| error != 0);
     assert_eq!(made, Some(Errno::NOSPC.raw_os_error()), "no more files");
     mount.unmount().expect("idle");
-    assert!(fs::read(ram.path().join("again")).expect("readable") == kept);
+}
+
+/// Attempts each kind of change below `at`, which has the file `f` and the directory `d`.
+fn refuses_changes(at: &Path) {
+    let at = |name: &str| at.join(name);
+    let acts: [(&str, std::io::Result<()>); 9] = [
+        ("create", File::create(at("new")).map(drop)),
+        ("open for writing", OpenOptions::new().append(true).open(at("f")).map(drop)),
+        ("unlink", fs::remove_file(at("f"))),
+        ("rmdir", fs::remove_dir(at("d"))),
+        ("rename", fs::rename(at("f"), at("new"))),
+        ("mkdir", fs::create_dir(at("new"))),
+        ("symlink", symlink("x", at("new"))),
+        ("link", fs::hard_link(at("f"), at("new"))),
+        ("chmod", fs::set_permissions(at("f"), fs::Permissions::from_mode(0o777))),
+    ];
+    for (what, act) in acts {
+        assert_eq!(errno(act), Errno::ROFS.raw_os_error(), "{what}");
+    }
+    assert_eq!(fs::read(at("f")).expect("readable"), b"as it was");
 }
 
 #[test]
@@ -225,49 +317,39 @@ fn a_store_on_a_read_only_file_system_fails_with_erofs() {
         return;
     }
     let (Some(ram), Some(dir)) = (Ram::new("size=1m"), Dir::new("sealed")) else { return };
-    fs::write(ram.path().join("f"), b"sealed").expect("room");
+    fs::write(ram.path().join("f"), b"as it was").expect("room");
+    fs::create_dir(ram.path().join("d")).expect("room");
     rustix::mount::mount_remount(ram.path(), MountFlags::RDONLY, c"").expect("root may");
-    let _mount = mounted(ram.path(), &dir, MountOptions::default());
-    assert_eq!(fs::read(dir.path().join("f")).expect("readable"), b"sealed");
-    for refused in [
-        errno(File::create(dir.path().join("new"))),
-        errno(OpenOptions::new().write(true).open(dir.path().join("f"))),
-        errno(fs::remove_file(dir.path().join("f"))),
-        errno(fs::rename(dir.path().join("f"), dir.path().join("g"))),
-        errno(fs::create_dir(dir.path().join("d"))),
-        errno(fs::set_permissions(dir.path().join("f"), fs::Permissions::from_mode(0o600))),
-    ] {
-        assert_eq!(refused, Errno::ROFS.raw_os_error());
-    }
+    let complaints = Arc::new(AtomicUsize::new(0));
+    let listener = Box::new({
+        let complaints = Arc::clone(&complaints);
+        move |_: &Path, told: Told<'_>| {
+            let is_failure = matches!(told, Told::Failed(_));
+            complaints.fetch_add(usize::from(is_failure), Ordering::Relaxed);
+        }
+    });
+    let store = store(ram.path().to_str().expect("ASCII"), 64 << 20);
+    let mount =
+        Mount::with_listener(store, dir.path(), MountOptions::default(), listener).expect("mountable");
+    refuses_changes(dir.path());
+    mount.unmount().expect("idle");
+    assert_eq!(complaints.load(Ordering::Relaxed), 0, "these are everyday answers");
 }
 
 #[test]
 fn a_read_only_mount_changes_nothing() {
     let (source, Some(dir)) = (Directory::new("source"), Dir::new("read-only")) else { return };
     fs::write(source.path().join("f"), b"as it was").expect("made");
+    fs::create_dir(source.path().join("d")).expect("made");
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let mount = mounted(source.path(), &dir, options);
     assert!(mount.is_read_only());
-    let at = |name: &str| dir.path().join(name);
-    let acts: [Result<(), std::io::Error>; 8] = [
-        File::create(at("new")).map(drop),
-        OpenOptions::new().append(true).open(at("f")).map(drop),
-        fs::remove_file(at("f")),
-        fs::rename(at("f"), at("g")),
-        fs::create_dir(at("d")),
-        symlink("x", at("l")),
-        fs::hard_link(at("f"), at("h")),
-        fs::set_permissions(at("f"), fs::Permissions::from_mode(0o777)),
-    ];
-    for act in acts {
-        assert_eq!(errno(act), Errno::ROFS.raw_os_error());
-    }
-    assert_eq!(fs::read(at("f")).expect("readable"), b"as it was");
+    refuses_changes(dir.path());
     assert_eq!(
-        fs::metadata(at("f")).expect("there").mode(),
+        fs::metadata(dir.path().join("f")).expect("there").mode(),
         fs::metadata(source.path().join("f")).expect("there").mode()
     );
-    assert_eq!(fs::read_dir(source.path()).expect("there").count(), 1);
+    assert_eq!(fs::read_dir(source.path()).expect("there").count(), 2);
 }
 
 #[test]
