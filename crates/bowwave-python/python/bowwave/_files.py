@@ -84,6 +84,16 @@ class Source:
             raise OSError(f"{self.url}: the object was replaced since it was opened; open it again")
 
 
+def joined(ranges: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Half-open ranges in the order of the file, joined where no more than a gap is between them."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
+        if found and start - found[-1][1] <= gap:
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return found
+
+
 def taken(file: object) -> object:
     """What the format of a file found in it before it was opened, for the first reader of its source."""
     source = getattr(file, "_source", None)

@@ -16,11 +16,10 @@ from __future__ import annotations
 import heapq
 import os
 from bisect import bisect_right, insort
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ._files import File, source_of, taken
+from ._files import File, joined, source_of, taken
 from ._alike import Alike
 from ._hdf5 import DAMAGE, SIGNATURE, USER_BLOCK_MIN, superblock
 from ._hdf5_index import ELEMENTS_MAX, Array, Chunk, Piece
@@ -225,7 +224,7 @@ class Watcher:
                 self.costs[start], self.rounds[start] = cost, self.round
                 left -= cost
                 new.append((start, end))
-        self.spent += sum(self._fetch(file, start, end - start) for start, end in _merged(new, GAP))
+        self.spent += sum(self._fetch(file, start, end - start) for start, end in joined(new, GAP))
 
     def _parse(self, file: Readable, order: tuple[int, ...], piece: Piece) -> None:
         try:
@@ -282,7 +281,7 @@ class Watcher:
             if left > most // 2 and end > start:
                 loop.beyond += end - start
                 ranges.append((start, end))
-        for start, end in _merged(ranges, 0):
+        for start, end in joined(ranges):
             file.advise("willneed", start, end - start)  # type: ignore[attr-defined]
 
 
@@ -293,17 +292,6 @@ def fetch(source: Any, most: int) -> int:
     for start, length in ranges:
         handle.advise("willneed", start, length)
     return sum(length for _, length in ranges)
-
-
-def _merged(ranges: list[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]]:
-    """Ranges in the order of the file, joined where no more than a gap is between them."""
-    joined: list[list[int]] = []
-    for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
-        if joined and start - joined[-1][1] <= gap:
-            joined[-1][1] = max(end, joined[-1][1])
-        else:
-            joined.append([start, end])
-    return ((start, end) for start, end in joined)
 
 
 def open(url: str | os.PathLike[str], **options: Any) -> File:  # noqa: A001

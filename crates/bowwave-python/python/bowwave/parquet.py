@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ._columns import Columns, Use, columns_of, size_of
-from ._files import taken
+from ._files import joined, taken
 from ._thrift import Reader
 
 #: Bytes at the end that are read first. Most footers are smaller.
@@ -142,18 +142,9 @@ def fetch(source: Any, most: int) -> int:
     except (OSError, ValueError):
         # The reader's own reads raise it.
         return 0
-    for start, end in _joined(contents.fetched):
+    for start, end in joined((chunk.start, chunk.end) for chunk in contents.fetched):
         handle.advise("willneed", start, end - start)
     return size_of(contents.fetched)
-
-
-def _joined(chunks: list[Chunk]) -> list[tuple[int, int]]:
-    """The ranges of sorted chunks; those without a gap are one."""
-    ranges: list[tuple[int, int]] = []
-    for chunk in chunks:
-        start = ranges.pop()[0] if ranges and ranges[-1][1] >= chunk.start else chunk.start
-        ranges.append((start, chunk.end))
-    return ranges
 
 
 class Watcher:

@@ -29,7 +29,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from . import _bowwave, _stores
 from ._ahead import Ahead, Opener
 from ._async import in_thread, read
-from ._files import WHOLE, First, Source
+from ._files import WHOLE, First, Source, joined
 from ._loop import Loop, Place
 
 #: Chunks in flight ahead of a loop: at first, and at most; and at most if they are parts of shards, which share
@@ -425,13 +425,8 @@ def _fetch(array: _Array, shards: _Shards, shard: Place, numbers: list[int], sou
         with array.lock:
             shards.learn(shard, data)
     with array.lock:
-        ranges = sorted(filter(None, (shards.bytes_of(shard, number) for number in numbers)))
-    merged: list[tuple[int, int]] = []
+        ranges = joined(filter(None, (shards.bytes_of(shard, number) for number in numbers)))
     for start, end in ranges:
-        if merged and start <= merged[-1][1]:
-            start, end = merged[-1][0], max(end, merged.pop()[1])
-        merged.append((start, end))
-    for start, end in merged:
         if end <= handle.size:
             handle.advise("willneed", start, end - start)
 
