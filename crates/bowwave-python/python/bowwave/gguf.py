@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct as _struct
 from collections.abc import Iterable
+from math import prod
 from typing import Any, NamedTuple
 
 from ._files import open as _open
@@ -116,14 +117,11 @@ class Model:
             raise ValueError(f"alignment {alignment!r}")
         base = -(-self._at // alignment) * alignment
         for offset, name, kind, shape in sorted(found):
-            count = 1
-            for side in shape:
-                count *= side
             if kind not in BLOCKS:
                 raise ValueError(f"tensor {name!r} is of type {kind}, which is not known")
             elements, size = BLOCKS[kind]
             start = base + offset
-            end = start + count // elements * size
+            end = start + prod(shape) // elements * size
             if end > self.file.size:
                 raise ValueError(f"tensor {name!r} ends at {end}, and the file at {self.file.size}")
             self.tensors[name] = Tensor(kind, shape, start, end)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from math import prod
 from typing import Any, NamedTuple
 
 from ._files import File
@@ -75,20 +76,15 @@ def header_of(file: File) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _check(file: File, name: str, tensor: Tensor) -> None:
     bits = DTYPES.get(tensor.dtype, (None,))[0]
-    count = 1
-    for side in tensor.shape:
-        count *= side
     inside = 0 <= tensor.start <= tensor.end <= file.size
-    if not inside or (bits is not None and count * bits != 8 * (tensor.end - tensor.start)):
+    if not inside or (bits is not None and prod(tensor.shape) * bits != 8 * (tensor.end - tensor.start)):
         raise ValueError(f"{file.name}: tensor {name!r} has {tensor.end - tensor.start} bytes at {tensor.start}, and "
                          f"shape {tensor.shape} of {tensor.dtype} in a file of {file.size} bytes")
 
 
 def _array(buffer: Any, tensor: Tensor, name: str, framework: str, offset: int) -> Any:
     bits, numpy_name, torch_name = DTYPES.get(tensor.dtype, (0, None, None))
-    count = 1
-    for side in tensor.shape:
-        count *= side
+    count = prod(tensor.shape)
     if framework == "torch":
         import torch
 
