@@ -2,17 +2,23 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import traceback
 import urllib.request
 from pathlib import Path
 
+import bowwave.hdf5
 import pytest
 from bowwave import _targets
+from bowwave._alike import Alike
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry, known_implementations
+from fsspec.spec import AbstractBufferedFile
 
 EXAMPLES = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target")) / "debug" / "examples"
 KEYS = {"AWS_ACCESS_KEY_ID": "TESTKITACCESSKEY", "AWS_SECRET_ACCESS_KEY": "testkit-secret-key"}
@@ -40,6 +46,8 @@ class Shaped(Server):
         super().__init__("shaped", first_byte_ms, connection_mb_s, 0, *sizes)
         self.url = self.first
         self.options = {"endpoint": self.url, "allow_http": True, "anonymous": True}
+        #: Options of s3fs.
+        self.target = {"anon": True, "client_kwargs": {"endpoint_url": self.url, "region_name": "us-east-1"}}
         self.period = urllib.request.urlopen(self.url + "/_pattern").read()
 
     def counters(self):
@@ -74,6 +82,30 @@ class Directory(Server):
                         "key": KEYS["AWS_ACCESS_KEY_ID"], "secret": KEYS["AWS_SECRET_ACCESS_KEY"]}
 
 
+class CachedFiles(LocalFileSystem):
+    """Local files, read through a cache of fsspec."""
+
+    cachable = False
+
+    def _open(self, path, mode="rb", block_size=None, cache_type="bowwave", **options):
+        if mode == "rb":
+            return _CachedFile(self, path, mode, cache_type=cache_type, size=self.info(path)["size"])
+        return super()._open(path, mode=mode, block_size=block_size, **options)
+
+
+class _CachedFile(AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
+
+def run(program, *arguments, **options):
+    """Runs a program in an interpreter of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    return subprocess.run(command, timeout=60, capture_output=True, **{"text": True, **options})
+
+
 def status_of(child):
     """The status of a forked child that runs a function."""
     process = os.fork()
@@ -84,14 +116,19 @@ def status_of(child):
         except BaseException:
             traceback.print_exc()
             os._exit(1)
+    return ended(process)
+
+
+def ended(child):
+    """The status of a process at its end."""
     until = time.monotonic() + 60
-    while (ended := os.waitpid(process, os.WNOHANG))[0] == 0:
+    while (waited := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > until:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
             raise TimeoutError("a forked child hangs")
         time.sleep(0.002)
-    return ended[1]
+    return waited[1]
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +158,16 @@ def served(tmp_path):
 
 
 @pytest.fixture
+def command(monkeypatch):
+    """The command, for the laboratory."""
+    built = EXAMPLES.parent / "bowwave"
+    found = os.environ.get("BOWWAVE") or (str(built) if built.exists() else shutil.which("bowwave"))
+    if not found:
+        pytest.fail("the command bowwave is not built: cargo build -p bowwave-cli")
+    monkeypatch.setenv("BOWWAVE", found)
+
+
+@pytest.fixture
 def without_s3fs(monkeypatch):
     """As if s3fs were not installed."""
     monkeypatch.setitem(sys.modules, "s3fs", None)
@@ -130,6 +177,12 @@ def without_s3fs(monkeypatch):
         monkeypatch.setitem(_registry, protocol, None)
         del _registry[protocol]
     _targets.register()
+
+
+@pytest.fixture(autouse=True)
+def other_files_are_forgotten(monkeypatch):
+    """As if no HDF5 file had been read."""
+    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
 
 
 @pytest.fixture(autouse=True)

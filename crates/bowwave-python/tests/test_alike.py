@@ -3,7 +3,6 @@
 import gc
 
 import bowwave.fsspec
-import bowwave.hdf5
 import h5py
 import numpy as np
 import pytest
@@ -50,10 +49,8 @@ def test_a_file_that_is_opened_next_has_what_the_last_one_shared_with_others():
     alike.ahead(1 << 30, 1 << 30)[0].dropped()
 
 
-def test_a_file_that_is_not_read_like_others_any_more_is_parsed(server, monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
-    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
-    fs = bowwave.fsspec.BowwaveFileSystem("s3", options, skip_instance_cache=True, cache="312MiB", attribute_timeout=60)
+def test_a_file_that_is_not_read_like_others_any_more_is_parsed(server):
+    fs = bowwave.fsspec.BowwaveFileSystem("s3", server.target, skip_instance_cache=True, cache="312MiB", attribute_timeout=60)
     misses = []
     for at, path in enumerate(sorted(fs.ls("data/runs", detail=False))):
         with fs.open(path) as source, h5py.File(source, "r") as file:
@@ -79,10 +76,8 @@ def server(tmp_path_factory):
     server.end()
 
 
-def test_files_of_a_model_run_wait_for_the_first_of_them_alone(server, monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
-    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
-    fs = bowwave.fsspec.BowwaveFileSystem("s3", options, skip_instance_cache=True, cache="311MiB", attribute_timeout=60)
+def test_files_of_a_model_run_wait_for_the_first_of_them_alone(server):
+    fs = bowwave.fsspec.BowwaveFileSystem("s3", server.target, skip_instance_cache=True, cache="311MiB", attribute_timeout=60)
     before = server.counters()
     sources = [fs.open(path) for path in sorted(fs.ls("data/runs", detail=False))]
     misses = []

@@ -180,13 +180,6 @@ def test_a_map_is_a_writable_buffer(shaped):
     assert "large" in repr(memory)
 
 
-@pytest.fixture
-def command(monkeypatch):
-    """The command, for the laboratory."""
-    built = os.environ.get("CARGO_TARGET_DIR", os.path.join(os.path.dirname(__file__), "../../../target"))
-    monkeypatch.setenv("BOWWAVE", os.environ.get("BOWWAVE") or os.path.join(built, "debug", "bowwave"))
-
-
 def test_long_calls_show_their_progress(capsys, tmp_path, monkeypatch, command):
     import json
 

@@ -23,9 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
 import zarr
-from conftest import Shaped
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.spec import AbstractBufferedFile
+from conftest import CachedFiles, Shaped
 
 COLUMNS = 6
 GROUPS = 5
@@ -423,7 +421,7 @@ def test_threads_share_a_file_of_each_format(tmp_path):
     array = zarr.create_array(str(tmp_path / "a.zarr"), shape=(64, 500), chunks=(1, 100), shards=(8, 500), dtype="f8")
     array[:] = np.arange(64)[:, None] * np.arange(500)
     files = [(bowwave.open(tmp_path / name), (tmp_path / name).read_bytes()) for name in ("a.parquet", "a.h5", "a.tar")]
-    cached = Uncached().open(str(tmp_path / "a.parquet"), cache_type="bowwave")
+    cached = CachedFiles().open(str(tmp_path / "a.parquet"), cache_type="bowwave")
     store = zarr.open_array(bowwave.zarr.Store(tmp_path.as_uri() + "/a.zarr"), mode="r")
     tables = bowwave.open(tmp_path / "a.parquet")
     failures, start = [], threading.Barrier(6)
@@ -456,19 +454,3 @@ def test_threads_share_a_file_of_each_format(tmp_path):
     assert failures == []
     for file, _ in [*files, (tables, None)]:
         file.close()
-
-
-class Uncached(LocalFileSystem):
-    """Local files with a cache of fsspec."""
-
-    cachable = False
-
-    def _open(self, path, mode="rb", **options):
-        return _Fetched(self, path, mode, cache_type=options["cache_type"], size=self.info(path)["size"])
-
-
-class _Fetched(AbstractBufferedFile):
-    def _fetch_range(self, start, end):
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            return file.read(end - start)

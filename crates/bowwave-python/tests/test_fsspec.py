@@ -5,8 +5,6 @@ import hashlib
 import os
 import pickle
 import random
-import subprocess
-import sys
 import threading
 import time
 
@@ -17,7 +15,7 @@ import numpy as np
 import pyarrow.fs
 import pytest
 import zarr
-from conftest import status_of
+from conftest import run, status_of
 from fsspec.implementations.local import LocalFileSystem
 from test_hostile import Hostile
 
@@ -250,7 +248,7 @@ print(file.cache.stats()["requests"])
 
 
 def test_a_process_ends_while_the_cache_reads_ahead():
-    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    ended = run(ENDS)
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) > 1
 
@@ -661,8 +659,7 @@ with fsspec.open(sys.argv[1]) as file:
 
 
 def in_a_fresh_process(program, *arguments, **environment):
-    ended = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True,
-                           env={**os.environ, **environment})
+    ended = run(program, *arguments, env={**os.environ, **environment})
     assert ended.returncode == 0, ended.stderr
 
 

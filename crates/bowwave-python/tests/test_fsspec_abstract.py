@@ -10,7 +10,7 @@ import fsspec.tests.abstract as abstract
 import fsspec.tests.abstract.mv
 import py.path
 import pytest
-from conftest import Directory, status_of
+from conftest import CachedFiles, Directory, status_of
 from fsspec.implementations.local import LocalFileSystem, make_path_posix
 
 
@@ -82,23 +82,7 @@ class CachedFixtures(Fixtures):
 
     @pytest.fixture
     def fs(self):
-        return _Cached(auto_mkdir=True)
-
-
-class _Cached(LocalFileSystem):
-    cachable = False
-
-    def _open(self, path, mode="rb", block_size=None, **options):
-        if mode == "rb":
-            return _CachedFile(self, path, mode, cache_type="bowwave", size=self.info(path)["size"])
-        return super()._open(path, mode=mode, block_size=block_size, **options)
-
-
-class _CachedFile(fsspec.spec.AbstractBufferedFile):
-    def _fetch_range(self, start, end):
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            return file.read(end - start)
+        return CachedFiles(auto_mkdir=True)
 
 
 @pytest.fixture
@@ -123,7 +107,7 @@ def unprivileged():
 def test_mv_of_local_files(kind, recursive, unprivileged, monkeypatch):
     """fsspec's own, which take the file system of local files by its name."""
     directory, call = unprivileged
-    local = _Cached() if kind == "cache" else fsspec.filesystem("bowwave", fs=LocalFileSystem())
+    local = CachedFiles() if kind == "cache" else fsspec.filesystem("bowwave", fs=LocalFileSystem())
     monkeypatch.setattr(fsspec, "filesystem", {"file": local}.get)
     if recursive is None:
         call(abstract.mv.test_move_raises_error_with_tmpdir, directory)

@@ -13,7 +13,6 @@ import fsspec
 import numpy as np
 import pytest
 import xarray
-from bowwave._alike import Alike
 from conftest import Shaped
 
 try:
@@ -32,11 +31,6 @@ CACHES = itertools.count(300)
 #: A NetCDF4 file has creation order, version 1.8 headers and dimension scales.
 LAYOUTS = {"page": {"fs_strategy": "page", "fs_page_size": 1 << 20}, "default": {}, "latest": {"libver": "latest"},
            "netcdf": {"libver": ("v108", "v108"), "track_order": True}}
-
-
-@pytest.fixture(autouse=True)
-def other_files_are_forgotten(monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
 
 
 def name_of(layout, at):

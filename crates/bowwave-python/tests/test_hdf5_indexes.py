@@ -9,7 +9,6 @@ import bowwave
 import bowwave.hdf5
 import numpy as np
 import pytest
-from bowwave._alike import Alike
 from bowwave._hdf5 import superblock
 from bowwave._hdf5_index import Chunk, Piece
 from conftest import Shaped
@@ -26,11 +25,6 @@ LATEST = {"libver": "latest"}
 GZIP = {"compression": "gzip", "compression_opts": 1}
 #: Sizes of caches: files with equal settings share one.
 CACHES = itertools.count(700)
-
-
-@pytest.fixture(autouse=True)
-def other_files_are_forgotten(monkeypatch):
-    monkeypatch.setattr(bowwave.hdf5, "ALIKE", Alike())
 
 
 class Whole:

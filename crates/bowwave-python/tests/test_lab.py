@@ -12,16 +12,7 @@ import bowwave
 import cloudpickle
 import pytest
 
-BUILT = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target")) / "debug" / "bowwave"
-
-
-@pytest.fixture(autouse=True)
-def command(monkeypatch):
-    found = os.environ.get("BOWWAVE") or (str(BUILT) if BUILT.exists() else shutil.which("bowwave"))
-    if not found:
-        pytest.fail("the command bowwave is not built: cargo build -p bowwave-cli")
-    monkeypatch.setenv("BOWWAVE", found)
-
+pytestmark = pytest.mark.usefixtures("command")
 
 ROWS = [{"offset": at * 65536, "length": 65536} for at in range(64)]
 

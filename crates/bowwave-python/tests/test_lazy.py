@@ -8,15 +8,13 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 
 import bowwave
 import numpy as np
 import pytest
-from conftest import status_of
+from conftest import run, status_of
 
 
 def lazy(url, **options):
@@ -79,16 +77,11 @@ def test_populating_a_lazy_map_raises_the_error_of_the_store():
 def test_only_a_touch_of_a_page_that_cannot_be_fetched_is_a_sigbus(before):
     lazy("pattern:/1MiB")
     program = f"import bowwave\nmemory = bowwave.map('fault:errors=1:pattern:/1MiB', lazy=True, retries=0, retry_for=0)\n{before}\n"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ended = run(program)
     assert ended.returncode == 0, ended.stderr
-    ended = subprocess.run([sys.executable, "-c", program + "memoryview(memory)[0]"], capture_output=True, text=True)
+    ended = run(program + "memoryview(memory)[0]")
     assert ended.returncode == -signal.SIGBUS
     assert "bowwave: cannot read a page of a mapped file at offset 0" in ended.stderr
-
-
-def run(program, *arguments, **options):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)], timeout=60,
-                          capture_output=True, **options)
 
 
 def test_slices_of_a_lazy_map_are_copies_with_what_was_written(shaped):
@@ -195,7 +188,7 @@ def test_a_child_has_the_lazy_map_after_its_parent_has_ended(tmp_path):
         while os.getppid() == parent:
             time.sleep(0.01)
         sys.stdout.buffer.write(array[:3_000_000].tobytes())
-    """, tmp_path / "a")
+    """, tmp_path / "a", text=False)
     assert ended.stdout == b"\7" + data[1:3_000_000], ended.stderr
 
 
@@ -310,7 +303,7 @@ def test_a_touch_of_a_store_that_stays_away_ends_with_file_offset_and_cause(serv
         except OSError as error:
             print("raised", flush=True)
         memoryview(memory)[5_000_000]
-    """, server.bucket + "a", server.options | SHORT, server.child.pid, text=True)
+    """, server.bucket + "a", server.options | SHORT, server.child.pid)
     assert ended.returncode == -signal.SIGBUS and ended.stdout == "raised\n", ended.stderr
     offset = 5_000_000 // 4096 * 4096
     assert f"at offset {offset} of {server.bucket}a: " in ended.stderr and "is repeated, for 2s" in ended.stderr

@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import zipfile
@@ -15,7 +14,7 @@ from collections import deque
 
 import bowwave
 import pytest
-from conftest import status_of
+from conftest import ended, run, status_of
 
 SIZE = 1 << 20
 
@@ -52,17 +51,6 @@ def test_workers_read_right_bytes(method, served):
 FORKS = 200
 
 
-def ended(child):
-    """The status of a process, or `None` if it hangs."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(0.002)
-    return None
-
-
 def test_forks_in_the_middle_of_reads_do_not_hang(served):
     data = bytes(os.urandom(SIZE))
     server = served(a=data)
@@ -89,8 +77,8 @@ def test_forks_in_the_middle_of_reads_do_not_hang(served):
                     os._exit(2)
             # Some children at a time: each opens the object anew.
             while len(children) > (8 if number < FORKS - 1 else 0):
-                assert ended(children[0][1]) == 0, f"round {children[0][0]}"
-                children.popleft()
+                number, child = children.popleft()
+                assert ended(child) == 0, f"round {number}"
     finally:
         stop.set()
         for _, child in children:
@@ -106,20 +94,12 @@ def test_a_child_notices_that_the_object_was_replaced(tmp_path):
     file = bowwave.open(path)
     path.unlink()
     path.write_bytes(b"new!")
-    child = os.fork()
-    if child == 0:
-        try:
+
+    def child():
+        with pytest.raises(OSError, match="replaced"):
             file.pread(0, 3)
-        except OSError as error:
-            os._exit(0 if "replaced" in str(error) else 2)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
 
-
-def run(program, **options):
-    environment = dict(os.environ)
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, timeout=60,
-                          capture_output=True, text=True, **options)
+    assert status_of(child) == 0
 
 
 def test_a_process_ends_in_the_middle_of_reads():

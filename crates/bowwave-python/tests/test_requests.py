@@ -55,13 +55,8 @@ def sent(server):
     return since
 
 
-def target(server):
-    """Options of s3fs."""
-    return {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "us-east-1"}}
-
-
 def system(server, **settings):
-    return bowwave.fsspec.BowwaveFileSystem("s3", target(server), **settings)
+    return bowwave.fsspec.BowwaveFileSystem("s3", server.target, **settings)
 
 
 def test_chunks_without_a_listing_are_one_request_each(server, sent):
