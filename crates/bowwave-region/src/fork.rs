@@ -15,15 +15,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use bowwave_engine::Store;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 use crate::error::{Error, Result};
+use crate::page_map::private_pages;
 use crate::region::{Protection, Region};
 use crate::uffd::SYSTEM_PAGE;
 
@@ -171,32 +170,15 @@ impl Written {
         // SAFETY: the mapping that was just moved.
         unsafe { mprotect(base as *mut _, len, MprotectFlags::READ) }
             .map_err(|error| refused(error.into()))?;
-        written.find().map_err(refused)?;
-        Ok(written)
-    }
-
-    /// Finds pages that are the process's own, from the kernel's page map.
-    fn find(&mut self) -> std::io::Result<()> {
-        let page_map = File::open("/proc/self/pagemap")?;
-        let mut entries = vec![0u8; ENTRIES * 8];
-        let mut at = self.range.start;
-        while at < self.range.end {
-            let count = ((self.range.end - at) / SYSTEM_PAGE).min(ENTRIES);
-            let part = &mut entries[..count * 8];
-            page_map.read_exact_at(part, (at / SYSTEM_PAGE * 8) as u64)?;
-            for entry in part.chunks_exact(8) {
-                let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
-                if entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0 {
-                    let offset = at - self.range.start;
-                    match self.runs.last_mut() {
-                        Some(run) if run.end == offset => run.end += SYSTEM_PAGE,
-                        _ => self.runs.push(offset..offset + SYSTEM_PAGE),
-                    }
-                }
-                at += SYSTEM_PAGE;
+        private_pages(&written.range, |at| {
+            let offset = at - base;
+            match written.runs.last_mut() {
+                Some(run) if run.end == offset => run.end += SYSTEM_PAGE,
+                _ => written.runs.push(offset..offset + SYSTEM_PAGE),
             }
-        }
-        Ok(())
+        })
+        .map_err(refused)?;
+        Ok(written)
     }
 
     /// Copies the pages into the region.
@@ -228,11 +210,3 @@ impl Drop for Written {
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
-
-/// Bits of an entry of `/proc/PID/pagemap` (the kernel's
-/// `Documentation/admin-guide/mm/pagemap.rst`).
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const OF_FILE: u64 = 1 << 61;
-/// Entries per read.
-const ENTRIES: usize = 8192;

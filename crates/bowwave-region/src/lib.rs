@@ -18,6 +18,7 @@ mod kernel;
 #[cfg(feature = "model")]
 #[path = "model.rs"]
 mod kernel;
+mod page_map;
 mod reap;
 mod region;
 mod signals;
@@ -34,4 +35,6 @@ pub use error::{Error, Result};
 pub use faults::{Fault, FaultOutcome};
 #[cfg(feature = "model")]
 pub use kernel::{Touched, Toucher};
+#[doc(hidden)]
+pub use page_map::private_pages;
 pub use region::{MapOptions, Protection, Region, RegionStats};

@@ -4,9 +4,7 @@
 //! pages are copied; the child restores them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 
 use super::{Mapped, PAGE};
 
@@ -25,29 +23,15 @@ pub(crate) fn save(maps: &BTreeMap<usize, Mapped>) -> Vec<Saved> {
 }
 
 impl Saved {
-    /// The modified pages of a range: those that are private in `/proc/self/pagemap`. `None` if it
-    /// cannot be read.
+    /// The modified pages of a range: the private ones. `None` if the kernel does not tell them.
     fn of(range: &Range<usize>) -> Option<Self> {
-        let page_map = File::open("/proc/self/pagemap").ok()?;
         let mut saved = Self { pages: Vec::new(), bytes: Vec::new() };
-        let mut entries = vec![0u8; ENTRIES * 8];
-        let mut at = range.start;
-        while at < range.end {
-            let count = ((range.end - at) / PAGE).min(ENTRIES);
-            let part = &mut entries[..count * 8];
-            page_map.read_exact_at(part, (at / PAGE * 8) as u64).ok()?;
-            for entry in part.chunks_exact(8) {
-                let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
-                if entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0 {
-                    saved.pages.push(at);
-                    // SAFETY: mapped and readable, since the process has written to it.
-                    saved
-                        .bytes
-                        .extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, PAGE) });
-                }
-                at += PAGE;
-            }
-        }
+        bowwave_region::private_pages(range, |at| {
+            saved.pages.push(at);
+            // SAFETY: mapped and readable, since the process has written to it.
+            saved.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, PAGE) });
+        })
+        .ok()?;
         Some(saved)
     }
 
@@ -64,11 +48,3 @@ impl Saved {
         }
     }
 }
-
-/// Bits of an entry of `/proc/PID/pagemap` (the kernel's
-/// `Documentation/admin-guide/mm/pagemap.rst`).
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const OF_FILE: u64 = 1 << 61;
-/// Entries per read.
-const ENTRIES: usize = 8192;
