@@ -72,6 +72,8 @@ pub use wait::{
     Heard, read_end, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
 pub use wrap::{DiskCache, DiskStats, Fault, Faults, Limit, Throttle, WriteFaults};
+#[doc(hidden)]
+pub use wrap::{Layer, Wrapped, WrappedObject, WrappedWriteObject};
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
     Write, WriteObject, WriteSink, Writes,

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{
-    Backend, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
-    OpenWrite, ReadBuf, ReadSink, Result, Write, WriteBuf, WriteFaults, WriteObject, WriteSink,
+    Backend, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Layer, MemoryBackend, Wrapped,
+    WrappedWriteObject, WriteBuf, WriteFaults, WriteSink,
 };
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Spill, Swap, SwapReport, SwapVec};
@@ -144,8 +144,8 @@ fn one_in_a_hundred() -> Faults {
 #[test]
 fn a_full_disk_blocks_growth_and_loses_nothing() {
     let full = Arc::default();
-    let store = Filling::new(Arc::new(MemoryBackend::new()), &full);
-    let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", spill_bytes()), memory()) else { return };
+    let store = Filling::over(MemoryBackend::new(), &full, None);
+    let Some(swap) = swap(&Spill::store(store, "spill", spill_bytes()), memory()) else { return };
     let (report, blocked) = run_while_filling(&swap, &full, 30_000);
     assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
 }
@@ -157,8 +157,8 @@ fn a_late_rejection_is_retried() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let full = Arc::default();
         let delay = Some(Duration::from_millis(20));
-        let store = Filling { delay, ..Filling::new(Arc::new(MemoryBackend::new()), &full) };
-        let spill = Spill::store(Arc::new(store), "spill", spill_bytes());
+        let store = Filling::over(MemoryBackend::new(), &full, delay);
+        let spill = Spill::store(store, "spill", spill_bytes());
         let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
         // In a separate thread, abandoned if it never continues.
         let (tell, told) = sync_channel(1);
@@ -197,8 +197,8 @@ fn fail_and_fill(delivery: Delivery) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a directory");
     let full = Arc::default();
-    let filling = Filling::new(Arc::new(file.with_all_writes_direct()), &full);
-    let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
+    let filling = Filling::over(file.with_all_writes_direct(), &full, None);
+    let faulty = Arc::new(Fault::new(filling, one_in_a_hundred()).expect("a thread"));
     let spill = Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes());
     let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
     let (report, blocked) = run_while_filling(&swap, &full, 30_000);
@@ -266,63 +266,25 @@ fn a_swap_works_without_privileges() {
 /// A store that can be full.
 #[derive(Debug)]
 struct Filling {
-    inner: Arc<dyn Backend>,
     full: Arc<AtomicBool>,
     /// Delay of that error; another thread then reports it.
     delay: Option<Duration>,
 }
 
 impl Filling {
-    fn new(inner: Arc<dyn Backend>, full: &Arc<AtomicBool>) -> Self {
-        Self { inner, full: Arc::clone(full), delay: None }
+    fn over(
+        inner: impl Backend + 'static,
+        full: &Arc<AtomicBool>,
+        delay: Option<Duration>,
+    ) -> Arc<Wrapped<Self>> {
+        Arc::new(Wrapped::new("filling", Arc::new(inner), Self { full: Arc::clone(full), delay }))
     }
 }
 
-impl Backend for Filling {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-    fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
-        self.inner.open(path)
-    }
-    fn below(&self) -> Option<&dyn Backend> {
-        Some(&*self.inner)
-    }
-    fn writer(&self) -> Option<&dyn Write> {
-        Some(self)
-    }
-}
-
-impl Write for Filling {
-    fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let inner = self.inner.open_write(path, how)?;
-        Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full), delay: self.delay }))
-    }
-}
-
-#[derive(Debug)]
-struct FillingObject {
-    inner: Arc<dyn WriteObject>,
-    full: Arc<AtomicBool>,
-    delay: Option<Duration>,
-}
-
-impl Object for FillingObject {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn identity(&self) -> &Identity {
-        self.inner.identity()
-    }
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.inner.read(offset, buf, sink);
-    }
-}
-
-impl WriteObject for FillingObject {
-    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+impl Layer for Filling {
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
         if !self.full.load(Ordering::Relaxed) {
-            return self.inner.write(offset, buf, sink);
+            return object.inner.write(offset, buf, sink);
         }
         let refuse = || sink.done(buf, Err(Error::new(ErrorKind::NoSpace, "no room is left")));
         match self.delay {
@@ -332,15 +294,6 @@ impl WriteObject for FillingObject {
                 refuse();
             })),
         }
-    }
-    fn sync(&self, data_only: bool) -> Result<()> {
-        self.inner.sync(data_only)
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-    fn finish(&self) -> Result<Identity> {
-        self.inner.finish()
     }
 }
 

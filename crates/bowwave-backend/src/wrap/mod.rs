@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// Changes of a wrapper to requests and to the profile; by default none.
-pub(crate) trait Layer: Debug + Send + Sync + 'static {
+pub trait Layer: Debug + Send + Sync + 'static {
+    /// [`Backend::profile`] above that of the store below.
     fn profile(&self, profile: Profile) -> Profile {
         profile
     }
@@ -40,18 +41,28 @@ pub(crate) trait Layer: Debug + Send + Sync + 'static {
         inner.place()
     }
 
+    /// [`Object::read`].
     fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>)
     where
-        Self: Sized;
+        Self: Sized,
+    {
+        object.inner.read(offset, buf, sink);
+    }
 
+    /// [`WriteObject::write`].
     fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>)
     where
-        Self: Sized;
+        Self: Sized,
+    {
+        object.inner.write(offset, buf, sink);
+    }
 
+    /// [`WriteObject::sync`].
     fn sync(&self, inner: &dyn WriteObject, data_only: bool) -> Result<()> {
         inner.sync(data_only)
     }
 
+    /// [`WriteObject::finish`].
     fn finish(&self, inner: &dyn WriteObject) -> Result<Identity> {
         inner.finish()
     }
@@ -59,14 +70,16 @@ pub(crate) trait Layer: Debug + Send + Sync + 'static {
 
 /// A store whose requests go through a layer.
 #[derive(Debug)]
-pub(crate) struct Wrapped<L> {
+pub struct Wrapped<L> {
     pub(crate) inner: Arc<dyn Backend>,
-    pub(crate) layer: Arc<L>,
+    /// The layer.
+    pub layer: Arc<L>,
     url: String,
 }
 
 impl<L: Layer> Wrapped<L> {
-    pub(crate) fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
+    /// `inner` behind the layer. `name` and a colon precede its URL.
+    pub fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
         let url = format!("{name}:{}", inner.url());
         Self { inner, layer: Arc::new(layer), url }
     }
@@ -180,9 +193,11 @@ use backend_by_field;
 
 /// An object behind a layer.
 #[derive(Debug)]
-pub(crate) struct WrappedObject<L> {
-    pub(crate) inner: Arc<dyn Object>,
-    pub(crate) path: Arc<Path>,
+pub struct WrappedObject<L> {
+    /// The object below.
+    pub inner: Arc<dyn Object>,
+    /// Its path in the store below.
+    pub path: Arc<Path>,
     layer: Arc<L>,
     pub(crate) place: u64,
     pub(crate) grows: bool,
@@ -224,9 +239,11 @@ impl<L: Layer> Object for WrappedObject<L> {
 
 /// The same, open for writing.
 #[derive(Debug)]
-pub(crate) struct WrappedWriteObject<L> {
-    pub(crate) read: WrappedObject<L>,
-    pub(crate) inner: Arc<dyn WriteObject>,
+pub struct WrappedWriteObject<L> {
+    /// As an object to read.
+    pub read: WrappedObject<L>,
+    /// The object below.
+    pub inner: Arc<dyn WriteObject>,
 }
 
 impl<L: Layer> Object for WrappedWriteObject<L> {

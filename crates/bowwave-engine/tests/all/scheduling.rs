@@ -123,9 +123,10 @@ fn queued_requests_of_a_closed_file_are_not_sent() {
 #[test]
 fn the_requested_depth_is_kept() {
     for (depth, expected) in [(None, 4), (Some(1), 1), (Some(16), 16)] {
-        let gate = Gate::new(profile(4, false));
+        let gated = Gate::store(profile(4, false));
+        let gate = Arc::clone(&gated.layer);
         let options = Options { cache_bytes: Some(64 << 20), device_depth: depth, ..Options::default() };
-        let store = Engine::new(options).expect("valid options").store_of(Arc::new(gate.clone()));
+        let store = Engine::new(options).expect("valid options").store_of(Arc::new(gated));
         let file = store.open(Path::new("a")).expect("opens");
         for at in 0..20 {
             file.advise(at * MIB, 4 * KIB, Advice::WillNeed);

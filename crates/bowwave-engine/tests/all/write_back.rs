@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use bowwave_engine::backend::{Backend, MemoryBackend, Profile, Writes, open_url};
+use bowwave_engine::backend::{MemoryBackend, Profile, Wrapped, Writes, open_url};
 use bowwave_engine::{Algorithm, Engine, ErrorKind, File, Namespace as _, OpenOptions, Options, Store, Work};
 
 use crate::common::gate::{Bench, Gate, MIB};
-use crate::common::moody::{Mood, Moody};
+use crate::common::moody::Mood;
 use crate::common::{Directory, directory_store, small, until};
 
 /// A device that serves one request at a time, with a head.
@@ -148,9 +148,10 @@ fn a_removed_open_file_is_not_written_out() {
 fn moody_store(options: Options) -> (Directory, Engine, Store, Arc<Mood>) {
     let directory = Directory::new();
     let inner = open_url(&directory.url(), &options.store).expect("a directory");
-    let mood = Arc::new(Mood::default());
+    let moody = Wrapped::new("moody", inner, Mood::default());
+    let mood = Arc::clone(&moody.layer);
     let engine = Engine::new(options).expect("valid");
-    let store = engine.store_of(Arc::new(Moody { inner, mood: Arc::clone(&mood) }));
+    let store = engine.store_of(Arc::new(moody));
     (directory, engine, store, mood)
 }
 
@@ -225,10 +226,9 @@ fn short_writes_continue_where_the_store_stopped() {
 
 #[test]
 fn short_writes_that_complete_inline_use_a_bounded_amount_of_stack() {
-    let mood = Arc::new(Mood::default());
-    let inner: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
-    let engine = Engine::new(small()).expect("valid");
-    let store = engine.store_of(Arc::new(Moody { inner, mood: Arc::clone(&mood) }));
+    let moody = Wrapped::new("moody", Arc::new(MemoryBackend::new()), Mood::default());
+    let mood = Arc::clone(&moody.layer);
+    let store = Engine::new(small()).expect("valid").store_of(Arc::new(moody));
     let file = store.create(Path::new("a"), 0o644).expect("a new file");
     mood.most.store(4, Ordering::Relaxed);
     file.write_at(0, &[7; 400_000]).expect("room");

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::backend::{
-    Backend, Identity, MemoryBackend, Namespace, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
-    Write, WriteBuf, WriteObject, WriteSink,
+    Layer, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Wrapped, WrappedObject, WrappedWriteObject,
+    WriteBuf, WriteSink,
 };
 use bowwave_engine::{Algorithm, Engine, File, OpenOptions, Options, Policy, Store};
 
@@ -18,11 +18,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Holds requests. Files `a`, `b` and `c` have 32 MiB of sevens, whatever is written to them. On
 /// the device `a` lies first, then `b`, then `c`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Gate {
-    memory: MemoryBackend,
     profile: Profile,
-    shared: Arc<(Mutex<Held>, Condvar)>,
+    held: Mutex<Held>,
+    came: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -63,31 +63,24 @@ impl Request {
     }
 }
 
-#[derive(Debug)]
-struct Gated {
-    object: Arc<dyn Object>,
-    name: char,
-    gate: Gate,
-}
-
 impl Gate {
-    pub(crate) fn new(profile: Profile) -> Self {
+    pub(crate) fn store(profile: Profile) -> Wrapped<Self> {
         let memory = MemoryBackend::new();
         for name in ["a", "b", "c"] {
             memory.insert(name, vec![7; 32 << 20]);
         }
-        Self { memory, profile, shared: Arc::default() }
+        let gate = Self { profile, held: Mutex::default(), came: Condvar::new() };
+        Wrapped::new("gate", Arc::new(memory), gate)
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
-        self.shared.0.lock().expect("no panic")
+        self.held.lock().expect("no panic")
     }
 
     /// Waits until `count` requests have arrived in total.
     pub(crate) fn came(&self, count: usize) {
         let enough = |held: &mut Held| held.log.len() < count;
-        let (held, timeout) =
-            self.shared.1.wait_timeout_while(self.held(), PATIENCE, enough).expect("no panic");
+        let (held, timeout) = self.came.wait_timeout_while(self.held(), PATIENCE, enough).expect("no panic");
         assert!(!timeout.timed_out(), "{:?} came, not {count}", held.log);
     }
 
@@ -105,79 +98,38 @@ impl Gate {
         self.held().log[from..].to_vec()
     }
 
-    fn object(&self, path: &Path) -> Result<Gated> {
-        let name = path.to_str().and_then(|path| path.chars().next()).expect("a letter");
-        Ok(Gated { object: self.memory.open(path)?, name, gate: self.clone() })
-    }
-}
-
-impl Backend for Gate {
-    fn url(&self) -> &str {
-        "gate:"
-    }
-    fn profile(&self) -> Profile {
-        self.profile.clone()
-    }
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        Ok(Arc::new(self.object(path)?))
-    }
-    fn namespace(&self) -> Option<&dyn Namespace> {
-        self.memory.namespace()
-    }
-    fn writer(&self) -> Option<&dyn Write> {
-        Some(self)
-    }
-}
-
-impl Write for Gate {
-    fn open_write(&self, path: &Path, _how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        Ok(Arc::new(self.object(path)?))
-    }
-}
-
-impl Gated {
     fn hold(&self, name: char, offset: u64, len: usize, request: Request) {
-        let mut held = self.gate.held();
+        let mut held = self.held();
         held.log.push((name, offset / KIB));
         held.lengths.push(len as u64 / KIB);
         held.waiting.push(request);
-        self.gate.shared.1.notify_all();
+        self.came.notify_all();
     }
 }
 
-impl Object for Gated {
-    fn size(&self) -> u64 {
-        self.object.size()
+impl Layer for Gate {
+    fn profile(&self, _memory: Profile) -> Profile {
+        self.profile.clone()
     }
-    fn identity(&self) -> &Identity {
-        self.object.identity()
+    fn place(&self, path: &Path, _inner: &dyn Object) -> u64 {
+        (u64::from(name(path)) - u64::from('a')) << 40
     }
-    fn place(&self) -> u64 {
-        (u64::from(self.name) - u64::from('a')) << 40
+    fn read(&self, object: &WrappedObject<Self>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.hold(name(&object.path), offset, buf.len(), Request::Read(buf, sink));
     }
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.hold(self.name, offset, buf.len(), Request::Read(buf, sink));
+    fn write(&self, object: &WrappedWriteObject<Self>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        let name = name(&object.read.path).to_ascii_uppercase();
+        self.hold(name, offset, buf.len(), Request::Write(buf, sink));
     }
 }
 
-impl WriteObject for Gated {
-    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        self.hold(self.name.to_ascii_uppercase(), offset, buf.len(), Request::Write(buf, sink));
-    }
-    fn sync(&self, _data_only: bool) -> Result<()> {
-        Ok(())
-    }
-    fn set_len(&self, _len: u64) -> Result<()> {
-        unreachable!("no test cuts a file")
-    }
-    fn finish(&self) -> Result<Identity> {
-        Ok(self.object.identity().clone())
-    }
+fn name(path: &Path) -> char {
+    path.to_str().and_then(|path| path.chars().next()).expect("a letter")
 }
 
 /// An engine before a gate.
 pub(crate) struct Bench {
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) store: Store,
     pub(crate) engine: Engine,
     pub(crate) workers: Vec<JoinHandle<()>>,
@@ -194,9 +146,10 @@ impl Bench {
     }
 
     pub(crate) fn with(options: Options, profile: Profile) -> Self {
-        let gate = Gate::new(profile);
+        let gated = Gate::store(profile);
+        let gate = Arc::clone(&gated.layer);
         let engine = Engine::new(options).expect("valid options");
-        let store = engine.store_of(Arc::new(gate.clone()));
+        let store = engine.store_of(Arc::new(gated));
         Self { gate, store, engine, workers: Vec::new() }
     }
 

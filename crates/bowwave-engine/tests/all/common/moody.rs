@@ -1,12 +1,10 @@
-//! A store whose writes fail on request.
+//! A layer over a store, whose writes fail on request.
 
-use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bowwave_backend::{
-    Allocate, Attributes, Backend, Error, ErrorKind, Identity, Object, OpenWrite, ReadBuf, ReadSink, Result,
-    Write, WriteBuf, WriteObject, WriteSink,
+    Error, ErrorKind, Layer, Result, WrappedWriteObject, WriteBuf, WriteObject, WriteSink,
 };
 
 /// Current failures.
@@ -45,62 +43,6 @@ impl Mood {
     }
 }
 
-/// A store over another, with failures.
-#[derive(Debug)]
-pub(crate) struct Moody {
-    pub(crate) inner: Arc<dyn Backend>,
-    pub(crate) mood: Arc<Mood>,
-}
-
-impl Backend for Moody {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        self.inner.open(path)
-    }
-
-    fn below(&self) -> Option<&dyn Backend> {
-        Some(&*self.inner)
-    }
-
-    fn writer(&self) -> Option<&dyn Write> {
-        Some(self)
-    }
-}
-
-impl Write for Moody {
-    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let inner = self.inner.open_write(path, how)?;
-        Ok(Arc::new(MoodyObject { inner, mood: Arc::clone(&self.mood) }))
-    }
-}
-
-#[derive(Debug)]
-struct MoodyObject {
-    inner: Arc<dyn WriteObject>,
-    mood: Arc<Mood>,
-}
-
-impl Object for MoodyObject {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn identity(&self) -> &Identity {
-        self.inner.identity()
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.inner.read(offset, buf, sink);
-    }
-
-    fn attributes(&self) -> Option<&dyn Attributes> {
-        self.inner.attributes()
-    }
-}
-
 /// Rejoins the buffer of a short write.
 struct Joined {
     sink: Box<dyn WriteSink>,
@@ -114,43 +56,37 @@ impl WriteSink for Joined {
     }
 }
 
-impl WriteObject for MoodyObject {
-    fn write(&self, offset: u64, mut buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        self.mood.asked.fetch_add(1, Ordering::Relaxed);
+impl Layer for Mood {
+    fn write(
+        &self,
+        object: &WrappedWriteObject<Self>,
+        offset: u64,
+        mut buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let take = |left: &AtomicU32| {
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
         };
-        if !take(&self.mood.spare)
-            && let Err(error) = self.mood.fault(&self.mood.writes)
+        if !take(&self.spare)
+            && let Err(error) = self.fault(&self.writes)
         {
             return sink.done(buf, Err(error));
         }
-        if buf.len() > 1 && take(&self.mood.short) {
+        if buf.len() > 1 && take(&self.short) {
             let tail = buf.split_off(buf.len() / 2);
-            return self.inner.write(offset, buf, Box::new(Joined { sink, tail }));
+            return object.inner.write(offset, buf, Box::new(Joined { sink, tail }));
         }
-        let most = self.mood.most.load(Ordering::Relaxed);
+        let most = self.most.load(Ordering::Relaxed);
         if most > 0 && buf.len() > most {
             let tail = buf.split_off(most);
-            return self.inner.write(offset, buf, Box::new(Joined { sink, tail }));
+            return object.inner.write(offset, buf, Box::new(Joined { sink, tail }));
         }
-        self.inner.write(offset, buf, sink);
+        object.inner.write(offset, buf, sink);
     }
 
-    fn sync(&self, data_only: bool) -> Result<()> {
-        self.mood.fault(&self.mood.syncs)?;
-        self.inner.sync(data_only)
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
-        self.inner.allocate(offset, len, how)
-    }
-
-    fn finish(&self) -> Result<Identity> {
-        self.inner.finish()
+    fn sync(&self, inner: &dyn WriteObject, data_only: bool) -> Result<()> {
+        self.fault(&self.syncs)?;
+        inner.sync(data_only)
     }
 }
