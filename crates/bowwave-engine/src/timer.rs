@@ -1,7 +1,7 @@
 //! The timer thread: timed events of queues, write-back, retries of parts, reclaim of frames that
 //! tasks did not collect.
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -36,14 +36,11 @@ impl Default for Timer {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BinaryHeap<Waiting>,
+    /// By due time and, as jobs may have the same, by number.
+    waiting: BTreeMap<(Instant, u64), Job>,
+    /// Number of the last job.
+    number: u64,
     closed: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    due: Instant,
-    job: Job,
 }
 
 /// A timed job.
@@ -92,8 +89,10 @@ impl Timer {
     /// Schedules a job at `due`.
     pub(crate) fn add(&self, due: Instant, job: Job) {
         let mut state = self.state.lock();
-        let is_first = state.waiting.peek().is_none_or(|first| due < first.due);
-        state.waiting.push(Waiting { due, job });
+        state.number += 1;
+        let key = (due, state.number);
+        state.waiting.insert(key, job);
+        let is_first = state.waiting.first_key_value().is_some_and(|(&first, _)| first == key);
         drop(state);
         if is_first {
             self.changed.notify_one();
@@ -115,7 +114,7 @@ impl Timer {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.changed.notify_one();
-        for Waiting { job, .. } in waiting {
+        for job in waiting.into_values() {
             if let Job::Run(queue, _) = job {
                 // Its paused requests keep the queue alive: `close` drops them.
                 queue.close();
@@ -126,15 +125,15 @@ impl Timer {
     fn run(&self, engine: &Weak<Inner>) {
         let mut state = self.state.lock();
         while !state.closed {
-            let Some(first) = state.waiting.peek() else {
+            let Some((&(due, _), _)) = state.waiting.first_key_value() else {
                 state = self.changed.wait(state);
                 continue;
             };
-            if let Some(pause) = time_until(first.due) {
+            if let Some(pause) = time_until(due) {
                 state = self.changed.wait_timeout(state, pause);
                 continue;
             }
-            let Waiting { job, .. } = state.waiting.pop().expect("peeked above");
+            let (_, job) = state.waiting.pop_first().expect("there is a first one");
             drop(state);
             let Some(engine) = engine.upgrade() else { return };
             // A panic of a store is reported by the panic hook and ends its own request; other jobs
@@ -143,23 +142,5 @@ impl Timer {
             drop(engine);
             state = self.state.lock();
         }
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.due == other.due
-    }
-}
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-/// `BinaryHeap` pops the largest, so the earliest compares as the largest.
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.due.cmp(&self.due)
     }
 }
