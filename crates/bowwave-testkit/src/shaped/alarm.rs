@@ -1,46 +1,32 @@
 //! Timers accurate to tens of microseconds. The runtime's timers round up to milliseconds: a
 //! response of 30 ms took 32, which distorts random reads.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::Instant;
 
-use tokio::sync::oneshot::{Sender, channel};
+use tokio::sync::oneshot;
+
+/// Waiters that the thread has not seen yet. If there are more, a request waits for the thread.
+const ADDED_MAX: usize = 1024;
 
 /// Wakes waiters from a thread of its own, which ends on drop.
 #[derive(Debug)]
-pub(super) struct Alarm(Arc<Clock>);
+pub(super) struct Alarm(SyncSender<Waiter>);
 
-#[derive(Debug, Default)]
-struct Clock {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    waiting: BinaryHeap<Waiting>,
-    closed: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    due: Instant,
-    wake: Sender<()>,
-}
+/// When to wake it, and how.
+type Waiter = (Instant, oneshot::Sender<()>);
 
 impl Alarm {
     /// # Errors
     ///
     /// If no thread is available.
     pub(super) fn start() -> io::Result<Self> {
-        let clock = Arc::new(Clock::default());
-        let own = Arc::clone(&clock);
-        thread::Builder::new().name("testkit-alarm".to_owned()).spawn(move || own.run())?;
-        Ok(Self(clock))
+        let (added, waiters) = mpsc::sync_channel(ADDED_MAX);
+        thread::Builder::new().name("testkit-alarm".to_owned()).spawn(move || run(&waiters))?;
+        Ok(Self(added))
     }
 
     /// Returns when `due`, at once if that is past.
@@ -48,64 +34,31 @@ impl Alarm {
         if due <= Instant::now() {
             return;
         }
-        let (wake, woken) = channel();
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(Waiting { due, wake });
-        self.0.changed.notify_one();
-        // An error means that the clock ended with its server: no request is left.
+        let (wake, woken) = oneshot::channel();
+        self.0.send((due, wake)).ok();
+        // An error means that the thread ended with its server: no request is left.
         woken.await.ok();
     }
 }
 
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-        self.0.changed.notify_one();
-    }
-}
-
-impl Clock {
-    fn run(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while !state.closed {
-            let now = Instant::now();
-            while let Some(waiting) = state.waiting.pop() {
-                if waiting.due > now {
-                    state.waiting.push(waiting);
-                    break;
-                }
-                // The waiter may be gone.
-                waiting.wake.send(()).ok();
+fn run(added: &Receiver<Waiter>) {
+    // By due time and, as waiters may have the same, by number.
+    let mut waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>> = BTreeMap::new();
+    for number in 0_u64.. {
+        let next = match waiting.first_key_value() {
+            Some((&(due, _), _)) => added.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => added.recv().map_err(RecvTimeoutError::from),
+        };
+        match next {
+            Ok((due, wake)) => {
+                waiting.insert((due, number), wake);
             }
-            let next =
-                state.waiting.peek().map(|waiting| waiting.due.saturating_duration_since(Instant::now()));
-            state = match next {
-                Some(pause) => {
-                    self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let (_, wake) = waiting.pop_first().expect("the first one is due");
+                // The waiter may be gone.
+                wake.send(()).ok();
+            }
         }
-        state.waiting.clear();
     }
 }
-
-/// Reversed: the earliest is the greatest, because a heap returns that first.
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.due.cmp(&self.due)
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.due == other.due
-    }
-}
-
-impl Eq for Waiting {}
