@@ -388,8 +388,8 @@ mod tests {
 
     #[test]
     fn two_processes_end_a_journal_at_its_size_with_one_last_line() {
-        let path = std::env::temp_dir().join(format!("bowwave-decisions-{}", std::process::id()));
-        let _left_behind = std::fs::remove_file(&path);
+        let directory = tempfile::tempdir().expect("writable");
+        let path = directory.path().join("decisions");
         let open = || DecisionLog::from_text(&DecisionLog::text(&path, 1000)).expect("writable");
         let logs = [open(), open()];
         for _ in 0..20 {
@@ -405,6 +405,5 @@ mod tests {
         let refusal = DecisionLog::append(&path, 1000).expect_err("full").to_string();
         assert!(refusal.contains("remove it or allow more"), "{refusal}");
         assert!(DecisionLog::from_text("no size".as_ref()).is_err());
-        std::fs::remove_file(&path).expect("created");
     }
 }

@@ -11,6 +11,7 @@ use std::thread;
 use bowwave_backend::{Credentials, ErrorKind, Fault, Faults, Options as StoreOptions, open_url};
 use bowwave_engine::{Engine, Options, Store};
 use bowwave_testkit::{HttpServer, S3Server};
+use tempfile::TempDir;
 
 const SIZES: [u64; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
 /// Mostly a hole, with bytes here and there.
@@ -19,48 +20,41 @@ const SPARSE: u64 = 3_000_000_000;
 /// request.
 const SPARSE_S3: u64 = 5_000_000;
 
-/// A directory that is removed on drop.
-struct Directory {
-    path: PathBuf,
+/// A tree of files.
+struct Tree {
+    directory: TempDir,
     sparse: u64,
 }
 
-impl Directory {
-    /// Writes the tree: each size at the top and in a subdirectory, and the sparse file.
-    fn with_tree(name: &str, sparse_size: u64) -> Self {
-        let path = std::env::temp_dir().join(format!("bowwave-{name}-{}", std::process::id()));
-        let _none_from_before = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("bucket/below")).expect("the temporary directory is writable");
-        let directory = Self { path, sparse: sparse_size };
+impl Tree {
+    /// Writes each size at the top and in a subdirectory, and the sparse file.
+    fn new(sparse_size: u64) -> Self {
+        let directory = tempfile::tempdir().expect("the temporary directory is writable");
+        let tree = Self { directory, sparse: sparse_size };
+        fs::create_dir_all(tree.bucket().join("below")).expect("writable");
         for size in SIZES {
             for name in [format!("{size}"), format!("below/{size}")] {
                 let mut bytes = vec![0; usize::try_from(size).expect("small")];
                 bowwave_backend::pattern::fill(size, 0, &mut bytes);
-                fs::write(directory.bucket().join(name), bytes).expect("room for a megabyte");
+                fs::write(tree.bucket().join(name), bytes).expect("room for a megabyte");
             }
         }
-        let mut sparse = StdFile::create(directory.bucket().join("sparse")).expect("writable");
+        let mut sparse = StdFile::create(tree.bucket().join("sparse")).expect("writable");
         sparse.write_all(b"begin").expect("room");
         sparse.set_len(sparse_size).expect("a sparse file");
         sparse.write_all_at(b"middle", sparse_size / 2).expect("room");
         sparse.write_all_at(b"end", sparse_size - 3).expect("room");
-        directory
+        tree
     }
 
     fn bucket(&self) -> PathBuf {
-        self.path.join("bucket")
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _already_gone = fs::remove_dir_all(&self.path);
+        self.directory.path().join("bucket")
     }
 }
 
 /// Reads everything through a store of which one request in 40 fails, with sixteen concurrent
 /// readers.
-fn read_tree(url: &str, options: &StoreOptions, directory: &Directory) {
+fn read_tree(url: &str, options: &StoreOptions, tree: &Tree) {
     let engine = Engine::new(Options { cache_bytes: Some(2 << 20), seed: 7, ..Options::default() })
         .expect("valid options");
     let faults = Faults {
@@ -76,17 +70,17 @@ fn read_tree(url: &str, options: &StoreOptions, directory: &Directory) {
     thread::scope(|scope| {
         for reader in 0..16 {
             let store = &store;
-            scope.spawn(move || read_files(store, directory, reader));
+            scope.spawn(move || read_files(store, tree, reader));
         }
     });
     assert!(backend.faults() > 0, "{} requests and no fault", backend.requests());
     assert!(engine.stats().store.retries > 0);
 }
 
-fn read_files(store: &Store, directory: &Directory, reader: u64) {
+fn read_files(store: &Store, tree: &Tree, reader: u64) {
     for size in SIZES {
         for name in [format!("{size}"), format!("below/{size}")] {
-            let source = fs::read(directory.bucket().join(&name)).expect("written above");
+            let source = fs::read(tree.bucket().join(&name)).expect("written above");
             let file = store.open(Path::new(&name)).expect("the store has it");
             assert_eq!(file.size(), size, "{name}");
             let mut bytes = vec![0; 1 + usize::try_from(1000 * (reader + 1)).expect("small")];
@@ -102,9 +96,9 @@ fn read_files(store: &Store, directory: &Directory, reader: u64) {
             assert_eq!(offset, source.len(), "{name}");
         }
     }
-    let source = StdFile::open(directory.bucket().join("sparse")).expect("written above");
+    let source = StdFile::open(tree.bucket().join("sparse")).expect("written above");
     let file = store.open(Path::new("sparse")).expect("the store has it");
-    let size = directory.sparse;
+    let size = tree.sparse;
     assert_eq!(file.size(), size);
     let scattered = (0..20).map(|step| (step * 16 + reader) * 7_919_111 % size);
     for place in [0, size / 2 - 70_000, size - 100_000].into_iter().chain(scattered) {
@@ -118,25 +112,25 @@ fn read_files(store: &Store, directory: &Directory, reader: u64) {
 
 #[test]
 fn a_directory() {
-    let directory = Directory::with_tree("directory", SPARSE);
+    let tree = Tree::new(SPARSE);
     read_tree(
-        directory.bucket().to_str().expect("a temporary directory has a plain name"),
+        tree.bucket().to_str().expect("a temporary directory has a plain name"),
         &StoreOptions::default(),
-        &directory,
+        &tree,
     );
 }
 
 #[test]
 fn a_web_server() {
-    let directory = Directory::with_tree("web", SPARSE);
-    let server = HttpServer::start(&directory.bucket()).expect("a loopback port");
-    read_tree(&server.url(), &StoreOptions::default(), &directory);
+    let tree = Tree::new(SPARSE);
+    let server = HttpServer::start(&tree.bucket()).expect("a loopback port");
+    read_tree(&server.url(), &StoreOptions::default(), &tree);
 }
 
 #[test]
 fn an_s3_server() {
-    let directory = Directory::with_tree("s3", SPARSE_S3);
-    let server = S3Server::start(&directory.path, &["bucket"]).expect("a loopback port");
+    let tree = Tree::new(SPARSE_S3);
+    let server = S3Server::start(tree.directory.path(), &["bucket"]).expect("a loopback port");
     let credentials = Credentials::Amazon {
         access_key_id: S3Server::ACCESS_KEY_ID.into(),
         secret_access_key: S3Server::SECRET_ACCESS_KEY.into(),
@@ -148,5 +142,5 @@ fn an_s3_server() {
         credentials: Some(credentials),
         ..StoreOptions::default()
     };
-    read_tree("s3://bucket/", &options, &directory);
+    read_tree("s3://bucket/", &options, &tree);
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common::Directory;
 use bowwave_core::Policy;
 use bowwave_engine::{Engine, File, Options, Tuning};
 
@@ -101,9 +102,8 @@ fn values_out_of_bounds_change_nothing() {
 #[test]
 fn a_lower_limit_of_dirty_bytes_applies_to_the_next_writers_and_loses_nothing() {
     let engine = engine();
-    let directory = std::env::temp_dir().join(format!("bowwave-tuning-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("writable");
-    let store = engine.store(directory.to_str().expect("UTF-8")).expect("it exists");
+    let directory = Directory::new();
+    let store = engine.store(&directory.url()).expect("it exists");
     let file = store.create(Path::new("a"), 0o600).expect("writable");
     let piece = vec![7; 1 << 20];
     for number in 0..8u64 {
@@ -118,9 +118,8 @@ fn a_lower_limit_of_dirty_bytes_applies_to_the_next_writers_and_loses_nothing() 
     let dirty = engine.stats().pages_unwritten * 4096;
     assert!(dirty <= limit, "{dirty} bytes are dirty, the limit is {limit}");
     file.sync(false).expect("a disk takes it");
-    let written = std::fs::read(directory.join("a")).expect("it is there");
+    let written = directory.bytes("a");
     assert!(written.len() == 32 << 20 && written.iter().all(|&byte| byte == 7));
-    std::fs::remove_dir_all(&directory).expect("ours");
 }
 
 #[test]

@@ -5,13 +5,13 @@ pub(crate) mod moody;
 pub(crate) mod scripted;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
 use bowwave_core::{MIX_STEP, mix};
 use bowwave_engine::{Engine, Options, Store};
+use tempfile::TempDir;
 
 /// Waits until something has happened in another thread.
 pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
@@ -24,38 +24,27 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
 
 /// A directory that is removed on drop.
 #[derive(Debug)]
-pub(crate) struct Directory(PathBuf);
+pub(crate) struct Directory(TempDir);
 
 impl Directory {
     /// An empty directory.
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("bowwave-writes-{}-{number}", std::process::id()));
-        let _none_from_before = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
+        Self(tempfile::tempdir().expect("the temporary directory is writable"))
     }
 
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Its URL.
     pub(crate) fn url(&self) -> String {
-        format!("file://{}", self.0.display())
+        format!("file://{}", self.path().display())
     }
 
     /// The bytes of a file in it, without the cache.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _already_gone = fs::remove_dir_all(&self.0);
+        fs::read(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 }
 
