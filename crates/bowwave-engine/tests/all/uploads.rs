@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use crate::common::{Directory, Random};
+use crate::common::{Directory, random_bytes};
+use bowwave_core::Random;
 use bowwave_engine::backend::{
     Credentials, ErrorKind, Fault, Faults, Namespace as _, Options as StoreOptions, Rename, Write as _,
     WriteFaults, Writes, open_url,
@@ -98,7 +99,7 @@ fn an_object_of_any_length_is_published_at_close() {
     let objects = Objects::new();
     let mut random = Random::new(1);
     for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 10 * PART + 77, 300 * PART + 1] {
-        let bytes = random.bytes(len);
+        let bytes = random_bytes(random.bits(), len);
         let name = format!("directory/{len}");
         let file = objects.create(&name);
         let mut at = 0;
@@ -134,7 +135,7 @@ fn each_sync_publishes_a_version_and_the_old_one_is_visible_until_then() {
     assert_eq!(objects.read("x"), b"new");
     assert_eq!(file.read_at(0, &mut bytes).expect("published"), 3);
     assert_eq!(&bytes, b"new");
-    let tail = Random::new(2).bytes(2 * PART);
+    let tail = random_bytes(2, 2 * PART);
     file.write_at(3, &tail).expect("accepted");
     assert_eq!(objects.read("x"), b"new");
     file.flush().expect("published");
@@ -151,7 +152,7 @@ fn appended_bytes_follow_the_published_ones() {
     let mut random = Random::new(3);
     let mut want = Vec::new();
     for round in 0..40 {
-        let more = random.bytes(random.clone().below(2 * PART as u64) as usize);
+        let more = random_bytes(random.bits(), random.below(2 * PART as u64) as usize);
         let file = objects.open("log", APPEND);
         // Whatever the offset.
         file.write_at(random.below(9), &more).expect("accepted");
@@ -327,7 +328,7 @@ fn transient_failures_are_retried() {
     let faults = Faults { seed: 11, writes, ..Faults::default() };
     let objects =
         Objects::with(Options { cache_bytes: Some(2 << 20), retries: 20, ..Options::default() }, faults);
-    let bytes = Random::new(4).bytes(200 * PART + 5);
+    let bytes = random_bytes(4, 200 * PART + 5);
     thread::scope(|scope| {
         for name in ["a", "b", "c", "d"] {
             let (objects, bytes) = (&objects, &bytes);
@@ -359,7 +360,7 @@ fn permanent_failures_are_returned_once_by_each_handle_and_the_object_stays() {
     let mut random = Random::new(6);
     let (mut lost, mut kept, mut old) = (0, 0, None);
     for round in 0..120 {
-        let bytes = random.bytes(1 + random.clone().below(40 * PART as u64) as usize);
+        let bytes = random_bytes(random.bits(), 1 + random.below(40 * PART as u64) as usize);
         let file = objects.open("x", OpenOptions { truncate: true, create: true, ..WRITE });
         let other = objects.open("x", APPEND);
         let mut failed = false;
@@ -398,7 +399,7 @@ fn a_sync_with_a_transient_failure_can_be_retried() {
     let objects =
         Objects::with(Options { cache_bytes: Some(2 << 20), retries: 0, ..Options::default() }, faults);
     let file = objects.create("x");
-    let bytes = Random::new(8).bytes(3 * PART + 9);
+    let bytes = random_bytes(8, 3 * PART + 9);
     file.write_at(0, &bytes).expect("accepted");
     let mut tries = 0;
     while let Err(error) = file.sync(false) {
@@ -420,7 +421,7 @@ fn many_writers_with_little_memory_all_finish() {
         // Incomplete parts, which only more writes send.
         file.write_at(0, &[9; 100]).expect("accepted");
     }
-    let bytes = Random::new(9).bytes(100 * PART);
+    let bytes = random_bytes(9, 100 * PART);
     thread::scope(|scope| {
         for writer in 0..16 {
             let (objects, bytes) = (&objects, &bytes);
@@ -475,7 +476,7 @@ fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
     ] {
         server.inject(S3Fault { method, part: part.to_owned(), after: 1, times: 1, what });
     }
-    let bytes = Random::new(21).bytes((20 << 20) + 12_345);
+    let bytes = random_bytes(21, (20 << 20) + 12_345);
     for round in 0..3 {
         let file = store.create(Path::new("directory/large"), 0o644).expect("can be made");
         for (index, piece) in bytes.chunks(1 << 20).enumerate() {

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use bowwave_backend::{Allocate, ErrorKind};
+use bowwave_core::Random;
 use bowwave_engine::{File, Namespace as _, OpenOptions, Options, Store};
 
-use crate::common::{Directory, Random, directory_store, small};
+use crate::common::{Directory, directory_store, random_bytes, small};
 
 /// Longest file.
 const SIZE_MAX: u64 = 5 << 20;
@@ -48,7 +49,7 @@ impl Model {
 
     fn write(&mut self, offset: u64, append: bool) {
         let len = self.len().min(usize::try_from(SIZE_MAX.saturating_sub(offset)).expect("small"));
-        let bytes = self.random.bytes(len);
+        let bytes = random_bytes(self.random.bits(), len);
         if append {
             let at = self.file.append(&bytes).expect("room");
             assert_eq!(at, (self.size(), len), "{}", self.fail("append"));

@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Allocate, Rename, SetAttributes, SetTime};
+use bowwave_core::Random;
 use bowwave_engine::{Engine, ErrorKind, File, Namespace as _, OpenOptions, Options, Store};
 
-use crate::common::{Directory, Random, directory_store, small};
+use crate::common::{Directory, directory_store, random_bytes, small};
 
 fn writable(store: &Store, name: &str) -> File {
     store
@@ -45,7 +46,7 @@ fn written_bytes_are_read_at_once_and_are_in_the_directory_after_flush() {
 fn the_last_writer_leaves_all_bytes_in_the_directory_and_valid_pages() {
     let (directory, engine, store) =
         directory_store(Options { cache_bytes: Some(64 << 20), ..Options::default() });
-    let bytes = Random::new(1).bytes(3_000_001);
+    let bytes = random_bytes(1, 3_000_001);
     let writer = store.create(Path::new("a"), 0o644).expect("a new file");
     let version = writer.version();
     writer.write_at(0, &bytes).expect("room");
@@ -359,7 +360,7 @@ fn the_journal_of_an_engine_that_writes_replays_to_the_same_actions() {
     for _ in 0..300 {
         let at = usize::try_from(random.below((1 << 20) - 20_000)).expect("small");
         let len = usize::try_from(1 + random.below(20_000)).expect("small");
-        let bytes = random.bytes(len);
+        let bytes = random_bytes(random.bits(), len);
         file.write_at(at as u64, &bytes).expect("room");
         expected[at..at + len].copy_from_slice(&bytes);
     }

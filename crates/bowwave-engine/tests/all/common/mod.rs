@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use bowwave_core::{MIX_STEP, mix};
+use bowwave_core::fill_pattern;
 use bowwave_engine::{Engine, Options, Store};
 use tempfile::TempDir;
 
@@ -61,27 +61,9 @@ pub(crate) fn directory_store(options: Options) -> (Directory, Engine, Store) {
     (directory, engine, store)
 }
 
-/// Pseudo-random numbers from a seed (SplitMix64).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(MIX_STEP);
-        mix(self.0) % bound.max(1)
-    }
-
-    /// This many bytes.
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let seed = self.below(u64::MAX);
-        (0..len as u64)
-            .map(|i| (seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
-            .collect()
-    }
+/// This many bytes of a seed.
+pub(crate) fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill_pattern(seed, 0, &mut bytes);
+    bytes
 }
