@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use bowwave_core::Random;
 use bowwave_engine::{Engine, Options, Policy};
 use bowwave_region::MapOptions;
 use bowwave_region::uffd::{Delivery, Scope};
-use common::{Watchdog, can_serve, expected, map, mapped_bytes, next, peek, resident_bytes, setting};
+use common::{Watchdog, can_serve, expected, map, mapped_bytes, peek, resident_bytes, setting};
 
 const THREADS: u64 = 8;
 /// Resident bytes allowed beyond the budget: requests in flight, and pages evicted next.
@@ -28,8 +29,8 @@ fn seed() -> u64 {
 }
 
 /// Half of the accesses are near each other, half anywhere.
-fn place(state: &mut u64, turn: u64, bytes: u64) -> u64 {
-    let number = next(state);
+fn place(random: &mut Random, turn: u64, bytes: u64) -> u64 {
+    let number = random.bits();
     if number.is_multiple_of(2) {
         ((turn / 64 * 7_919) << 20 | number & 0xF_FFFF) % bytes
     } else {
@@ -82,9 +83,9 @@ fn touch_while_requests_fail_and_children_come_and_go(delivery: Delivery) {
             .map(|reader| {
                 let (region, done) = (&region, &done);
                 scope.spawn(move || {
-                    let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader);
+                    let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader));
                     for turn in 0..touches / THREADS {
-                        let at = place(&mut state, turn, bytes);
+                        let at = place(&mut random, turn, bytes);
                         let byte = region.as_slice()[at as usize];
                         assert_eq!(byte, expected(size, at), "at {at}, BOWWAVE_SEED={seed}");
                         done.fetch_add(1, Ordering::Relaxed);
@@ -156,10 +157,10 @@ fn without_retries_every_byte_is_right_or_its_page_is_reported() {
         let readers = (0..THREADS).map(|reader| {
             let done = &done;
             scope.spawn(move || {
-                let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader);
+                let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader));
                 let mut refused = BTreeSet::new();
                 for turn in 0..touches / THREADS {
-                    let at = place(&mut state, turn, bytes);
+                    let at = place(&mut random, turn, bytes);
                     match peek(base + at as usize) {
                         Ok(byte) => assert_eq!(byte, expected(size, at), "at {at}, BOWWAVE_SEED={seed}"),
                         Err(libc::EFAULT) => drop(refused.insert(at / common::PAGE * common::PAGE)),
@@ -199,11 +200,11 @@ fn a_changing_object_shows_no_byte_of_the_new_version() {
         for reader in 0..THREADS {
             let (done, changed) = (&done, &changed);
             scope.spawn(move || {
-                let (mut state, mut turn, mut refused) = (seed().wrapping_add(reader), 0, 0);
+                let (mut random, mut turn, mut refused) = (Random::new(seed().wrapping_add(reader)), 0, 0);
                 // Until evictions were refused, which must happen: a tenth of the file fits.
                 while refused < 100 {
                     let was_changed = changed.load(Ordering::Acquire);
-                    match peek(base + place(&mut state, turn, bytes) as usize) {
+                    match peek(base + place(&mut random, turn, bytes) as usize) {
                         Ok(byte) => assert_eq!(byte, 1, "a byte of another version"),
                         Err(error) => {
                             assert_eq!(error, libc::EFAULT);
@@ -262,9 +263,9 @@ fn a_region_larger_than_memory_is_accessible_everywhere() {
     let engine = common::engine(4 << 20, Policy::Range);
     let store = engine.store("pattern:/8TiB").expect("a pattern");
     let region = map(&store, &MapOptions::default());
-    let mut state = seed();
+    let mut random = Random::new(seed());
     for _ in 0..2000 {
-        let at = next(&mut state) % (8 << 40);
+        let at = random.below(8 << 40);
         assert_eq!(region.as_slice()[at as usize], expected("8TiB", at));
     }
     assert!(mapped_bytes(&region) <= (4 << 20) + (1 << 20), "{}", mapped_bytes(&region));

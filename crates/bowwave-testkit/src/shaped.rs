@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bowwave_core::fill_pattern;
 use futures_util::Stream;
 use futures_util::stream;
 use http_body_util::StreamBody;
@@ -134,7 +135,8 @@ impl ShapedS3 {
         mut objects: Vec<(String, Content)>,
         log: Option<File>,
     ) -> io::Result<Self> {
-        let half = pattern();
+        let mut period = vec![0; PERIOD];
+        fill_pattern(1, 0, &mut period);
         objects.sort_by(|a, b| a.0.cmp(&b.0));
         let contents = objects.iter().map(|(_, content)| content.clone()).collect();
         let objects = objects.into_iter().map(|(key, content)| (key, content.len())).collect();
@@ -142,7 +144,7 @@ impl ShapedS3 {
             shape,
             objects,
             contents,
-            pattern: [half.as_slice(), &half].concat().into(),
+            pattern: period.repeat(2).into(),
             alarm: Alarm::start()?,
             link: Mutex::new(Instant::now()),
             requests: AtomicU64::new(0),
@@ -301,15 +303,4 @@ fn body(pieces: impl Stream<Item = io::Result<Frame<Bytes>>> + Send + 'static) -
 
 fn time_of(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(u64::MAX.into()) as u64)
-}
-
-/// The repeated pattern: a linear congruential generator (Knuth's constants), the upper half of
-/// each word.
-fn pattern() -> Vec<u8> {
-    let mut state = 1u64;
-    let words = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 32) as u32).to_le_bytes()
-    });
-    words.flatten().take(PERIOD).collect()
 }

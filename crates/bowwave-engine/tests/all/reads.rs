@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use bowwave_backend::{MemoryBackend, pattern};
+use bowwave_core::Random;
 use bowwave_engine::{Advice, Engine, EntryKind, ErrorKind, File, Namespace as _, Options, Policy};
 
 /// A policy of another crate.
@@ -70,12 +71,9 @@ fn sixteen_readers_with_a_cache_much_smaller_than_the_data() {
                 scope.spawn(move || {
                     let name = format!("{}", 3_000_000 + reader / 2);
                     let file = store.open(Path::new(&name)).expect("the pattern has every size");
-                    let mut state = reader;
+                    let mut random = Random::new(reader);
                     for step in 0..300u64 {
-                        state = state
-                            .wrapping_mul(6_364_136_223_846_793_005)
-                            .wrapping_add(1_442_695_040_888_963_407);
-                        let random = (state >> 33) % 3_100_000;
+                        let random = random.below(3_100_000);
                         let offset = if reader % 3 == 0 { random } else { step * 10_000 };
                         assert_reads(
                             &file,

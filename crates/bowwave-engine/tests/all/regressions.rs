@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::common::scripted::Scripted;
 use crate::common::until;
+use bowwave_core::Random;
 use bowwave_engine::backend::{MemoryBackend, ReadBuf, ReadSink, Result};
 use bowwave_engine::{Advice, Engine, Options, Policy};
 
@@ -135,11 +136,10 @@ fn bookkeeping_of_scattered_pages_stays_within_the_cache() {
     let cache_bytes = 16 << 20;
     let engine = engine(cache_bytes, 1);
     let file = engine.open("pattern:/1TiB").expect("a scheme of ours");
-    let mut state = 1u64;
+    let mut random = Random::new(1);
     let mut byte = [0];
     for _ in 0..20_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        file.read_at((state >> 20) % (1 << 40), &mut byte).expect("the pattern never fails");
+        file.read_at(random.below(1 << 40), &mut byte).expect("the pattern never fails");
     }
     let stats = engine.stats();
     assert!(stats.cache.pages_evicted > stats.frames, "the shadows are as many as the frames");

@@ -82,12 +82,6 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// A linear congruential generator, good enough for random offsets.
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 20
-}
-
 /// The byte at an address, read by a system call: an error where an access would raise a signal.
 pub(crate) fn peek(address: usize) -> Result<u8, i32> {
     let mut byte = 0u8;
