@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_region::FaultOutcome as Outcome;
 use pyo3::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -42,13 +43,6 @@ struct Sample {
     at: f64,
     late: u64,
     misses: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Outcome {
-    Hit,
-    Late,
-    Miss,
 }
 
 /// Begin and end in seconds of `time.monotonic`, offset and length in bytes, and outcome.
@@ -94,7 +88,8 @@ impl Reads {
     fn extend(&self, reads: Vec<Shown<String>>) {
         let mut state = self.lock();
         for (begin, end, offset, length, outcome) in reads {
-            let outcome = Outcome::named(&outcome);
+            let known = Outcome::ALL.into_iter().find(|known| known.name() == outcome);
+            let outcome = known.unwrap_or(Outcome::Hit);
             state.push(self.max, Read { begin, end, offset, length, outcome });
         }
     }
@@ -161,20 +156,6 @@ impl Sample {
         let file = handle.file()?;
         let stats = py.detach(|| file.stats());
         Ok(Self { at: now(), late: stats.late, misses: stats.misses })
-    }
-}
-
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Late => "late",
-            Self::Miss => "miss",
-        }
-    }
-
-    fn named(name: &str) -> Self {
-        [Self::Late, Self::Miss].into_iter().find(|outcome| outcome.name() == name).unwrap_or(Self::Hit)
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::Advice;
-use bowwave_region::{FaultOutcome, MapOptions, Protection};
+use bowwave_region::{MapOptions, Protection};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -220,7 +220,7 @@ impl Region {
         Ok(self.faults(py)?.into_iter().map(|(begin, end, at, length, _)| (begin, end, at, length)).collect())
     }
 
-    /// As `reads`, with outcomes as in `reads.rs`.
+    /// As `reads`, with outcomes.
     #[pyo3(name = "_faults")]
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<Read>> {
         let faults = self.region()?.last_faults();
@@ -228,13 +228,8 @@ impl Region {
         let here = Instant::now();
         let seconds = |time| now - here.saturating_duration_since(time).as_secs_f64();
         let reads = faults.into_iter().map(|fault| {
-            let outcome = match fault.outcome {
-                FaultOutcome::Hit => "hit",
-                FaultOutcome::Late => "late",
-                FaultOutcome::Miss => "miss",
-            };
             let length = fault.bytes.end - fault.bytes.start;
-            (seconds(fault.begun), seconds(fault.ended), fault.bytes.start, length, outcome)
+            (seconds(fault.begun), seconds(fault.ended), fault.bytes.start, length, fault.outcome.name())
         });
         Ok(reads.collect())
     }

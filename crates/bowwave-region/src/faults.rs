@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
+use bowwave_core::named_enum;
 use bowwave_engine::Stats;
 use bowwave_engine::sync::Mutex;
 
@@ -21,15 +22,17 @@ pub struct Fault {
     pub outcome: FaultOutcome,
 }
 
-/// What a page fault waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultOutcome {
-    /// Nothing: its page was cached.
-    Hit,
-    /// A fill in flight.
-    Late,
-    /// The store.
-    Miss,
+named_enum! {
+    /// What a page fault waited for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FaultOutcome {
+        /// Nothing: its page was cached.
+        Hit = "hit",
+        /// A fill in flight.
+        Late = "late",
+        /// The store.
+        Miss = "miss",
+    }
 }
 
 /// The last faults, if they are remembered.
