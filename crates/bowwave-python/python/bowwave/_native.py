@@ -12,7 +12,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from . import _bowwave, _stores
 from ._options import SCHEMES
-from ._stores import Access, Place
+from ._stores import Access
 
 
 class NativeFileSystem(AbstractFileSystem):
@@ -49,10 +49,9 @@ class NativeFileSystem(AbstractFileSystem):
         return name if "://" in name else f"{self.scheme}://{name}"
 
     def _at(self, path: str) -> tuple[_bowwave.Store, str]:
-        bucket, _, key = self._stripped(path).partition("/")
-        place = Place(f"{self.scheme}://{bucket}/", key)
-        if self.scheme not in _stores.BUCKETS:
-            place = _stores.place_of(path)
+        if self.scheme in _stores.BUCKETS:
+            path = f"{self.scheme}://{self._stripped(path)}"
+        place = _stores.place_of(path)
         return _stores.store_of(place.store, self.access), place.path
 
     def _described(self, name: str, entry: tuple[str, str, int, int | None, str | None]) -> dict[str, Any]:

@@ -276,10 +276,7 @@ class BowwaveFileSystem(Synchronous, ChainedFileSystem):
         return access
 
     def _place(self, path: str) -> Place:
-        if self._scheme in _stores.BUCKETS:
-            bucket, _, key = path.partition("/")
-            return Place(f"{self._scheme}://{bucket}/", key)
-        return _stores.place_of(path)
+        return _stores.place_of(f"{self._scheme}://{path}" if self._scheme in _stores.BUCKETS else path)
 
     def _forget(self, path: str) -> None:
         path = self._strip_protocol(path)
