@@ -79,7 +79,9 @@ def wrapped(text):
 
 
 def members_of(thing):
-    for name, member in vars(thing).items():
+    # With those of files, which a class shares with others.
+    shared = [base for base in thing.__mro__ if base is thing or base.__name__ == "Watched"]
+    for name, member in (pair for base in shared for pair in vars(base).items()):
         if name.startswith("_"):
             continue
         is_property = isinstance(member, property | functools.cached_property)

@@ -10,12 +10,13 @@ import errno
 import itertools
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from fsspec.caching import BaseCache, register_cache
 
 from . import _bowwave, _stores, _targets
+from ._files import Watched
 from ._formats import settings_of, watcher_of
 from ._history import History
 from ._html import of_cache
@@ -28,7 +29,7 @@ END_S = 60.0
 _numbers = itertools.count()
 
 
-class BowwaveCache(BaseCache):
+class BowwaveCache(Watched, BaseCache):
     """Readahead, several requests in flight and a bounded waste, for one file.
 
     `cache_options` are settings of the engine (`bowwave.settings()`), such as `policy="none"`. Caches with equal
@@ -47,8 +48,7 @@ class BowwaveCache(BaseCache):
         self._settings = _stores.access_of(implied | options).settings
         self._base = (0, 0, 0)
         self._handle: tuple[int, _bowwave.Store, _bowwave.Handle] | None = None
-        #: The watcher of its format, while no thread is in it.
-        self._watchers: list[Any] = []
+        self._watchers = []
         #: What the watcher does at the end, even if a plan of the program has ended it.
         self._at_close: Callable[[], None] | None = None
         self._history = History(self._place, None, listed=False)
@@ -87,40 +87,12 @@ class BowwaveCache(BaseCache):
             self._watch(offset, length)
         return handle.pread(offset, length, self._history.reads)
 
-    def _watch(self, offset: int, length: int) -> None:
-        watchers = self._watchers
-        try:
-            watcher = watchers.pop()
-        except IndexError:
-            # It reads itself, or sees the read of another thread.
-            return
-        try:
-            if not self._begun:
-                # At the first read, not earlier: the fetcher works only after the file is created, and the cache is
-                # created first.
-                self._begun = True
-                watcher.opened(self)
-            watcher.before(self, offset, min(length, max(0, self.size - offset)))
-        finally:
-            watchers.append(watcher)
-
-    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Announces half-open ranges in the order of their use, in place of the plan of the file's format."""
-        ranges, handle = list(ranges), self._live()
-        handle.plan(ranges)
-        self._history.announce(ranges)
-        if any(getattr(watcher, "plans", False) for watcher in self._watchers):
-            self._watchers.clear()
-
-    def end_plan(self) -> None:
-        """Ends the plan: what is not in flight is not read."""
-        self._live().end_plan()
-
-    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
-        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
-        self._live().advise(advice, offset, length)
-        if advice == "willneed":
-            self._history.announce([(offset, offset + length if length else self.size)])
+    def _begin(self, watcher: Any) -> None:
+        # At the first read, not earlier: the fetcher works only after the file is created, and the cache is created
+        # first.
+        if not self._begun:
+            self._begun = True
+            watcher.opened(self)
 
     def stats(self) -> dict[str, int]:
         """Counters of the file, in pages, and of its requests."""

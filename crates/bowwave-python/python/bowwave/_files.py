@@ -107,7 +107,59 @@ def _closed(offset: int, into: object, reads: object) -> Any:
     raise ValueError("I/O operation on closed file")
 
 
-class File(io.BufferedIOBase):
+class Watched:
+    """A file whose reads the watcher of its format sees, and whose program may announce reads."""
+
+    size: int
+    _history: History
+    #: The watcher, while no thread is in it.
+    _watchers: list[Any]
+
+    def _live(self) -> _bowwave.Handle:
+        """The handle of this process."""
+        raise NotImplementedError
+
+    def _begin(self, watcher: Any) -> None:
+        """Called before the watcher sees a read."""
+
+    def _watch(self, offset: int, length: int) -> None:
+        # A child of fork has others.
+        watchers = self._watchers
+        try:
+            watcher = watchers.pop()
+        except IndexError:
+            # It reads itself, or sees the read of another thread.
+            return
+        try:
+            self._begin(watcher)
+            watcher.before(self, offset, min(length, max(0, self.size - offset)))
+        finally:
+            watchers.append(watcher)
+
+    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
+
+        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one of the
+        file's format. Raises `ValueError` for a range that ends before it starts."""
+        ranges, handle = list(ranges), self._live()
+        handle.plan(ranges)
+        self._history.announce(ranges)
+        if any(getattr(watcher, "plans", False) for watcher in self._watchers):
+            # It would end this plan, and with it the requests in flight.
+            self._watchers.clear()
+
+    def end_plan(self) -> None:
+        """Ends the plan: what is not in flight is not read."""
+        self._live().end_plan()
+
+    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
+        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
+        self._live().advise(advice, offset, length)
+        if advice == "willneed":
+            self._history.announce([(offset, offset + length if length else self.size)])
+
+
+class File(Watched, io.BufferedIOBase):
     """A file that is read ahead of its reader.
 
     It is a binary file as the builtin `open` returns them. In addition, any number of threads may call `pread` at once,
@@ -129,8 +181,7 @@ class File(io.BufferedIOBase):
         self.size = self._handle.size
         #: Entity tag of this version, if the store has one.
         self.etag = self._handle.identity[0]
-        #: The watcher of its format, while no thread is in it.
-        self._watchers: list[Any] = []
+        self._watchers = []
         #: What the watcher does at the end, even if a plan of the program has ended it.
         self._at_close: Callable[[], None] | None = getattr(watcher, "closed", None)
         if watcher is None:
@@ -149,17 +200,6 @@ class File(io.BufferedIOBase):
         # the handle itself knows of a fork.
         self._pread: Callable[[int, int, _bowwave.Reads], bytes] = handle.pread
         self._preadinto: Callable[[int, Buffer, _bowwave.Reads], int] = handle.readinto
-
-    def _watch(self, offset: int, length: int) -> None:
-        try:
-            watcher = self._watchers.pop()
-        except IndexError:
-            # It reads itself, or sees the read of another thread.
-            return
-        try:
-            watcher.before(self, offset, min(length, max(0, self.size - offset)))
-        finally:
-            self._watchers.append(watcher)
 
     @property
     def mode(self) -> str:
@@ -286,22 +326,6 @@ class File(io.BufferedIOBase):
 
     # Announcements.
 
-    def plan(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Announces half-open ranges in the order of their use; they are read ahead, many at a time.
-
-        A later plan continues an earlier one. Reads elsewhere work as without a plan. It is in place of the one of the
-        file's format. Raises `ValueError` for a range that ends before it starts."""
-        ranges, handle = list(ranges), self._live()
-        handle.plan(ranges)
-        self._history.announce(ranges)
-        if any(getattr(watcher, "plans", False) for watcher in self._watchers):
-            # It would end this plan, and with it the requests in flight.
-            self._watchers.clear()
-
-    def end_plan(self) -> None:
-        """Ends the plan: what is not in flight is not read."""
-        self._live().end_plan()
-
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Reads `(offset, length)` ranges into the cache, without waiting for them.
 
@@ -310,12 +334,6 @@ class File(io.BufferedIOBase):
             # A length of 0 would be to the end.
             if length != 0:
                 self.advise("willneed", offset, length)
-
-    def advise(self, advice: str, offset: int = 0, length: int = 0) -> None:
-        """Advises how the file will be read: one of `bowwave.ADVICE`. A length of 0 is to the end."""
-        self._live().advise(advice, offset, length)
-        if advice == "willneed":
-            self._history.announce([(offset, offset + length if length else self.size)])
 
     # Reports.
 
