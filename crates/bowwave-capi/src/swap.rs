@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_region::{RegionAdvice, Spill, SwapOptions, SwapRegion, SwapReport};
 
 use crate::arguments::{drop_handle, hand_over_text, handle, into_handle, path, word};
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn bowwave_memory_advise(
             ))
         })?;
         let end = if len == 0 { memory.len.max(offset) } else { offset.saturating_add(len) };
-        let mut region = memory.region.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut region = memory.region.lock();
         region.advise(offset..end, advice)?;
         Ok(0)
     })

@@ -6,11 +6,13 @@ use std::future::Future;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+
+use bowwave_engine::backend::sync::Mutex;
 
 use crate::bytes::NewBytes;
 use crate::handle::{Handle, unsigned};
@@ -49,7 +51,7 @@ struct Wakes {
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
-        let mut tokens = self.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.woken.tokens.lock();
         tokens.push(self.token);
         drop(tokens);
         // Fails only if 2^64 wake-ups are unread.
@@ -66,10 +68,6 @@ impl Inner {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         }
-    }
-
-    fn tasks(&self) -> std::sync::MutexGuard<'_, Tasks> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,7 +113,7 @@ impl Completions {
         let mut read: Read =
             Box::pin(async move { file.to_read(offset, len as u64).read_at_async(offset, memory).await });
         let token = {
-            let mut tasks = inner.tasks();
+            let mut tasks = inner.tasks.lock();
             tasks.next += 1;
             tasks.next
         };
@@ -126,10 +124,9 @@ impl Completions {
             }
             Some(Err(error)) => Err(handle.get().raised(py, &error)),
             None => {
-                inner.tasks().reads.insert(token, (read, bytes, handle.clone().unbind()));
+                inner.tasks.lock().reads.insert(token, (read, bytes, handle.clone().unbind()));
                 // A wake-up may have come before the read was in the table.
-                let woken =
-                    inner.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner).contains(&token);
+                let woken = inner.woken.tokens.lock().contains(&token);
                 if woken {
                     let _full = (&inner.woken.event).write(&1u64.to_ne_bytes());
                 }
@@ -140,7 +137,7 @@ impl Completions {
 
     /// Drops a read.
     fn cancel(&self, py: Python<'_>, token: u64) -> PyResult<()> {
-        let dropped = self.inner.get()?.tasks().reads.remove(&token);
+        let dropped = self.inner.get()?.tasks.lock().reads.remove(&token);
         if let Some((read, _bytes, _handle)) = dropped {
             py.detach(|| drop(read));
         }
@@ -152,10 +149,10 @@ impl Completions {
         let inner = self.inner.get()?;
         // Nothing to read if another poll was first.
         let _empty = (&inner.woken.event).read(&mut [0; 8]);
-        let tokens = std::mem::take(&mut *inner.woken.tokens.lock().unwrap_or_else(PoisonError::into_inner));
+        let tokens = std::mem::take(&mut *inner.woken.tokens.lock());
         let mut ended = Vec::new();
         for token in tokens {
-            let Some((mut read, bytes, handle)) = inner.tasks().reads.remove(&token) else { continue };
+            let Some((mut read, bytes, handle)) = inner.tasks.lock().reads.remove(&token) else { continue };
             match inner.poll(py, token, &mut read) {
                 Some(Ok(count)) => {
                     drop(read);
@@ -167,7 +164,7 @@ impl Completions {
                     ended.push((token, exception.into_bound(py).into_any()));
                 }
                 None => {
-                    inner.tasks().reads.insert(token, (read, bytes, handle));
+                    inner.tasks.lock().reads.insert(token, (read, bytes, handle));
                 }
             }
         }

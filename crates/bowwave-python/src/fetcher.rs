@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bowwave_engine::backend::sync::{Condvar, Mutex};
 use bowwave_engine::backend::{Backend, Error, Object, Profile, ReadBuf, ReadSink, Result};
 use bowwave_engine::{ErrorKind, Identity};
 use pyo3::prelude::*;
@@ -33,13 +34,13 @@ pub(crate) struct Failures(Arc<Mutex<Option<(String, PyErr)>>>);
 impl Failures {
     /// The exception behind an error of the engine.
     pub(crate) fn behind(&self, py: Python<'_>, error: &bowwave_engine::Error) -> Option<PyErr> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.0.lock();
         let (_, exception) = last.as_ref().filter(|(text, _)| error.to_string().contains(text))?;
         Some(exception.clone_ref(py))
     }
 
     fn put(&self, text: String, exception: PyErr) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, exception));
+        *self.0.lock() = Some((text, exception));
     }
 }
 
@@ -72,7 +73,7 @@ struct Pool {
     state: Mutex<State>,
     work: Condvar,
     /// The last running job has ended.
-    quiet: Condvar,
+    quiet: std::sync::Condvar,
 }
 
 #[derive(Default)]
@@ -145,7 +146,7 @@ impl Object for Fetched {
 /// The pool of this process: a child has none of its parent's threads.
 fn pool() -> &'static Pool {
     static POOLS: Mutex<Vec<(u64, &'static Pool)>> = Mutex::new(Vec::new());
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = POOLS.lock();
     let now = generation();
     if let Some((_, pool)) = pools.iter().find(|(generation, _)| *generation == now) {
         return pool;
@@ -158,7 +159,7 @@ fn pool() -> &'static Pool {
 impl Pool {
     /// Queues a job, or returns it if there is no thread for it.
     fn add(&'static self, job: Job) -> std::result::Result<(), Box<Job>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.ended {
             drop(state);
             job.refuse();
@@ -180,19 +181,19 @@ impl Pool {
 
     fn work(&self) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let job = loop {
                 if let Some(job) = state.jobs.pop_front() {
                     break job;
                 }
                 state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state);
                 state.idle -= 1;
             };
             state.running += 1;
             drop(state);
             job.run();
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.running -= 1;
             if state.running == 0 {
                 self.quiet.notify_all();
@@ -202,18 +203,13 @@ impl Pool {
 
     /// Fails all jobs that have not begun, now and later, and waits up to `most` for the others.
     fn end(&self, most: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ended = true;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
         jobs.into_iter().for_each(Job::refuse);
         let running = |state: &mut State| state.running > 0;
-        drop(self.quiet.wait_timeout_while(self.lock(), most, running));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in between leaves counts of threads.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(self.quiet.wait_timeout_while(self.state.lock(), most, running));
     }
 }
 

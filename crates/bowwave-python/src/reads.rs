@@ -1,8 +1,8 @@
 //! The last reads of a file and how each ended, which its picture shows.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_region::FaultOutcome as Outcome;
 use pyo3::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
@@ -58,7 +58,7 @@ impl Reads {
     /// Reads go through this handle from now on.
     fn bind(&self, py: Python<'_>, handle: &Handle) -> PyResult<()> {
         let sample = Sample::of(py, handle)?;
-        self.lock().samples = VecDeque::from([sample]);
+        self.state.lock().samples = VecDeque::from([sample]);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Reads {
             Some(handle) if waited && end - begin >= SLOW_S => self.outcome(py, handle, begin)?,
             _ => Outcome::Hit,
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (offset, length) in ranges {
             state.push(self.max, Read { begin, end, offset, length, outcome });
         }
@@ -86,7 +86,7 @@ impl Reads {
 
     /// Remembers reads that are known from elsewhere.
     fn extend(&self, reads: Vec<Shown<String>>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (begin, end, offset, length, outcome) in reads {
             let known = Outcome::ALL.into_iter().find(|known| known.name() == outcome);
             let outcome = known.unwrap_or(Outcome::Hit);
@@ -97,7 +97,7 @@ impl Reads {
     /// The reads, about in the order of their ends.
     fn all(&self) -> Vec<Shown<&'static str>> {
         let shown = |read: &Read| (read.begin, read.end, read.offset, read.length, read.outcome.name());
-        self.lock().reads.iter().map(shown).collect()
+        self.state.lock().reads.iter().map(shown).collect()
     }
 }
 
@@ -114,7 +114,7 @@ impl Reads {
         let end = now();
         let outcome =
             if end - begin >= SLOW_S && waited() { self.outcome(py, handle, begin)? } else { Outcome::Hit };
-        self.lock().push(self.max, Read { begin, end, offset, length: length as u64, outcome });
+        self.state.lock().push(self.max, Read { begin, end, offset, length: length as u64, outcome });
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Reads {
     /// at the same time have the worst of their outcomes.
     fn outcome(&self, py: Python<'_>, handle: &Handle, begin: f64) -> PyResult<Outcome> {
         let sample = Sample::of(py, handle)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let earlier = state.samples.iter().rev().find(|sample| sample.at <= begin);
         let outcome = match earlier.or_else(|| state.samples.front()) {
             Some(earlier) if sample.misses > earlier.misses => Outcome::Miss,
@@ -134,11 +134,6 @@ impl Reads {
         }
         state.samples.push_back(sample);
         Ok(outcome)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic may leave a read out, which affects pictures only.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,13 +4,14 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_engine::Advice;
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_region::{MapOptions, Protection};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
@@ -319,7 +320,7 @@ fn elsewhere<T: Send + 'static>(
     thread::Builder::new().name(name.into()).spawn(run)?;
     let receiver = Mutex::new(receiver);
     loop {
-        let received = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS);
+        let received = || receiver.lock().recv_timeout(SIGNALS);
         match py.detach(received) {
             Ok(done) => return done.map_err(|error| region_raised(&error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_engine::backend::sync::Mutex;
 use bowwave_engine::{
     PlannedSibling, SiblingDirectories, SiblingEvent, SiblingExtent, SiblingReason, SiblingUses,
     Siblings as Opens,
@@ -28,13 +28,6 @@ struct State {
 /// end.
 type Ahead = (String, u64, u64, u64);
 
-impl Siblings {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[pymethods]
 impl Siblings {
     #[new]
@@ -47,14 +40,14 @@ impl Siblings {
         files.sort_unstable();
         let names: Vec<&[u8]> = files.iter().map(|(name, _)| name.as_bytes()).collect();
         let (directory, siblings) = (number(&directory), Box::new(Opens::of(&names)));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.directories.step(SiblingEvent::Listed { directory, siblings }, &mut Vec::new());
         state.files.insert(directory, files);
     }
 
     /// A directory is no longer remembered.
     fn forget(&self, directory: &str) {
-        let (directory, mut state) = (number(&directory), self.lock());
+        let (directory, mut state) = (number(&directory), self.state.lock());
         state.directories.step(SiblingEvent::Forgotten { directory }, &mut Vec::new());
         state.files.remove(&directory);
     }
@@ -75,7 +68,7 @@ impl Siblings {
     ) -> Option<Vec<Ahead>> {
         let (soon, ahead, bytes) = room;
         let (file, directory) = (number(&(directory, name)), number(&directory));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let listed = state.files.get(&directory)?;
         let index = place(listed, name)?;
@@ -111,7 +104,7 @@ impl Siblings {
 
     /// A program closes a file of which it has read these offsets and lengths.
     fn closed(&self, directory: &str, name: &str, reads: Vec<(u64, u64)>) {
-        let (file, mut state) = (number(&(directory, name)), self.lock());
+        let (file, mut state) = (number(&(directory, name)), self.state.lock());
         for (offset, length) in reads {
             state.uses.read(file, offset, length);
         }
@@ -120,7 +113,7 @@ impl Siblings {
 
     /// A planned file needs no readahead.
     fn resident(&self, directory: &str, name: &str) {
-        let (directory, mut state) = (number(&directory), self.lock());
+        let (directory, mut state) = (number(&directory), self.state.lock());
         if let Some(index) = state.files.get(&directory).and_then(|files| place(files, name)) {
             state.directories.step(SiblingEvent::Resident { directory, index }, &mut Vec::new());
         }
@@ -128,7 +121,7 @@ impl Siblings {
 
     /// A file that was read ahead is not in memory any more.
     fn dropped(&self, directory: &str, name: &str) {
-        let (directory, mut state) = (number(&directory), self.lock());
+        let (directory, mut state) = (number(&directory), self.state.lock());
         if let Some(index) = state.files.get(&directory).and_then(|files| place(files, name)) {
             state.directories.step(SiblingEvent::Dropped { directory, index }, &mut Vec::new());
         }

@@ -1,8 +1,7 @@
 //! Files that are read alike.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use bowwave_engine::SiblingTrails;
+use bowwave_engine::backend::sync::Mutex;
 use pyo3::prelude::*;
 
 /// The reads of the last files. Any number of threads may use it. Callers number the opens.
@@ -14,13 +13,6 @@ pub(crate) struct Trails {
 /// A file, and the offset and length of bytes to fetch of it.
 type Fetch = (u64, u64, u64);
 
-impl Trails {
-    fn lock(&self) -> MutexGuard<'_, SiblingTrails> {
-        // A panic may leave wrong counts, which affect readahead only, never the bytes read.
-        self.trails.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[pymethods]
 impl Trails {
     #[new]
@@ -30,18 +22,18 @@ impl Trails {
 
     /// A program opens a file of `size` bytes. Returns a number for `closed`.
     fn opened(&self, file: u64, size: u64) -> u64 {
-        self.lock().opened(file, size)
+        self.trails.lock().opened(file, size)
     }
 
     /// A program closes a file that was opened with this number.
     fn closed(&self, file: u64, number: u64) {
-        self.lock().closed(file, number);
+        self.trails.lock().closed(file, number);
     }
 
     /// A program reads a file. Returns what to fetch.
     fn read(&self, file: u64, offset: u64, length: u64) -> Vec<Fetch> {
         let mut found = Vec::new();
-        self.lock().read(file, offset, length, &mut found);
+        self.trails.lock().read(file, offset, length, &mut found);
         let fetch = |bytes: std::ops::Range<u64>| (bytes.start, bytes.end - bytes.start);
         found
             .into_iter()
@@ -52,18 +44,18 @@ impl Trails {
 
     /// Whether the file is read as others were.
     fn follows(&self, file: u64) -> bool {
-        self.lock().follows(file)
+        self.trails.lock().follows(file)
     }
 
     /// A file is opened ahead of the program. Returns offsets and lengths of at most `most` bytes
     /// to fetch.
     fn ahead(&self, file: u64, size: u64, most: u64) -> Vec<(u64, u64)> {
-        let found = self.lock().ahead(file, size, most);
+        let found = self.trails.lock().ahead(file, size, most);
         found.into_iter().map(|bytes| (bytes.start, bytes.end - bytes.start)).collect()
     }
 
     /// A file that was opened ahead is closed.
     fn dropped(&self, file: u64) {
-        self.lock().dropped(file);
+        self.trails.lock().dropped(file);
     }
 }

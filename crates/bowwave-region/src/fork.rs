@@ -16,9 +16,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{MutexGuard, Once};
 
 use bowwave_engine::Store;
+use bowwave_engine::backend::sync::Mutex;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 use crate::error::{Error, Result};
@@ -105,7 +106,7 @@ pub(crate) fn forget(start: usize) {
 }
 
 fn kept() -> MutexGuard<'static, Kept> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    KEPT.lock()
 }
 
 extern "C" fn before() {
