@@ -78,8 +78,6 @@ impl Finish {
     }
 }
 
-impl Shared {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -101,8 +101,6 @@ impl Closings {
     }
 }
 
-impl Shared {}
-
 impl Drop for CloseInProgress {
     fn drop(&mut self) {
         *self.0.count.lock() -= 1;
