@@ -55,7 +55,7 @@ test:
 	$(CARGO) test --locked --workspace --no-run --quiet
 	@$(MAKE) --no-print-directory -j3 fuzz-programs python-after-rust programs-after-rust fuzz-after-rust
 
-# The Rust tests build what the first two run. All of them wait much, so the fuzz programs are built and run beside them.
+# The Rust tests build what the Python and program tests run. These tests mostly wait, so the fuzz programs run at the same time.
 python-after-rust programs-after-rust fuzz-after-rust: %-after-rust: test-rust test-builds
 	@$(MAKE) --no-print-directory test-$*
 fuzz-after-rust: fuzz-programs
@@ -67,7 +67,7 @@ fuzz-programs:
 	MAKEFLAGS= nice -n 19 tools/fuzz.sh build
 
 test-fuzz:
-	MAKEFLAGS= nice tools/fuzz.sh $(FUZZ_SECONDS)
+	MAKEFLAGS= nice -n 19 tools/fuzz.sh $(FUZZ_SECONDS)
 
 # Published experiments, the model of the region, documentation, packages, and counts of instructions.
 test-builds:

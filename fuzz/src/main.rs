@@ -38,7 +38,10 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
         "device" => Target::Device,
         name => match Format::ALL.into_iter().find(|format| format.name() == name) {
             Some(format) => Target::Trace(Some(format)),
-            None => panic!("BOWWAVE_FUZZ: '{name}' is not a format, nor detect, plan or device"),
+            None => {
+                let formats = Format::ALL.map(Format::name).join(", ");
+                panic!("BOWWAVE_FUZZ: '{name}' is none of {formats}, detect, plan, device")
+            }
         },
     }
 });

@@ -1,8 +1,9 @@
-//! Locks without poisoning: after a panic of a holder, the next one gets what it left. So each
-//! change under a lock leaves the value valid before anything can panic.
+//! Locks that ignore poisoning: after a panic under a lock, the next `lock()` succeeds. The value
+//! may be half changed then, and its users must tolerate that; where this is not clear, the field
+//! says why.
 
-/// Defines `Mutex`, `RwLock` and `Condvar` over those of `$sync`: the standard library's module, or
-/// the double of a model checker.
+/// Defines `Mutex`, `RwLock` and `Condvar` as wrappers of the types in `$sync`: `std::sync`, or a
+/// model checker's replacement.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! locks_without_poison {
@@ -14,18 +15,18 @@ macro_rules! locks_without_poison {
         pub struct Mutex<T>(inner::Mutex<T>);
 
         impl<T> Mutex<T> {
-            /// An unlocked mutex.
+            /// Creates an unlocked mutex.
             pub const fn new(value: T) -> Self {
                 Self(inner::Mutex::new(value))
             }
 
-            /// Waits for the mutex and locks it.
+            /// Locks; blocks while another thread holds the lock.
             #[inline]
             pub fn lock(&self) -> inner::MutexGuard<'_, T> {
                 self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
             }
 
-            /// Locks the mutex if it is free.
+            /// Locks if no thread holds the lock.
             #[inline]
             pub fn try_lock(&self) -> Option<inner::MutexGuard<'_, T>> {
                 match self.0.try_lock() {
@@ -35,12 +36,12 @@ macro_rules! locks_without_poison {
                 }
             }
 
-            /// What it protects, which nobody else can lock.
+            /// The value; `&mut self` proves that no guard exists.
             pub fn get_mut(&mut self) -> &mut T {
                 self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
             }
 
-            /// What it protected.
+            /// Returns the value.
             pub fn into_inner(self) -> T {
                 self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
             }
@@ -51,17 +52,17 @@ macro_rules! locks_without_poison {
         pub struct RwLock<T>(inner::RwLock<T>);
 
         impl<T> RwLock<T> {
-            /// An unlocked lock.
+            /// Creates an unlocked lock.
             pub const fn new(value: T) -> Self {
                 Self(inner::RwLock::new(value))
             }
 
-            /// Waits for writers and locks it for a reader.
+            /// Locks for shared access; blocks while a writer holds the lock.
             pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
                 self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
             }
 
-            /// Waits for all others and locks it for a writer.
+            /// Locks for exclusive access; blocks while another thread holds the lock.
             pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
                 self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
             }
@@ -72,7 +73,7 @@ macro_rules! locks_without_poison {
         pub struct Condvar(inner::Condvar);
 
         impl Condvar {
-            /// A condition that nobody waits for.
+            /// Creates a condition variable without waiters.
             pub const fn new() -> Self {
                 Self(inner::Condvar::new())
             }

@@ -69,8 +69,12 @@ pub fn read_end(heard: &Receiver<Heard>, patience: Duration) -> Result<Vec<u8>> 
         match heard.recv_timeout(patience) {
             Ok(Heard::Progress(_)) => {}
             Ok(Heard::Done(buf, result)) => {
-                let mut bytes = buf.to_vec();
-                bytes.truncate(result?);
+                let (mut bytes, count) = (buf.to_vec(), result?);
+                if count > bytes.len() {
+                    let message = format!("the store reported {count} bytes for a buffer of {}", bytes.len());
+                    return Err(Error::new(ErrorKind::Io, message));
+                }
+                bytes.truncate(count);
                 return Ok(bytes);
             }
             Ok(Heard::Dropped) => return Err(Error::new(ErrorKind::Io, "the store dropped a read")),

@@ -313,7 +313,7 @@ pub enum SetTime {
     At(SystemTime),
 }
 
-/// What [`Namespace::set_xattr`](crate::Namespace::set_xattr) does with an attribute that exists.
+/// How [`Namespace::set_xattr`](crate::Namespace::set_xattr) treats an existing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SetXattr {
     /// Replace it.

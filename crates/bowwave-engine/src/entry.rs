@@ -10,7 +10,7 @@ use crate::object_upload::ObjectUpload;
 use crate::offset_mapped::OffsetMappedFrames;
 use crate::queue::Queue;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use crate::sync::{Arc, Mutex, OnceLock};
 
 /// One version of one object: the state its readers share. All names of a file share one entry.
 #[derive(Debug)]
@@ -99,34 +99,34 @@ impl FileEntry {
 
     /// The store's URL and the path in it, for messages.
     pub(crate) fn name(&self) -> String {
-        bowwave_backend::place(self.queue.url(), &lock(&self.path))
+        bowwave_backend::place(self.queue.url(), &self.path.lock())
     }
 
     /// The path in the store, or the store's URL if the store is this one object.
     pub(crate) fn path_or_url(&self) -> String {
-        let path = lock(&self.path);
+        let path = self.path.lock();
         if path.as_os_str().is_empty() { self.queue.url().to_owned() } else { path.display().to_string() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        lock(&self.path).clone()
+        self.path.lock().clone()
     }
 
     /// Sets the path of the last open.
     pub(crate) fn set_path(&self, path: &Path) {
-        let mut known = lock(&self.path);
+        let mut known = self.path.lock();
         if *known != path {
             path.clone_into(&mut known);
         }
     }
 
     pub(crate) fn key(&self) -> Key {
-        lock(&self.key).clone()
+        self.key.lock().clone()
     }
 
     /// The caller holds the lock of [`Files`](crate::files::Files).
     pub(crate) fn set_key(&self, key: Key) {
-        *lock(&self.key) = key;
+        *self.key.lock() = key;
     }
 
     /// Counts a request for `bytes` bytes.
@@ -172,14 +172,14 @@ impl FileEntry {
 
     /// A write-out failed permanently.
     pub(crate) fn note_write_error(&self, error: &StoreError) {
-        let mut errors = lock(&self.writing.errors);
+        let mut errors = self.writing.errors.lock();
         errors.0 += 1;
         errors.1 = Some(error.clone());
     }
 
     /// Write-outs that failed permanently so far, and the last error.
     pub(crate) fn write_errors(&self) -> (u64, Option<StoreError>) {
-        lock(&self.writing.errors).clone()
+        self.writing.errors.lock().clone()
     }
 
     /// Its last name was removed.
@@ -203,26 +203,26 @@ impl FileEntry {
         let strong_tag = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
         let proves = strong_tag || identity.modified_ns.is_some() || identity.inode.is_some();
         let in_use = self.handles.load(Ordering::Relaxed) > 0;
-        *lock(&self.identity) == *identity && !self.is_stale() && (proves || in_use)
+        *self.identity.lock() == *identity && !self.is_stale() && (proves || in_use)
     }
 
     pub(crate) fn identity(&self) -> Identity {
-        lock(&self.identity).clone()
+        self.identity.lock().clone()
     }
 
     pub(crate) fn set_identity(&self, identity: Identity) {
-        *lock(&self.identity) = identity;
+        *self.identity.lock() = identity;
     }
 
     pub(crate) fn object(&self) -> Option<Arc<dyn Object>> {
-        lock(&self.object).clone()
+        self.object.lock().clone()
     }
 
     pub(crate) fn set_object(&self, object: Option<Arc<dyn Object>>) {
         if let Some(object) = &object {
             self.place.store(object.place(), Ordering::Relaxed);
         }
-        *lock(&self.object) = object;
+        *self.object.lock() = object;
     }
 
     /// Where it begins on its device, as far as known; for request order.
@@ -246,24 +246,24 @@ impl FileEntry {
     }
 
     pub(crate) fn write_object(&self) -> Option<Arc<dyn WriteObject>> {
-        lock(&self.writing.object).clone()
+        self.writing.object.lock().clone()
     }
 
     /// Reads and writes go through `object` from now on. The earlier object would report our own
     /// writes as foreign changes.
     pub(crate) fn set_write_object(&self, object: &Arc<dyn WriteObject>) {
-        *lock(&self.writing.object) = Some(Arc::clone(object));
+        *self.writing.object.lock() = Some(Arc::clone(object));
         self.set_object(Some(Arc::clone(object) as Arc<dyn Object>));
     }
 
     /// No writer is left. Reads continue through the object they have.
     pub(crate) fn drop_write_object(&self) {
-        *lock(&self.writing.object) = None;
+        *self.writing.object.lock() = None;
     }
 
     /// Stores an error for the readers woken with its number.
     pub(crate) fn note_error(&self, error: &StoreError) -> FillError {
-        *lock(&self.last_error) = Some(error.clone());
+        *self.last_error.lock() = Some(error.clone());
         FillError(0)
     }
 
@@ -275,7 +275,7 @@ impl FileEntry {
             }
             FillError::CLOSED => StoreError::new(ErrorKind::Io, "the file was closed").retryable(false),
             _ if self.is_stale() => self.stale_error(),
-            _ => lock(&self.last_error).clone().unwrap_or_else(|| {
+            _ => self.last_error.lock().clone().unwrap_or_else(|| {
                 StoreError::new(ErrorKind::Io, format!("{}: the read failed", self.name()))
             }),
         }
@@ -295,8 +295,4 @@ impl FileEntry {
         let message = format!("{}: the object has changed since it was opened; open it again", self.name());
         StoreError::new(ErrorKind::Changed, message)
     }
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock()
 }

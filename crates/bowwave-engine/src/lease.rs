@@ -15,7 +15,7 @@
 use bowwave_core::FrameId;
 
 use crate::engine::Inner;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, Mutex};
 
 /// The owner of a request's buffer, dropped with its last piece. Keeps the memory mapped.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let before = std::mem::replace(&mut *lock(&self.state), State::Back);
+        let before = std::mem::replace(&mut *self.state.lock(), State::Back);
         if let State::Orphaned(frames) = before {
             self.engine.unpin(self.shard, &frames);
         }
@@ -57,14 +57,10 @@ impl Loan {
     /// Whether the memory is back. If not, `orphan` pins the frames in the cache and returns them;
     /// this completes before the memory can come back.
     pub(crate) fn is_back_or(&self, orphan: impl FnOnce() -> Vec<FrameId>) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         if matches!(*state, State::Out) {
             *state = State::Orphaned(orphan());
         }
         matches!(*state, State::Back)
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock()
 }

@@ -239,7 +239,7 @@ fn window(text: &str, page_bytes: u64) -> std::result::Result<u32, String> {
     pages(bytes.div_ceil(page_bytes.max(1)))
 }
 
-/// Sets a knob of the schedulers: a number, or `auto` for the scheduler's own.
+/// Sets a knob of the schedulers: a number, or `auto` for the scheduler's default.
 fn set_knob(tuning: &mut Tuning, name: &str, text: &str) -> std::result::Result<(), String> {
     let value = if text == "auto" { Some(None) } else { text.parse().ok().map(Some) };
     if value.is_some_and(|value| tuning.scheduler.set(name, value).is_ok()) {
@@ -250,7 +250,7 @@ fn set_knob(tuning: &mut Tuning, name: &str, text: &str) -> std::result::Result<
     Err(match high {
         _ if !knob.is_whole() => format!("not milliseconds from {low} to {high}; or auto"),
         1.0 => "not 0 or 1; or auto".to_owned(),
-        _ => format!("not a whole number of at most {high} and at least {low}; or auto"),
+        _ => format!("not a whole number from {low} to {high}; or auto"),
     })
 }
 

@@ -63,6 +63,7 @@ impl fmt::Debug for SiblingReadahead {
 
 #[derive(Debug)]
 struct Shared {
+    /// A panic under the lock may leave wrong counts: they affect readahead, never the bytes read.
     state: Mutex<State>,
     /// What programs read, by path. Each read takes this lock, and none waits for the plans of
     /// others; it may be taken while `state` is locked.

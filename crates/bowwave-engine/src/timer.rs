@@ -36,7 +36,7 @@ impl Default for Timer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By due time and, as jobs may have the same, by number.
+    /// Key: due time, then a number that breaks ties.
     waiting: BTreeMap<(Instant, u64), Job>,
     /// Number of the last job.
     number: u64,

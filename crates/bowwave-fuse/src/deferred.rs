@@ -24,7 +24,6 @@ pub(crate) struct Deferred {
     changed: Condvar,
     /// Held while attributes are sent to the store, so that a rename runs before or after, not
     /// meanwhile.
-    /// Serialises requests that send attributes to the store.
     pub(crate) sending: Mutex<()>,
 }
 

@@ -74,9 +74,6 @@ impl Order {
         NamesGuard { _directories: [None, None], _tree: None, _whole: Some(whole) }
     }
 
-    // The tree's lock guards no data, and each change of `Holders` is one assignment. A panicking
-    // holder leaves them valid.
-
     fn shared(&self, inode: u64) -> Directory<'_> {
         let mut directories = self.directories.lock();
         loop {

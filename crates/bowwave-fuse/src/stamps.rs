@@ -15,9 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     times: Mutex<HashMap<u64, SystemTime>>,
-    /// Held while a time is sent to a store.
-    /// Serialises requests that send a time to a store. The holder reads the time again: a program
-    /// may have set another meanwhile.
+    /// Held while a time is sent to a store. The holder reads the time again: a program may have
+    /// set another meanwhile.
     pub(crate) sending: Mutex<()>,
 }
 

@@ -21,6 +21,7 @@ const SAMPLES: usize = 256;
 pub(crate) struct Reads {
     /// Reads that it remembers.
     max: usize,
+    /// A panic under the lock may leave a read out, which affects pictures only.
     state: Mutex<State>,
 }
 

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 /// The opens in listed directories. Any number of threads may use it.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Siblings {
+    /// A panic under the lock may leave wrong counts: they affect readahead, never the bytes read.
     state: Mutex<State>,
 }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 /// The reads of the last files. Any number of threads may use it. Callers number the opens.
 #[pyclass(frozen, module = "bowwave._bowwave")]
 pub(crate) struct Trails {
+    /// A panic under the lock may leave wrong counts: they affect readahead, never the bytes read.
     trails: Mutex<SiblingTrails>,
 }
 

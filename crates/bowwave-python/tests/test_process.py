@@ -77,8 +77,8 @@ def test_forks_in_the_middle_of_reads_do_not_hang(served):
                     os._exit(2)
             # Some children at a time: each opens the object anew.
             while len(children) > (8 if number < FORKS - 1 else 0):
-                number, child = children.popleft()
-                assert ended(child) == 0, f"round {number}"
+                round_, child = children.popleft()
+                assert ended(child) == 0, f"round {round_}"
     finally:
         stop.set()
         for _, child in children:

@@ -291,7 +291,8 @@ fn latency_and_bandwidth_of_a_url_are_the_devices() {
 
 #[test]
 fn a_failed_read_ends_once_and_its_time_passes_as_for_the_others() {
-    let faults = crate::Faults { errors: vec![(crate::ErrorKind::Io, 1.0)], ..crate::Faults::default() };
+    let faults =
+        crate::Faults { errors: vec![(crate::ErrorKind::PermissionDenied, 1.0)], ..crate::Faults::default() };
     let inner = crate::Fault::new(Arc::new(PatternBackend::new("8MiB").unwrap()), faults).unwrap();
     let quick = device("s3", &[("slots", "1"), ("latency", "1ms"), ("metadata", "0")]);
     let store = emulate(Arc::new(inner), quick.clone()).unwrap();
@@ -299,7 +300,7 @@ fn a_failed_read_ends_once_and_its_time_passes_as_for_the_others() {
     let reads: Vec<_> = (0..3).map(|at| start_read(&*object, at << 20, ReadBuf::zeroed(1 << 20))).collect();
     for read in reads {
         let error = read_end(&read, Duration::from_secs(20)).expect_err("every read fails");
-        assert_eq!(error.kind(), crate::ErrorKind::Io);
+        assert_eq!(error.kind(), crate::ErrorKind::PermissionDenied, "that of the store");
     }
     // The device has one slot, and nothing is cut short: each next transfer ends as much later.
     let ends: Vec<_> = served(&quick, &[(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20)])

@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-
 use std::time::Duration;
 
 use bowwave_core::network::{Failure, GiveUp, Retry, RetryLimits, Verdict};

@@ -10,7 +10,7 @@
 //! that failed. So no read waits for bytes that no other read receives.
 
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -129,7 +129,7 @@ impl First {
         let kept = Arc::downgrade(&untaken);
         runtime::spawn(async move {
             tokio::time::sleep(UNTAKEN_MAX).await;
-            let expired = kept.upgrade().and_then(|untaken| lock(&untaken).take());
+            let expired = kept.upgrade().and_then(|untaken| untaken.lock().take());
             drop(expired);
         });
         Self(untaken)
@@ -137,12 +137,12 @@ impl First {
 
     /// Whether bytes wait for a read.
     pub(super) fn is_there(&self) -> bool {
-        lock(&self.0).is_some()
+        self.0.lock().is_some()
     }
 
     /// The beginning of a read of `range`, if its bytes are next.
     pub(super) fn claim(&self, range: &Range<u64>) -> Option<Claim> {
-        let mut untaken = lock(&self.0);
+        let mut untaken = self.0.lock();
         let skipped = |found: &Untaken| range.start.checked_sub(found.range.start);
         let is_next = |found: &Untaken| {
             skipped(found).is_some_and(|skip| skip <= SKIP_BYTES_MAX) && range.start < found.range.end
@@ -158,10 +158,6 @@ impl First {
         }
         Some(Claim { range: range.start..end, skip, body: found.body, pass })
     }
-}
-
-fn lock(untaken: &Mutex<Option<Untaken>>) -> MutexGuard<'_, Option<Untaken>> {
-    untaken.lock()
 }
 
 impl Claim {

@@ -14,7 +14,6 @@ mod root;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_core::network::Validators;
@@ -48,6 +47,7 @@ pub(super) struct NameCache {
     /// Directories are planned to be listed ahead.
     has_planned: AtomicBool,
     bytes_max: usize,
+    /// A panic under the lock may leave a count that is too small, no wrong name.
     state: Mutex<State>,
     /// A listing has ended.
     listed: Condvar,

@@ -6,7 +6,6 @@
 //! on up to [`WINDOW_MAX`], while the program follows the order of the listing.
 
 use std::collections::{HashMap, HashSet};
-
 use std::time::{Duration, Instant};
 
 use super::meta::Meta;

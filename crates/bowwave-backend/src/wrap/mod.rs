@@ -27,7 +27,7 @@ use crate::{
 
 /// Changes of a wrapper to requests and to the profile; by default none.
 pub trait Layer: Debug + Send + Sync + 'static {
-    /// [`Backend::profile`] above that of the store below.
+    /// The wrapped store's profile; `profile` is the inner store's.
     fn profile(&self, profile: Profile) -> Profile {
         profile
     }
@@ -78,19 +78,19 @@ pub struct Wrapped<L> {
 }
 
 impl<L: Layer> Wrapped<L> {
-    /// `inner` behind the layer. `name` and a colon precede its URL.
+    /// Wraps `inner`. The URL is `name:` and the inner URL.
     pub fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
         let url = format!("{name}:{}", inner.url());
         Self { inner, layer: Arc::new(layer), url }
     }
 
-    /// `inner` behind the layer. `grows`: its size changes while it is open.
+    /// Wraps `inner`. `grows`: its size changes while it is open.
     pub(crate) fn object(&self, path: &Path, inner: Arc<dyn Object>, grows: bool) -> WrappedObject<L> {
         let place = self.layer.place(path, &*inner);
         WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer), place, grows }
     }
 
-    /// `inner`, open for writing, behind the layer.
+    /// Wraps `inner`, which is open for writing.
     pub(crate) fn write_object(&self, path: &Path, inner: Arc<dyn WriteObject>) -> WrappedWriteObject<L> {
         let read = self.object(path, Arc::clone(&inner) as _, true);
         WrappedWriteObject { read, inner }
@@ -240,7 +240,7 @@ impl<L: Layer> Object for WrappedObject<L> {
 /// The same, open for writing.
 #[derive(Debug)]
 pub struct WrappedWriteObject<L> {
-    /// As an object to read.
+    /// The same object for reads.
     pub read: WrappedObject<L>,
     /// The object below.
     pub inner: Arc<dyn WriteObject>,

@@ -250,7 +250,7 @@ struct Job {
     pattern: Pattern,
     /// Bytes of a read.
     block: u64,
-    /// Bytes that each reader reads at most.
+    /// Maximum bytes per reader.
     budget: u64,
 }
 
@@ -280,6 +280,7 @@ fn jobs(quick: bool) -> Vec<Job> {
         Job {
             name: "random 4 KiB reads",
             file_bytes: "1GiB",
+            // With replacement; these reads repeat no page, which a test checks.
             pattern: Pattern::Random,
             block: 4096,
             budget: reads * 4096,

@@ -40,7 +40,8 @@ pub struct ManyFiles {
     owners: u64,
     /// By the names of the second store. `None` within where it keeps none.
     named: OnceLock<Option<NamedFiles>>,
-    /// By number of the path, the directories of the last opens.
+    /// By number of the path, the directories of the last opens. A panic under the lock may leave
+    /// wrong counts: they affect readahead, never the bytes read.
     directories: Mutex<HashMap<u64, Directory>>,
     /// Numbers of the files that the program has changed. `None` if they are too many.
     changed: Mutex<Option<HashSet<u64>>>,

@@ -206,7 +206,7 @@ fn settings_have_the_names_of_linux_and_lustre_and_refuse_what_does_not_fit() {
         ("range_clusters", "all", "learned"),
         ("read_ahead_range_kb", "16", "64"),
         ("dirty_bytes", "0", "dirty_bytes"),
-        ("fifo_batch", "0", "at least 1; or auto"),
+        ("fifo_batch", "0", "from 1 to 65536; or auto"),
         ("read_expire", "half", "not milliseconds"),
         ("front_merges", "2", "0 or 1"),
     ] {

@@ -88,7 +88,7 @@ struct Entry {
 impl AllColumns {
     /// The columns of a version of an inode's file, which a program opens to read.
     pub(super) fn open(&self, inode: u64, version: u64) -> Arc<Columns> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         known.opens += 1;
         let opened = known.opens;
         if let Some(entry) = known.by_inode.get_mut(&inode)
@@ -113,7 +113,7 @@ impl AllColumns {
 
     /// The file is written.
     pub(super) fn forget(&self, inode: u64) {
-        lock(&self.known).remove(inode);
+        self.known.lock().remove(inode);
     }
 
     /// A program has read `data` at `offset` of a file of `size` bytes.
@@ -121,7 +121,7 @@ impl AllColumns {
         match columns.read(offset, data, size) {
             Progress::None => {}
             Progress::Kept => {
-                let mut unfinished = lock(&self.unfinished);
+                let mut unfinished = self.unfinished.lock();
                 unfinished.push_back(Arc::downgrade(columns));
                 if unfinished.len() > UNFINISHED_MAX
                     && let Some(oldest) = unfinished.pop_front().and_then(|oldest| oldest.upgrade())
@@ -130,7 +130,7 @@ impl AllColumns {
                 }
             }
             Progress::Known(chunks) => {
-                let mut known = lock(&self.known);
+                let mut known = self.known.lock();
                 let entry = known.by_inode.get_mut(&columns.inode);
                 // It may have been forgotten since.
                 if let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.columns, columns)) {
@@ -174,10 +174,6 @@ impl Known {
             self.remove(inode);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 /// The columns of one version of a file.
@@ -297,7 +293,7 @@ impl Columns {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 

@@ -7,7 +7,7 @@ use std::iter;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -410,6 +410,10 @@ fn the_creator_owns_a_new_entry() {
                 .expect("setpriv is part of every Debian");
             String::from_utf8(output.stdout).expect("ASCII") + &String::from_utf8_lossy(&output.stderr)
         });
+        for name in ["f", "d", "l", "p"] {
+            let below = |root: PathBuf| shape(&root.join(place).join(name)).expect("there");
+            assert_eq!(below(store.beneath("")), below(store.plain("")), "{name} in the store, {what}");
+        }
     }
 }
 

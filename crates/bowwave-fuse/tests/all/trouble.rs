@@ -105,8 +105,19 @@ fn odd_names_can_be_created() {
             fs::remove_file(store.at("link")).expect("there");
             assert_eq!(fs::read(store.beneath(&within)).expect("there"), name.as_bytes());
             assert_eq!(fs::read(store.beneath(name)).expect("there"), b"new");
+        }
+        for directory in ["", "into"] {
+            let entries = fs::read_dir(store.at(directory)).expect("there");
+            let mut listed: Vec<_> = entries.map(|entry| entry.expect("there").file_name()).collect();
+            let mut made: Vec<_> = ODD.map(|name| OsStr::from_bytes(name).to_owned()).to_vec();
+            made.extend(directory.is_empty().then(|| "into".into()));
+            listed.sort();
+            made.sort();
+            assert_eq!(listed, made, "in {directory:?}");
+        }
+        for name in ODD.map(OsStr::from_bytes) {
             fs::remove_file(store.at(name)).expect("there");
-            fs::remove_file(store.at(&within)).expect("there");
+            fs::remove_file(store.at(Path::new("into").join(name))).expect("there");
         }
         fs::remove_dir(store.at("into")).expect("empty");
         assert_eq!(fs::read_dir(store.beneath("")).expect("there").count(), 0);
@@ -142,7 +153,7 @@ fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
         assert!(made.is_err() && removed.is_err() && shown.is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("there").count(), 1, "nothing made, nothing removed");
     });
-    // The kernel looks up names below a directory that it may cache without asking for it again.
+    // The kernel looks up names below a cached directory without revalidating it.
     let options = MountOptions { ttl: Duration::from_secs(3600), ..MountOptions::default() };
     let (outside, Some(store)) = (Directory::new("outside"), Writable::new("escape", options)) else {
         return;
@@ -173,6 +184,8 @@ fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
     assert_eq!(left, ["file"]);
     assert_eq!(fs::read(outside.path().join("file")).expect("there"), b"theirs");
     assert_eq!(fs::metadata(outside.path().join("file")).expect("there").mode() & 0o777, 0o644);
+    fs::write(store.at("after"), b"works").expect("the mount still takes files");
+    assert_eq!(fs::read(store.beneath("after")).expect("written"), b"works");
 }
 
 #[test]
@@ -247,7 +260,8 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     let (Some(ram), Some(dir)) = (Ram::new("size=1m,nr_inodes=40"), Dir::new("full")) else { return };
     let mount = mounted(ram.path(), &dir, MountOptions::default());
     let kept = pattern(200_000, 1);
-    let mut file = File::create(dir.path().join("kept")).expect("made");
+    fs::write(dir.path().join("closed"), &kept).expect("room");
+    let mut file = File::create(dir.path().join("synced")).expect("made");
     file.write_all(&kept).and_then(|()| file.sync_all()).expect("room");
     drop(file);
     let mut file = File::create(dir.path().join("large")).expect("made");
@@ -267,8 +281,8 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     for name in ["large", "copied"] {
         fs::remove_file(dir.path().join(name)).expect("there");
     }
-    for path in [dir.path(), ram.path()] {
-        assert!(fs::read(path.join("kept")).expect("readable") == kept);
+    for path in [dir.path().join("closed"), dir.path().join("synced"), ram.path().join("synced")] {
+        assert!(fs::read(&path).expect("readable") == kept, "{}", path.display());
     }
     // `close` returns before the kernel tells the mount of it, which then closes the removed file.
     let mut again = File::create(dir.path().join("again")).expect("made");
@@ -289,6 +303,9 @@ fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
         .find(|&error| error != 0);
     assert_eq!(made, Some(Errno::NOSPC.raw_os_error()), "no more files");
     mount.unmount().expect("idle");
+    for name in ["closed", "synced", "again"] {
+        assert!(fs::read(ram.path().join(name)).expect("readable") == kept, "{name} at the end");
+    }
 }
 
 /// Attempts each kind of change below `at`, which has the file `f` and the directory `d`.
@@ -333,7 +350,7 @@ fn a_store_on_a_read_only_file_system_fails_with_erofs() {
         Mount::with_listener(store, dir.path(), MountOptions::default(), listener).expect("mountable");
     refuses_changes(dir.path());
     mount.unmount().expect("idle");
-    assert_eq!(complaints.load(Ordering::Relaxed), 0, "these are everyday answers");
+    assert_eq!(complaints.load(Ordering::Relaxed), 0, "expected errors are not reported");
 }
 
 #[test]

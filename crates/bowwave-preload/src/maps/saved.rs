@@ -23,7 +23,7 @@ pub(crate) fn save(maps: &BTreeMap<usize, Mapped>) -> Vec<Saved> {
 }
 
 impl Saved {
-    /// The modified pages of a range: the private ones. `None` if the kernel does not tell them.
+    /// The modified pages of a range: the private ones. `None` if the page map cannot be read.
     fn of(range: &Range<usize>) -> Option<Self> {
         let mut saved = Self { pages: Vec::new(), bytes: Vec::new() };
         bowwave_region::private_pages(range, |at| {

@@ -85,7 +85,7 @@ class Source:
 
 
 def joined(ranges: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
-    """Half-open ranges in the order of the file, joined where no more than a gap is between them."""
+    """Sorts half-open ranges, drops empty ones, and joins those at most `gap` bytes apart."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
         if found and start - found[-1][1] <= gap:

@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-/// Waiters that the thread has not seen yet. If there are more, a request waits for the thread.
+/// Maximum number of waiters that the thread has not seen yet. With more, `wait_until` blocks.
 const ADDED_MAX: usize = 1024;
 
 /// Wakes waiters from a thread of its own, which ends on drop.
 #[derive(Debug)]
 pub(super) struct Alarm(SyncSender<Waiter>);
 
-/// When to wake it, and how.
+/// Due time, and the channel that wakes the waiter.
 type Waiter = (Instant, oneshot::Sender<()>);
 
 impl Alarm {
@@ -42,23 +42,23 @@ impl Alarm {
 }
 
 fn run(added: &Receiver<Waiter>) {
-    // By due time and, as waiters may have the same, by number.
+    // Key: due time, then a number that breaks ties.
     let mut waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>> = BTreeMap::new();
     for number in 0_u64.. {
+        let now = Instant::now();
+        while waiting.first_key_value().is_some_and(|(&(due, _), _)| due <= now) {
+            let (_, wake) = waiting.pop_first().expect("it is due");
+            // The waiter may be gone.
+            wake.send(()).ok();
+        }
         let next = match waiting.first_key_value() {
             Some((&(due, _), _)) => added.recv_timeout(due.saturating_duration_since(Instant::now())),
             None => added.recv().map_err(RecvTimeoutError::from),
         };
         match next {
-            Ok((due, wake)) => {
-                waiting.insert((due, number), wake);
-            }
+            Ok((due, wake)) => drop(waiting.insert((due, number), wake)),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let (_, wake) = waiting.pop_first().expect("the first one is due");
-                // The waiter may be gone.
-                wake.send(()).ok();
-            }
         }
     }
 }

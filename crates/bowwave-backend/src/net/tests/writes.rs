@@ -19,7 +19,7 @@ use crate::{
     Backend, EntryKind, ErrorKind, Namespace as _, Object, OpenWrite, Options, Rename, Result, Write as _,
     WriteBuf,
 };
-use crate::{Credentials, WriteObject, open_url, pattern, read_exact, read_once, start_write, write_once};
+use crate::{Credentials, WriteObject, open_url, pattern, read_exact, read_once, start_write};
 
 const PART: usize = 8 << 20;
 
@@ -35,7 +35,8 @@ fn create() -> OpenWrite {
 }
 
 pub(super) fn write(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Result<usize> {
-    write_once(object, offset as u64, bytes, PATIENCE)
+    let end = start_write(object, offset as u64, WriteBuf::from_vec(bytes.to_vec()));
+    end.recv_timeout(PATIENCE).expect("each write ends").1
 }
 
 /// Writes all parts at once, the last first.

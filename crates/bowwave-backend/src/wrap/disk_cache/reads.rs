@@ -51,7 +51,7 @@ struct Request {
 
 impl Request {
     fn pending(&self) -> MutexGuard<'_, Option<Pending>> {
-        lock(&self.pending)
+        self.pending.lock()
     }
 }
 
@@ -110,7 +110,7 @@ impl Reads {
     /// Reads from the disk, or from the store if the disk is bypassed.
     pub(super) fn add(&self, pending: Pending) {
         let now = Instant::now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let is_idle = state.waiting.is_empty() && state.current.iter().any(Option::is_none);
         let admission = state.health.admit(now, is_idle);
         if admission == Admission::Bypass || state.waiting.len() >= WAITING_MAX {
@@ -135,7 +135,7 @@ impl Reads {
 
     /// Whether reads ask the disk.
     pub(super) fn is_up(&self) -> bool {
-        lock(&self.state).health.is_up()
+        self.state.lock().health.is_up()
     }
 
     /// The directory, for tests.
@@ -146,20 +146,20 @@ impl Reads {
 
     /// Ends the threads once the waiting reads have ended. Does not wait for them.
     pub(super) fn stop(&self) {
-        lock(&self.state).stopping = true;
+        self.state.lock().stopping = true;
         self.work.notify_all();
         self.timer.notify_all();
     }
 
     fn work(&self, index: usize) {
         let mut scratch = vec![0; CHUNK];
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(request) = state.waiting.pop_front() {
                 state.current[index] = Some(Arc::clone(&request));
                 drop(state);
                 let answered = self.serve(&request, &mut scratch);
-                state = lock(&self.state);
+                state = self.state.lock();
                 state.current[index] = None;
                 if answered && request.is_probe {
                     state.health.answered(Instant::now());
@@ -232,7 +232,7 @@ impl Reads {
 
     /// Takes back reads that the disk does not complete in time.
     fn time(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             let late = state.take_late(now);
@@ -247,7 +247,7 @@ impl Reads {
                     });
                     self.ask_store(pending, false);
                 }
-                state = lock(&self.state);
+                state = self.state.lock();
                 continue;
             }
             state = match state.next_deadline() {
@@ -303,9 +303,4 @@ impl Drop for Stop {
     fn drop(&mut self) {
         self.0.stop();
     }
-}
-
-/// A poisoned lock guards valid values: jobs run outside of it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

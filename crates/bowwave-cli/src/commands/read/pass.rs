@@ -72,16 +72,21 @@ impl Pass<'_> {
         let started = Instant::now();
         let results = thread::scope(|scope| {
             let (sender, results) = sync_channel(self.threads);
+            let mut readers = Vec::with_capacity(self.threads);
             for number in 0..self.threads {
                 let (sender, shared) = (sender.clone(), &shared);
-                thread::Builder::new()
+                let reader = thread::Builder::new()
                     .name(format!("read-{number}"))
                     .spawn_scoped(scope, move || self.send(shared, &sender))
                     .map_err(|error| {
                         shared.stop.store(true, Ordering::Relaxed);
-                        failed!("cannot start a thread: {error}").try_this("fewer --threads")
+                        failed!("cannot start a thread: {error}")
+                            .try_this("fewer readers; ulimit -u shows the limit")
                     })?;
+                readers.push(reader);
             }
+            // Without it, a reader that panicked would be waited for without end.
+            drop(sender);
             let mut all = Vec::with_capacity(self.threads);
             let mut progress = Progress::bytes(self.what, Some(self.total()));
             while all.len() < self.threads {
@@ -93,6 +98,9 @@ impl Pass<'_> {
                 if self.interrupt.is_set() {
                     shared.stop.store(true, Ordering::Relaxed);
                 }
+            }
+            if readers.into_iter().any(|reader| reader.join().is_err()) {
+                return Err(failed!("a reader thread panicked"));
             }
             Ok::<Vec<ThreadResult>, Failure>(all)
         })?;

@@ -192,7 +192,7 @@ pub(super) struct Share {
     pub(super) threads: u64,
     /// Total bytes to read; `None` for everything, or a sample.
     pub(super) size: Option<u64>,
-    pub(crate) seed: u64,
+    pub(super) seed: u64,
 }
 
 /// The jobs of a store: parts of its file, or its files in turn.

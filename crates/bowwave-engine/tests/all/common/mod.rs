@@ -61,7 +61,7 @@ pub(crate) fn directory_store(options: Options) -> (Directory, Engine, Store) {
     (directory, engine, store)
 }
 
-/// This many bytes of a seed.
+/// `len` pseudo-random bytes that depend on `seed` alone.
 pub(crate) fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill_pattern(seed, 0, &mut bytes);
