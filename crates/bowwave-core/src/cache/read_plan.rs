@@ -62,7 +62,7 @@ const PLACES_MAX: usize = 64;
 const FORGET_MIN: usize = 64;
 
 /// The plan of a handle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ReadPlan {
     legs: Vec<Leg>,
     /// Legs by first page, then in order; empty until it is needed.
@@ -121,24 +121,7 @@ impl Leg {
 impl ReadPlan {
     /// A plan without ranges.
     fn new(distance: u64) -> Self {
-        Self {
-            legs: Vec::new(),
-            by_start: Vec::new(),
-            reach: Vec::new(),
-            here: 0,
-            at: 0,
-            edge: 0,
-            distance,
-            grown_at: 0,
-            waited: false,
-            away: 0,
-            shares: false,
-            issued: 0,
-            passed: 0,
-            marks: VecDeque::new(),
-            since_mark: 0,
-            behind: VecDeque::new(),
-        }
+        Self { distance, ..Self::default() }
     }
 
     /// The end of the last range.

@@ -14,7 +14,7 @@ const RANGE_BYTES_MIN: u64 = 64 << 10;
 /// A reader plans readahead while less than this many bytes of its window are ahead.
 const FAST_BYTES: u64 = 16 << 20;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
     // Settings.
     pub(super) rpc: u64,
@@ -97,31 +97,8 @@ impl State {
             page_0_is_none: rules.page_0_is_none,
             learned,
             fault_pages: pages(range.fault_bytes),
-            requests: 0,
-            last_end: 0,
-            reads_are_faults: false,
-            jumped_from: 0,
-            unseen: 0,
-            in_order_requests: 0,
-            in_order_pages: 0,
-            window_start: 0,
-            window: 0,
             next: 1,
-            grows: false,
-            whole_file: false,
-            around: false,
-            handed_over: None,
-            stride_requests: 0,
-            stride_offset: 0,
-            stride_length: 0,
-            stride_data: 0,
-            cluster: None,
-            cluster_requests: 0,
-            last_cluster: 0,
-            entered: 0,
-            widths: OwnWidths::default(),
-            ended: None,
-            ahead: false,
+            ..Self::default()
         }
     }
 

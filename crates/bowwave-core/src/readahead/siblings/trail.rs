@@ -7,7 +7,7 @@ use core::ops::Range;
 use crate::ranges::RangeSet;
 
 /// The reads of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Trail {
     pub(super) file: u64,
     pub(super) size: u64,
@@ -48,24 +48,7 @@ pub(super) struct Like {
 
 impl Trail {
     pub(super) fn new(file: u64, size: u64) -> Self {
-        Self {
-            file,
-            size,
-            runs: Vec::new(),
-            at: BTreeMap::new(),
-            alike: 0,
-            read: RangeSet::default(),
-            had: RangeSet::default(),
-            again: 0,
-            unread: RangeSet::default(),
-            like: None,
-            expected: None,
-            same: 0,
-            is_alike: false,
-            is_fetched: false,
-            used: 0,
-            is_open: false,
-        }
+        Self { file, size, ..Self::default() }
     }
 
     /// Extends one of the last runs by these pages if they continue it. Returns whether they do.

@@ -17,9 +17,10 @@ use super::pace::Pace;
 use super::tuning::tuning;
 
 /// The direction of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Direction {
     /// One run so far: the direction is unknown.
+    #[default]
     New,
     Up,
     Down,
@@ -31,7 +32,7 @@ pub(super) enum Direction {
 }
 
 /// One stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub(super) direction: Direction,
     pub(super) lo: u64,
@@ -85,28 +86,7 @@ pub(super) enum Join {
 impl Entry {
     /// A run without a prediction.
     pub(super) fn new(lo: u64, hi: u64) -> Self {
-        Self {
-            direction: Direction::New,
-            lo,
-            hi,
-            edge: hi,
-            window: 0,
-            distance: 0,
-            consumed: hi - lo,
-            mark: None,
-            mark_every: 0,
-            tripwire: None,
-            proven: 0,
-            request: hi - lo,
-            piece: lo,
-            apart: 0,
-            returned: false,
-            current: false,
-            pace: Pace::default(),
-            expected: 0,
-            over: false,
-            waited: false,
-        }
+        Self { lo, hi, edge: hi, consumed: hi - lo, request: hi - lo, piece: lo, ..Self::default() }
     }
 
     /// Whether it still has a reader, as far as the stream can tell.

@@ -239,7 +239,7 @@ impl Pager {
             ("region", region.0.into(), self.table.region(region).is_none(), "the name of no other region"),
             ("pages", pages.0, pages.0 <= PAGES_MAX, "at most 2^40"),
         ])?;
-        self.table.insert(region, Region::new(pages.0, base.0, Adaptive::default()));
+        self.table.insert(region, Region::new(pages.0, base.0));
         Ok(())
     }
 

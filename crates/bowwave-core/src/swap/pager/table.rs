@@ -98,7 +98,7 @@ pub(super) struct Waiting {
 }
 
 /// A region.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Region {
     /// Up to the highest chunk that was touched.
     chunks: Vec<Option<Box<[Page; CHUNK]>>>,
@@ -176,25 +176,8 @@ impl List {
 }
 
 impl Region {
-    pub(super) fn new(pages: u64, base: u64, adaptive: Adaptive) -> Self {
-        Self {
-            chunks: Vec::new(),
-            pages,
-            base,
-            vma: Vma::default(),
-            adaptive,
-            stats: SwapStats::default(),
-            frames: 0,
-            stalls: 0,
-            away: 0,
-            in_flight: 0,
-            aging: 0,
-            dying: false,
-            advised: Vec::new(),
-            waiting: BTreeMap::new(),
-            first_run: (NONE, 0),
-            head: Head::default(),
-        }
+    pub(super) fn new(pages: u64, base: u64) -> Self {
+        Self { pages, base, first_run: (NONE, 0), ..Self::default() }
     }
 
     pub(super) fn page(&self, page: PageIndex) -> Page {
