@@ -106,7 +106,7 @@ pub struct Cache {
     scratch: Option<Box<access::Scratch>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct File {
     pages: PageCount,
     handles: u32,
@@ -289,9 +289,7 @@ impl Cache {
     pub fn open_file(&mut self, file: FileId, pages: PageCount) {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
-        let (stats, memory) = (Stats::default(), FileMemory::default());
-        *entry =
-            Some(File { pages, handles: 0, stats, unwritten: None, policy: None, memory, history: None });
+        *entry = Some(File { pages, ..File::default() });
     }
 
     /// Sets a file's length. After a truncation the driver invalidates the pages past the end.
@@ -324,11 +322,7 @@ impl Cache {
         let capabilities = self.config.policy.capabilities();
         let owner = open_in(&mut self.files, file.0, FILES);
         owner.handles += 1;
-        let mut policy = None;
-        if !capabilities.per_file || owner.policy.is_none() {
-            let built = Some(self.config.policy.build(&self.config, &mut owner.memory));
-            *(if capabilities.per_file { &mut owner.policy } else { &mut policy }) = built;
-        }
+        let policy = owner.build_policy(&self.config, capabilities);
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
         *entry = Some(Handle {
@@ -437,12 +431,8 @@ impl Cache {
         }
         for handle in self.handles.iter_mut().flatten() {
             let owner = open_in(&mut self.files, handle.file.0, FILES);
-            (handle.policy, handle.capabilities) = (None, capabilities);
-            if capabilities.per_file && owner.policy.is_some() {
-                continue;
-            }
-            let built = Some(policy.build(&self.config, &mut owner.memory));
-            *(if capabilities.per_file { &mut owner.policy } else { &mut handle.policy }) = built;
+            handle.policy = owner.build_policy(&self.config, capabilities);
+            handle.capabilities = capabilities;
         }
     }
 
@@ -551,6 +541,18 @@ impl Cache {
 
     fn handle_mut(&mut self, handle: HandleId) -> &mut Handle {
         open_in(&mut self.handles, handle.0, HANDLES)
+    }
+}
+
+impl File {
+    /// A fresh readahead state for a handle; none if the file has one for all its handles.
+    fn build_policy(&mut self, config: &Config, capabilities: Capabilities) -> Option<Box<dyn Readahead>> {
+        let mut build = || config.policy.build(config, &mut self.memory);
+        if !capabilities.per_file {
+            return Some(build());
+        }
+        self.policy.get_or_insert_with(build);
+        None
     }
 }
 
