@@ -77,7 +77,7 @@ impl PolicyKind for WithoutSettings {
         match self {
             Self::Legacy => Capabilities { every_access: true, ..Capabilities::default() },
             Self::OnDemandPatch => Capabilities::default(),
-            Self::RangeLiteral => Range::CAPABILITIES,
+            Self::RangeLiteral => Range::capabilities(),
         }
     }
 

@@ -601,7 +601,7 @@ impl Policy {
     pub fn capabilities(self) -> Capabilities {
         match self {
             Self::None | Self::OnDemand => Capabilities::default(),
-            Self::Range => Range::CAPABILITIES,
+            Self::Range => Range::capabilities(),
             Self::Stream => {
                 Capabilities { per_file: true, mapped: true, siblings: true, ..Capabilities::default() }
             }

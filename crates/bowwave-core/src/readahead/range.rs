@@ -100,15 +100,9 @@ impl Readahead for Range {
 
 impl Range {
     /// When this policy is called.
-    pub const CAPABILITIES: Capabilities = Capabilities {
-        per_file: false,
-        every_access: true,
-        advice: false,
-        mapped: true,
-        found: false,
-        siblings: false,
-        evictions: false,
-    };
+    pub fn capabilities() -> Capabilities {
+        Capabilities { every_access: true, mapped: true, ..Capabilities::default() }
+    }
 
     /// The names of [`RangeEvent`].
     pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;
