@@ -73,7 +73,7 @@ named_enum! {
     }
 }
 
-/// A field of [`Config`] that is out of bounds.
+/// A field of a configuration that is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Name of the field.

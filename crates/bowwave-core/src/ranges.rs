@@ -12,7 +12,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// How many numbers it has.
+    /// Number of elements.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -22,7 +22,7 @@ impl RangeSet {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Adds a range. Returns how many of its numbers are new.
+    /// Adds a range. Returns the number of new elements.
     pub fn insert(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
@@ -41,7 +41,7 @@ impl RangeSet {
         new
     }
 
-    /// Removes a range. Returns how many of its numbers there were.
+    /// Removes a range. Returns the number of elements removed.
     pub fn remove(&mut self, range: &Range<u64>) -> u64 {
         let before = self.count;
         while self.remove_last(range).is_some() {}
@@ -66,8 +66,11 @@ impl RangeSet {
         Some(part)
     }
 
-    /// How many numbers of a range it has.
+    /// Number of elements within a range.
     pub fn common(&self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
         let with = |(&first, &last): (&u64, &u64)| last.min(range.end).saturating_sub(first.max(range.start));
         let before = self.ranges.range(..range.start).next_back().map_or(0, with);
         before + self.ranges.range(range.clone()).map(with).sum::<u64>()
@@ -75,6 +78,9 @@ impl RangeSet {
 
     /// The first consecutive numbers of a range that the set lacks; empty if it has all.
     pub fn gap(&self, mut range: Range<u64>) -> Range<u64> {
+        if range.is_empty() {
+            return range;
+        }
         if let Some((_, &last)) = self.ranges.range(..=range.start).next_back() {
             range.start = range.start.max(last).min(range.end);
         }

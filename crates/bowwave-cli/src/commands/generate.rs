@@ -216,7 +216,7 @@ fn usage(error: &SpecError) -> Failure {
     usage!("{option} is {}, but must be {}", error.value, error.bound)
 }
 
-/// Names file and process once, which is faster than a name in each row.
+/// Registers file and process once: faster than a name per row.
 fn compact(rows: Generator, writer: &mut binary::Writer<&mut File>) -> io::Result<()> {
     let file = writer.file(FILE)?;
     let stream = writer.stream(PID, file)?;

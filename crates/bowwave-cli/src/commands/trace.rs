@@ -64,7 +64,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Writes a trace with the rows that `rows` writes.
+    /// Creates the trace; `rows` writes its rows.
     pub(super) fn save<T>(self, rows: impl FnOnce(WriteRow<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
         match self {
             Self::Stdout => {
@@ -92,7 +92,7 @@ fn csv<T>(
     writer.finish().map(|_| value).map_err(refused)
 }
 
-/// Writes a trace in the binary form, with the rows that `rows` writes.
+/// Creates a trace in the binary form; `rows` writes its rows.
 pub(super) fn save_binary<T>(
     path: &Path,
     rows: impl FnOnce(&mut binary::Writer<&mut File>) -> Result<T, Failure>,

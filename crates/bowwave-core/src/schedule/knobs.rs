@@ -64,8 +64,8 @@ pub const KNOBS: [Knob; 14] = [
 /// Knobs that can change while requests wait.
 const LIVE: [&str; 5] = ["sync_expire_ms", "async_expire_ms", "batch", "starved", "front_merges"];
 
-/// Values of knobs that change at run time, in the order of [`KNOBS`]. `None`: as the scheduler was
-/// set up.
+/// Values of knobs that change at run time, in the order of [`KNOBS`]. `None` keeps the value from
+/// creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerTuning([Option<u32>; KNOBS.len()]);
 

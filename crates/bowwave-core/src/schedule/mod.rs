@@ -79,7 +79,7 @@ pub struct Scheduler {
     sync_in_a_row: u32,
     depth: AsyncDepth,
     stats: SchedulerStats,
-    /// The configuration without [`tune`](Self::tune).
+    /// The configuration at creation; [`tune`](Self::tune) starts from it.
     set_up: SchedulerConfig,
 }
 

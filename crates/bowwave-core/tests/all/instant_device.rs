@@ -10,7 +10,7 @@ pub(crate) fn access(cache: &mut Cache, access: PageAccess, see: impl FnMut(&Act
     if outcome == ReadOutcome::Hit {
         out.push(Action::Wake { waiter: Waiter(0), result: Ok(frames) });
     }
-    let woken = complete(cache, out, see).expect("with every fill completed the read goes on");
+    let woken = complete(cache, out, see).expect("with every fill completed the read continues");
     cache.unpin(Instant(0), &woken.ok()?, &mut Vec::new());
     Some(outcome)
 }
