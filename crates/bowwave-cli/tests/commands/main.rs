@@ -24,7 +24,6 @@ mod replay;
 mod report;
 mod reproduce;
 mod run;
-mod sample;
 mod secrets;
 mod uploads;
 mod wire;

@@ -1,9 +1,14 @@
 //! `bowwave report`: its page in a browser, and errors for bad input.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bowwave_sim::experiment::Experiment;
+use bowwave_sim::machine::RecordOptions;
 use bowwave_sim::record::{Recording, Row, Run};
+use bowwave_sim::sweep::{self, Common};
 use bowwave_testkit::skipped;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -11,7 +16,6 @@ use tempfile::TempDir;
 
 use super::browser::{self, Browser};
 use super::layout;
-use super::sample::{self, HDD, NVME};
 use crate::common::{bowwave, failure, output_with_input, run, run_with_input};
 
 /// Names that contain markup or scripts.
@@ -22,11 +26,45 @@ const HOSTILE: [&str; 4] = [
     "{{script}}<!--",
 ];
 
+const POLICIES: [&str; 4] = ["none", "legacy", "ondemand", "stream"];
+
 /// Charts of the page drawn by a script.
 const CHARTS: u64 = 9;
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory for the test")
+}
+
+/// Runs of `policies` on `devices`: one reader for each of these files, in order, and at random for
+/// the last of several. The cache is too small for all windows, and some reads miss their deadline.
+/// Four readers or more of a disk keep it always busy.
+fn recording(policies: &[&str], devices: &[&str], files: &[&str], reads: usize) -> Recording {
+    let random = usize::from(files.len() > 1);
+    let think_ns = if files.len() < 4 { 150_000 } else { 10_000 };
+    let group = |pattern: &str, count: usize| {
+        let reads = reads / files.len();
+        format!(
+            "[[readers]]\npattern = \"{pattern}\"\ncount = {count}\nreads = {reads}\n\
+             file_bytes = 1_073_741_824\nread_bytes = 8192\nthink_ns = {think_ns}\n"
+        )
+    };
+    let text = format!(
+        "[sweep]\npolicies = {policies:?}\ndevices = {devices:?}\ncache_bytes = [131_072]\n\
+         schedulers = [\"deadline:sync_expire_ms=20\"]\n{}{}",
+        group("clustered", files.len() - random),
+        if random > 0 { group("random", random) } else { String::new() }
+    );
+    let experiment = Experiment::parse(&text, "mix", Path::new("")).expect("it is valid");
+    let record = Some(RecordOptions { events_max: usize::MAX, ..RecordOptions::default() });
+    let common = Common { record, ..experiment.common.clone() };
+    let cases = experiment.axes.cases();
+    let load = |machine: &mut _, case: &_| experiment.load(machine, case);
+    let mut runs = sweep::run(&cases, &common, &load, NonZeroUsize::MIN, &Arc::default()).expect("it runs");
+    for run in &mut runs {
+        run.files = files.iter().map(|&name| name.to_owned()).collect();
+    }
+    let command = "bowwave replay mix.toml --save run.json".to_owned();
+    Recording { title: experiment.title, command, runs, ..Recording::new() }
 }
 
 fn report(directory: &TempDir, name: &str, recording: &Recording) -> PathBuf {
@@ -93,7 +131,7 @@ fn brightness(colour: &Value) -> u32 {
 fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
-    let page = report(&directory, "mix", &sample::recording(&[HDD, NVME], &HOSTILE, 1500));
+    let page = report(&directory, "mix", &recording(&POLICIES, &["hdd", "nvme"], &HOSTILE, 1500));
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (375, "light"), (375, "dark")] {
         browser.open(&page, width, scheme);
         let seen = look(&mut browser);
@@ -131,7 +169,7 @@ fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
 fn choices_sorting_and_keys_change_the_page() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
-    let page = report(&directory, "mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
+    let page = report(&directory, "mix", &recording(&POLICIES, &["hdd", "nvme"], &["a", "b"], 800));
     browser.open(&page, 1280, "light");
     let order = browser.value(
         "(() => {
@@ -181,7 +219,7 @@ fn choices_sorting_and_keys_change_the_page() {
 fn the_printed_page_is_light_in_the_dark_scheme() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
-    let page = report(&directory, "mix", &sample::recording(&[HDD], &["a"], 400));
+    let page = report(&directory, "mix", &recording(&POLICIES, &["hdd"], &["a"], 400));
     browser.open(&page, 1280, "dark");
     browser.media("print", "dark");
     let ground = browser.value("getComputedStyle(document.body).backgroundColor");
@@ -201,7 +239,7 @@ fn the_printed_page_is_light_in_the_dark_scheme() {
 fn without_scripts_the_table_and_all_sentences_are_there() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
-    let page = report(&directory, "mix", &sample::recording(&[HDD], &["a"], 400));
+    let page = report(&directory, "mix", &recording(&POLICIES, &["hdd"], &["a"], 400));
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     for width in [1280, 375] {
         browser.open(&page, width, "light");
@@ -249,8 +287,7 @@ fn runs_without_events_have_no_pictures_of_events() {
 #[test]
 fn a_page_of_a_million_events_opens_and_states_its_sampling() {
     let directory = directory();
-    let mut recording = sample::recording(&[NVME], &["a", "b", "c"], 1_000_000);
-    recording.runs = vec![recording.runs.swap_remove(1)];
+    let recording = recording(&["legacy"], &["nvme"], &["a", "b", "c"], 250_000);
     let run = &recording.runs[0];
     let events = run.reads.time_ns.len() + run.decisions.time_ns.len() + run.requests.pages.len();
     assert!(events > 1_000_000, "{events}");
@@ -325,7 +362,7 @@ fn nothing_is_cut_covered_or_empty_at_1300_and_400_pixels() {
 fn the_selector_leaves_one_device_and_cache_on_the_page() {
     let directory = directory();
     let Some(mut browser) = browser(&directory) else { return };
-    let page = report(&directory, "mix", &sample::recording(&[HDD, NVME], &["a", "b"], 800));
+    let page = report(&directory, "mix", &recording(&POLICIES, &["hdd", "nvme"], &["a", "b"], 800));
     browser.open(&page, 1280, "light");
     for (group, device, other, runs) in [(0, "hdd", "nvme", [0, 1, 2, 3]), (1, "nvme", "hdd", [4, 5, 6, 7])] {
         let seen = browser.value(&format!(
@@ -357,7 +394,7 @@ fn the_selector_leaves_one_device_and_cache_on_the_page() {
 
 #[test]
 fn standard_input_and_output_serve_as_files() {
-    let json = serde_json::to_vec(&sample::recording(&[HDD], &["a"], 50)).expect("JSON");
+    let json = serde_json::to_vec(&recording(&POLICIES, &["hdd"], &["a"], 50)).expect("JSON");
     let html = run_with_input(bowwave().args(["report", "-", "-o", "-"]), &json);
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
 }
@@ -366,7 +403,7 @@ fn standard_input_and_output_serve_as_files() {
 fn bad_input_is_one_line_that_names_file_and_place() {
     let directory = directory();
     let (path, html) = (directory.path().join("run.json"), directory.path().join("out.html"));
-    let sound = sample::recording(&[HDD], &["a"], 50);
+    let sound = recording(&POLICIES, &["hdd"], &["a"], 50);
     let json = serde_json::to_string(&sound).expect("JSON");
     let mut short = sound.clone();
     short.runs[2].reads.pages.pop();
