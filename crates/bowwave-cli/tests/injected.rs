@@ -17,7 +17,7 @@ use common::close::close;
 use common::place::Place;
 use common::rng::Rng;
 use common::served::Served;
-use common::{can_mount, setting};
+use common::{can_mount, peak_memory, setting};
 
 const WRITERS: u64 = 16;
 /// A quarter of what the sixteen write.
@@ -45,13 +45,6 @@ fn work(above: &Path, below: &Path, steps: u64, seed: u64) -> Vec<Result<Errors,
     })
 }
 
-/// Peak memory of a process, in bytes.
-fn peak_memory(id: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux tells it");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
-
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures and the seed")]
 fn sixteen_writers_get_every_error_and_lose_nothing_else() {
@@ -62,9 +55,9 @@ fn sixteen_writers_get_every_error_and_lose_nothing_else() {
     let (steps, seed) = (setting("BOWWAVE_INJECTED_STEPS", 120), setting("BOWWAVE_INJECTED_SEED", 1));
     let faults = format!("write_errors=0.01,no_space=0.01,sync_errors=0.01,seed={seed}");
     let served = mount(&directory, &faults, &["--cache", &CACHE.to_string()]);
-    let idle = peak_memory(served.id());
+    let idle = peak_memory(served.id()).expect("it runs");
     let told = work(&directory.at(), &directory.store(), steps, seed);
-    let grown = peak_memory(served.id()) - idle;
+    let grown = peak_memory(served.id()).expect("it runs") - idle;
     let failed: Vec<_> = told.iter().filter_map(|told| told.as_ref().err()).collect();
     assert!(failed.is_empty(), "seed {seed}: {failed:#?}\n{}", served.said());
     let sum = |what: fn(&Errors) -> u32| told.iter().flatten().map(what).sum::<u32>();

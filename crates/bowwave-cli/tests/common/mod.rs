@@ -130,6 +130,20 @@ pub(crate) fn can_swap() -> bool {
     opened.is_ok()
 }
 
+/// Peak resident memory of a process, in bytes, code included; `None` if it has ended.
+pub(crate) fn peak_memory(id: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// Whether the kernel has a mount at `at`.
+pub(crate) fn is_mounted(at: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
+    let at = at.display().to_string();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(&at))
+}
+
 /// The lock of tests that mount; `None`, with the reason printed, if mounts do not work here.
 pub(crate) fn mounting() -> Option<MutexGuard<'static, ()>> {
     can_mount().then(one_at_a_time)

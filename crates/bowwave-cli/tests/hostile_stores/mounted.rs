@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
 use crate::PEAK_KIB_MAX;
-use crate::common::bowwave;
+use crate::common::{bowwave, is_mounted, peak_memory};
 
 bowwave_core::named_enum! {
     /// Cache configuration of a mount.
@@ -109,9 +109,7 @@ impl Mounted {
 
     /// The highest resident memory since the start or [`Self::forget_peak`], in KiB.
     pub(crate) fn peak_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
+        peak_memory(self.child.id()).unwrap_or(0) >> 10
     }
 
     /// Resets the peak.
@@ -140,9 +138,7 @@ impl Mounted {
 
     /// Whether the kernel has a mount here.
     pub(crate) fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let at = self.at.display().to_string();
-        mounts.lines().any(|line| line.split(' ').nth(4) == Some(at.as_str()))
+        is_mounted(&self.at)
     }
 
     /// Kills the daemon, so that calls that hang in the kernel end.

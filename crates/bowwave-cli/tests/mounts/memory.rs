@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
-use crate::common::mounting;
+use crate::common::place::Place;
 use crate::common::served::Served;
+use crate::common::{mounting, peak_memory};
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_where_the_kernel_keeps_pages() {
@@ -31,17 +32,18 @@ fn memory_stays_within_the_cache_and_64_mib_under_64_readers_of_a_far_store_wher
 
 fn holds(options: &[&str], far: bool) {
     let Some(_alone) = mounting() else { return };
-    let mounted = Mounted::new(options, far);
-    read_by_all(&mounted.at());
-    let (peak, cache) = (mounted.peak_kib(), CACHE_MIB * 1024);
+    let place = Place::new("memory");
+    let served = mount(&place, options, far);
+    read_by_all(&place.at());
+    let peak = peak_memory(served.id()).expect("it runs");
     assert!(
-        peak <= cache + 64 * 1024,
-        "{peak} KiB at the peak, {} more than the cache of {cache}\n{}",
-        peak - cache,
-        mounted.status()
+        peak <= CACHE + (64 << 20),
+        "{peak} bytes at the peak, {} more than the cache of {CACHE}\n{}",
+        peak - CACHE,
+        fs::read_to_string(format!("/proc/{}/status", served.id())).expect("it runs")
     );
     // The cache was full; otherwise the peak would prove nothing.
-    assert!(peak > cache * 3 / 4, "{peak} KiB at the peak of a cache of {cache}");
+    assert!(peak > CACHE * 3 / 4, "{peak} bytes at the peak of a cache of {CACHE}");
 }
 
 /// Every reader reads its file in all orders; at any time, each order has readers.
@@ -88,59 +90,20 @@ fn backward(file: &File, _reader: usize) {
     }
 }
 
-/// A mount of a directory with a sparse file per reader. Removed with the test.
-struct Mounted {
-    directory: PathBuf,
-    served: Served,
-}
-
-impl Mounted {
-    fn new(options: &[&str], far: bool) -> Self {
-        let name = format!("bowwave-memory-{}-{}-{far}", std::process::id(), options.concat());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(directory.join("from")).expect("the temporary directory is writable");
-        fs::create_dir(directory.join("at")).expect("writable");
-        for reader in 0..READERS {
-            let file = File::create(directory.join("from").join(reader.to_string())).expect("writable");
-            file.set_len(FILE_BYTES).expect("sparse files take no space");
-        }
-        let from = directory.join("from").display().to_string();
-        // An object store with low latency, to keep the test short; windows and requests are
-        // unchanged.
-        let url = if far { format!("emulate:s3,latency=1ms,metadata=0:{from}") } else { from };
-        let cache = format!("{CACHE_MIB}MiB");
-        let options = [&["--cache", &cache], options].concat();
-        let served = Served::start(&url, &directory.join("at"), &options);
-        Self { directory, served }
+/// Mounts a directory with a sparse file per reader.
+fn mount(place: &Place, options: &[&str], far: bool) -> Served {
+    for reader in 0..READERS {
+        let file = File::create(place.store().join(reader.to_string())).expect("writable");
+        file.set_len(FILE_BYTES).expect("sparse files take no space");
     }
-
-    fn at(&self) -> PathBuf {
-        self.directory.join("at")
-    }
-
-    /// The kernel's status of the process.
-    fn status(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/status", self.served.id())).expect("it runs")
-    }
-
-    /// Peak resident set of the process, code included.
-    fn peak_kib(&self) -> u64 {
-        let status = self.status();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux has it");
-        line.trim().strip_suffix(" kB").and_then(|figure| figure.parse().ok()).expect("a figure")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _none_if_it_never_was = bowwave_fuse::unmount(&self.at());
-        let _best_effort = fs::remove_dir_all(self.directory.join("from"));
-        // Not recursive: if still mounted, it would remove the user's files.
-        let _best_effort = fs::remove_dir(self.at()).and_then(|()| fs::remove_dir(&self.directory));
-    }
+    let store = place.store().display().to_string();
+    // An object store with low latency, to keep the test short; windows and requests are unchanged.
+    let url = if far { format!("emulate:s3,latency=1ms,metadata=0:{store}") } else { store };
+    let cache = format!("{}MiB", CACHE >> 20);
+    Served::start(&url, &place.at(), &[&["--cache", &cache], options].concat())
 }
 
 const READERS: usize = 64;
-const CACHE_MIB: u64 = 64;
+const CACHE: u64 = 64 << 20;
 /// Eight times the cache in all.
 const FILE_BYTES: u64 = 8 << 20;

@@ -11,49 +11,39 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::close::close;
+use crate::common::place::Place;
 use crate::common::served::Served;
-use crate::common::{bowwave, failure, mounting, run, umount, until};
+use crate::common::{bowwave, failure, is_mounted, mounting, run, umount, until};
 use bowwave_testkit::HttpServer;
 use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, Mode, Slow};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A directory with sources in `from`, and an empty mount point `at`. Removed with the test.
-struct Directory(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+/// A place with files in its store, for one test at a time.
+struct Directory(Place, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Directory {
     /// `None` if mounts do not work here.
     fn new(name: &str) -> Option<Self> {
         let alone = mounting()?;
-        let path = std::env::temp_dir().join(format!("bowwave-mount-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("from/below")).expect("the temporary directory is writable");
-        fs::create_dir(path.join("at")).expect("writable");
-        let path = path.canonicalize().expect("just made");
-        for (name, size) in [
-            ("empty", 0),
-            ("one", 1),
-            ("4095", 4095),
-            ("4096", 4096),
-            ("below/4097", 4097),
-            ("large", 1_000_003),
-        ] {
-            fs::write(path.join("from").join(name), bytes(size)).expect("writable");
+        let place = Place::new(&format!("mount-{name}"));
+        fs::create_dir(place.store().join("below")).expect("writable");
+        for (name, size) in FILES {
+            fs::write(place.store().join(name), bytes(size)).expect("writable");
         }
-        Some(Self(path, alone))
+        Some(Self(place, alone))
     }
 
     fn from(&self) -> PathBuf {
-        self.0.join("from")
+        self.0.store()
     }
 
     fn at(&self) -> PathBuf {
-        self.0.join("at")
+        self.0.at()
     }
 
     fn is_mounted(&self) -> bool {
-        let table = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
-        let at = self.at().display().to_string();
-        table.lines().any(|line| line.split(' ').nth(4) == Some(&at))
+        is_mounted(&self.at())
     }
 
     fn mount(&self, options: &[&str]) -> Served {
@@ -62,7 +52,7 @@ impl Directory {
 
     /// Asserts that the files at `at` equal those in `from`.
     fn compare(&self) {
-        for name in ["empty", "one", "4095", "4096", "below/4097", "large"] {
+        for (name, _) in FILES {
             let (from, at) = (fs::read(self.from().join(name)), fs::read(self.at().join(name)));
             assert!(from.expect("a source") == at.expect("a file of the mount"), "{name} differs");
         }
@@ -75,11 +65,12 @@ impl Drop for Directory {
             // Only if a test failed halfway.
             let _best_effort = bowwave_fuse::unmount(&self.at());
         }
-        if !self.is_mounted() {
-            let _best_effort = fs::remove_dir_all(&self.0);
-        }
     }
 }
+
+/// Names and sizes of the files.
+const FILES: [(&str, usize); 6] =
+    [("empty", 0), ("one", 1), ("4095", 4095), ("4096", 4096), ("below/4097", 4097), ("large", 1_000_003)];
 
 /// Bytes with a long period that is unrelated to pages.
 fn bytes(size: usize) -> Vec<u8> {
