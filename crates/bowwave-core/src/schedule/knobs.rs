@@ -64,15 +64,15 @@ pub const KNOBS: [Knob; 14] = [
 /// Knobs that can change while requests wait.
 const LIVE: [&str; 5] = ["sync_expire_ms", "async_expire_ms", "batch", "starved", "front_merges"];
 
-/// Values of knobs that change at run time, in the order of [`KNOBS`]. `None` keeps the value from
+/// Values of knobs that change at run time, in the order of `LIVE`. `None` keeps the value from
 /// creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchedulerTuning([Option<u32>; KNOBS.len()]);
+pub struct SchedulerTuning([Option<u32>; LIVE.len()]);
 
 impl SchedulerTuning {
     /// The value of a knob.
     pub fn get(&self, name: &str) -> Option<u32> {
-        KNOBS.iter().zip(self.0).find(|(knob, _)| knob.name == name).and_then(|(_, value)| value)
+        LIVE.iter().zip(self.0).find(|(live, _)| **live == name).and_then(|(_, value)| value)
     }
 
     /// Sets the value of a knob.
@@ -80,26 +80,29 @@ impl SchedulerTuning {
     /// # Errors
     /// A knob that does not change at run time, or a value out of bounds. Then nothing changes.
     pub fn set(&mut self, name: &str, value: Option<u32>) -> Result<(), KnobError> {
-        let live = KNOBS.iter().zip(&mut self.0).find(|(knob, _)| knob.name == name && LIVE.contains(&name));
-        let Some((knob, place)) = live else {
+        let Some(place) = LIVE.iter().position(|live| *live == name) else {
             return Err(KnobError(format!("{name} does not change at run time: {} do", LIVE.join(", "))));
         };
         if let Some(value) = value {
-            knob.set(&mut SchedulerConfig::default(), value.into())?;
+            knob(name).set(&mut SchedulerConfig::default(), value.into())?;
         }
-        *place = value;
+        self.0[place] = value;
         Ok(())
     }
 
     /// The configuration with these values.
     pub(super) fn apply(self, mut config: SchedulerConfig) -> SchedulerConfig {
-        for (knob, value) in KNOBS.iter().zip(self.0) {
+        for (name, value) in LIVE.iter().zip(self.0) {
             if let Some(value) = value {
-                knob.set(&mut config, value.into()).expect("checked by `set`");
+                knob(name).set(&mut config, value.into()).expect("checked by `set`");
             }
         }
         config
     }
+}
+
+fn knob(name: &str) -> &'static Knob {
+    KNOBS.iter().find(|knob| knob.name == name).expect("each of `LIVE` is a knob")
 }
 
 impl Knob {
