@@ -34,7 +34,7 @@ BUILD := release
 INSTALLED = $(if $(filter release,$(BUILD)),--release $(addprefix --package bowwave-,cli preload heap capi),--workspace --lib --bins --examples)
 # Random traces per policy and scheduler that `make test` compares with the models.
 TRACES := 300
-# Seconds per fuzz target in `make test`, two at a time; CI uses 16, half of which go to the tests beside.
+# Seconds per fuzz target in `make test`, two at a time; CI uses 16, because other tests run at the same time.
 FUZZ_SECONDS := 2
 
 demo:

@@ -86,7 +86,7 @@ fn other_users_have_access_only_with_allow_other() {
     for (options, allowed) in [(&[][..], false), (&["--allow-other"], true)] {
         let served = mount(&place, options);
         let mut cat = Command::new("cat");
-        // `nobody`, on any Linux.
+        // An unprivileged user of every Linux.
         let output = cat.arg(place.at().join("public")).uid(65534).gid(65534).output().expect("coreutils");
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let expected = if allowed { "everybody's" } else { "Permission denied" };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -115,9 +116,9 @@ class Watched:
     #: The watcher, while no thread is in it.
     _watchers: list[Any]
 
+    @abstractmethod
     def _live(self) -> _bowwave.Handle:
         """The handle of this process."""
-        raise NotImplementedError
 
     def _begin(self, watcher: Any) -> None:
         """Called before the watcher sees a read."""

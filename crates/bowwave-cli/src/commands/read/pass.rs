@@ -85,7 +85,7 @@ impl Pass<'_> {
                     })?;
                 readers.push(reader);
             }
-            // Without it, a reader that panicked would be waited for without end.
+            // With this sender left, `recv_timeout` would not report that a reader panicked.
             drop(sender);
             let mut all = Vec::with_capacity(self.threads);
             let mut progress = Progress::bytes(self.what, Some(self.total()));
