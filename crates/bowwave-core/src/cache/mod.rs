@@ -50,7 +50,9 @@ use crate::config::{Config, ConfigError, WindowTuning};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Capabilities, Costs, FileMemory, Plans, Policy, RangeConfig, Readahead};
+use crate::readahead::{
+    Capabilities, Costs, FileMemory, FileRequests, Plans, Policy, RangeConfig, Readahead,
+};
 use crate::request::{PageAccess, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -74,6 +76,8 @@ pub struct Cache {
     congested: bool,
     /// What requests to the store cost, from all fills.
     costs: Costs,
+    /// How many requests small files get; only the policy `stream` counts them.
+    file_requests: FileRequests,
     table: PageTable,
     frames: Frames,
     files: Vec<Option<File>>,
@@ -201,6 +205,7 @@ impl Cache {
             now: Instant(0),
             congested: false,
             costs: Costs::default(),
+            file_requests: FileRequests::new(),
             table: PageTable::default(),
             frames: Frames::new(),
             files: Vec::new(),

@@ -238,7 +238,8 @@ impl Cache {
         }
         let (access, view, policy, plans) = self.policy_call(walk, page, trigger);
         policy.on_access(access, view, plans);
-        let list = plans.take_list();
+        let (list, (before, now)) = (plans.take_list(), plans.reached);
+        self.file_requests.count(before, now);
         // Under random advice a fault reads its own window alone.
         let most = if random { 1 } else { list.len() };
         for plan in list.iter().take(most) {
@@ -315,6 +316,7 @@ impl Cache {
             file: walk.file,
             stats: Some(&file.stats),
             history,
+            file_requests: &self.file_requests,
             waste,
             pressure,
             ra_pages,

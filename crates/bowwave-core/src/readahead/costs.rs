@@ -4,8 +4,9 @@
 const SHORT_PAGES: u64 = 8;
 /// Fills of at least this many pages are long: they cost the time of their pages.
 const LONG_PAGES: u64 = 64;
-/// Pages that cost as much as a request, before a long fill has ended. Larger: the first long fill
-/// may cost too much. Smaller: where requests are short, no long fill shows what a page costs.
+/// Pages that cost as much as a request, while the time of a page or of a request is unknown.
+/// Larger: the first long fill may cost too much. Smaller: where requests are short, no long fill
+/// shows what a page costs.
 const PAGES_PER_REQUEST: u64 = 256;
 
 /// Costs of requests to the store, from the fills of all files: what one file shows holds for the
@@ -56,9 +57,12 @@ impl Costs {
     }
 
     /// Whether `pages` pages take at most as long as `requests` short requests, together with the
-    /// time that the waiting reads lose. True while costs are unknown, and on a store that takes
-    /// no time.
+    /// time that the waiting reads lose. While costs are unknown, a request counts as
+    /// `PAGES_PER_REQUEST` pages.
     pub(crate) fn pays(&self, requests: u64, pages: u64) -> bool {
+        if !self.are_known() {
+            return pages <= requests.saturating_mul(PAGES_PER_REQUEST);
+        }
         let took_ns = pages.saturating_mul(self.a_page_ns());
         let lost_ns = match self.beside_ns {
             0 => 0,
@@ -69,7 +73,7 @@ impl Costs {
                 (took_ns / 256).saturating_mul(known * self.waiting * (slower_ns * 256 / beside_ns))
             }
         };
-        took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns) || !self.are_known()
+        took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns)
     }
 
     /// Nanoseconds that a page read ahead of a reader of `request` pages takes from the waiting
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn waiting_reads_are_charged_as_far_as_fills_delay_each_other() {
         let mut costs = Costs::default();
-        assert!(costs.pays(0, u64::MAX), "nothing is known");
+        assert_eq!((costs.pays(2, 512), costs.pays(2, 513)), (true, false), "nothing is known");
         costs.filled(1, 1_000_000, Some(true));
         costs.filled(100, 1_000_000, None);
         assert_eq!((costs.pays(3, 300), costs.pays(3, 301)), (true, false), "a request costs 100 pages");

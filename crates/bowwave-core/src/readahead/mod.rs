@@ -6,6 +6,7 @@
 //! badly.
 
 mod costs;
+mod file_requests;
 mod none;
 mod on_demand;
 mod range;
@@ -14,6 +15,7 @@ mod stream;
 mod stride;
 
 pub use costs::Costs;
+pub(crate) use file_requests::FileRequests;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
 pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
@@ -154,6 +156,7 @@ pub struct View<'a> {
     pub(crate) file: FileId,
     pub(crate) stats: Option<&'a Stats>,
     pub(crate) history: Option<&'a History>,
+    pub(crate) file_requests: &'a FileRequests,
     /// Results of readahead in this file so far.
     pub waste: WasteCounts,
     /// Memory pressure.
@@ -290,6 +293,8 @@ pub struct Plans {
     pub next: PageIndex,
     /// Bitmap of events.
     noted: u16,
+    /// Levels of [`FileRequests`] that the file had reached, and has now.
+    pub(crate) reached: (u8, u8),
 }
 
 named_enum! {
@@ -329,7 +334,7 @@ named_enum! {
         /// A mapped page missed among nearby touches: a window around it as wide as their distance
         /// (Lustre's patch of 2021). With `stream`, a run of predicted length.
         Range = "range",
-        /// The second read of a small file: all of it.
+        /// A small file: all of it.
         WholeFile = "whole_file",
         /// Downward reads: the pages before them.
         Backward = "backward",
@@ -368,12 +373,14 @@ impl View<'_> {
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
         static NO_FRAMES: Frames = Frames::new();
+        static NO_FILES: FileRequests = FileRequests::new();
         View {
             table: &NOTHING,
             frames_of: &NO_FRAMES,
             file: FileId(0),
             stats: None,
             history: None,
+            file_requests: &NO_FILES,
             waste: WasteCounts::default(),
             pressure: Pressure { evictions: 0, cold: u64::MAX, unread: 0, awaited: 0 },
             ra_pages,
@@ -525,7 +532,7 @@ impl Plans {
     #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
-        (self.next, self.noted) = (PageIndex(0), 0);
+        (self.next, self.noted, self.reached) = (PageIndex(0), 0, (0, 0));
     }
 
     /// Takes the list, to be carried out while the cache changes. Return its memory with

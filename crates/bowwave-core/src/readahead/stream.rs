@@ -12,7 +12,7 @@
 //!   miss ─► continues a stream of the table    ─► up, down or strided: the next window
 //!           adjacent to the handle's last read ─► a new stream
 //!           third run at an equal distance     ─► the next blocks of the stride (*)
-//!           second run in a small file         ─► all of the file, if that pays (*)
+//!           in a small file                    ─► all of the file, if that pays (*)
 //!           first page of the file             ─► an initial window, as in Linux
 //!           last pages of the file             ─► the last pages (*)
 //!           lengths or offset deltas repeat    ─► a run of that length, the next runs (*)
@@ -37,6 +37,7 @@
 //! | `jumps` | repeating offset deltas: where the next runs begin |
 //! | `place` | clusters whose pages are read in any order |
 //! | `rest` | whole files whose pages are read once, in any order |
+//! | `whole` | whether a small file is read whole |
 //! | `scores` | which detectors are trusted |
 //! | `tuning` | the constants: unit, value, effect, and how they were measured |
 //!
@@ -72,10 +73,13 @@
 //! request, the time of a page of a long request, and how much longer short requests take beside
 //! others. From these times follow:
 //!
-//! - **Places and small files:** the requests saved must take longer than the pages, plus the time
-//!   that waiting reads lose to them. A place is expected to get as many requests again as it had
-//!   runs, a file of at most 16 windows twice as many. While costs are unknown, files of at most 4
-//!   windows are read whole.
+//! - **Places and small files:** the requests saved must take at least as long as the pages, plus
+//!   the time that waiting reads lose to them. A place is expected to get as many requests again as
+//!   it had runs. In a file of at most 16 windows, other small files give the chance that its
+//!   requests double (`FileRequests`). Without them it is one half, or 0 for the first doubling if
+//!   the first request is at an end of the file: many programs read only a header. In a file that
+//!   is read whole, a mark in the middle calls the policy again. While costs are unknown, a request
+//!   costs as much as 256 pages.
 //! - **How far a run is read ahead** while other reads wait: as far as the expected gain of a page
 //!   covers its expected cost ([`Runs::reach`]), but at least as many pages as the run has. A used
 //!   page saves its part of a request; an unused page costs each waiting read the time of a page.
@@ -89,13 +93,13 @@
 //! distance (pages kept ahead of the reader) is then twice the pages that it uses during one fill.
 //! While fill times are unknown, it doubles each time. (PostgreSQL 19, ZFS, AMP have such rules.)
 //!
-//! These are the exact rules for readers in order on a store that takes no time
-//! (`tools/model_stream.py`). A window begins at the end of the one before, has its mark at its
-//! first page, and covers at least the rest of the request. The first window begins at the page
-//! that missed; its mark is at the end of the request. A request as long as the window or longer is
-//! read with a whole window after it. A first read of 32 pages or more at page 0 has a window of 8
-//! times its length, at most `ra_pages`. The window of a first read at page 0 is requested in parts
-//! of a quarter of `ra_pages`, at least 32 pages.
+//! These are the exact rules for readers in order of files of more than 16 windows, on a store that
+//! takes no time (`tools/model_stream.py`). A window begins at the end of the one before, has its
+//! mark at its first page, and covers at least the rest of the request. The first window begins at
+//! the page that missed; its mark is at the end of the request. A request as long as the window or
+//! longer is read with a whole window after it. A first read of 32 pages or more at page 0 has a
+//! window of 8 times its length, at most `ra_pages`. The window of a first read at page 0 is
+//! requested in parts of a quarter of `ra_pages`, at least 32 pages.
 //!
 //! Where requests cost only time ([`slow_window_pages`](StreamConfig::slow_window_pages)), a first
 //! read at page 0 that is as long as a window or longer has two windows after it.
@@ -135,9 +139,11 @@
 //! rounded to windows. Pages that extend a demand request have no minimum.
 //!
 //! A device with a head serves one request after the other, so readahead delays all readers. There
-//! ([`seeks`](StreamConfig::seeks)) a readahead request takes at most as long as a short one, times
-//! the odds: used pages of the file's readahead for each unused one. The smallest request is always
-//! allowed.
+//! ([`seeks`](StreamConfig::seeks)) a readahead request has at most the pages that take as long as
+//! a short request, times the odds: used pages of the file's readahead for each unused one. The
+//! demand requests that it is expected to save must take at least as long as the readahead request.
+//! Extensions of a demand request are exempt from the second rule. The odds never refuse the
+//! smallest length, so they can rise again.
 //!
 //! # Failed fills
 //!
@@ -204,6 +210,7 @@ mod tests;
 #[cfg(test)]
 mod tests_of_stores;
 mod tuning;
+mod whole;
 
 pub use config::StreamConfig;
 pub use scores::{Detector, Scores};
@@ -234,8 +241,13 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that continued no stream, and that were not read ahead as a predicted jump.
-    fresh: u64,
+    /// Estimated requests of the readers of a small file in this pass over it, before the current
+    /// one; the used pages from which they follow; and the length of the last request.
+    requests: u64,
+    counted: u64,
+    request: u64,
+    /// Levels of [`FileRequests`](super::FileRequests) that the file has reached.
+    reached: u8,
     /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
     /// Fills that failed since the last one that succeeded.
@@ -286,6 +298,7 @@ impl Readahead for Stream {
         }
         self.table.read_by(access.handle);
         self.pace.observe(access.now, view.waste.consumed, view.pressure);
+        plans.reached = self.count_requests(wanted, view);
         let jumped = self.follow_hits(&access, wanted, view);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, jumped, wanted, view),
@@ -339,7 +352,10 @@ impl Stream {
             runs: Runs::new(),
             scores: Scores::new(),
             jumps: Jumps::default(),
-            fresh: 0,
+            requests: 0,
+            counted: 0,
+            request: 1,
+            reached: 0,
             tail_read: false,
             places: place::Places::default(),
             failed: 0,
@@ -510,7 +526,6 @@ impl Stream {
         let stride = self.stride_to(page);
         if !self.reordered(page, end) {
             self.close_last(page);
-            self.fresh += 1;
             self.judge_jump(page);
         }
         self.runs.push(page);
@@ -524,11 +539,9 @@ impl Stream {
             return plan;
         }
         let file = view.file_pages.0;
-        let small = if view.costs.are_known() { tuning().file_windows } else { tuning().whole_windows };
-        if self.fresh > 1
-            && file <= small * max
+        if whole::is_small(max, view)
             && self.scores.trusts(Detector::Whole)
-            && let Some(plan) = self.whole(at, view)
+            && let Some(plan) = self.whole(at, wanted, view)
         {
             return plan;
         }

@@ -26,7 +26,8 @@ pub struct StreamConfig {
     /// unless it comes from a kernel ([`reader_ahead_pages`](Self::reader_ahead_pages)).
     pub slow_window_pages: u64,
     /// Whether the store has a head, as a disk does, so that the pages of one request delay all
-    /// others. If readahead mostly goes unused, its requests are then short. False by default.
+    /// others. Its requests are then short if readahead mostly goes unused, and none are sent that
+    /// would take longer than the requests that they save. False by default.
     pub seeks: bool,
 }
 

@@ -62,7 +62,6 @@ impl Stream {
     /// stream must be the last one that this reader used.
     pub(super) fn jumped_to(&mut self, at: usize, page: u64, request: u64) {
         self.close_last(page);
-        self.fresh += 1;
         self.judge_jump(page);
         self.runs.push(page);
         let entry = self.table.get(at);

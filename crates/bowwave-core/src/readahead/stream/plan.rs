@@ -205,17 +205,6 @@ impl Stream {
         Plan { window, mark, reason: Reason::Stride, hints }
     }
 
-    /// All of a small file, if the requests saved take longer than its pages.
-    pub(super) fn whole(&mut self, at: usize, view: View<'_>) -> Option<Plan> {
-        let pages = view.file_pages.0;
-        if !view.costs.pays(self.fresh.saturating_mul(tuning().again), pages) || !self.allows(pages, view) {
-            return None;
-        }
-        let entry = self.table.get(at);
-        (entry.edge, entry.window) = (pages, pages);
-        Some(Plan::new(PageIndex(0), pages, 0, Reason::WholeFile))
-    }
-
     /// The last pages of a file.
     pub(super) fn tail(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let pages = view.file_pages.0;
@@ -345,19 +334,19 @@ impl Stream {
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
         let most = budget.saturating_sub(ahead).min(file).min(view.free).min(self.odds(least, view));
-        match most {
+        let pages = match most {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
             // Pages added to a demand request need no minimum.
             most if most >= least || joined => most,
             _ => 0,
-        }
+        };
+        if joined || self.pays_on_a_head(pages, ahead, wanted.end - wanted.first, view) { pages } else { 0 }
     }
 
-    /// The maximum pages of a readahead request on a store with a head. They take as long as a
-    /// short request, times the odds that a page read ahead in this file is used. At first the odds
-    /// are even: as many pages as a short request is worth count as used, and as many as unused. At
-    /// least `least`.
+    /// Maximum pages of a readahead request on a store with a head: the pages read in the time of a
+    /// short request (`worth`), times used for each unread page of the file's readahead. `worth` is
+    /// added to both counts, so the odds begin at 1. At least `least`.
     fn odds(&self, least: u64, view: View<'_>) -> u64 {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
@@ -367,6 +356,26 @@ impl Stream {
         let pages = u128::from(worth) * u128::from(used) / u128::from(unread);
         // Without readahead, the odds would never rise again.
         u64::try_from(pages).unwrap_or(u64::MAX).max(least)
+    }
+
+    /// Whether a readahead request of `pages` pages gains time on a store with a head. It saves the
+    /// demand requests of its used pages, each of `request` pages. The chance of use is the share
+    /// of the file's earlier readahead that was used. The `ahead` pages of the stream do not count,
+    /// and `worth` is added to the used ones, so the chance begins at 1. If it is 1, a request as
+    /// long as the one that it saves is sent, too: the reader works meanwhile. Readahead of other
+    /// streams counts as unused until it is used, since one reader's readahead delays the other.
+    /// True on other stores, and while costs are unknown.
+    fn pays_on_a_head(&self, pages: u64, ahead: u64, request: u64, view: View<'_>) -> bool {
+        let worth = view.costs.pages_per_request();
+        if !self.config.seeks || worth == 0 {
+            return true;
+        }
+        let used = view.waste.used + worth;
+        let all = used + view.waste.unread.saturating_sub(ahead);
+        let [pages, request, worth, used, all] = [pages, request, worth, used, all].map(u128::from);
+        // In times of a page: a request takes `worth`, and its pages.
+        let saved = pages.saturating_mul(worth + request).saturating_mul(used);
+        saved >= (worth + pages).saturating_mul(request).saturating_mul(all)
     }
 
     /// Maximum pages ahead of a stream, as far as the expected gain of a page covers what it costs

@@ -44,8 +44,9 @@ impl Stream {
         }
         let used = view.repeats().pages;
         let left = file.saturating_sub(used).max(1);
-        // Pages beyond the number of frames are evicted before their use.
-        let expected = used.saturating_mul(tuning().again).min(left).min(view.frames);
+        // As many further used pages are expected as were used. Pages beyond the number of frames
+        // are evicted before their use.
+        let expected = used.min(left).min(view.frames);
         // In 1024ths of a request: a gap shorter than a request saves only that share of one.
         let saved = (1024 * pages).saturating_mul(expected) / left / request;
         if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {

@@ -230,13 +230,61 @@ fn reordered_requests_form_one_stream() {
     assert!(scene.unread() <= 2 * 32 + 1600 / 4, "{} pages unread", scene.unread());
 }
 
+/// Reads the first page and `more` further ones of 40 files of 100 pages, through handles of their
+/// own. Returns how many pages of each file were filled.
+fn filled_of_files(more: u64) -> Vec<u64> {
+    let mut cache = Cache::new(Config { policy: Policy::Stream, ..Config::default() }).expect("valid");
+    let mut draws = Draws(1);
+    let read = |file| {
+        cache.open_file(FileId(file), PageCount(100));
+        cache.open_handle(HandleId(file), FileId(file));
+        let before = cache.stats().pages_filled;
+        for page in core::iter::once(0).chain((0..more).map(|_| 1 + draws.below(99))) {
+            let range = PageRange::new(page, page + 1);
+            let access = PageAccess::read(HandleId(file), range);
+            cache.access_instant(Instant(0), access, &mut Log::default()).expect("valid");
+        }
+        cache.stats().pages_filled - before
+    };
+    (0..40).map(read).collect()
+}
+
 #[test]
-fn a_small_file_is_read_whole_at_the_second_read() {
-    let mut scene = Scene::new(100);
-    scene.read(40, 1);
-    scene.read(7, 1);
-    assert_eq!(scene.take().1, [Reason::Random, Reason::WholeFile]);
-    assert_eq!(scene.cache.stats().pages_filled, 100);
+fn a_small_file_is_read_whole_if_that_takes_no_longer_than_the_expected_requests() {
+    let first = |pages| {
+        let config = Config { policy: Policy::Stream, ra_pages: 256, ..Config::default() };
+        let mut scene = Scene::with(pages, config);
+        scene.read(40, 1);
+        scene.take().1
+    };
+    // Without files before, five more requests are expected. They cost as much as 1280 pages.
+    assert_eq!((first(1200), first(2000)), (std::vec![Reason::WholeFile], std::vec![Reason::Random]));
+}
+
+/// All pages of a small file are read in any order, dropped, and read again: the file may be read
+/// whole in each pass over it.
+#[test]
+fn each_pass_over_a_small_file_may_read_it_whole() {
+    let mut scene = Scene::with(200, Config { policy: Policy::Stream, ra_pages: 256, ..Config::default() });
+    let mut draws = Draws(1);
+    for pass in 0..3 {
+        // Begins far from the ends, where programs read headers.
+        let mut pages: Vec<u64> = (50..150).collect();
+        pages.sort_by_cached_key(|_| draws.bits());
+        pages.into_iter().chain(0..50).chain(150..200).for_each(|page| scene.read(page, 1));
+        let (fills, reasons) = scene.take();
+        assert_eq!(reasons.first(), Some(&Reason::WholeFile), "pass {pass}: {reasons:?}");
+        assert_eq!(fills, [(0, 200)], "pass {pass}");
+        scene.cache.invalidate(FileId(0), PageRange::new(0, 200));
+    }
+}
+
+#[test]
+fn small_files_are_read_as_those_before_them() {
+    let heads = filled_of_files(0);
+    assert!(heads.iter().all(|&pages| pages < 10), "{heads:?}");
+    let all = filled_of_files(30);
+    assert_eq!(all, [100; 40], "all files are read whole");
 }
 
 #[test]

@@ -579,14 +579,33 @@ fn readahead_that_is_not_used_becomes_short_where_it_delays_other_requests() {
 fn readahead_on_a_disk_comes_back_after_any_waste() {
     let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
     let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    let mut reader = Reader::with(8_000_000, config);
-    for start in scattered(3000).map(|run| run * 200) {
-        (start..start + 4).for_each(|page| reader.read(page, 1));
+    for request in [1, 4, 16, 64] {
+        let mut reader = Reader::with(8_000_000, config.clone());
+        for start in scattered(3000).map(|run| run * 200) {
+            (start..start + 4).for_each(|page| reader.read(page, 1));
+        }
+        let before = reader.waits;
+        (700_000..716_000).step_by(request as usize).for_each(|page| reader.read(page, request));
+        let waits = reader.waits - before;
+        // A quarter of the requests, or as many as need one of 16 pages each.
+        let most = (16_000 / request / 4).min(16_000 / 16);
+        assert!(waits as u64 <= most, "{waits} waits for 16000 pages by {request}");
     }
+}
+
+/// A readahead request as long as the demand request that it saves takes as long: it gains time
+/// only because the reader works meanwhile.
+#[test]
+fn requests_as_long_as_windows_are_read_ahead_on_a_disk() {
+    let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
+    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+    let mut reader = Reader::with(8_000_000, config);
+    // They show what a short request costs.
+    scattered(20).for_each(|page| reader.read(1_000_000 + page * 1000, 1));
     let before = reader.waits;
-    (700_000..704_000).for_each(|page| reader.read(page, 1));
+    (1..101).for_each(|request| reader.read(request * 256, 256));
     let waits = reader.waits - before;
-    assert!(waits <= 4000 / 16, "{waits} waits for 4000 pages in order");
+    assert!(waits <= 50, "{waits} waits for 100 requests");
 }
 
 /// Waits, and pages filled, of 200 blocks of a stride that are read in `pieces` requests each.

@@ -103,11 +103,11 @@ tuning! {
     // Sequential runs.
 
     /// Pages. A first read at page 0 of this length or more means a sequential reader: headers are
-    /// shorter. It is also the shortest of the requests that are served side by side: shorter ones
-    /// cost more than they save on a low-latency store. Windows of slow readers grow at least to
-    /// this length, and strided blocks of at most this length have a smaller budget. Larger: fewer
-    /// first reads get a long window, and requests are longer. Smaller: headers get a long window,
-    /// and slow readers a short one.
+    /// shorter, and so are indices at the end of a file. It is also the shortest of the requests
+    /// that are served side by side: shorter ones cost more than they save on a low-latency store.
+    /// Windows of slow readers grow at least to this length, and strided blocks of at most this
+    /// length have a smaller budget. Larger: fewer first reads get a long window, and requests are
+    /// longer. Smaller: headers get a long window, and slow readers a short one.
     in_order: 32,
     /// Times. The first window of a reader whose first read has `in_order` pages or more, in
     /// lengths of that read. Larger: more waste if the reader stops early. Smaller: the reader
@@ -192,15 +192,8 @@ tuning! {
     /// Smaller: more waits.
     ahead_log_max: 3,
 
-    // Whole files and tails.
+    // Tails.
 
-    /// Windows. A file of at most this many windows is read whole at its second run, while costs
-    /// are unknown or the store takes no time. Larger: more bytes. Smaller: more requests.
-    whole_windows: 4,
-    /// Times. A small file is expected to get this many further runs for each run so far. A file
-    /// that is read once is expected to have this many further pages used for each used one.
-    /// Larger: more bytes. Smaller: more requests.
-    again: 2,
     /// Pages. The end of a file where its index may be: the first miss there reads all of it.
     /// Larger: more bytes. Smaller: a longer index takes more requests.
     tail_pages: 16,
