@@ -7,7 +7,9 @@ const LEVELS: usize = 16;
 /// change in how programs read is noticed later. Smaller: a few files decide.
 const FILES_MAX: u16 = 64;
 
-/// Counts of files by how many requests they got: at least 1, at least 2, at least 4, and so on.
+/// Counts of files by how many requests they got: at least 1, at least 2, at least 4, and so on. A
+/// file that is still being read counts, too. If its requests have not doubled yet, it looks like a
+/// file whose requests ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileRequests {
     reached: [u16; LEVELS],
@@ -30,7 +32,8 @@ impl FileRequests {
     /// A file that had reached `before` levels has now reached `now`.
     pub(crate) fn count(&mut self, before: u8, now: u8) {
         for level in usize::from(before)..usize::from(now) {
-            // After the counts were halved, a level may be behind the next one.
+            // A file may reach this level after its count at the one before was halved. No level
+            // counts more files than the one before.
             let most = if level == 0 { u16::MAX } else { self.reached[level - 1] };
             self.reached[level] = (self.reached[level] + 1).min(most);
         }
@@ -49,11 +52,10 @@ impl FileRequests {
         let (mut chance, mut length, mut expected) = (CERTAIN, requests.max(1), 0);
         let mut assumed = u64::from(!may_end);
         let known = &self.reached[length.ilog2().min(LEVELS as u32 - 1) as usize..];
-        for pair in known.windows(2).map(|pair| (u64::from(pair[0]), u64::from(pair[1]))) {
+        for (reached, doubled) in known.windows(2).map(|pair| (u64::from(pair[0]), u64::from(pair[1]))) {
             if length >= most {
                 break;
             }
-            let (reached, doubled) = pair;
             chance = chance * (doubled + assumed) / (reached + assumed + 1);
             assumed = 1;
             expected += length.min(most - length) * chance;

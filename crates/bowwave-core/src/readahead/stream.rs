@@ -242,9 +242,11 @@ pub struct Stream {
     scores: Scores,
     jumps: Jumps,
     /// Estimated requests of the readers of a small file in this pass over it, before the current
-    /// one; the used pages from which they follow; and the length of the last request.
+    /// one.
     requests: u64,
+    /// Used pages that are counted in `requests`.
     counted: u64,
+    /// Pages of the last request.
     request: u64,
     /// Levels of [`FileRequests`](super::FileRequests) that the file has reached.
     reached: u8,

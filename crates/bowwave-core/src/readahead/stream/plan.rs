@@ -345,8 +345,8 @@ impl Stream {
     }
 
     /// Maximum pages of a readahead request on a store with a head: the pages read in the time of a
-    /// short request (`worth`), times used for each unread page of the file's readahead. `worth` is
-    /// added to both counts, so the odds begin at 1. At least `least`.
+    /// short request (`worth`), times the odds: used pages of the file's readahead for each unread
+    /// one. `worth` is added to both counts, so the odds begin at 1. At least `least`.
     fn odds(&self, least: u64, view: View<'_>) -> u64 {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
