@@ -9,6 +9,11 @@ const LONG_PAGES: u64 = 64;
 /// shows what a page costs.
 const PAGES_PER_REQUEST: u64 = 256;
 
+/// Waiting reads that a page read ahead is charged for, besides those that wait: its reader may wait
+/// next, and bytes have a price of their own. Larger: fewer bytes, and more waits. Smaller: the
+/// reverse.
+const CHARGED: u64 = 2;
+
 /// Costs of requests to the store, from the fills of all files: what one file shows holds for the
 /// next. Moving means, of which the last fill is an eighth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,12 +81,12 @@ impl Costs {
         took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns)
     }
 
-    /// Nanoseconds that a page read ahead of a reader of `request` pages takes from the waiting
-    /// reads, and those that it saves if it is used. `None` if no read waits, while costs are
-    /// unknown, and on a store that takes no time.
+    /// What a page read ahead of a reader of `request` pages costs if it stays unused, and what it
+    /// saves if it is used, in nanoseconds of waiting. `None` while costs are unknown, and on a
+    /// store that takes no time.
     pub(crate) fn of_a_page(&self, request: u64) -> Option<(u64, u64)> {
-        let known = self.waiting > 0 && self.are_known();
-        known.then(|| (self.a_page_ns().saturating_mul(self.waiting), self.short_ns / request.max(1)))
+        let cost = self.a_page_ns().saturating_mul(self.waiting + CHARGED);
+        self.are_known().then(|| (cost, self.short_ns / request.max(1)))
     }
 
     /// The costs while this many reads wait.
@@ -139,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_read_ahead_costs_the_waiting_reads_its_time() {
+    fn an_unused_page_costs_its_time_for_each_waiting_read_and_two_more() {
         let mut costs = Costs::default();
         assert_eq!(costs.with_waiting(3).of_a_page(4), None, "nothing is known");
         costs.filled(1, 1_000_000, Some(true));
         costs.filled(100, 1_000_000, None);
-        assert_eq!(costs.of_a_page(4), None, "no reader waits");
-        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((30_000, 250_000)));
+        assert_eq!(costs.of_a_page(4), Some((20_000, 250_000)), "no reader waits");
+        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((50_000, 250_000)));
     }
 }

@@ -80,10 +80,12 @@
 //!   the first request is at an end of the file: many programs read only a header. In a file that
 //!   is read whole, a mark in the middle calls the policy again. While costs are unknown, a request
 //!   costs as much as 256 pages.
-//! - **How far a run is read ahead** while other reads wait: as far as the expected gain of a page
-//!   covers its expected cost ([`Runs::reach`]), but at least as many pages as the run has. A used
-//!   page saves its part of a request; an unused page costs each waiting read the time of a page.
-//!   Predicted runs are not limited.
+//! - **Whether a run is read ahead, and how far:** as far as the expected gain of a page covers its
+//!   expected cost ([`Runs::continues`], [`Runs::reach`]). A used page saves its part of a request.
+//!   An unused page costs the time of a page: once for each waiting read, and twice more. The
+//!   chance that a run doubles follows from the lengths of earlier runs of the file. Below one in
+//!   four, nothing is read ahead, since bytes are bounded, too. A run that is read ahead is read at
+//!   least until it has doubled. Runs of known length are not limited.
 //!
 //! # How much to read
 //!
@@ -189,8 +191,8 @@
 //! than the table has entries. The column keeps the stride. On a device with a head, and while
 //! costs are unknown, the blocks count as streams.
 //!
-//! Some random reads are adjacent by chance. So a new stream gets a window only if at least as many
-//! earlier runs of its length continued as ended ([`Runs::continues`]).
+//! Some random reads are adjacent by chance. So a new stream gets a window only if that pays. While
+//! costs are unknown, it does if at least as many earlier runs of its length continued as ended.
 
 mod blocks;
 mod config;
@@ -578,7 +580,7 @@ impl Stream {
                 // A run too short to be read ahead at once is read ahead when it continues.
                 self.table.get(at).expected = expected;
             }
-            if known && expected >= tuning().speculation_min {
+            if known && (!wanted.mapped || expected >= tuning().speculation_min) {
                 self.table.get(at).expected = expected;
                 let plan = self.window_up(
                     at,

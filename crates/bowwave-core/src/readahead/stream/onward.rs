@@ -49,12 +49,13 @@ impl Stream {
     pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
+        let costs = of_a_page(wanted, view);
         let entry = self.table.get(at);
         let began = entry.window == 0;
         let before = entry.hi;
         if entry.direction == Direction::New {
             self.scores.count(Detector::Sequential, true);
-            if began && !trusted && !self.runs.continues(before - entry.lo) {
+            if began && !trusted && !self.runs.continues(before - entry.lo, costs) {
                 // Among random reads, two may be adjacent by chance; three in a row are not.
                 entry.direction = Direction::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
@@ -68,7 +69,7 @@ impl Stream {
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
-        if (began || !trusted && page >= edge) && !self.runs.continues(read) {
+        if (began || !trusted && page >= edge) && !self.runs.continues(read, costs) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
             return wanted.alone();
@@ -121,7 +122,7 @@ impl Stream {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
             || expected > 0
-            || self.pages_per_fill() < tuning().speculation_min
+            || self.pages_per_fill() < wanted.end - wanted.page
             || self.runs.length() <= hi - lo
         {
             return 0;
@@ -194,7 +195,7 @@ impl Stream {
             (next, Reason::Backward)
         };
         let read = entry.hi - page;
-        let continues = !began || self.runs.continues(read);
+        let continues = !began || self.runs.continues(read, of_a_page(wanted, view));
         let known = known || direct && self.scores.trusts(Detector::Backward);
         if !(continues && known) {
             // Two reordered requests look the same, so the direction stays open.
@@ -292,6 +293,12 @@ impl Stream {
         let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
         self.upward(at, wanted, view)
     }
+}
+
+/// What an unused page read ahead costs, and what a used one saves. While costs are unknown, both
+/// count the same.
+fn of_a_page(wanted: Wanted, view: View<'_>) -> (u64, u64) {
+    view.costs.of_a_page(wanted.end - wanted.first).unwrap_or((1, 1))
 }
 
 /// Whether fewer than half of a block's pages were used, by samples. False if its first page is not

@@ -378,9 +378,10 @@ impl Stream {
         saved >= (worth + pages).saturating_mul(request).saturating_mul(all)
     }
 
-    /// Maximum pages ahead of a stream, as far as the expected gain of a page covers what it costs
-    /// the waiting reads. At least as many as the stream has. Predicted runs, strides, mapped
-    /// files, and the first window of a stream that begins at page 0 are not limited.
+    /// Maximum pages ahead of a stream, as far as the expected gain of a page covers its expected
+    /// cost. At least as many as the stream has. Without limit while costs are unknown, for
+    /// predicted runs, strides and mapped files, and for the first window of a stream that begins
+    /// at page 0.
     fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let entry = self.table.get(at);
         let predicted = entry.expected > 0 || entry.lo == 0 && entry.window == 0;

@@ -9,9 +9,9 @@ use crate::page::PageRange;
 /// See [`Tuning`].
 const RECENT: usize = capacity(Tuning::DEFAULT.recent);
 const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
-/// Counters of run lengths, by powers of two. Lengths of 2^18 pages or more share one; the last
-/// counter stays 0.
-const POWERS: usize = 20;
+/// Counters of run lengths: two for each power of two. Lengths of 3 * 2^17 pages or more share one;
+/// the last two counters stay 0.
+const SIZES: usize = 40;
 
 /// History of runs, the newest last.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,8 @@ pub(super) struct Runs {
     remembered: Lengths,
     /// See [`length`](Self::length).
     expected: u64,
-    /// Runs that ended with 1 page, with 2 to 3, with 4 to 7, and so on.
-    ended: [u16; POWERS],
+    /// Runs that ended with 1 page, none, with 2, 3, 4 to 5, 6 to 7, 8 to 11 pages, and so on.
+    ended: [u16; SIZES],
 }
 
 /// How well the length of a run was predicted.
@@ -53,7 +53,7 @@ impl Runs {
             lengths: [0; RECENT],
             remembered: Lengths::new(),
             expected: 0,
-            ended: [0; POWERS],
+            ended: [0; SIZES],
         }
     }
 
@@ -127,21 +127,24 @@ impl Runs {
 
     /// Counts an ended run by its length.
     pub(super) fn count(&mut self, pages: u64) {
-        self.ended[power(pages)] += 1;
+        self.ended[size(pages)] += 1;
         if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= tuning().runs_max as u32 {
             self.ended.iter_mut().for_each(|runs| *runs /= 2);
         }
     }
 
-    /// Whether a run of `pages` pages probably doubles, judged by earlier runs. True while no run
-    /// of that length has ended.
-    pub(super) fn continues(&self, pages: u64) -> bool {
-        let at = power(pages);
-        let longer: u32 = self.ended[at + 1..].iter().map(|&runs| u32::from(runs)).sum();
-        longer + 1 >= u32::from(self.ended[at])
+    /// Whether readahead of a run of `pages` pages pays until it has doubled. An unused page costs
+    /// `cost`, a used one saves `benefit`. The earlier runs of this length that doubled, and one
+    /// more, are compared with those that ended before. `benefit` counts at most `seldom` times
+    /// `cost`: bytes are bounded however much time a page saves.
+    pub(super) fn continues(&self, pages: u64, (cost, benefit): (u64, u64)) -> bool {
+        let at = size(pages);
+        let [ended, longer] = [at & !1..at + 2, at + 2..SIZES].map(|sizes| sum(&self.ended[sizes]));
+        let benefit = benefit.min(cost.saturating_mul(tuning().seldom));
+        (longer + 1).saturating_mul(benefit) >= ended.saturating_mul(cost)
     }
 
-    /// Pages beyond a run of `read` pages that are worth reading ahead. A page gains `benefit` if
+    /// Pages beyond a run of `read` pages that are worth reading ahead. A page saves `benefit` if
     /// the run reaches it, else it costs `cost`; it is worth reading if the expected gain covers
     /// the expected cost. A run doubles as often as earlier runs of its length did, if one that
     /// doubled and one that ended are added to these.
@@ -149,9 +152,9 @@ impl Runs {
         const CERTAIN: u64 = 1 << 16;
         let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);
         let (mut chance, mut length) = (CERTAIN, read.max(1));
-        let known = &self.ended[power(read)..];
-        let mut longer: u64 = known.iter().map(|&runs| u64::from(runs)).sum();
-        for ended in known.iter().map(|&runs| u64::from(runs)) {
+        let known = self.ended[size(read) & !1..].chunks(2).map(sum);
+        let mut longer: u64 = known.clone().sum();
+        for ended in known {
             longer -= ended;
             let next = chance * (longer + 1) / (ended + longer + 2);
             if next < least {
@@ -371,9 +374,16 @@ impl Lengths {
     }
 }
 
-/// Index of the power of two of a length; always below the last index.
-fn power(pages: u64) -> usize {
-    (pages.max(1).ilog2() as usize).min(POWERS - 2)
+/// Index of the counter of a length; two counters follow it.
+fn size(pages: u64) -> usize {
+    let pages = pages.max(1);
+    let log = pages.ilog2();
+    let upper_half = pages >> log.saturating_sub(1) & u64::from(log > 0);
+    (2 * log as usize + upper_half as usize).min(SIZES - 3)
+}
+
+fn sum(counts: &[u16]) -> u64 {
+    counts.iter().map(|&runs| u64::from(runs)).sum()
 }
 
 /// One of 64 bits, for a page.
@@ -444,28 +454,33 @@ mod tests {
 
     #[test]
     fn a_run_continues_unless_runs_of_its_length_end_more_often() {
+        const EVEN: (u64, u64) = (1, 1);
         let mut runs = Runs::new();
-        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.continues(pages)), "nothing is known");
+        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.continues(pages, EVEN)), "nothing is known");
         // Of ten runs, seven end with 2 pages, two with 5, one with 900.
         for pages in [2, 2, 2, 5, 2, 2, 900, 2, 2, 5] {
             runs.count(pages);
         }
         assert_eq!(
-            [1, 2, 4, 8, 900, 2000].map(|pages| runs.continues(pages)),
+            [1, 2, 4, 8, 900, 2000].map(|pages| runs.continues(pages, EVEN)),
             [true, false, true, true, true, true]
         );
         runs.count(6);
-        assert!(!runs.continues(4), "three end there, and one continues");
+        assert!(!runs.continues(4, EVEN), "three end there, and one continues");
+        assert!(runs.continues(4, (2, 3)), "a used page saves more than an unused one costs");
+        assert!(!runs.continues(900, (2, 1)) && runs.continues(64, (2, 1)), "none ended with 64");
+        (0..30).for_each(|_| runs.count(2));
+        assert!(!runs.continues(2, (1, 1000)), "fewer than one in four doubles, whatever that saves");
         // Old runs lose weight.
         (0..10_000).for_each(|_| runs.count(1 << 15));
-        assert!(runs.continues(2) && runs.continues(4));
+        assert!(runs.continues(2, EVEN) && runs.continues(4, EVEN));
         (0..1000).for_each(|_| runs.count(u64::MAX));
     }
 
     #[test]
     fn readahead_reaches_as_far_as_its_chance_pays() {
         let mut runs = Runs::new();
-        assert_eq!(runs.reach(10, (0, 1000)), u64::MAX, "no other reader waits");
+        assert_eq!(runs.reach(10, (0, 1000)), u64::MAX, "pages cost nothing");
         assert_eq!(runs.reach(10, (1000, 1000)), 10, "half of all runs double");
         assert_eq!(runs.reach(10, (1000, 3000)), 30);
         assert_eq!(runs.reach(10, (1000, 0)), 0);

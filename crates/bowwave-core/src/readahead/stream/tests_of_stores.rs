@@ -556,13 +556,38 @@ fn a_stride_of_blocks_that_are_not_read_is_given_up() {
     assert!(waits <= 900, "{waits} waits for 1152 reads");
 }
 
-/// Pages read ahead but not used, of 200 runs of four pages, and how often their reader waits.
+/// Waits and unused pages of 200 runs of these lengths, read page by page.
+fn short_runs(pages: impl Fn(u64) -> u64) -> (usize, u64) {
+    let mut reader = Reader::new(FAR_NS, 256);
+    for run in scattered(200) {
+        let start = 1000 + run * 1000;
+        (start..start + pages(run)).for_each(|page| reader.read(page, 1));
+    }
+    (reader.waits, reader.waste().unread)
+}
+
+#[test]
+fn short_runs_of_known_length_are_read_at_their_first_miss() {
+    let (waits, unused) = short_runs(|_| 6);
+    assert!(waits <= 230 && unused <= 400, "{waits} waits for 200 runs, {unused} pages unused");
+}
+
+#[test]
+fn runs_that_seldom_continue_are_read_ahead_where_a_request_takes_as_long_as_many_pages() {
+    // Two of three have two pages, the others sixteen.
+    let (waits, unused) = short_runs(|run| if run % 3 == 0 { 16 } else { 2 });
+    assert!(waits <= 320 && unused <= 1400, "{waits} waits for 200 runs, {unused} pages unused");
+}
+
+/// Pages read ahead but not used, of 200 runs of 2 to 32 pages, and how often their reader waits.
 fn in_vain_of_short_runs(seeks: bool) -> (u64, usize) {
     let stream = StreamConfig { seeks, ..StreamConfig::default() };
     let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
     let mut reader = Reader::with(8_000_000, config);
+    let mut random = crate::Random::new(5);
     for start in scattered(200).map(|run| run * 1000) {
-        (start..start + 4).for_each(|page| reader.read(page, 1));
+        let pages = 2 << random.below(5);
+        (start..start + pages).for_each(|page| reader.read(page, 1));
     }
     (reader.waste().unread, reader.waits)
 }
@@ -571,8 +596,8 @@ fn in_vain_of_short_runs(seeks: bool) -> (u64, usize) {
 fn readahead_that_is_not_used_becomes_short_where_it_delays_other_requests() {
     let (wasted, waits) = in_vain_of_short_runs(false);
     let (wasted_by_seeks, waits_by_seeks) = in_vain_of_short_runs(true);
-    assert_eq!(waits_by_seeks, waits);
-    assert!(2 * wasted_by_seeks <= wasted, "{wasted_by_seeks} pages, and {wasted} without");
+    assert!(waits_by_seeks <= waits, "{waits_by_seeks} waits, and {waits} without");
+    assert!(3 * wasted_by_seeks <= 2 * wasted, "{wasted_by_seeks} pages, and {wasted} without");
 }
 
 #[test]
