@@ -9,9 +9,8 @@ const LONG_PAGES: u64 = 64;
 /// shows what a page costs.
 const PAGES_PER_REQUEST: u64 = 256;
 
-/// Waiting reads that a page read ahead is charged for, besides those that wait: its reader may wait
-/// next, and bytes have a price of their own. Larger: fewer bytes, and more waits. Smaller: the
-/// reverse.
+/// Reads. A page read ahead is charged to this many reads more than wait now, since readers may
+/// wait later, and bytes have a price. Larger: fewer bytes, and more waits. Smaller: the reverse.
 const CHARGED: u64 = 2;
 
 /// Costs of requests to the store, from the fills of all files: what one file shows holds for the
@@ -81,12 +80,13 @@ impl Costs {
         took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns)
     }
 
-    /// What a page read ahead of a reader of `request` pages costs if it stays unused, and what it
-    /// saves if it is used, in nanoseconds of waiting. `None` while costs are unknown, and on a
-    /// store that takes no time.
+    /// Nanoseconds of waiting: what an unused page read ahead costs, and what a used one saves, if
+    /// the reader requests `request` pages at once. A used page saves its part of a request, and
+    /// its own time. `None` while costs are unknown, and on a store that takes no time.
     pub(crate) fn of_a_page(&self, request: u64) -> Option<(u64, u64)> {
-        let cost = self.a_page_ns().saturating_mul(self.waiting + CHARGED);
-        self.are_known().then(|| (cost, self.short_ns / request.max(1)))
+        let page_ns = self.a_page_ns();
+        let cost = page_ns.saturating_mul(self.waiting + CHARGED);
+        self.are_known().then(|| (cost, self.short_ns / request.max(1) + page_ns))
     }
 
     /// The costs while this many reads wait.
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(costs.with_waiting(3).of_a_page(4), None, "nothing is known");
         costs.filled(1, 1_000_000, Some(true));
         costs.filled(100, 1_000_000, None);
-        assert_eq!(costs.of_a_page(4), Some((20_000, 250_000)), "no reader waits");
-        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((50_000, 250_000)));
+        assert_eq!(costs.of_a_page(4), Some((20_000, 260_000)), "no read waits");
+        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((50_000, 260_000)));
     }
 }

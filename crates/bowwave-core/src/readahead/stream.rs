@@ -81,11 +81,12 @@
 //!   is read whole, a mark in the middle calls the policy again. While costs are unknown, a request
 //!   costs as much as 256 pages.
 //! - **Whether a run is read ahead, and how far:** as far as the expected gain of a page covers its
-//!   expected cost ([`Runs::continues`], [`Runs::reach`]). A used page saves its part of a request.
-//!   An unused page costs the time of a page: once for each waiting read, and twice more. The
-//!   chance that a run doubles follows from the lengths of earlier runs of the file. Below one in
-//!   four, nothing is read ahead, since bytes are bounded, too. A run that is read ahead is read at
-//!   least until it has doubled. Runs of known length are not limited.
+//!   expected cost ([`Runs::continues`], [`Runs::reach`]). A used page saves its part of a request,
+//!   and its own time. An unused page costs the time of a page: once for each waiting read, and
+//!   twice more. The chance that a run doubles follows from the lengths of earlier runs of the
+//!   file. If fewer than one in four doubled (one is added), the run is not read ahead, whatever
+//!   that saves: this bounds the bytes. Once it is read ahead, the limit is at least its length so
+//!   far. Predicted runs, strides, mapped files and a first window at page 0 have no such limit.
 //!
 //! # How much to read
 //!
@@ -191,8 +192,9 @@
 //! than the table has entries. The column keeps the stride. On a device with a head, and while
 //! costs are unknown, the blocks count as streams.
 //!
-//! Some random reads are adjacent by chance. So a new stream gets a window only if that pays. While
-//! costs are unknown, it does if at least as many earlier runs of its length continued as ended.
+//! Some random reads are adjacent by chance. So a new stream gets a window only if that is expected
+//! to pay ([`Runs::continues`]). While costs are unknown, and in a mapped file, at least as many
+//! earlier runs of its length must have doubled as have ended (one that doubled is added).
 
 mod blocks;
 mod config;
@@ -576,12 +578,11 @@ impl Stream {
             // with a whole request.
             let expected = self.affordable(view).next_multiple_of(end - page);
             let known = expected > end - page;
-            if known && wanted.mapped {
-                // A run too short to be read ahead at once is read ahead when it continues.
+            if known {
                 self.table.get(at).expected = expected;
             }
+            // A short mapped run is read ahead when it continues.
             if known && (!wanted.mapped || expected >= tuning().speculation_min) {
-                self.table.get(at).expected = expected;
                 let plan = self.window_up(
                     at,
                     wanted,

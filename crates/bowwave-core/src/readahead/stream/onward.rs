@@ -85,8 +85,8 @@ impl Stream {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if entry.expected > read {
-            // The run was not read ahead whole at its start: the budget did not cover it, or it was
-            // short.
+            // The run was not read ahead whole at its start: the budget did not cover it, or it is
+            // a short mapped run.
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
@@ -116,13 +116,13 @@ impl Stream {
         plan
     }
 
-    /// Expected rest of a run that had no prediction, in pages. 0 on a low-latency store, where the
-    /// run is read in steps.
+    /// Expected rest of a run that had no prediction, in pages. 0 if the reader uses less than a
+    /// request during a fill: then the run is read in steps.
     fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
             || expected > 0
-            || self.pages_per_fill() < wanted.end - wanted.page
+            || self.pages_per_fill() < wanted.end - wanted.first
             || self.runs.length() <= hi - lo
         {
             return 0;
@@ -295,10 +295,11 @@ impl Stream {
     }
 }
 
-/// What an unused page read ahead costs, and what a used one saves. While costs are unknown, both
-/// count the same.
+/// What an unused page read ahead costs, and what a used one saves. Both count the same while costs
+/// are unknown, and in a mapped file, where adjacent touches are clusters more often than runs.
 fn of_a_page(wanted: Wanted, view: View<'_>) -> (u64, u64) {
-    view.costs.of_a_page(wanted.end - wanted.first).unwrap_or((1, 1))
+    let known = view.costs.of_a_page(wanted.end - wanted.first);
+    known.filter(|_| !wanted.mapped).unwrap_or((1, 1))
 }
 
 /// Whether fewer than half of a block's pages were used, by samples. False if its first page is not

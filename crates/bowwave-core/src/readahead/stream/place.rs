@@ -147,7 +147,7 @@ impl Stream {
         let Wanted { page, end, max, .. } = wanted;
         let most = (view.file_pages.0 / tuning().place_chance).min(max);
         let mut size = 1 << most.checked_ilog2()?;
-        while size >= 2 * (end - page) {
+        while size >= tuning().speculation_min.max(2 * (end - page)) {
             let start = page & !(size - 1);
             let runs = self.runs.begun_within(start, size);
             if runs < tuning().place_runs {
@@ -175,7 +175,7 @@ impl Stream {
             start = start.max(last.end.0);
         }
         let pages = stop.saturating_sub(start);
-        let least = 2 * (end - page);
+        let least = tuning().speculation_min.max(2 * (end - page));
         if stop <= end || pages < least || !view.costs.pays(saved, pages) || !self.allows(pages, view) {
             return None;
         }

@@ -379,7 +379,7 @@ impl Stream {
     }
 
     /// Maximum pages ahead of a stream, as far as the expected gain of a page covers its expected
-    /// cost. At least as many as the stream has. Without limit while costs are unknown, for
+    /// cost. At least the length of the run. Without limit while costs are unknown, for
     /// predicted runs, strides and mapped files, and for the first window of a stream that begins
     /// at page 0.
     fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {

@@ -22,7 +22,8 @@ pub(super) struct Runs {
     remembered: Lengths,
     /// See [`length`](Self::length).
     expected: u64,
-    /// Runs that ended with 1 page, none, with 2, 3, 4 to 5, 6 to 7, 8 to 11 pages, and so on.
+    /// Ended runs by length. Index 0 has runs of 1 page, index 1 is unused, and then follow 2, 3, 4
+    /// to 5, 6 to 7, 8 to 11 pages, and so on.
     ended: [u16; SIZES],
 }
 
@@ -127,32 +128,33 @@ impl Runs {
 
     /// Counts an ended run by its length.
     pub(super) fn count(&mut self, pages: u64) {
-        self.ended[size(pages)] += 1;
+        self.ended[counter_of(pages)] += 1;
         if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= tuning().runs_max as u32 {
             self.ended.iter_mut().for_each(|runs| *runs /= 2);
         }
     }
 
-    /// Whether readahead of a run of `pages` pages pays until it has doubled. An unused page costs
-    /// `cost`, a used one saves `benefit`. The earlier runs of this length that doubled, and one
-    /// more, are compared with those that ended before. `benefit` counts at most `seldom` times
-    /// `cost`: bytes are bounded however much time a page saves.
+    /// Whether reading a run of `pages` pages ahead until it has doubled is expected to pay: an
+    /// unused page costs `cost`, a used one saves `benefit`. Compares the runs that doubled, and
+    /// one more, with the runs that ended before that. To bound the bytes, `benefit` is at most
+    /// `seldom` times `cost`, and the runs that ended are counted from the power of two below
+    /// `pages`.
     pub(super) fn continues(&self, pages: u64, (cost, benefit): (u64, u64)) -> bool {
-        let at = size(pages);
-        let [ended, longer] = [at & !1..at + 2, at + 2..SIZES].map(|sizes| sum(&self.ended[sizes]));
+        let at = counter_of(pages);
+        let [ended, longer] = [at & !1..at + 2, at + 2..SIZES].map(|sizes| runs_in(&self.ended[sizes]));
         let benefit = benefit.min(cost.saturating_mul(tuning().seldom));
         (longer + 1).saturating_mul(benefit) >= ended.saturating_mul(cost)
     }
 
-    /// Pages beyond a run of `read` pages that are worth reading ahead. A page saves `benefit` if
-    /// the run reaches it, else it costs `cost`; it is worth reading if the expected gain covers
-    /// the expected cost. A run doubles as often as earlier runs of its length did, if one that
-    /// doubled and one that ended are added to these.
+    /// Pages beyond a run of `read` pages that are worth reading ahead. A page that the run reaches
+    /// saves `benefit`, another one costs `cost`. Pages are worth reading while the expected gain
+    /// covers the expected cost. A run doubles as often as earlier runs of its length did, if one
+    /// that doubled and one that ended are added to these.
     pub(super) fn reach(&self, read: u64, (cost, benefit): (u64, u64)) -> u64 {
         const CERTAIN: u64 = 1 << 16;
         let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);
         let (mut chance, mut length) = (CERTAIN, read.max(1));
-        let known = self.ended[size(read) & !1..].chunks(2).map(sum);
+        let known = self.ended[counter_of(read) & !1..].chunks(2).map(runs_in);
         let mut longer: u64 = known.clone().sum();
         for ended in known {
             longer -= ended;
@@ -375,14 +377,14 @@ impl Lengths {
 }
 
 /// Index of the counter of a length; two counters follow it.
-fn size(pages: u64) -> usize {
+fn counter_of(pages: u64) -> usize {
     let pages = pages.max(1);
     let log = pages.ilog2();
     let upper_half = pages >> log.saturating_sub(1) & u64::from(log > 0);
     (2 * log as usize + upper_half as usize).min(SIZES - 3)
 }
 
-fn sum(counts: &[u16]) -> u64 {
+fn runs_in(counts: &[u16]) -> u64 {
     counts.iter().map(|&runs| u64::from(runs)).sum()
 }
 

@@ -58,8 +58,11 @@ tuning! {
     /// by runs in a row is at most this many times as long as these runs. Larger: random readers
     /// waste more. Smaller: a high-latency store is not filled at the beginning.
     file_windows: 16,
-    /// Pages. Shorter readahead is not worth a request, except of a run whose length is known. Half of it is the smallest share of memory
-    /// of a stream. Larger: small remainders wait for a demand read. Smaller: more requests.
+    /// Pages. The shortest readahead that is a request of its own, except of a run of known length.
+    /// A mapped run of known length is read at its first miss only if it is this long. Also the
+    /// least step of an outgrown run, and the shortest run with a tripwire. Half of it is the
+    /// smallest share of memory of a stream. Larger: small remainders wait for a demand read.
+    /// Smaller: more requests.
     speculation_min: 16,
 
     // Windows.
@@ -166,9 +169,9 @@ tuning! {
     /// Runs. The counts of run lengths are halved when this many runs were counted, so older runs
     /// matter less. Larger: changed lengths are noticed later. Smaller: a few runs decide.
     runs_max: 1024,
-    /// Times. A run may be read ahead although earlier runs of its length ended more often than they
-    /// doubled, but at most this many times as often. Larger: more bytes, and fewer waits. Smaller:
-    /// the reverse.
+    /// Times. A run may be read ahead although earlier runs of its length ended more often than
+    /// they doubled, but at most this many times as often. Larger: more bytes, and fewer waits.
+    /// Smaller: the reverse.
     seldom: 3,
     /// Parts, and times. A run that outgrew its expected length is extended by one part in this
     /// many of that length. Once it has this many times that length, it gets windows, like a run
