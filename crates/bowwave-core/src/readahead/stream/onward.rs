@@ -49,13 +49,12 @@ impl Stream {
     pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
-        let costs = of_a_page(wanted, view);
         let entry = self.table.get(at);
         let began = entry.window == 0;
         let before = entry.hi;
         if entry.direction == Direction::New {
             self.scores.count(Detector::Sequential, true);
-            if began && !trusted && !self.runs.continues(before - entry.lo, costs) {
+            if began && !trusted && !self.runs.continues(before - entry.lo, of_a_page(wanted, view)) {
                 // Among random reads, two may be adjacent by chance; three in a row are not.
                 entry.direction = Direction::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
@@ -69,7 +68,7 @@ impl Stream {
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
-        if (began || !trusted && page >= edge) && !self.runs.continues(read, costs) {
+        if (began || !trusted && page >= edge) && !self.runs.continues(read, of_a_page(wanted, view)) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
             return wanted.alone();
