@@ -8,7 +8,7 @@ use super::{Cache, FillState};
 use crate::event::{Action, FillError, Urgency};
 use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::FillReport;
+use crate::readahead::{DemandFill, FillReport};
 use crate::time::Instant;
 
 impl Cache {
@@ -194,9 +194,13 @@ impl Cache {
         let now = self.now;
         let since = |then: Instant| now.0.saturating_sub(then.0);
         let demanded = fill.urgency == Urgency::Demand && fill.overtaken.is_none();
-        if !failed {
-            let alone = demanded.then_some(fill.alone);
-            self.costs.filled(range.count().0, since(fill.requested_at), alone);
+        // A store that takes no time has no costs.
+        if !failed && now > fill.requested_at {
+            let before = range.start.0.checked_sub(1).map(PageIndex);
+            let follows = |page| self.table.get(fill.file, page).frame().is_some();
+            let demand =
+                demanded.then(|| DemandFill { alone: fill.alone, follows: before.is_some_and(follows) });
+            self.costs.filled(range.count().0, since(fill.requested_at), demand);
         }
         let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
         let Some(policy) = &mut file.policy else { return };

@@ -204,7 +204,7 @@ impl Cache {
             config,
             now: Instant(0),
             congested: false,
-            costs: Costs::default(),
+            costs: Costs::new(),
             file_requests: FileRequests::new(),
             table: PageTable::default(),
             frames: Frames::new(),

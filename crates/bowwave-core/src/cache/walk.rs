@@ -310,6 +310,7 @@ impl Cache {
             unread: self.frames.unused().into(),
             awaited: self.awaited,
         };
+        self.costs.waiting = self.waits.len() as u64;
         let view = View {
             table: &self.table,
             frames_of: &self.frames,
@@ -325,7 +326,7 @@ impl Cache {
             free,
             frames: self.limit.into(),
             congested: self.congested,
-            costs: self.costs.with_waiting(self.waits.len() as u64),
+            costs: &self.costs,
         };
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         self.plans.clear();

@@ -15,7 +15,7 @@ const CHARGED: u64 = 2;
 
 /// Costs of requests to the store, from the fills of all files: what one file shows holds for the
 /// next. Moving means, of which the last fill is an eighth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Nanoseconds of a short fill; 0 while unknown.
     short_ns: u64,
@@ -25,26 +25,43 @@ pub struct Costs {
     /// one beside others; 0 while unknown.
     alone_ns: u64,
     beside_ns: u64,
+    /// Nanoseconds that a demand fill after a cached page takes, without the time of its pages; 0
+    /// while unknown. Long fills do not count.
+    onward_ns: u64,
     /// Reads that wait now.
-    waiting: u64,
+    pub(crate) waiting: u64,
+}
+
+/// What is known of a fill that a read waited for from the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DemandFill {
+    /// It was requested while no other was in flight.
+    pub(crate) alone: bool,
+    /// It continues a run: the page before it is cached.
+    pub(crate) follows: bool,
 }
 
 impl Costs {
-    /// A fill of `pages` pages took this long. For a demand fill: whether it was requested while no
-    /// other was in flight.
-    pub(crate) fn filled(&mut self, pages: u64, took_ns: u64, alone: Option<bool>) {
-        if took_ns == 0 {
-            return;
-        }
+    /// Nothing is known.
+    pub(crate) const fn new() -> Self {
+        Self { short_ns: 0, page_ns: 0, alone_ns: 0, beside_ns: 0, onward_ns: 0, waiting: 0 }
+    }
+
+    /// A fill of `pages` pages took this long.
+    pub(crate) fn filled(&mut self, pages: u64, took_ns: u64, demand: Option<DemandFill>) {
         if pages <= SHORT_PAGES {
             self.short_ns = mean(self.short_ns, took_ns);
-            match alone {
-                Some(true) => self.alone_ns = mean(self.alone_ns, took_ns),
-                Some(false) => self.beside_ns = mean(self.beside_ns, took_ns),
+            match demand {
+                Some(DemandFill { alone: true, .. }) => self.alone_ns = mean(self.alone_ns, took_ns),
+                Some(DemandFill { alone: false, .. }) => self.beside_ns = mean(self.beside_ns, took_ns),
                 None => {}
             }
         } else if pages >= LONG_PAGES {
             self.page_ns = mean(self.page_ns, (took_ns / pages).max(1));
+        }
+        if pages < LONG_PAGES && demand.is_some_and(|demand| demand.follows) {
+            let pages_ns = pages.saturating_mul(self.a_page_ns());
+            self.onward_ns = mean(self.onward_ns, took_ns.saturating_sub(pages_ns).max(1));
         }
     }
 
@@ -53,6 +70,15 @@ impl Costs {
     /// that takes no time.
     pub fn pages_per_request(&self) -> u64 {
         self.short_ns / self.a_page_ns()
+    }
+
+    /// As [`pages_per_request`](Self::pages_per_request), for a request that continues a run. On a
+    /// disk it is short: often the head is already there.
+    pub(crate) fn pages_per_onward_request(&self) -> u64 {
+        match self.onward_ns {
+            0 => self.pages_per_request(),
+            onward_ns => onward_ns / self.a_page_ns(),
+        }
     }
 
     /// Whether a short fill has ended that took time.
@@ -89,11 +115,6 @@ impl Costs {
         self.are_known().then(|| (cost, self.short_ns / request.max(1) + page_ns))
     }
 
-    /// The costs while this many reads wait.
-    pub(crate) fn with_waiting(self, waiting: u64) -> Self {
-        Self { waiting, ..self }
-    }
-
     fn a_page_ns(&self) -> u64 {
         let page_ns = if self.page_ns > 0 { self.page_ns } else { self.short_ns / PAGES_PER_REQUEST };
         page_ns.max(1)
@@ -108,12 +129,13 @@ fn mean(known: u64, seen: u64) -> u64 {
 mod tests {
     use super::*;
 
+    const ALONE: Option<DemandFill> = Some(DemandFill { alone: true, follows: false });
+    const BESIDE: Option<DemandFill> = Some(DemandFill { alone: false, follows: false });
+
     #[test]
     fn a_request_is_worth_the_pages_that_take_as_long() {
-        let mut costs = Costs::default();
+        let mut costs = Costs::new();
         assert_eq!(costs.pages_per_request(), 0, "nothing is known");
-        costs.filled(1, 0, None);
-        assert_eq!(costs.pages_per_request(), 0, "a store that takes no time");
         costs.filled(1, 30_000_000, None);
         assert_eq!(costs.pages_per_request(), 256, "no long fill has ended");
         costs.filled(256, 256 * 100_000, None);
@@ -127,29 +149,43 @@ mod tests {
 
     #[test]
     fn waiting_reads_are_charged_as_far_as_fills_delay_each_other() {
-        let mut costs = Costs::default();
+        let mut costs = Costs::new();
         assert_eq!((costs.pays(2, 512), costs.pays(2, 513)), (true, false), "nothing is known");
-        costs.filled(1, 1_000_000, Some(true));
+        costs.filled(1, 1_000_000, ALONE);
         costs.filled(100, 1_000_000, None);
         assert_eq!((costs.pays(3, 300), costs.pays(3, 301)), (true, false), "a request costs 100 pages");
-        let waiting = costs.with_waiting(9);
+        let waiting = Costs { waiting: 9, ..costs };
         assert!(waiting.pays(3, 300), "no fill beside others has ended");
         let mut equal = waiting;
-        equal.filled(1, 1_000_000, Some(false));
+        equal.filled(1, 1_000_000, BESIDE);
         assert!(equal.pays(3, 300), "the store serves requests side by side");
         let mut slower = waiting;
-        slower.filled(1, 2_000_000, Some(false));
+        slower.filled(1, 2_000_000, BESIDE);
         // A short fill takes 1.125 ms on average, and each of nine reads loses half of it.
         assert_eq!((slower.pays(11, 225), slower.pays(11, 226)), (true, false));
     }
 
     #[test]
     fn an_unused_page_costs_its_time_for_each_waiting_read_and_two_more() {
-        let mut costs = Costs::default();
-        assert_eq!(costs.with_waiting(3).of_a_page(4), None, "nothing is known");
-        costs.filled(1, 1_000_000, Some(true));
+        let mut costs = Costs::new();
+        assert_eq!(costs.of_a_page(4), None, "nothing is known");
+        costs.filled(1, 1_000_000, ALONE);
         costs.filled(100, 1_000_000, None);
         assert_eq!(costs.of_a_page(4), Some((20_000, 260_000)), "no read waits");
-        assert_eq!(costs.with_waiting(3).of_a_page(4), Some((50_000, 260_000)));
+        costs.waiting = 3;
+        assert_eq!(costs.of_a_page(4), Some((50_000, 260_000)));
+    }
+
+    #[test]
+    fn requests_that_continue_a_run_are_measured_apart() {
+        let mut costs = Costs::new();
+        costs.filled(1, 8_000_000, ALONE);
+        costs.filled(100, 10_000_000, None);
+        assert_eq!((costs.pages_per_request(), costs.pages_per_onward_request()), (80, 80), "none is known");
+        let onward = Some(DemandFill { alone: true, follows: true });
+        costs.filled(32, 32 * 100_000 + 500_000, onward);
+        assert_eq!((costs.pages_per_request(), costs.pages_per_onward_request()), (80, 5));
+        (0..50).for_each(|_| costs.filled(16, 1, onward));
+        assert_eq!(costs.pages_per_onward_request(), 0, "a fill faster than its pages");
     }
 }

@@ -15,6 +15,7 @@ mod stream;
 mod stride;
 
 pub use costs::Costs;
+pub(crate) use costs::DemandFill;
 pub(crate) use file_requests::FileRequests;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
@@ -174,7 +175,7 @@ pub struct View<'a> {
     /// Whether the device refuses readahead now.
     pub congested: bool,
     /// What requests to the store cost.
-    pub costs: Costs,
+    pub costs: &'a Costs,
 }
 
 /// Exact results of readahead in a file. With them a policy can keep a waste budget.
@@ -374,6 +375,7 @@ impl View<'_> {
         static NOTHING: PageTable = PageTable::new();
         static NO_FRAMES: Frames = Frames::new();
         static NO_FILES: FileRequests = FileRequests::new();
+        static NO_COSTS: Costs = Costs::new();
         View {
             table: &NOTHING,
             frames_of: &NO_FRAMES,
@@ -389,7 +391,7 @@ impl View<'_> {
             free: u64::MAX,
             frames: u64::MAX,
             congested: false,
-            costs: Costs::default(),
+            costs: &NO_COSTS,
         }
     }
 

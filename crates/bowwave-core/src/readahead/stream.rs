@@ -70,8 +70,8 @@
 //! # What pays
 //!
 //! The cache measures, over the fills of all files ([`Costs`](crate::Costs)): the time of a short
-//! request, the time of a page of a long request, and how much longer short requests take beside
-//! others. From these times follow:
+//! request, the time of a page of a long request, how much longer short requests take beside
+//! others, and the time of requests that continue a run. From these times follow:
 //!
 //! - **Places and small files:** the requests saved must take at least as long as the pages, plus
 //!   the time that waiting reads lose to them. A place is expected to get as many requests again as
@@ -143,8 +143,9 @@
 //!
 //! A device with a head serves one request after the other, so readahead delays all readers. There
 //! ([`seeks`](StreamConfig::seeks)) a readahead request has at most the pages that take as long as
-//! a short request, times the odds: used pages of the file's readahead for each unused one. The
-//! demand requests that it is expected to save must take at least as long as the readahead request.
+//! a request that continues a run, times the odds: used pages of the file's readahead for each
+//! unused one. The demand requests that it is expected to save continue runs, too. They must take
+//! at least as long as the readahead request: often the head is already there.
 //! Extensions of a demand request are exempt from the second rule. The odds never refuse the
 //! smallest length, so they can rise again.
 //!

@@ -345,13 +345,14 @@ impl Stream {
     }
 
     /// Maximum pages of a readahead request on a store with a head: the pages read in the time of a
-    /// short request (`worth`), times the odds: used pages of the file's readahead for each unread
-    /// one. `worth` is added to both counts, so the odds begin at 1. At least `least`.
+    /// request that continues a run (`worth`), times the odds: used pages of the file's readahead
+    /// for each unread one. `worth` is added to both counts, so the odds begin at 1. At least
+    /// `least`.
     fn odds(&self, least: u64, view: View<'_>) -> u64 {
-        let worth = view.costs.pages_per_request();
-        if !self.config.seeks || worth == 0 {
+        if !self.config.seeks || view.costs.pages_per_request() == 0 {
             return u64::MAX;
         }
+        let worth = view.costs.pages_per_onward_request().max(1);
         let (used, unread) = (view.waste.used + worth, view.waste.unread + worth);
         let pages = u128::from(worth) * u128::from(used) / u128::from(unread);
         // Without readahead, the odds would never rise again.
@@ -359,12 +360,12 @@ impl Stream {
     }
 
     /// Whether a readahead request of `pages` pages gains time on a store with a head. It saves the
-    /// demand requests of its used pages, each of `request` pages. The chance of use is the share
-    /// of the file's earlier readahead that was used. The `ahead` pages of the stream do not count,
-    /// and `worth` is added to the used ones, so the chance begins at 1. If it is 1, a request as
-    /// long as the one that it saves is sent, too: the reader works meanwhile. Readahead of other
-    /// streams counts as unused until it is used, since one reader's readahead delays the other.
-    /// True on other stores, and while costs are unknown.
+    /// demand requests of its used pages, each of `request` pages and continuing a run. The chance
+    /// of use is the share of the file's earlier readahead that was used. The `ahead` pages of the
+    /// stream do not count, and `worth`, the pages that a request is worth, is added to the used
+    /// ones, so the chance begins at 1. Readahead of other streams counts as unused until it is
+    /// used, since one reader's readahead delays the other. True on other stores, and while costs
+    /// are unknown.
     fn pays_on_a_head(&self, pages: u64, ahead: u64, request: u64, view: View<'_>) -> bool {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
@@ -372,9 +373,11 @@ impl Stream {
         }
         let used = view.waste.used + worth;
         let all = used + view.waste.unread.saturating_sub(ahead);
-        let [pages, request, worth, used, all] = [pages, request, worth, used, all].map(u128::from);
-        // In times of a page: a request takes `worth`, and its pages.
-        let saved = pages.saturating_mul(worth + request).saturating_mul(used);
+        let onward = view.costs.pages_per_onward_request();
+        let [pages, request, worth, onward, used, all] =
+            [pages, request, worth, onward, used, all].map(u128::from);
+        // In times of a page. Between two requests of its run, the head may go elsewhere.
+        let saved = pages.saturating_mul(onward + request).saturating_mul(used);
         saved >= (worth + pages).saturating_mul(request).saturating_mul(all)
     }
 

@@ -1,6 +1,7 @@
 //! Decisions of `stream` by the latency of the store: how much is requested at once, and how often
 //! the reader waits.
 
+mod disk;
 mod rest;
 
 use crate::request::PageAccess;
@@ -20,10 +21,11 @@ const FAR_NS: u64 = 30_000_000;
 const NEAR_NS: u64 = 100_000;
 
 /// A reader of one file that needs 1 µs per page, and a store with the same latency for every
-/// request.
+/// request, except those that begin where the last one ended.
 struct Reader {
     cache: Cache,
     fill_ns: u64,
+    onward_ns: u64,
     now: u64,
     coming: VecDeque<(u64, FillId)>,
     fills: Vec<(u64, u64)>,
@@ -45,7 +47,7 @@ impl Reader {
         (0..64).for_each(|handle| cache.open_handle(HandleId(handle), FileId(0)));
         let (coming, fills, reasons) = (VecDeque::new(), Vec::new(), Vec::new());
         let fails = |_| false;
-        Self { cache, fill_ns, now: 0, coming, fills, reasons, waits: 0, fails, ended: 0 }
+        Self { cache, fill_ns, onward_ns: fill_ns, now: 0, coming, fills, reasons, waits: 0, fails, ended: 0 }
     }
 
     fn read(&mut self, start: u64, pages: u64) {
@@ -71,7 +73,10 @@ impl Reader {
             for action in core::mem::take(&mut out) {
                 match action {
                     Action::Fill(fill) => {
-                        self.coming.push_back((self.now + self.fill_ns, fill.id));
+                        let end = self.fills.last().map(|&(start, pages)| start + pages);
+                        let onward = end == Some(fill.range.start.0);
+                        let took = if onward { self.onward_ns } else { self.fill_ns };
+                        self.coming.push_back((self.now + took, fill.id));
                         self.fills.push((fill.range.start.0, fill.range.count().0));
                     }
                     Action::Decided(decision) => self.reasons.push(decision.plan.reason),
@@ -577,74 +582,6 @@ fn runs_that_seldom_continue_are_read_ahead_where_a_request_takes_as_long_as_man
     // Two of three have two pages, the others sixteen.
     let (waits, unused) = short_runs(|run| if run % 3 == 0 { 16 } else { 2 });
     assert!(waits <= 320 && unused <= 1400, "{waits} waits for 200 runs, {unused} pages unused");
-}
-
-/// Pages read ahead but not used, of 200 runs of 2 to 32 pages, and how often their reader waits.
-fn in_vain_of_short_runs(seeks: bool) -> (u64, usize) {
-    let stream = StreamConfig { seeks, ..StreamConfig::default() };
-    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    let mut reader = Reader::with(8_000_000, config);
-    let mut random = crate::Random::new(5);
-    for start in scattered(200).map(|run| run * 1000) {
-        let pages = 2 << random.below(5);
-        (start..start + pages).for_each(|page| reader.read(page, 1));
-    }
-    (reader.waste().unread, reader.waits)
-}
-
-#[test]
-fn readahead_that_is_not_used_becomes_short_where_it_delays_other_requests() {
-    let (wasted, waits) = in_vain_of_short_runs(false);
-    let (wasted_by_seeks, waits_by_seeks) = in_vain_of_short_runs(true);
-    assert!(waits_by_seeks <= waits, "{waits_by_seeks} waits, and {waits} without");
-    assert!(3 * wasted_by_seeks <= 2 * wasted, "{wasted_by_seeks} pages, and {wasted} without");
-}
-
-#[test]
-fn readahead_on_a_disk_comes_back_after_any_waste() {
-    let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
-    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    let mut reader = Reader::with(8_000_000, config);
-    for start in scattered(3000).map(|run| run * 200) {
-        (start..start + 4).for_each(|page| reader.read(page, 1));
-    }
-    let before = reader.waits;
-    (700_000..704_000).for_each(|page| reader.read(page, 1));
-    let waits = reader.waits - before;
-    assert!(waits <= 4000 / 16, "{waits} waits for 4000 pages in order");
-}
-
-/// If extensions of demand requests were refused, too, readers of longer requests would get no
-/// readahead after much waste.
-#[test]
-fn readahead_of_longer_requests_comes_back_on_a_disk() {
-    let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
-    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    for request in [4, 16, 64] {
-        let mut reader = Reader::with(8_000_000, config.clone());
-        for start in scattered(3000).map(|run| run * 200) {
-            (start..start + 4).for_each(|page| reader.read(page, 1));
-        }
-        let before = reader.waits;
-        (0..16_000 / request).for_each(|at| reader.read(700_000 + at * request, request));
-        let waits = (reader.waits - before) as u64;
-        assert!(waits <= 16_000 / request / 4, "{waits} waits for 16000 pages by {request}");
-    }
-}
-
-/// A readahead request as long as the demand request that it saves takes as long: it gains time
-/// only because the reader works meanwhile.
-#[test]
-fn requests_as_long_as_windows_are_read_ahead_on_a_disk() {
-    let stream = StreamConfig { seeks: true, ..StreamConfig::default() };
-    let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
-    let mut reader = Reader::with(8_000_000, config);
-    // They show what a short request costs.
-    scattered(20).for_each(|page| reader.read(1_000_000 + page * 1000, 1));
-    let before = reader.waits;
-    (1..101).for_each(|request| reader.read(request * 256, 256));
-    let waits = reader.waits - before;
-    assert!(waits <= 50, "{waits} waits for 100 requests");
 }
 
 /// Waits, and pages filled, of 200 blocks of a stride that are read in `pieces` requests each.
