@@ -1,6 +1,8 @@
 //! A progress bar on standard error, for work longer than a second on a terminal.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,6 +31,28 @@ impl Progress {
     /// Work of `total` rows.
     pub(crate) fn rows(what: &'static str, total: u64) -> Self {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} rows {per_sec} {eta}")
+    }
+
+    /// Runs `work`, which counts its rows in `done`.
+    pub(crate) fn counting<T>(
+        what: &'static str,
+        total: u64,
+        done: &AtomicU64,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut progress = Self::rows(what, total);
+                while !ended.load(Ordering::Relaxed) {
+                    progress.at(done.load(Ordering::Relaxed));
+                    thread::park_timeout(Duration::from_millis(50));
+                }
+            });
+            // Also on a panic: the scope waits for the thread above.
+            let _ended = Ended(&ended);
+            work()
+        })
     }
 
     /// Work of another process, without a position.
@@ -75,5 +99,14 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// Sets a flag on drop.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

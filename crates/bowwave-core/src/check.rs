@@ -170,6 +170,7 @@ impl Checker {
                 self.check_mark(decided)?;
                 *decision = Some(*decided);
             }
+            Action::Weighed(_) => {}
             Action::Fill(fill) => {
                 ensure(self.fills.insert(fill.id, *fill).is_none(), || {
                     format!("I1: fill {} again", fill.id.0)

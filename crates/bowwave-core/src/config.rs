@@ -42,6 +42,8 @@ pub struct Config {
     pub eviction: Eviction,
     /// Limits of dirty pages.
     pub write_back: WriteBackConfig,
+    /// Whether actions include what policies weighed ([`Action::Weighed`](crate::Action::Weighed)).
+    pub explain: bool,
 }
 
 /// The settings of readahead windows that can be changed at run time
@@ -165,6 +167,7 @@ impl Default for Config {
             stream: StreamConfig::default(),
             eviction: Eviction::TwoList,
             write_back: WriteBackConfig::default(),
+            explain: false,
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::config::WindowTuning;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Plan, Policy, RangeConfig};
+use crate::readahead::{Plan, Policy, RangeConfig, Weighed};
 use crate::request::PageAccess;
 use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
@@ -190,6 +190,9 @@ pub enum Event {
 pub enum Action {
     /// A policy decided; the fills up to the next decision carry it out. For `explain` and metrics.
     Decided(Decision),
+    /// What the policy weighed for the next decision, if it says so and
+    /// [`Config::explain`](crate::Config::explain) is set.
+    Weighed(Weighed),
     /// Read a range into frames ([`Cache::fill_frames`](crate::Cache::fill_frames)). Complete it
     /// with exactly one [`Event::Filled`].
     Fill(Fill),

@@ -7,7 +7,7 @@ use core::fmt::{self, Display, Write as _};
 
 use crate::event::Decision;
 use crate::page::PageRange;
-use crate::readahead::Detector;
+use crate::readahead::{Detector, Weighed, WeighedCandidate};
 use crate::swap::pager::{PageId, SwapDecision, SwapIn, SwapWindow};
 
 /// A decision of a readahead policy.
@@ -23,11 +23,13 @@ pub struct ReadaheadLine<'a> {
     pub decision: &'a Decision,
     /// The ranges that are read.
     pub submitted: &'a [PageRange],
+    /// What the policy weighed, for the first of its decisions at a page.
+    pub weighed: Option<&'a Weighed>,
 }
 
 impl Display for ReadaheadLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { access, pid, file, decision, submitted } = self;
+        let &Self { access, pid, file, decision, submitted, weighed } = self;
         let (plan, window) = (decision.plan, decision.plan.window);
         write!(f, r#"{{"access":{access},"pid":{pid},"file":{},"page":{}"#, Text(file), decision.page.0)?;
         write!(f, r#","req_pages":{},"trigger":"{}""#, decision.req_pages.0, decision.trigger.name())?;
@@ -39,7 +41,7 @@ impl Display for ReadaheadLine<'_> {
             Some(mark) => write!(f, r#","mark":{}"#, mark.0)?,
             None => f.write_str(r#","mark":null"#)?,
         }
-        if let Some(scores) = plan.hints.scores {
+        if let Some(scores) = weighed.and_then(|weighed| weighed.scores) {
             let mut detectors = Detector::ALL;
             detectors.sort_unstable_by_key(|detector| detector.name());
             for (at, detector) in detectors.into_iter().enumerate() {
@@ -47,6 +49,9 @@ impl Display for ReadaheadLine<'_> {
                 write!(f, r#""{detector}":{}"#, scores.of(detector))?;
             }
             f.write_char('}')?;
+        }
+        if let Some(weighed) = weighed {
+            write!(f, r#","candidates":{}"#, List(weighed.candidates.iter(), candidate))?;
         }
         f.write_char('}')
     }
@@ -181,6 +186,16 @@ impl<I: Iterator + Clone, W: Fn(I::Item, &mut fmt::Formatter<'_>) -> fmt::Result
 
 fn text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Text(text).fmt(f)
+}
+
+fn candidate(weighed: &WeighedCandidate, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let WeighedCandidate { candidate, pages, gain_ns, verdict } = weighed;
+    write!(f, r#"{{"name":"{candidate}","pages":{pages},"gain_us":"#)?;
+    match gain_ns {
+        Some(gain_ns) => write!(f, "{}", gain_ns / 1000)?,
+        None => f.write_str("null")?,
+    }
+    write!(f, r#","verdict":"{verdict}"}}"#)
 }
 
 fn run([start, end]: [u64; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {

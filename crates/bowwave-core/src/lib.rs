@@ -80,9 +80,9 @@ pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::{MIX_STEP, Random, fill_pattern, mix};
 pub use ranges::RangeSet;
 pub use readahead::{
-    Access, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hints, Plan,
-    Plans, Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View,
-    WasteCounts, Window,
+    Access, Candidate, Capabilities, ClusterRules, Clusters, Costs, Detector, FileMemory, FillReport, Hints,
+    Plan, Plans, Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride,
+    Verdict, View, WasteCounts, Weighed, WeighedCandidate, Window,
 };
 #[cfg(feature = "ablation")]
 pub use readahead::{Tuning, set_tuning};

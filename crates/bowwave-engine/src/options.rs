@@ -159,6 +159,7 @@ impl Options {
             policy: self.policy,
             range: self.range,
             stream: self.stream,
+            explain: self.decisions.is_some(),
             ..Config::default()
         };
         if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1

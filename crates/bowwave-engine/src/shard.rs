@@ -466,7 +466,7 @@ impl Shard {
         state.log_decisions(&actions);
         for action in actions.drain(..) {
             match action {
-                Action::Decided(_) => {}
+                Action::Decided(_) | Action::Weighed(_) => {}
                 Action::Fill(fill) => effects.push(Effect::Send(self.queued(state, fill))),
                 Action::Promote { fill } => {
                     if let Some(InFlight { entry, demanded, .. }) = state.fills.get(&fill) {
@@ -579,6 +579,10 @@ impl State {
         let mut rest = actions;
         while let Some(at) = rest.iter().position(|action| matches!(action, Action::Decided(_))) {
             let Action::Decided(decision) = rest[at] else { unreachable!("found above") };
+            let weighed = rest[..at].last().and_then(|action| match action {
+                Action::Weighed(weighed) => Some(weighed.clone()),
+                _ => None,
+            });
             rest = &rest[at + 1..];
             let Some(entry) = &self.files[decision.file.0 as usize] else { continue };
             let fills = rest.iter().take_while(|action| !matches!(action, Action::Decided(_)));
@@ -590,8 +594,9 @@ impl State {
                 (submitted.collect(), entry.path_or_url(), ActingFor::current());
             let access = *access.get_or_insert_with(|| log.next_access());
             log.add(self.cache.policy().name(), Some(entry.queue.url().to_owned()), move || {
-                let submitted = &submitted;
-                ReadaheadLine { access, pid, file: &file, decision: &decision, submitted }.to_string()
+                let (submitted, weighed) = (&submitted, weighed.as_ref());
+                ReadaheadLine { access, pid, file: &file, decision: &decision, submitted, weighed }
+                    .to_string()
             });
         }
     }

@@ -387,6 +387,7 @@ impl MachineKeys {
             failing: self.failing,
             check: self.check,
             until,
+            explain: false,
             ..Common::default()
         })
     }

@@ -11,7 +11,7 @@ use bowwave_trace::import::{self, Import, Repair};
 use bowwave_trace::{Error, Op, Record};
 
 use crate::fast::{self, Writes};
-use crate::machine::{Access, AccessOp, Host, Links, Machine, Pace, Process, Walk};
+use crate::machine::{Access, AccessOp, Explained, Host, Links, Machine, Pace, Process, Walk};
 use crate::record::Run;
 use crate::sweep::{Case, Common, SweepError};
 use crate::think;
@@ -227,6 +227,33 @@ impl Workload {
         Ok(Run { row, ..Run::default() })
     }
 
+    /// Replays the trace in one case, one read of a process at a time, and returns the decisions of
+    /// the policy in order, each with the number of the row that led to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn explain(
+        &self,
+        case: &Case,
+        common: &Common,
+        progress: &Arc<AtomicU64>,
+    ) -> Result<Vec<(u64, Explained)>, SweepError> {
+        let mut machine = case.machine(&Common { explain: true, ..common.clone() })?;
+        machine.count_reads_in(Arc::clone(progress));
+        self.add_to(&mut machine, ReplayOptions::default());
+        machine.run(common.until)?;
+        // Linked accesses have the numbers of their rows in place of times.
+        let numbers = |rows: &Rows| self.source(rows, 0, Writes::LeftOut, true).map(|access| access.at.0);
+        let rows: Vec<Vec<u64>> = self.readers.iter().map(|rows| numbers(rows).collect()).collect();
+        let of_row = |decided: Explained| {
+            let begun = usize::try_from(decided.accesses).unwrap_or(usize::MAX);
+            let row = rows[decided.process.0 as usize].get(begun.wrapping_sub(1));
+            (row.copied().unwrap_or_default(), decided)
+        };
+        Ok(machine.take_explained().into_iter().map(of_row).collect())
+    }
+
     /// Whether no part of the replay depends on time.
     fn is_timeless(&self, case: &Case, common: &Common, options: ReplayOptions) -> bool {
         let Common { host, walk, failing, check, ref record, until, .. } = *common;
@@ -268,6 +295,19 @@ impl Workload {
         self.add_at(machine, 0, options);
     }
 
+    /// The accesses of these rows.
+    fn source(&self, rows: &Rows, first_file: u32, writes: Writes, is_linked: bool) -> Source {
+        Source {
+            first_file,
+            writes,
+            trace: Arc::clone(&self.trace),
+            rows: rows.clone(),
+            next: 0,
+            first_ns: self.first_ns,
+            is_linked,
+        }
+    }
+
     /// As [`add_to`](Self::add_to), with files from `address` of the device on; returns where the
     /// next file may start.
     pub fn add_at(&self, machine: &mut Machine, address: u64, options: ReplayOptions) -> u64 {
@@ -280,15 +320,7 @@ impl Workload {
             machine.add_file(&file.name, file.bytes, address.saturating_add(file.address));
         }
         for reader in self.readers.iter() {
-            let source = Source {
-                first_file,
-                writes: options.writes,
-                trace: Arc::clone(&self.trace),
-                rows: reader.clone(),
-                next: 0,
-                first_ns: self.first_ns,
-                is_linked,
-            };
+            let source = self.source(reader, first_file, options.writes, is_linked);
             let pace = match options.pace {
                 ReplayPace::Closed => Pace::Closed { think_ns: options.think_ns },
                 ReplayPace::Trace => Pace::Trace,

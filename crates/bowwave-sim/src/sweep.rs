@@ -55,6 +55,9 @@ pub struct Common {
     pub record: Option<RecordOptions>,
     /// When to stop; `None` when all readers have ended.
     pub until: Option<Instant>,
+    /// Whether machines collect what led to each decision
+    /// ([`Machine::take_explained`](crate::machine::Machine::take_explained)).
+    pub explain: bool,
 }
 
 /// Lists of values: a sweep runs every combination.
@@ -167,6 +170,7 @@ impl Case {
             policy: self.policy,
             eviction: common.eviction,
             stream: device.stream_config(),
+            explain: common.explain,
             ..Config::default()
         };
         let mut queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());

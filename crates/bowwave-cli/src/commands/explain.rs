@@ -6,6 +6,7 @@
 mod files;
 mod scheduler;
 mod siblings;
+mod simulated;
 mod swap;
 
 use std::path::{Path, PathBuf};
@@ -30,8 +31,9 @@ const ROWS_A_REPORT: u64 = 4096;
 The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or has any other \
 format that `bowwave import` knows. Reads are processed page by page (4096 bytes), with one readahead state for each (pid, file). \
 Each page of a 'load' or 'store' faults, as if it were not mapped. With the policy stream, a file has one state for all \
-processes, and JSON has one more member: how well each of its detectors has predicted the reads so far, from 0 to 15. Memory is \
-unlimited and the device instant: only 'evict' rows remove pages. The advice 'willneed', 'random' and 'sequential' takes effect, \
+processes, and each line has the candidates that it weighed: their pages, the expected gain, and what became of them. JSON also has \
+the scores of its detectors, from 0 to 15. With --device a simulated device serves the trace, and gains are known. Memory is \
+unlimited: only 'evict' rows remove pages. Without --device, requests take no time. The advice 'willneed', 'random' and 'sequential' takes effect, \
 and so does 'plan', which appends a range to the reader's plan; length 0 ends the plan. Other rows only count.
 
 cluster, vma and adaptive are swap policies. Each (pid, file) is a region of anonymous memory, and an offset is an \
@@ -64,6 +66,7 @@ async_depth_start, sync_slowdown, sync_fast_ms, sync_sample_kb (docs/guide-devic
 Examples:
   bowwave explain trace.csv --policy ondemand
   bowwave explain trace.csv --policy stream --json
+  bowwave explain trace.csv --policy stream --device s3 --ra-pages 256
   bowwave explain memory.csv --policy vma --page-cluster 5
   bowwave explain app.strace --across-files
   bowwave explain app.strace --scheduler deadline
@@ -87,7 +90,7 @@ pub(crate) struct Args {
     dispatched: scheduler::SchedulerArgs,
 
     /// Explain readahead across files instead: what stream reads ahead when files are opened
-    #[arg(long, conflicts_with_all = ["policy", "scheduler"])]
+    #[arg(long, conflicts_with_all = ["policy", "scheduler", "device"])]
     across_files: bool,
 
     /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
@@ -120,21 +123,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return siblings::run(args);
     }
     let policy = match args.policy {
-        Some(values::Explained::Swap(policy)) => return swap::run(args, policy),
+        Some(values::Explained::Swap(policy)) => {
+            if args.dispatched.device.is_some() {
+                return Err(Failure::usage("--device is for policies of files, and for --scheduler")
+                    .try_this("bowwave replay PLAN, whose [swap] has devices"));
+            }
+            return swap::run(args, policy);
+        }
         Some(values::Explained::Files(policy)) => policy,
         None => Policy::Stream,
     };
+    if let Some(device) = &args.dispatched.device {
+        return simulated::run(args, policy, device).map(note_left_out);
+    }
     let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();
     let outcome = Input::open(&args.trace, args.format).and_then(|input| {
-        let lines = Lines::new(&mut output, args.json);
+        let lines = Lines::new(&mut output, args.json, policy);
         explain(explainer, input, lines)
     });
-    let left_out = output.finish(outcome)?;
-    if left_out > 0 {
-        note!("{left_out} rows are neither reads, memory accesses, advice nor evictions and were left out");
+    output.finish(outcome).map(note_left_out)
+}
+
+fn note_left_out(rows: u64) {
+    if rows > 0 {
+        note!("{rows} rows are neither reads, memory accesses, advice nor evictions and were left out");
     }
-    Ok(())
 }
 
 /// Explains a trace; returns the number of skipped rows.
@@ -149,7 +163,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
         }
         explainer.access(record).map_err(|message| failed!("{name}: row {access}: {message}"))?;
         for decision in explainer.decisions() {
-            lines.decision(access, record, decision)?;
+            lines.decision(&decision.line(access, record))?;
         }
         Ok(true)
     })

@@ -10,8 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
 use bowwave_core::Eviction;
 use bowwave_sim::fast::Writes;
@@ -278,20 +277,10 @@ impl Sweep<'_> {
     /// Runs the cases with one progress bar over all reads; `sink` receives the runs in order.
     fn simulate(&self, sink: impl FnMut(Run) -> Result<(), Failure> + Send) -> Result<(), Failure> {
         let reads = Arc::new(AtomicU64::new(0));
-        let done = AtomicBool::new(false);
         let total = self.cases.iter().map(|case| self.input.reads(case)).fold(0, u64::saturating_add);
         let jobs = self.args.jobs.unwrap_or_else(parallel::workers);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut progress = Progress::rows("simulating", total);
-                while !done.load(Ordering::Relaxed) {
-                    progress.at(reads.load(Ordering::Relaxed));
-                    std::thread::park_timeout(Duration::from_millis(50));
-                }
-            });
-            // Also on a panic: the scope waits for the thread above.
-            let _done = Done(&done);
-            let one = |case: &Case| self.input.run(case, &self.common, &reads).map_err(refusal);
+        let one = |case: &Case| self.input.run(case, &self.common, &reads).map_err(refusal);
+        Progress::counting("simulating", total, &reads, || {
             parallel::try_in_order(&self.cases, jobs, one, sink)
         })
     }
@@ -325,15 +314,6 @@ fn with_bounds(
         note!("no oracle: {error}");
         Ok(rows)
     })
-}
-
-/// Sets a flag on drop.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Args {

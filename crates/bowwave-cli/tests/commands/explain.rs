@@ -116,6 +116,87 @@ fn stream_prints_the_scores_of_its_detectors_after_the_members_of_the_contract()
     assert!(members[0].ends_with("access"), "{members:?}");
 }
 
+/// The candidates of a decision with this verdict.
+fn candidates<'a>(line: &'a Value, verdict: &str) -> Vec<&'a str> {
+    let all = line["candidates"].as_array().into_iter().flatten();
+    all.filter(|one| one["verdict"] == verdict).filter_map(|one| one["name"].as_str()).collect()
+}
+
+#[test]
+fn stream_reads_ahead_what_it_says_that_it_chose() {
+    for seed in 0..30 {
+        let family = ["generate", "family", "--seed", &seed.to_string()];
+        let trace = bowwave().args(family).output().expect("bowwave runs").stdout;
+        for device in [&[][..], &["--device", "s3"], &["--device", "hdd"]] {
+            let explain = ["explain", "-", "--policy", "stream", "--ra-pages", "256", "--json"];
+            let found = lines(&run_with_input(bowwave().args(explain).args(device), &trace));
+            for line in found.iter().filter(|line| line["trigger"] == "miss" && line["candidates"].is_array())
+            {
+                let chosen = candidates(line, "chosen");
+                let number = |name: &str| line[name].as_u64().expect("a number");
+                let request = number("page")..number("page") + number("req_pages");
+                let submitted = line["submitted"].as_array().into_iter().flatten();
+                let is_ahead = |range: &Value| range[1].as_u64() > Some(request.end);
+                if chosen.is_empty() {
+                    assert!(!submitted.clone().any(is_ahead), "seed {seed}, {device:?}: {line}");
+                }
+                // Other windows follow as decisions of their own.
+                let others = chosen.iter().all(|name| ["jump", "rest"].contains(name));
+                assert!(line["reason"] != "random" || others, "seed {seed}, {device:?}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_a_device_candidates_have_the_gain_that_is_expected_there() {
+    // Eight clusters of 64 pages, which are read in no order.
+    let rows: String = (0..8u64)
+        .flat_map(|cluster| (0..32u64).map(move |read| (cluster * 7919 % 64) * 1024 + read * 37 % 64))
+        .map(|page| format!("0,1,read,a,{},4096\n", page * 4096))
+        .collect();
+    let trace = format!("{HEADER}{rows}");
+    let explain = |device: &[&str]| {
+        let command = ["explain", "-", "--ra-pages", "256", "--json"];
+        lines(&run_with_input(bowwave().args(command).args(device), trace.as_bytes()))
+    };
+    let timeless = explain(&[]);
+    assert!(timeless.iter().all(|line| candidates(line, "chosen") != ["place"]), "no costs are known");
+    let simulated = explain(&["--device", "s3"]);
+    let places: Vec<&Value> =
+        simulated.iter().filter(|line| candidates(line, "chosen") == ["place"]).collect();
+    assert!(places.len() >= 4 && simulated.len() < timeless.len() / 2, "{simulated:?}");
+    let gain = |line: &Value| {
+        let all = line["candidates"].as_array().into_iter().flatten();
+        all.filter(|one| one["name"] == "place").find_map(|one| one["gain_us"].as_i64())
+    };
+    assert!(places.iter().all(|line| gain(line) > Some(0)), "{places:?}");
+    let rows: Vec<u64> = simulated.iter().filter_map(|line| line["access"].as_u64()).collect();
+    assert!(rows.is_sorted() && rows.last() >= Some(&224), "rows are numbered as in the trace: {rows:?}");
+    let text = run_with_input(
+        bowwave().args(["explain", "-", "--ra-pages", "256", "--device", "s3"]),
+        trace.as_bytes(),
+    );
+    assert!(text.contains("  place 64 pages +"), "{text}");
+}
+
+#[test]
+fn a_device_is_for_policies_of_files() {
+    let trace = format!("{HEADER}0,1,load,a,0,4096\n");
+    let refused = |arguments: &[&str]| {
+        let command = bowwave().args(["explain", "-"]).args(arguments).output().expect("bowwave runs");
+        assert_eq!(command.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(command.stderr).expect("text")
+    };
+    let swap = refused(&["--policy", "vma", "--device", "s3"]);
+    assert!(swap.contains("--device is for policies of files"), "{swap}");
+    assert!(refused(&["--device", "floppy"]).contains("floppy"));
+    assert!(refused(&["--across-files", "--device", "s3"]).contains("--device"));
+    let found =
+        run_with_input(bowwave().args(["explain", "-", "--device", "s3", "--json"]), trace.as_bytes());
+    assert_eq!(lines(&found).len(), 1, "a load is read: {found}");
+}
+
 #[test]
 fn json_lines_have_the_members_of_the_contract_in_order() {
     let trace = format!("{HEADER}0,7,read,a,0,4096\n1,7,read,a,4096,1\n");

@@ -201,6 +201,7 @@ impl Cache {
         Ok(Self {
             limit: config.frames,
             reports_evictions: capabilities.per_file && capabilities.evictions,
+            plans: Plans::new(config.explain),
             config,
             now: Instant(0),
             congested: false,
@@ -223,7 +224,6 @@ impl Cache {
             ahead_max: u64::MAX,
             ahead: 0,
             plans_sharing: 0,
-            plans: Plans::default(),
             scratch: None,
         })
     }

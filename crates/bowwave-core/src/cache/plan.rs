@@ -10,7 +10,7 @@ use super::{Cache, FillState};
 use crate::event::{Action, Decision, Fill, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Plan, Reason, Stride};
+use crate::readahead::{Plan, Reason, Stride, Weighed};
 
 /// A window that the in-flight limit cuts is a multiple of this: fewer pages are not worth a
 /// request.
@@ -35,6 +35,9 @@ pub(super) trait Sink {
     /// A run is to be read into its frames.
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency);
 
+    /// What the policy weighed for the next decision.
+    fn weighed(&mut self, _weighed: Weighed) {}
+
     /// A fill is no longer needed.
     fn cancel(&mut self, _fill: FillId) {}
 
@@ -58,6 +61,12 @@ impl Sink for Vec<Action> {
 
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
         cache.start_fill(file, run.range(), urgency, run.first, false, self);
+    }
+
+    fn weighed(&mut self, weighed: Weighed) {
+        if !weighed.is_empty() {
+            self.push(Action::Weighed(weighed));
+        }
     }
 
     fn cancel(&mut self, fill: FillId) {

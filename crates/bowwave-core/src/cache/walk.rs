@@ -10,7 +10,7 @@ use super::{Cache, HANDLES, Handle, StarvedRead, Wait};
 use crate::event::{Action, Decision, FillError, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Plan, Plans, Pressure, Readahead, Reason, View, WasteCounts};
+use crate::readahead::{Access, Plan, Plans, Pressure, Readahead, Reason, View, WasteCounts, Weighed};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -239,6 +239,9 @@ impl Cache {
         let (access, view, policy, plans) = self.policy_call(walk, page, trigger);
         policy.on_access(access, view, plans);
         let (list, (before, now)) = (plans.take_list(), plans.reached);
+        if let Some(weighed) = &mut plans.weighed {
+            sink.weighed(core::mem::take(weighed));
+        }
         self.file_requests.count(before, now);
         // Under random advice a fault reads its own window alone.
         let most = if random { 1 } else { list.len() };
@@ -404,6 +407,10 @@ impl Sink for Waiting<'_> {
 
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
         self.out.fill(cache, file, run, urgency);
+    }
+
+    fn weighed(&mut self, weighed: Weighed) {
+        self.out.weighed(weighed);
     }
 
     fn cancel(&mut self, fill: FillId) {

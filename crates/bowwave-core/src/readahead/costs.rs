@@ -93,6 +93,20 @@ impl Costs {
         if !self.are_known() {
             return pages <= requests.saturating_mul(PAGES_PER_REQUEST);
         }
+        let (cost_ns, saved_ns) = self.times_ns(requests, pages);
+        cost_ns <= saved_ns
+    }
+
+    /// Nanoseconds of waiting by which `requests` short requests take longer than `pages` pages, as
+    /// [`pays`](Self::pays) compares them. `None` while costs are unknown.
+    pub(crate) fn gain_ns(&self, requests: u64, pages: u64) -> Option<i64> {
+        let (cost_ns, saved_ns) = self.times_ns(requests, pages);
+        let gain_ns = i128::from(saved_ns) - i128::from(cost_ns);
+        self.are_known().then(|| i64::try_from(gain_ns).unwrap_or(i64::MAX))
+    }
+
+    /// What `pages` pages cost, and what `requests` short requests take.
+    fn times_ns(&self, requests: u64, pages: u64) -> (u64, u64) {
         let took_ns = pages.saturating_mul(self.a_page_ns());
         let lost_ns = match self.beside_ns {
             0 => 0,
@@ -103,7 +117,7 @@ impl Costs {
                 (took_ns / 256).saturating_mul(known * self.waiting * (slower_ns * 256 / beside_ns))
             }
         };
-        took_ns.saturating_add(lost_ns) <= requests.saturating_mul(self.short_ns)
+        (took_ns.saturating_add(lost_ns), requests.saturating_mul(self.short_ns))
     }
 
     /// Nanoseconds of waiting: what an unused page read ahead costs, and what a used one saves, if

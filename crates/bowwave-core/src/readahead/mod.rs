@@ -13,6 +13,7 @@ mod range;
 mod siblings;
 mod stream;
 mod stride;
+mod weighed;
 
 pub use costs::Costs;
 pub(crate) use costs::DemandFill;
@@ -29,6 +30,7 @@ pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};
 pub use stride::Stride;
+pub use weighed::{Candidate, Verdict, Weighed, WeighedCandidate};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -281,8 +283,6 @@ pub struct Hints {
     pub read_once: bool,
     /// Under memory pressure the window outlasts pages that were used.
     pub retain: bool,
-    /// The state of stream's detectors, for `explain`.
-    pub scores: Option<Scores>,
 }
 
 /// What to read, in order: usually one window, sometimes none or several.
@@ -292,6 +292,8 @@ pub struct Plans {
     /// With [`Capabilities::every_access`]: the page of this request at which the policy is called
     /// next. Not again if it is at or before the accessed page, or outside the request.
     pub next: PageIndex,
+    /// What the policy weighed; `None` if no one asks ([`Config::explain`]).
+    pub weighed: Option<Box<Weighed>>,
     /// Bitmap of events.
     noted: u16,
     /// Levels of [`FileRequests`] that the file had reached, and has now.
@@ -396,18 +398,18 @@ impl View<'_> {
     }
 
     /// Whether a page was read ahead and is unused.
-    pub fn is_unread(self, page: PageIndex) -> bool {
+    pub fn is_unread(&self, page: PageIndex) -> bool {
         let frame = self.table.get(self.file, page).frame();
         frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
     }
 
     /// Whether a page was evicted after use, unless [that was forgotten](Self::has_forgotten).
-    pub fn was_used(self, page: PageIndex) -> bool {
+    pub fn was_used(&self, page: PageIndex) -> bool {
         !self.is_cached(page) && self.is_used(page)
     }
 
     /// Whether a reader used a page, unless [that was forgotten](Self::has_forgotten).
-    pub fn is_used(self, page: PageIndex) -> bool {
+    pub fn is_used(&self, page: PageIndex) -> bool {
         let known = self.table.get(self.file, page);
         match (known.frame(), known.shadow()) {
             (Some(frame), _) => !self.frames_of.get(frame).has(Flag::Unused),
@@ -417,7 +419,7 @@ impl View<'_> {
     }
 
     /// How often readers of the file used pages again.
-    pub fn repeats(self) -> Repeats {
+    pub fn repeats(&self) -> Repeats {
         let (accesses, refaults) = self.stats.map_or((0, 0), |stats| (stats.accesses, stats.refaults));
         let returned = refaults + self.history.map_or(0, |history| history.returned);
         let again = accesses.saturating_sub(self.waste.consumed);
@@ -426,22 +428,22 @@ impl View<'_> {
 
     /// Whether it was forgotten which pages of the file were used: its bytes changed, it is too
     /// large, or other files needed the memory.
-    pub fn has_forgotten(self) -> bool {
+    pub fn has_forgotten(&self) -> bool {
         self.history.is_some_and(|history| history.is_lost)
     }
 
     /// Whether a page is cached or in flight.
-    pub fn is_cached(self, page: PageIndex) -> bool {
+    pub fn is_cached(&self, page: PageIndex) -> bool {
         self.table.get(self.file, page).frame().is_some()
     }
 
     /// The first page from `from` on that is not cached, looking at `max` pages at most.
-    pub fn next_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
+    pub fn next_miss(&self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
         self.table.next_absent(self.file, PageRange::from_start(from, max))
     }
 
     /// The last page down from `from` that is not cached, looking at `max` pages at most.
-    pub fn prev_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
+    pub fn prev_miss(&self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
         let lowest = (from.0.saturating_add(1)).saturating_sub(max.0);
         (lowest..=from.0).rev().map(PageIndex).find(|&page| !self.is_cached(page))
     }
@@ -524,6 +526,11 @@ impl Plan {
 }
 
 impl Plans {
+    /// An empty list. `explain`: policies record what they weigh.
+    pub(crate) fn new(explain: bool) -> Self {
+        Self { weighed: explain.then(Box::default), ..Self::default() }
+    }
+
     /// Appends a window.
     #[inline]
     pub fn push(&mut self, plan: Plan) {

@@ -39,6 +39,7 @@
 //! | `rest` | whole files whose pages are read once, in any order |
 //! | `whole` | whether a small file is read whole |
 //! | `scores` | which detectors are trusted |
+//! | `gain` | which candidates pay, and their record for `explain` |
 //! | `tuning` | the constants: unit, value, effect, and how they were measured |
 //!
 //! # Streams
@@ -87,6 +88,9 @@
 //!   file. If fewer than one in four doubled (one is added), the run is not read ahead, whatever
 //!   that saves: this bounds the bytes. Once it is read ahead, the limit is at least its length so
 //!   far. Predicted runs, strides, mapped files and a first window at page 0 have no such limit.
+//!
+//! `bowwave explain` prints the candidates of each decision, their expected gains, and what became
+//! of them ([`Candidate`], [`Verdict`]).
 //!
 //! # How much to read
 //!
@@ -200,6 +204,7 @@
 mod blocks;
 mod config;
 mod entry;
+mod gain;
 mod hits;
 mod jumps;
 mod onward;
@@ -222,6 +227,7 @@ pub use scores::{Detector, Scores};
 #[cfg(feature = "ablation")]
 pub use tuning::{Tuning, set_tuning};
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use self::entry::{Direction, Entry, Join};
@@ -230,7 +236,7 @@ use self::pace::Pace;
 use self::runs::{Prediction, Runs};
 use self::table::Table;
 use self::tuning::tuning;
-use super::{Access, FillReport, Plan, Plans, Readahead, Reason, View};
+use super::{Access, Candidate, FillReport, Plan, Plans, Readahead, Reason, Verdict, View, Weighed};
 use crate::event::Trigger;
 use crate::id::HandleId;
 use crate::page::{PageIndex, PageRange};
@@ -262,6 +268,8 @@ pub struct Stream {
     places: place::Places,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
+    /// What this decision weighed, if someone asks.
+    weighed: Option<Box<Weighed>>,
     /// Pace of all streams of the file together.
     pace: Pace,
     /// Rest of the current request, from the accessed page to its end.
@@ -288,10 +296,12 @@ impl Readahead for Stream {
             self.mapped(access.handle, access.request);
             return;
         }
+        let view = &view;
         self.more.clear();
+        core::mem::swap(&mut self.weighed, &mut plans.weighed);
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
         self.requested = PageRange::new(access.page.0, end);
-        let wanted = Wanted {
+        let wanted = &Wanted {
             page: access.page.0,
             end,
             first: access.request.start.0,
@@ -301,22 +311,24 @@ impl Readahead for Stream {
         };
         let off = view.ra_pages == 0 || access.mapped == Some(Pattern::Random);
         if off || self.failed >= tuning().failed_max {
+            core::mem::swap(&mut self.weighed, &mut plans.weighed);
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
         self.pace.observe(access.now, view.waste.consumed, view.pressure);
         plans.reached = self.count_requests(wanted, view);
         let jumped = self.follow_hits(&access, wanted, view);
-        let mut plan = match access.trigger {
+        plans.push(match access.trigger {
             Trigger::Miss => self.missed(&access, jumped, wanted, view),
             _ => self.marked(jumped, wanted, view),
-        };
-        plan.hints.scores = Some(self.scores);
-        plans.push(plan);
-        while let Some(mut plan) = self.more.pop() {
-            plan.hints.scores = Some(self.scores);
+        });
+        while let Some(plan) = self.more.pop() {
             plans.push(plan);
         }
+        if let Some(weighed) = &mut self.weighed {
+            weighed.scores = Some(self.scores);
+        }
+        core::mem::swap(&mut self.weighed, &mut plans.weighed);
     }
 
     fn on_fill(&mut self, report: &FillReport) {
@@ -367,6 +379,7 @@ impl Stream {
             places: place::Places::default(),
             failed: 0,
             more: Vec::new(),
+            weighed: None,
             pace: Pace::default(),
             requested: PageRange::new(0, 0),
         }
@@ -379,8 +392,8 @@ impl Stream {
 
     /// The first window of a stream. It covers the pages that a reader uses during one fill, up to
     /// a quarter of the largest window: a few more pages cost little then.
-    fn first_window(&self, wanted: Wanted) -> u64 {
-        let Wanted { page, end, max, .. } = wanted;
+    fn first_window(&self, wanted: &Wanted) -> u64 {
+        let Wanted { page, end, max, .. } = *wanted;
         // Adjacent touches of a map are clusters more often than sequential reads.
         let least = if wanted.mapped { 0 } else { self.pages_per_fill().min(max / 4) };
         initial_size(end - page, max).max(least)
@@ -400,8 +413,8 @@ impl Stream {
     }
 
     /// Decides at a missing page.
-    fn missed(&mut self, access: &Access, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, .. } = wanted;
+    fn missed(&mut self, access: &Access, jumped: bool, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, .. } = *wanted;
         let last = self.table.last_at();
         let evicted = || view.was_used(PageIndex(page));
         let known = self.table.joined(page, end, &evicted);
@@ -451,7 +464,7 @@ impl Stream {
     }
 
     /// Decides at a lookahead mark.
-    fn marked(&mut self, jumped: bool, wanted: Wanted, view: View<'_>) -> Plan {
+    fn marked(&mut self, jumped: bool, wanted: &Wanted, view: &View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
         if self.table.get(at).direction == Direction::Expected {
             return self.landed(at, wanted, view);
@@ -478,7 +491,7 @@ impl Stream {
         }
         self.table.touch(at);
         let read = self.used_since(at, wanted.page, view);
-        let Wanted { page, end, max, .. } = wanted;
+        let Wanted { page, end, max, .. } = *wanted;
         let entry = self.table.get(at);
         match entry.direction {
             Direction::New | Direction::Up => {
@@ -513,14 +526,14 @@ impl Stream {
 
     /// The pages from `before` to `page` if they can be dropped behind the reader, else an empty
     /// range.
-    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
+    fn done(&mut self, at: usize, before: u64, page: u64, view: &View<'_>) -> PageRange {
         let done = before < page && self.drop_behind(at, view);
         PageRange::new(if done { before } else { page }, page)
     }
 
     /// Whether memory is short, and no other reader follows closely enough to use this stream's
     /// pages.
-    pub(super) fn drop_behind(&mut self, at: usize, view: View<'_>) -> bool {
+    pub(super) fn drop_behind(&mut self, at: usize, view: &View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
         let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().memory_share;
@@ -528,8 +541,8 @@ impl Stream {
     }
 
     /// Decides at the first miss of a run that continues no stream.
-    fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+    fn begun(&mut self, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, max, .. } = *wanted;
         let stride = self.stride_to(page);
         if !self.reordered(page, end) {
             self.close_last(page);
@@ -574,7 +587,11 @@ impl Stream {
             self.tail_read = true;
             return self.tail(at, wanted, view);
         }
-        if self.scores.trusts(Detector::Cluster) {
+        let trusted = self.scores.trusts(Detector::Cluster);
+        if !trusted && self.runs.length() > end - page {
+            self.weigh(Candidate::KnownLength, self.runs.length(), None, Verdict::NotTrusted);
+        }
+        if trusted {
             // Runs aligned to bytes may be a page longer, and readers of fixed-size requests end
             // with a whole request.
             let expected = self.affordable(view).next_multiple_of(end - page);
@@ -597,43 +614,6 @@ impl Stream {
         }
         self.jump(at, 0, wanted, view);
         self.place(wanted, view).unwrap_or_else(|| self.with_rest(wanted, view))
-    }
-
-    /// Pages of a new run to read at once: the expected length, or less if the waste budget of one
-    /// run does not cover it. At least the shortest recent length.
-    fn affordable(&mut self, view: View<'_>) -> u64 {
-        let longest = self.runs.length();
-        // Unread readahead counts as waste until it is used, so the budget keeps one expected
-        // length in reserve.
-        let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
-        let runs = tuning().remembered + self.table.readers().saturating_sub(1);
-        let enough = reserve.saturating_add(longest.saturating_mul(runs));
-        let left = self.file_budget(view, enough).min(enough);
-        let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
-        let waste = match left.checked_sub(reserve) {
-            Some(spare) => earned.saturating_add(spare / runs),
-            None => earned.saturating_mul(left) / reserve,
-        };
-        let pages = self.runs.pages_for_waste(waste, longest);
-        match self.config.reader_ahead_pages {
-            0 => pages.max(self.runs.shortest()),
-            // The kernel's last one or two readahead requests of a run went unused, so they are
-            // subtracted.
-            ahead => pages.saturating_sub(2 * ahead).max(self.runs.least()),
-        }
-    }
-
-    /// Whether the waste budget covers a wasted run of `pages` pages.
-    fn covers_waste(&mut self, pages: u64, view: View<'_>) -> bool {
-        let needed = pages.saturating_add(self.others_waste(pages, view));
-        self.file_budget(view, needed) >= needed
-    }
-
-    /// Waste budget reserved for the other readers, if each is read ahead by `pages`: their
-    /// expected waste and half a window each.
-    fn others_waste(&self, pages: u64, view: View<'_>) -> u64 {
-        let others = self.table.readers().saturating_sub(1);
-        others.saturating_mul(self.runs.mean_waste(pages).saturating_add(view.ra_pages / 2))
     }
 
     /// Whether the gap between the last run and this one is at most one request long. Then both may

@@ -11,6 +11,7 @@
 //! | `linked` | accesses that begin after the end of others |
 //! | `siblings` | readahead across files |
 //! | `recorder` | the sums for the table |
+//! | `explained` | decisions with what led to them |
 //! | `events` | the events and samples for a report |
 //!
 //! At equal times, device events come first, then events in the order they were scheduled. So a run
@@ -19,6 +20,7 @@
 mod classes;
 mod driven;
 mod events;
+mod explained;
 mod host;
 mod linked;
 mod process;
@@ -29,6 +31,7 @@ mod siblings;
 mod tests;
 mod writes;
 
+pub use explained::Explained;
 pub use host::Host;
 pub use process::{Access, AccessOp, Link, Links, Pace, Process};
 pub use recorder::RecordOptions;
@@ -137,6 +140,8 @@ pub struct Machine {
     /// The process on whose behalf the cache requests fills.
     owner: ProcessId,
     recorder: Recorder,
+    /// With [`Config::explain`].
+    explained: Option<explained::Decisions>,
     // Reused buffers, lent to the cache and the queue.
     actions: Vec<Action>,
     frames: Vec<FrameId>,
@@ -167,6 +172,7 @@ impl Machine {
         config.fill_pages_max = config.fill_pages_max.min(u32::try_from(largest).unwrap_or(u32::MAX));
         let frames = config.frames;
         let memory = u64::from(frames).saturating_mul(config.page_size.bytes());
+        let explained = config.explain.then(explained::Decisions::default);
         let reads_siblings = config.policy.capabilities().siblings;
         Ok(Self {
             now: Instant(0),
@@ -193,6 +199,7 @@ impl Machine {
             congested: false,
             owner: ProcessId(0),
             recorder: Recorder::new(record),
+            explained,
             actions: Vec::new(),
             frames: Vec::new(),
             targets: Vec::new(),
@@ -306,6 +313,11 @@ impl Machine {
     /// The run so far: the table row and the recording.
     pub fn summary(&self) -> Run {
         self.recorder.summary(self.now, self.page_size, self.cache.get(), &self.queue)
+    }
+
+    /// Takes the decisions so far, in order; none without [`Config::explain`].
+    pub fn take_explained(&mut self) -> Vec<Explained> {
+        self.explained.take().map(|explained| explained.list).unwrap_or_default()
     }
 
     /// Time of the next event. Device events count while a process has work left.
@@ -440,8 +452,24 @@ impl Machine {
             let mut actions = std::mem::take(&mut self.actions);
             for action in actions.drain(..) {
                 match action {
-                    Action::Decided(decision) => self.recorder.decision(self.now, &decision),
-                    Action::Fill(fill) => self.submit(&fill),
+                    Action::Weighed(weighed) => {
+                        if let Some(explained) = &mut self.explained {
+                            explained.weighed(weighed);
+                        }
+                    }
+                    Action::Decided(decision) => {
+                        if let Some(explained) = &mut self.explained {
+                            let accesses = self.processes[self.owner.0 as usize].begun;
+                            explained.decided(self.now, (self.owner, accesses), decision);
+                        }
+                        self.recorder.decision(self.now, &decision);
+                    }
+                    Action::Fill(fill) => {
+                        if let Some(explained) = &mut self.explained {
+                            explained.requested(fill.range);
+                        }
+                        self.submit(&fill);
+                    }
                     Action::Promote { fill } => self.queue.promote(RequestId(fill.0)),
                     Action::Cancel { fill } => {
                         if self.queue.cancel(self.now, RequestId(fill.0)) {

@@ -138,6 +138,8 @@ pub(super) struct Running {
     /// When the next access starts, with [`Pace::Linked`]; `None` before the access that it waits
     /// for has ended.
     linked_at: Option<Instant>,
+    /// Accesses that have started.
+    pub(super) begun: u64,
     /// Reads in flight.
     pub(super) in_flight: u32,
     /// Whether the agenda holds a time for it.
@@ -155,6 +157,7 @@ impl Running {
             next,
             ready_at,
             linked_at: None,
+            begun: 0,
             in_flight: 0,
             scheduled: false,
         }
@@ -179,6 +182,7 @@ impl Running {
     /// Takes the next access, which starts now.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Access> {
         let access = self.next.take()?;
+        self.begun += 1;
         self.next = self.process.source.next();
         match self.process.pace {
             Pace::Every { period_ns } => self.ready_at = Instant(now.0.saturating_add(period_ns)),

@@ -149,6 +149,7 @@ impl Script {
             let mut fills = Vec::new();
             for action in actions {
                 match action {
+                    Action::Weighed(_) => {}
                     Action::Decided(decision) => self.decided.push(Decided { decision, sent: Vec::new() }),
                     Action::Fill(fill) => {
                         if let Some(decided) = self.decided.last_mut() {

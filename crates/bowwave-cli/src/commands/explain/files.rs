@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use bowwave_core::explain::ReadaheadLine;
 use bowwave_core::{
     Action, Advice, Cache, Config, Decision, Fault, FileId, Fill, FrameId, HandleId, Instant, PageAccess,
-    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Waiter,
+    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Waiter, Weighed,
+    WeighedCandidate,
 };
 use bowwave_trace::{Op, Record};
 
@@ -42,12 +43,14 @@ pub(super) struct Explainer {
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) decision: Decision,
+    pub(super) weighed: Option<Weighed>,
     pub(super) submitted: Vec<PageRange>,
 }
 
 impl Explainer {
     pub(super) fn new(policy: Policy, ra_pages: u32, file_pages: Option<u64>) -> Result<Self, Failure> {
-        let cache = Cache::new(Config { ra_pages, policy, ..Config::default() }).map_err(Failure::usage)?;
+        let cache = Cache::new(Config { ra_pages, policy, explain: true, ..Config::default() })
+            .map_err(Failure::usage)?;
         Ok(Self {
             cache,
             file_pages: PageCount(file_pages.unwrap_or(ENDLESS).min(ENDLESS)),
@@ -144,12 +147,14 @@ impl Explainer {
     /// Performs the cache's actions, completing each fill at once; returns whether the waiting read
     /// was woken with its pages.
     fn act(&mut self) -> bool {
-        let mut woken = false;
+        let (mut woken, mut weighed) = (false, None);
         while !self.actions.is_empty() {
             for action in self.actions.drain(..) {
                 match action {
+                    Action::Weighed(by_policy) => weighed = Some(by_policy),
                     Action::Decided(decision) => {
-                        self.decided.push(Explained { decision, submitted: Vec::new() })
+                        let weighed = weighed.take();
+                        self.decided.push(Explained { decision, weighed, submitted: Vec::new() })
                     }
                     Action::Fill(fill) => {
                         if let Some(last) = self.decided.last_mut() {
@@ -216,11 +221,13 @@ mod policy;
 pub(super) struct Lines<'a> {
     output: &'a mut Output,
     json: bool,
+    /// The policy records its candidates.
+    weighs: bool,
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(output: &'a mut Output, json: bool) -> Self {
-        Self { output, json }
+    pub(super) fn new(output: &'a mut Output, json: bool, policy: Policy) -> Self {
+        Self { output, json, weighs: policy == Policy::Stream }
     }
 
     /// Prints the column headings.
@@ -232,21 +239,31 @@ impl<'a> Lines<'a> {
             ["access", "pid", "page", "req", "trigger", "reason", "start", "size", "async"],
             "submitted",
             "mark",
-            "file",
+            if self.weighs { "file  candidates" } else { "file" },
         ))
     }
 
-    /// Prints a decision caused by `record`, row number `access`.
-    pub(super) fn decision(
-        &mut self,
-        access: u64,
-        record: &Record,
-        explained: &Explained,
-    ) -> Result<(), Failure> {
-        let Explained { decision, submitted } = explained;
-        let line = ReadaheadLine { access, pid: record.pid, file: &record.file, decision, submitted };
-        self.output.line(if self.json { line.to_string() } else { for_people(&line) })
+    /// Prints a decision.
+    pub(super) fn decision(&mut self, line: &ReadaheadLine<'_>) -> Result<(), Failure> {
+        self.output.line(if self.json { line.to_string() } else { for_people(line) })
     }
+}
+
+impl Explained {
+    /// Its line, if row number `access` led to it.
+    pub(super) fn line<'a>(&'a self, access: u64, record: &'a Record) -> ReadaheadLine<'a> {
+        let Self { decision, weighed, submitted } = self;
+        let weighed = weighed.as_ref();
+        ReadaheadLine { access, pid: record.pid, file: &record.file, decision, submitted, weighed }
+    }
+}
+
+/// A candidate, as in `place 256 pages -3.1 ms no_gain`.
+fn candidate(weighed: &WeighedCandidate) -> String {
+    let &WeighedCandidate { candidate, pages, gain_ns, verdict } = weighed;
+    let gain = gain_ns.map_or_else(String::new, |gain_ns| format!(" {:+.1} ms", gain_ns as f64 / 1e6));
+    let unit = if pages == 1 { "page" } else { "pages" };
+    format!("{candidate} {pages} {unit}{gain} {verdict}")
 }
 
 fn for_people(line: &ReadaheadLine<'_>) -> String {
@@ -260,11 +277,17 @@ fn for_people(line: &ReadaheadLine<'_>) -> String {
     let runs: Vec<String> =
         line.submitted.iter().map(|range| format!("{}..{}", range.start.0, range.end.0)).collect();
     let mark = decision.mark.map_or_else(|| "-".to_owned(), |page| page.0.to_string());
+    let weighed = line.weighed.map_or(&[][..], |weighed| &weighed.candidates);
+    let candidates: Vec<String> = weighed.iter().map(candidate).collect();
+    let file = match candidates.as_slice() {
+        [] => plain(line.file),
+        all => format!("{}  {}", plain(line.file), all.join(", ")),
+    };
     columns(
         [access, pid, page, req, trigger, reason, start, size, ahead],
         if runs.is_empty() { "-".to_owned() } else { runs.join(",") }.as_str(),
         &mark,
-        &plain(line.file),
+        &file,
     )
 }
 

@@ -26,9 +26,10 @@ pub(super) struct SchedulerArgs {
     #[arg(long, value_name = "NAME", value_parser = known)]
     pub(super) scheduler: Option<String>,
 
-    /// The device behind the scheduler, as `replay` has it
-    #[arg(long, value_name = "DEVICE", default_value = "hdd", value_parser = device, requires = "scheduler")]
-    device: String,
+    /// A simulated device, as `replay` has it: the policy measures what its requests cost. With
+    /// --scheduler hdd by default
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(super) device: Option<String>,
 
     /// Queue depth of the device; by default its own (depth or slots)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), requires = "scheduler")]
@@ -58,7 +59,8 @@ fn priority(text: &str) -> Result<(u64, Priority), String> {
 impl SchedulerArgs {
     /// The device and its scheduler, fully configured.
     fn setup(&self, scheduler: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
-        let spec = DeviceSpec::open(&self.device, &ALGORITHMS).map_err(Failure::usage)?;
+        let spec =
+            DeviceSpec::open(self.device.as_deref().unwrap_or("hdd"), &ALGORITHMS).map_err(Failure::usage)?;
         let spec = match self.device_depth {
             None => spec,
             Some(depth) => spec.with_depth(depth).map_err(Failure::usage)?,

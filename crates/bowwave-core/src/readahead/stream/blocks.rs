@@ -8,7 +8,7 @@
 use super::entry::{Direction, Entry};
 use super::{Detector, Stream, Wanted};
 use crate::readahead::stride::PARTS_LOG;
-use crate::readahead::{Plan, View};
+use crate::readahead::{Candidate, Plan, Verdict, View};
 
 /// Parts of a page.
 const PARTS: i64 = 1 << PARTS_LOG;
@@ -146,9 +146,9 @@ impl Stream {
     /// or after four at distances that differ by a page.
     pub(super) fn stride_begun(
         &mut self,
-        wanted: Wanted,
+        wanted: &Wanted,
         (step, uneven): (i64, Option<u64>),
-        view: View<'_>,
+        view: &View<'_>,
     ) -> Option<Plan> {
         let before = wanted.page.wrapping_add_signed(step.wrapping_neg());
         let block = match self.table.begun_at(before) {
@@ -172,7 +172,11 @@ impl Stream {
         let at = self.enter(Entry { direction, edge, proven, ..Entry::new(wanted.page, wanted.end) });
         // It may still be several sequential readers of one partitioned file, which start at equal
         // distances.
-        self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
+        if !self.scores.trusts(Detector::Stride) {
+            self.weigh(Candidate::Stride, block, None, Verdict::NotTrusted);
+            return None;
+        }
+        Some(self.window_strided(at, wanted, view))
     }
 }
 

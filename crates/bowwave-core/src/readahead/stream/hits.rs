@@ -22,7 +22,7 @@ impl Stream {
     /// Applies the hits since the handle's last miss or mark. Returns whether its reader jumped
     /// within the readahead of a stream. If so, the reader's runs there are entered, and the stream
     /// continues at the last of them.
-    pub(super) fn follow_hits(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> bool {
+    pub(super) fn follow_hits(&mut self, access: &Access, wanted: &Wanted, view: &View<'_>) -> bool {
         let Some(PageIndex(prev)) = access.prev_page else { return false };
         let Some(at) = self.table.continued_at(prev) else { return false };
         let (end, request) = (prev + 1, wanted.end - wanted.first);
@@ -45,7 +45,7 @@ impl Stream {
 
     /// Enters the runs of the used pages of `from..end` in a stream's readahead. Used pages more
     /// than `near` pages apart are of different runs.
-    fn enter_runs(&mut self, at: usize, (from, end): (u64, u64), near: u64, view: View<'_>) {
+    fn enter_runs(&mut self, at: usize, (from, end): (u64, u64), near: u64, view: &View<'_>) {
         self.table.touch(at);
         let mut hi = from;
         for page in (from..end).filter(|&page| view.is_used(PageIndex(page))) {
@@ -73,7 +73,7 @@ impl Stream {
     /// a read does not continue the stream even if it fits a window's end: windows are powers of
     /// two, and so are most strides. Requests that are merely reordered skip little, and the
     /// skipped pages follow at once.
-    pub(super) fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
+    pub(super) fn leapt(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> bool {
         let entry = self.table.get(at);
         let span = wanted.page.saturating_sub(entry.hi);
         let near = entry.slack().max(2 * (wanted.end - wanted.first));
@@ -90,7 +90,7 @@ impl Stream {
 /// than half of the largest window; several times as many unused as used pages; or runs at equal
 /// distances, with more unused than used pages. Used pages more than `near` pages apart are of
 /// different runs, and a reader in order may skip `slack`.
-fn has_jumped((from, end): (u64, u64), near: u64, slack: u64, view: View<'_>) -> bool {
+fn has_jumped((from, end): (u64, u64), near: u64, slack: u64, view: &View<'_>) -> bool {
     let (mut hi, mut used, mut widest) = (from, 0, 0);
     let (mut start, mut step, mut equal, mut others) = (None, None, 0u64, 0u64);
     for page in (from..end).filter(|&page| view.is_used(PageIndex(page))) {

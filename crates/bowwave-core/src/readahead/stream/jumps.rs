@@ -11,7 +11,7 @@ use super::runs::Jump;
 use super::tuning::tuning;
 use super::{Detector, Direction, Entry, Stream, Wanted};
 use crate::page::PageIndex;
-use crate::readahead::{Plan, Reason, View};
+use crate::readahead::{Candidate, Plan, Reason, Verdict, View};
 
 /// Predictions of the next runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,8 +39,8 @@ impl Stream {
     }
 
     /// The reader reached a run that was read ahead.
-    pub(super) fn landed(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { end, first, .. } = wanted;
+    pub(super) fn landed(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { end, first, .. } = *wanted;
         self.close_last(first);
         let waited = self.table.last().is_some_and(|last| last.waited);
         self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(tuning().ahead_log_max as u32);
@@ -60,7 +60,7 @@ impl Stream {
 
     /// Predicts the next run after the one at `at`, and plans readahead of the next runs if the
     /// detector is trusted. `planned` pages of this decision count against the budget.
-    pub(super) fn jump(&mut self, at: usize, planned: u64, wanted: Wanted, view: View<'_>) {
+    pub(super) fn jump(&mut self, at: usize, planned: u64, wanted: &Wanted, view: &View<'_>) {
         let Some(next) = self.runs.next_jump() else {
             self.jumps.next = None;
             return;
@@ -81,6 +81,7 @@ impl Stream {
         let exact = |jump: Jump| jump.exact && length < tuning().speculation_min;
         self.jumps.next = Some((next.to, u64::from(!exact(next))));
         if !self.scores.trusts(Detector::Jumps) {
+            self.weigh(Candidate::Jump, length, None, Verdict::NotTrusted);
             return;
         }
         let mut runs = self.runs;
@@ -99,7 +100,10 @@ impl Stream {
             let from = jump.to.saturating_sub(around);
             let to = jump.to.saturating_add(length + around).min(view.file_pages.0);
             let pages = to.saturating_sub(from);
-            if pages == 0 || jump.to > view.file_pages.0 || !self.allows(planned + pages, view) {
+            if pages == 0
+                || jump.to > view.file_pages.0
+                || !self.accepts_predicted(Candidate::Jump, pages, planned, view)
+            {
                 break;
             }
             planned += pages;

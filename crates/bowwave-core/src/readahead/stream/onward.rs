@@ -6,14 +6,14 @@ use super::plan::part;
 use super::tuning::tuning;
 use super::{Detector, Stream, Wanted};
 use crate::page::PageIndex;
-use crate::readahead::{Plan, Reason, View};
+use crate::readahead::{Candidate, Plan, Reason, Verdict, View};
 
 impl Stream {
     /// Handles a read that skips pages. If two consecutive distances between starts are equal, the
     /// stream becomes strided. Otherwise a stream without a window gets no readahead. `None`: the
     /// stream continues as without the skip.
-    pub(super) fn skips(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, first, .. } = wanted;
+    pub(super) fn skips(&mut self, at: usize, join: Join, wanted: &Wanted, view: &View<'_>) -> Option<Plan> {
+        let Wanted { page, end, first, .. } = *wanted;
         let entry = self.table.get(at);
         let (gap, past) = match join {
             Join::Up => (first.saturating_sub(entry.hi), entry.hi),
@@ -46,19 +46,21 @@ impl Stream {
     }
 
     /// A miss that continues a stream upward, or begins one.
-    pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+    pub(super) fn upward(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, max, .. } = *wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
         let entry = self.table.get(at);
         let began = entry.window == 0;
         let before = entry.hi;
         if entry.direction == Direction::New {
             self.scores.count(Detector::Sequential, true);
-            if began && !trusted && !self.runs.continues(before - entry.lo, of_a_page(wanted, view)) {
+            let read = before - entry.lo;
+            if began && !trusted && !self.runs.continues(read, of_a_page(wanted, view)) {
                 // Among random reads, two may be adjacent by chance; three in a row are not.
                 entry.direction = Direction::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
                 (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
+                self.weigh_end(read, wanted, view);
                 return wanted.alone();
             }
         }
@@ -68,7 +70,7 @@ impl Stream {
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
-        if (began || !trusted && page >= edge) && !self.runs.continues(read, of_a_page(wanted, view)) {
+        if (began || !trusted && page >= edge) && !self.continues(read, wanted, view) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
             return wanted.alone();
@@ -117,7 +119,7 @@ impl Stream {
 
     /// Expected rest of a run that had no prediction, in pages. 0 if the reader uses less than a
     /// request during a fill: then the run is read in steps.
-    fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
+    fn like_the_last(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
             || expected > 0
@@ -132,7 +134,7 @@ impl Stream {
     /// Reads ahead the next announced run: a kernel cut its first request at its largest window,
     /// and no reader has requested the rest, as after `POSIX_FADV_WILLNEED`. `planned` pages of
     /// this decision count against the budget.
-    pub(super) fn announced(&mut self, planned: u64, wanted: Wanted, view: View<'_>) {
+    pub(super) fn announced(&mut self, planned: u64, wanted: &Wanted, view: &View<'_>) {
         if wanted.mapped || self.config.reader_ahead_pages == 0 || !self.scores.trusts(Detector::Cluster) {
             return;
         }
@@ -145,7 +147,7 @@ impl Stream {
         let Entry { lo, hi, .. } = *self.table.get(at);
         let end = lo.saturating_add(expected).min(view.file_pages.0);
         let pages = end.saturating_sub(hi);
-        if pages == 0 || !self.allows(planned + pages, view) {
+        if pages == 0 || !self.accepts_predicted(Candidate::KnownLength, pages, planned, view) {
             return;
         }
         let entry = self.table.get(at);
@@ -168,8 +170,8 @@ impl Stream {
     }
 
     /// A miss of a downward stream.
-    pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+    pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, max, .. } = *wanted;
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
         let entry = self.table.get(at);
         entry.proven = entry.proven.saturating_add(1);
@@ -194,7 +196,7 @@ impl Stream {
             (next, Reason::Backward)
         };
         let read = entry.hi - page;
-        let continues = !began || self.runs.continues(read, of_a_page(wanted, view));
+        let continues = !began || self.continues(read, wanted, view);
         let known = known || direct && self.scores.trusts(Detector::Backward);
         if !(continues && known) {
             // Two reordered requests look the same, so the direction stays open.
@@ -208,12 +210,18 @@ impl Stream {
     }
 
     /// A miss of a strided stream.
-    pub(super) fn strided(&mut self, at: usize, begun: Option<u64>, wanted: Wanted, view: View<'_>) -> Plan {
+    pub(super) fn strided(
+        &mut self,
+        at: usize,
+        begun: Option<u64>,
+        wanted: &Wanted,
+        view: &View<'_>,
+    ) -> Plan {
         let trusted = self.scores.trusts(Detector::Stride);
         let entry = self.table.get(at);
         let direct = begun == Some(entry.lo);
         let Direction::Stride(mut blocks) = entry.direction else { return wanted.alone() };
-        let Wanted { page, end, first, .. } = wanted;
+        let Wanted { page, end, first, .. } = *wanted;
         // If the reader used the predicted first page, that page was right, and this read is within
         // the block.
         let beside = blocks
@@ -255,6 +263,9 @@ impl Stream {
         }
         // Among random reads, some are equally spaced by chance; consecutive reads hardly are.
         let shown = direct || trusted || self.table.get(at).proven > 2;
+        if !shown {
+            self.weigh(Candidate::Stride, blocks.pages, None, Verdict::NotTrusted);
+        }
         if !shown || end.wrapping_sub(lo) > blocks.pages {
             return wanted.alone();
         }
@@ -265,7 +276,7 @@ impl Stream {
     /// at equal distances, or a reader of columns begins the next one. Streams take fewer requests.
     /// But with more blocks than the table has entries, streams evict each other, and every read
     /// waits.
-    pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+    pub(super) fn behind(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
         let (readers, streams) = (self.table.readers(), i64::from(self.config.streams));
         let entry = self.table.get(at);
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
@@ -296,14 +307,14 @@ impl Stream {
 
 /// What an unused page read ahead costs, and what a used one saves. Both count the same while costs
 /// are unknown, and in a mapped file, where adjacent touches are clusters more often than runs.
-fn of_a_page(wanted: Wanted, view: View<'_>) -> (u64, u64) {
+pub(super) fn of_a_page(wanted: &Wanted, view: &View<'_>) -> (u64, u64) {
     let known = view.costs.of_a_page(wanted.end - wanted.first);
     known.filter(|_| !wanted.mapped).unwrap_or((1, 1))
 }
 
 /// Whether fewer than half of a block's pages were used, by samples. False if its first page is not
 /// known to be used: then the cache has forgotten the block.
-fn is_sparse(lo: u64, block: u64, view: View<'_>) -> bool {
+fn is_sparse(lo: u64, block: u64, view: &View<'_>) -> bool {
     let samples = block.min(tuning().samples);
     let mut used = 0;
     for n in 0..samples {

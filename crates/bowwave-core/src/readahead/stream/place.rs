@@ -24,7 +24,7 @@ use super::scores::Detector;
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::{PageIndex, PageRange};
-use crate::readahead::{Plan, Reason, View};
+use crate::readahead::{Candidate, FileRequests, Plan, Reason, View};
 
 /// Maximum count of places in a row that were hardly used. At this count, no runs in a row are rare
 /// enough, so a larger one changes nothing. Smaller: runs in a row may still show a place.
@@ -51,7 +51,7 @@ pub(super) struct Places {
 impl Places {
     /// Judges the last place if its reader continues at `page`, and `page` is further from the
     /// place than the place is long.
-    fn judge(&mut self, page: u64, view: View<'_>) {
+    fn judge(&mut self, page: u64, view: &View<'_>) {
         let Some(PageRange { start: PageIndex(start), end: PageIndex(end) }) = self.last else { return };
         let size = end - start;
         if (start.saturating_sub(size)..end + size).contains(&page) {
@@ -104,7 +104,7 @@ fn aligned(start: u64, end: u64) -> Option<PageRange> {
 
 impl Stream {
     /// Reads the place in which the request is, if there is one and it pays.
-    pub(super) fn place(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
+    pub(super) fn place(&mut self, wanted: &Wanted, view: &View<'_>) -> Option<Plan> {
         let request = wanted.end - wanted.page;
         // Most misses end here: large requests, and stores that take no time or whose costs are
         // unknown.
@@ -124,7 +124,7 @@ impl Stream {
     }
 
     /// The place of the last runs in a row, and how many of them began there.
-    fn runs_in_a_row(&self, wanted: Wanted, view: View<'_>) -> Option<(u64, PageRange)> {
+    fn runs_in_a_row(&self, wanted: &Wanted, view: &View<'_>) -> Option<(u64, PageRange)> {
         if self.scores.trusts(Detector::Jumps) {
             return None;
         }
@@ -143,8 +143,8 @@ impl Stream {
     }
 
     /// Reads the rest of the largest aligned place in which enough recent runs began.
-    fn runs_among_others(&mut self, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, max, .. } = wanted;
+    fn runs_among_others(&mut self, wanted: &Wanted, view: &View<'_>) -> Option<Plan> {
+        let Wanted { page, end, max, .. } = *wanted;
         let most = (view.file_pages.0 / tuning().place_chance).min(max);
         let mut size = 1 << most.checked_ilog2()?;
         while size >= tuning().speculation_min.max(2 * (end - page)) {
@@ -155,7 +155,7 @@ impl Stream {
                 return None;
             }
             let stop = (start + size).min(view.file_pages.0);
-            if view.costs.pays(runs, size) && stop > end && self.allows(size, view) {
+            if stop > end && self.accepts(Candidate::Place, runs * FileRequests::ONE, size, view) {
                 return Some(Plan::new(PageIndex(start), stop - start, 0, Reason::Range));
             }
             size /= 2;
@@ -164,8 +164,8 @@ impl Stream {
     }
 
     /// Reads the rest of a place if the saved requests would take longer than its pages.
-    fn all_of(&mut self, place: PageRange, saved: u64, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, .. } = wanted;
+    fn all_of(&mut self, place: PageRange, saved: u64, wanted: &Wanted, view: &View<'_>) -> Option<Plan> {
+        let Wanted { page, end, .. } = *wanted;
         let (mut start, mut stop) = (place.start.0, place.end.0.min(view.file_pages.0).max(end));
         let last = self.places.last.unwrap_or_else(|| PageRange::new(start, stop));
         // The last place grows to the side of the miss.
@@ -176,7 +176,8 @@ impl Stream {
         }
         let pages = stop.saturating_sub(start);
         let least = tuning().speculation_min.max(2 * (end - page));
-        if stop <= end || pages < least || !view.costs.pays(saved, pages) || !self.allows(pages, view) {
+        let saved = saved.saturating_mul(FileRequests::ONE);
+        if stop <= end || pages < least || !self.accepts(Candidate::Place, saved, pages, view) {
             return None;
         }
         let touches = start <= last.end.0 && stop >= last.start.0;

@@ -3,7 +3,7 @@
 use super::tuning::tuning;
 use super::{Direction, Entry, Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Hints, Plan, Reason, Stride, View, Window};
+use crate::readahead::{Candidate, Hints, Plan, Reason, Stride, Verdict, View, Window};
 use crate::window::next_size;
 
 impl Wanted {
@@ -28,12 +28,12 @@ impl Stream {
     pub(super) fn window_up(
         &mut self,
         at: usize,
-        wanted: Wanted,
+        wanted: &Wanted,
         size: u64,
         reason: Reason,
-        view: View<'_>,
+        view: &View<'_>,
     ) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+        let Wanted { page, end, max, .. } = *wanted;
         let async_only = reason == Reason::Lookahead;
         let usual = self.runs.length();
         let entry = self.table.get(at);
@@ -105,12 +105,12 @@ impl Stream {
     pub(super) fn window_down(
         &mut self,
         at: usize,
-        wanted: Wanted,
+        wanted: &Wanted,
         size: u64,
         reason: Reason,
-        view: View<'_>,
+        view: &View<'_>,
     ) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+        let Wanted { page, end, max, .. } = *wanted;
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
         let grown = self.target(at, size, wanted, reason, view).min(from);
@@ -132,8 +132,8 @@ impl Stream {
     }
 
     /// The blocks ahead of a strided stream, with the requested block.
-    pub(super) fn window_strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, max, .. } = wanted;
+    pub(super) fn window_strided(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, max, .. } = *wanted;
         let entry = self.table.get(at);
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
         let ((length, part), block) = (blocks.distance(), blocks.pages);
@@ -206,9 +206,9 @@ impl Stream {
     }
 
     /// The last pages of a file.
-    pub(super) fn tail(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+    pub(super) fn tail(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
         let pages = view.file_pages.0;
-        if !self.allows(tuning().tail_pages, view) {
+        if !self.accepts_predicted(Candidate::Tail, tuning().tail_pages, 0, view) {
             return wanted.alone();
         }
         self.table.get(at).edge = pages;
@@ -218,8 +218,8 @@ impl Stream {
 
     /// Decides at a mark that no stream owns. Its window is assumed to reach from the mark to the
     /// end of the cached pages (as in Linux since 2.6.24). The next window begins there.
-    pub(super) fn context(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
+    pub(super) fn context(&mut self, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, max, .. } = *wanted;
         let Some(hole) = view.next_miss(PageIndex(page + 1), PageCount(max)) else {
             return wanted.nothing(Reason::Context);
         };
@@ -233,7 +233,7 @@ impl Stream {
     }
 
     /// Target size of the next request: the window, or the pages missing from the distance.
-    fn target(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
+    fn target(&mut self, at: usize, size: u64, wanted: &Wanted, reason: Reason, view: &View<'_>) -> u64 {
         let most = (view.frames / tuning().memory_share).min(self.config.distance_pages_max);
         let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
@@ -282,10 +282,13 @@ impl Stream {
     /// How many of `pages` the budgets allow: all, whole windows, one request that is long enough,
     /// or none. A congested device gets no new readahead requests. `joined`: the pages extend a
     /// demand request, which is allowed on a congested device, and at any length.
-    fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
+    fn grant(&mut self, at: usize, pages: u64, wanted: &Wanted, joined: bool, view: &View<'_>) -> u64 {
         let max = wanted.max;
         let least = least(wanted);
         if view.congested && !joined || pages == 0 {
+            if pages > 0 && self.weighed.is_some() {
+                self.weigh_window(at, 0, Verdict::NoBudget, wanted, view);
+            }
             return 0;
         }
         let percent = u64::from(self.config.waste_percent);
@@ -341,14 +344,20 @@ impl Stream {
             most if most >= least || joined => most,
             _ => 0,
         };
-        if joined || self.pays_on_a_head(pages, ahead, wanted.end - wanted.first, view) { pages } else { 0 }
+        let pays = joined || self.pays_on_a_head(pages, ahead, wanted.end - wanted.first, view);
+        let refused = if pays { Verdict::NoBudget } else { Verdict::NoGain };
+        let granted = if pays { pages } else { 0 };
+        if self.weighed.is_some() {
+            self.weigh_window(at, granted, refused, wanted, view);
+        }
+        granted
     }
 
     /// Maximum pages of a readahead request on a store with a head: the pages read in the time of a
     /// request that continues a run (`worth`), times the odds: used pages of the file's readahead
     /// for each unread one. `worth` is added to both counts, so the odds begin at 1. At least
     /// `least`.
-    fn odds(&self, least: u64, view: View<'_>) -> u64 {
+    fn odds(&self, least: u64, view: &View<'_>) -> u64 {
         if !self.config.seeks || view.costs.pages_per_request() == 0 {
             return u64::MAX;
         }
@@ -366,7 +375,7 @@ impl Stream {
     /// ones, so the chance begins at 1. Readahead of other streams counts as unused until it is
     /// used, since one reader's readahead delays the other. True on other stores, and while costs
     /// are unknown.
-    fn pays_on_a_head(&self, pages: u64, ahead: u64, request: u64, view: View<'_>) -> bool {
+    fn pays_on_a_head(&self, pages: u64, ahead: u64, request: u64, view: &View<'_>) -> bool {
         let worth = view.costs.pages_per_request();
         if !self.config.seeks || worth == 0 {
             return true;
@@ -385,7 +394,8 @@ impl Stream {
     /// cost. At least the length of the run. Without limit while costs are unknown, for
     /// predicted runs, strides and mapped files, and for the first window of a stream that begins
     /// at page 0.
-    fn reach(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
+    fn reach(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> u64 {
+        let Some(costs) = view.costs.of_a_page(wanted.end - wanted.first) else { return u64::MAX };
         let entry = self.table.get(at);
         let predicted = entry.expected > 0 || entry.lo == 0 && entry.window == 0;
         let in_order = matches!(entry.direction, Direction::New | Direction::Up | Direction::Down);
@@ -393,25 +403,61 @@ impl Stream {
             return u64::MAX;
         }
         let read = entry.hi - entry.lo;
-        let costs = view.costs.of_a_page(wanted.end - wanted.first);
-        costs.map_or(u64::MAX, |costs| self.runs.reach(read, costs).max(read))
+        self.runs.reach(read, costs).max(read)
+    }
+
+    /// Pages of a new run to read at once: the expected length, or less if the waste budget of one
+    /// run does not cover it. At least the shortest recent length.
+    pub(super) fn affordable(&mut self, view: &View<'_>) -> u64 {
+        let longest = self.runs.length();
+        // Unread readahead counts as waste until it is used, so the budget keeps one expected
+        // length in reserve.
+        let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
+        let runs = tuning().remembered + self.table.readers().saturating_sub(1);
+        let enough = reserve.saturating_add(longest.saturating_mul(runs));
+        let left = self.file_budget(view, enough).min(enough);
+        let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
+        let waste = match left.checked_sub(reserve) {
+            Some(spare) => earned.saturating_add(spare / runs),
+            None => earned.saturating_mul(left) / reserve,
+        };
+        let pages = self.runs.pages_for_waste(waste, longest);
+        match self.config.reader_ahead_pages {
+            0 => pages.max(self.runs.shortest()),
+            // The kernel's last one or two readahead requests of a run went unused, so they are
+            // subtracted.
+            ahead => pages.saturating_sub(2 * ahead).max(self.runs.least()),
+        }
+    }
+
+    /// Whether the waste budget covers a wasted run of `pages` pages.
+    pub(super) fn covers_waste(&mut self, pages: u64, view: &View<'_>) -> bool {
+        let needed = pages.saturating_add(self.others_waste(pages, view));
+        self.file_budget(view, needed) >= needed
+    }
+
+    /// Waste budget reserved for the other readers, if each is read ahead by `pages`: their
+    /// expected waste and half a window each.
+    fn others_waste(&self, pages: u64, view: &View<'_>) -> u64 {
+        let others = self.table.readers().saturating_sub(1);
+        others.saturating_mul(self.runs.mean_waste(pages).saturating_add(view.ra_pages / 2))
     }
 
     /// Whether the budget allows `pages` pages of readahead outside of streams.
-    pub(super) fn allows(&mut self, pages: u64, view: View<'_>) -> bool {
+    pub(super) fn allows(&mut self, pages: u64, view: &View<'_>) -> bool {
         !view.congested && pages <= self.file_budget(view, pages) && pages <= view.free
     }
 
     /// The file's waste budget in pages after `consumed` used pages. Each reader beyond the first
     /// adds two windows.
-    fn file_waste_max(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
+    fn file_waste_max(&self, view: &View<'_>, readers: u64, consumed: u64) -> u64 {
         let first = view.ra_pages.max(1)
             * (tuning().file_windows + tuning().stream_windows * readers.saturating_sub(1));
         first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
     }
 
     /// What is left of the file's waste budget. Exact only if it is less than `pages`.
-    pub(super) fn file_budget(&mut self, view: View<'_>, pages: u64) -> u64 {
+    pub(super) fn file_budget(&mut self, view: &View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
         let readers = self.table.readers();
         let limit = |consumed: u64| self.file_waste_max(view, readers, consumed);
@@ -433,7 +479,7 @@ impl Stream {
     }
 
     /// Estimates from samples how many pages between the stream and `page` were used.
-    pub(super) fn used_since(&mut self, at: usize, page: u64, view: View<'_>) -> u64 {
+    pub(super) fn used_since(&mut self, at: usize, page: u64, view: &View<'_>) -> u64 {
         let entry = self.table.get(at);
         let (from, to) = match entry.direction {
             Direction::Down => (page, entry.lo),
@@ -451,7 +497,7 @@ impl Stream {
 }
 
 /// The shortest readahead that is worth a request, in pages.
-fn least(wanted: Wanted) -> u64 {
+fn least(wanted: &Wanted) -> u64 {
     if wanted.mapped { least_mapped().min(wanted.max) } else { tuning().speculation_min }
 }
 
@@ -482,7 +528,7 @@ impl Entry {
 
     /// Distance between marks, in pages; 0 for one mark. On a store that takes time, marks split
     /// the window evenly.
-    fn every(&self, pages: u64, wanted: Wanted, view: View<'_>) -> u64 {
+    fn every(&self, pages: u64, wanted: &Wanted, view: &View<'_>) -> u64 {
         let step = self.step(wanted, view);
         match self.pace.pages_per_fill() {
             Some(_) => evenly(pages, step),
@@ -492,7 +538,7 @@ impl Entry {
     }
 
     /// The smallest distance between marks.
-    fn step(&self, wanted: Wanted, view: View<'_>) -> u64 {
+    fn step(&self, wanted: &Wanted, view: &View<'_>) -> u64 {
         let max = wanted.max;
         if self.distance <= max.saturating_mul(tuning().stream_windows) {
             return max;
@@ -510,7 +556,7 @@ impl Entry {
     }
 }
 
-fn first_absent(from: u64, pages: u64, view: View<'_>) -> u64 {
+fn first_absent(from: u64, pages: u64, view: &View<'_>) -> u64 {
     if pages == 0 || !view.is_cached(PageIndex(from)) {
         return from;
     }

@@ -6,14 +6,14 @@
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Plan, Reason, Repeats, View};
+use crate::readahead::{Candidate, FileRequests, Plan, Reason, Repeats, View};
 
 impl Stream {
     /// Reads the request, and then the next pages that were never read, if the readers seem to
     /// read each page of the file once, in any order. Whole gaps are read, or whole requests: parts
     /// would not save a request.
-    pub(super) fn with_rest(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, first, max, .. } = wanted;
+    pub(super) fn with_rest(&mut self, wanted: &Wanted, view: &View<'_>) -> Plan {
+        let Wanted { page, end, first, max, .. } = *wanted;
         let (file, request) = (view.file_pages.0, end - first);
         if wanted.mapped || view.has_forgotten() || !self.more.is_empty() || !self.reads_once(request, view) {
             return wanted.alone();
@@ -47,9 +47,9 @@ impl Stream {
         // As many further used pages are expected as were used. Pages beyond the number of frames
         // are evicted before their use.
         let expected = used.min(left).min(view.frames);
-        // In 1024ths of a request: a gap shorter than a request saves only that share of one.
-        let saved = (1024 * pages).saturating_mul(expected) / left / request;
-        if !view.costs.pays(saved, 1024 * pages) || !self.allows(pages, view) {
+        // A gap shorter than a request saves only that share of one.
+        let saved = (FileRequests::ONE * pages).saturating_mul(expected) / left / request;
+        if pages == 0 || !self.accepts(Candidate::Rest, saved, pages, view) {
             self.more.clear();
         }
         self.more.reverse();
@@ -59,7 +59,7 @@ impl Stream {
     /// Whether readers probably read each page once: much of the file was used, but few pages of
     /// it twice, which is hardly chance. Also, fills must be slow: a reader could use several
     /// requests of pages during one.
-    fn reads_once(&self, request: u64, view: View<'_>) -> bool {
+    fn reads_once(&self, request: u64, view: &View<'_>) -> bool {
         let Repeats { pages: used, again } = view.repeats();
         let file = view.file_pages.0;
         // The request is counted as accessed, and not yet as used.

@@ -25,6 +25,8 @@ pub(super) struct Runs {
     /// Ended runs by length. Index 0 has runs of 1 page, index 1 is unused, and then follow 2, 3, 4
     /// to 5, 6 to 7, 8 to 11 pages, and so on.
     ended: [u16; SIZES],
+    /// Their sum.
+    counted: u64,
 }
 
 /// How well the length of a run was predicted.
@@ -55,6 +57,7 @@ impl Runs {
             remembered: Lengths::new(),
             expected: 0,
             ended: [0; SIZES],
+            counted: 0,
         }
     }
 
@@ -129,8 +132,10 @@ impl Runs {
     /// Counts an ended run by its length.
     pub(super) fn count(&mut self, pages: u64) {
         self.ended[counter_of(pages)] += 1;
-        if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= tuning().runs_max as u32 {
+        self.counted += 1;
+        if self.counted >= tuning().runs_max {
             self.ended.iter_mut().for_each(|runs| *runs /= 2);
+            self.counted = runs_in(&self.ended);
         }
     }
 
@@ -140,10 +145,27 @@ impl Runs {
     /// `seldom` times `cost`, and the runs that ended are counted from the power of two below
     /// `pages`.
     pub(super) fn continues(&self, pages: u64, (cost, benefit): (u64, u64)) -> bool {
-        let at = counter_of(pages);
-        let [ended, longer] = [at & !1..at + 2, at + 2..SIZES].map(|sizes| runs_in(&self.ended[sizes]));
+        let [ended, doubled] = self.outcomes(pages);
         let benefit = benefit.min(cost.saturating_mul(tuning().seldom));
-        (longer + 1).saturating_mul(benefit) >= ended.saturating_mul(cost)
+        doubled.saturating_mul(benefit) >= ended.saturating_mul(cost)
+    }
+
+    /// Expected gain of a page after a run of `pages` pages, as
+    /// [`continues`](Self::continues) weighs it.
+    pub(super) fn gain(&self, pages: u64, (cost, benefit): (u64, u64)) -> i64 {
+        let [ended, doubled] = self.outcomes(pages);
+        let benefit = benefit.min(cost.saturating_mul(tuning().seldom));
+        let gain = i128::from(doubled) * i128::from(benefit) - i128::from(ended) * i128::from(cost);
+        i64::try_from(gain / i128::from(ended + doubled)).unwrap_or(i64::MAX)
+    }
+
+    /// Runs that ended before they doubled, from the power of two below `pages` on, and runs that
+    /// doubled, and one more.
+    fn outcomes(&self, pages: u64) -> [u64; 2] {
+        let at = counter_of(pages);
+        // Most runs are short, and have few counters below theirs.
+        let [shorter, ended] = [0..at & !1, at & !1..at + 2].map(|sizes| runs_in(&self.ended[sizes]));
+        [ended, self.counted - shorter - ended + 1]
     }
 
     /// Pages beyond a run of `read` pages that are worth reading ahead. A page that the run reaches
@@ -154,8 +176,9 @@ impl Runs {
         const CERTAIN: u64 = 1 << 16;
         let least = cost.saturating_mul(CERTAIN) / cost.saturating_add(benefit).max(1);
         let (mut chance, mut length) = (CERTAIN, read.max(1));
-        let known = self.ended[counter_of(read) & !1..].chunks(2).map(runs_in);
-        let mut longer: u64 = known.clone().sum();
+        let (shorter, known) = self.ended.split_at(counter_of(read) & !1);
+        let known = known.chunks(2).map(runs_in);
+        let mut longer = self.counted - runs_in(shorter);
         for ended in known {
             longer -= ended;
             let next = chance * (longer + 1) / (ended + longer + 2);

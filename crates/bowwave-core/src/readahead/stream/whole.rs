@@ -7,12 +7,12 @@
 use super::tuning::tuning;
 use super::{Stream, Wanted};
 use crate::page::PageIndex;
-use crate::readahead::{FileRequests, Plan, Reason, View};
+use crate::readahead::{Candidate, FileRequests, Plan, Reason, View};
 
 impl Stream {
     /// Counts the requests of a small file. Returns how many levels it had reached, and has now.
     /// `(0, 0)` for a larger file.
-    pub(super) fn count_requests(&mut self, wanted: Wanted, view: View<'_>) -> (u8, u8) {
+    pub(super) fn count_requests(&mut self, wanted: &Wanted, view: &View<'_>) -> (u8, u8) {
         if !is_small(wanted.max, view) {
             return (0, 0);
         }
@@ -30,15 +30,15 @@ impl Stream {
     }
 
     /// Plans the whole file, if its pages take at most as long as the requests saved.
-    pub(super) fn whole(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { end, first, .. } = wanted;
+    pub(super) fn whole(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Option<Plan> {
+        let Wanted { end, first, .. } = *wanted;
         let pages = view.file_pages.0;
         // Programs often read only a header or an index. Such a first request predicts no further
         // one unless other files do.
         let at_an_end = first == 0 || first + tuning().in_order >= pages;
         let (so_far, most) = (self.requests + 1, pages.div_ceil(end - first));
         let saved = view.file_requests.further(so_far, most, so_far == 1 && at_an_end);
-        if !view.costs.pays(saved, FileRequests::ONE.saturating_mul(pages)) || !self.allows(pages, view) {
+        if !self.accepts(Candidate::WholeFile, saved, pages, view) {
             return None;
         }
         let entry = self.table.get(at);
@@ -53,6 +53,6 @@ impl Stream {
 }
 
 /// Whether the file has at most `file_windows` windows of `max` pages.
-pub(super) fn is_small(max: u64, view: View<'_>) -> bool {
+pub(super) fn is_small(max: u64, view: &View<'_>) -> bool {
     view.file_pages.0 <= max * tuning().file_windows
 }

@@ -302,6 +302,7 @@ impl<'a> Server<'a> {
                         self.cache.unpin(self.now, &result.unwrap_or_default(), &mut self.actions);
                     }
                     Action::Decided(_)
+                    | Action::Weighed(_)
                     | Action::Unmap { .. }
                     | Action::Released { .. }
                     | Action::Retired { .. }
