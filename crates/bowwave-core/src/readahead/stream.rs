@@ -511,13 +511,8 @@ impl Stream {
                 let size = self.next_window(at, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
-            Direction::Stride(mut blocks) => {
-                let steps = blocks.steps_to(entry.lo, page).0;
-                entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
-                let used = blocks.pages.saturating_mul(steps.unsigned_abs());
-                entry.consumed = entry.consumed.saturating_add(used);
-                entry.lo = blocks.advance(entry.lo, steps);
-                entry.direction = Direction::Stride(blocks);
+            Direction::Stride(blocks) => {
+                entry.come_by(blocks.steps_to(entry.lo, page).0);
                 self.window_strided(at, wanted, view)
             }
             Direction::Expected => wanted.nothing(Reason::Jumps),

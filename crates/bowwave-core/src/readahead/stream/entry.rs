@@ -15,6 +15,8 @@
 use super::blocks::Blocks;
 use super::pace::Pace;
 use super::tuning::tuning;
+use crate::page::PageIndex;
+use crate::readahead::View;
 
 /// The direction of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +100,26 @@ impl Entry {
     pub(super) fn come_to(&mut self, hi: u64) {
         self.consumed = self.consumed.saturating_add(hi.saturating_sub(self.hi));
         self.hi = self.hi.max(hi);
+    }
+
+    /// Records that the reader of a strided stream came to a later block as predicted.
+    pub(super) fn come_by(&mut self, steps: i64) {
+        let Direction::Stride(mut blocks) = self.direction else { return };
+        self.proven = self.proven.saturating_add(steps.clamp(0, 255) as u8);
+        self.consumed = self.consumed.saturating_add(blocks.pages.saturating_mul(steps.unsigned_abs()));
+        self.lo = blocks.advance(self.lo, steps);
+        self.direction = Direction::Stride(blocks);
+    }
+
+    /// Records hits: the reader of a strided stream came to the last block whose first page was
+    /// used.
+    pub(super) fn come_to_used(&mut self, view: &View<'_>) {
+        let Direction::Stride(blocks) = self.direction else { return };
+        let ahead = blocks.steps_to(self.lo, self.edge).0;
+        let is_used = |&steps: &i64| view.is_used(PageIndex(blocks.start(self.lo, steps)));
+        if let Some(steps) = (1..ahead).rev().find(is_used) {
+            self.come_by(steps);
+        }
     }
 
     /// Where readahead of a run without a prediction ends. `usual` is the usual length of runs;

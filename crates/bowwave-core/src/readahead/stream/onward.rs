@@ -278,15 +278,18 @@ impl Stream {
     /// waits.
     pub(super) fn behind(&mut self, at: usize, wanted: &Wanted, view: &View<'_>) -> Plan {
         let (readers, streams) = (self.table.readers(), i64::from(self.config.streams));
+        // On a device with a head, each block costs a seek. While costs are unknown, only the
+        // number of requests counts.
+        let waits = view.costs.are_known() && !self.config.seeks;
         let entry = self.table.get(at);
+        if waits {
+            entry.come_to_used(view);
+        }
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
         let block = blocks.pages;
         let goes_back = blocks.steps_to(entry.lo, wanted.page).0 < -streams && !entry.over;
         // A distance that is no whole number of pages is only approximate.
         let is_exact = blocks.distance().1 == 0 && wanted.end - wanted.page <= block;
-        // On a device with a head, each block costs a seek. While costs are unknown, only the
-        // number of requests counts.
-        let waits = view.costs.are_known() && !self.config.seeks;
         if goes_back && is_exact && waits && readers <= 1 {
             let blocks = blocks.moved(entry.lo, wanted.page);
             entry.direction = Direction::Stride(blocks);

@@ -476,6 +476,17 @@ fn the_next_column_of_many_cells_is_read_with_the_same_stride() {
     assert_eq!(reader.cache.stats().pages_filled, 500 * 16, "each page once");
 }
 
+/// Regression: the first column was read ahead to its end, and its last reads were hits. So the
+/// reader seemed to go back by fewer blocks than it did, and each row became a stream.
+#[test]
+fn a_column_whose_last_cells_were_hits_is_followed_by_the_next_one() {
+    let mut reader = Reader::new(FAR_NS, 256);
+    (0..10).flat_map(|column| (0..50).map(move |row| row * 2040 + column)).for_each(|page| {
+        reader.read(page, 1);
+    });
+    assert!(reader.waits <= 30, "{} waits for ten columns", reader.waits);
+}
+
 /// Regression: the stream of the second pass merged with that of the first, which had come to the
 /// end of the file, so every further read waited. 11 MiB by 16 KiB, 4 MiB of memory.
 #[test]
